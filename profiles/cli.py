@@ -1,0 +1,33 @@
+"""What the command lines share: an argument type that knows the models, and the option that chooses a way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from profiles import measure, models
+
+
+class ModelName(click.ParamType):
+    """The name of a model; turned into a function that builds it."""
+
+    name = "model"
+
+    def convert(self, value, param, ctx) -> Callable[[], models.Model]:
+        """Refuse names that are not known, and list those that are."""
+        if callable(value):
+            return value
+        if value not in models.known():
+            self.fail(f"no model is named {value!r}; known are: {', '.join(models.known())}", param, ctx)
+        return lambda: models.build(value)
+
+
+MODEL = ModelName()
+
+way_option = click.option("--way", type=click.Choice(["stock", "optdb"]), default="stock", show_default=True, help="Whose optimizer.")
+
+
+def way(name: str) -> measure.Way:
+    """The way that `way_option` named."""
+    return measure.topological() if name == "optdb" else measure.stock()

@@ -1,0 +1,342 @@
+"""Optimizes a model as ``theano.function`` would, one phase after another against the clock.
+
+`specify` turns a `Model` into the inputs and outputs that a compilation works on, once. `optimize` makes a fresh graph of them,
+asks for the optimizer inside a `Way`, and runs it with a stopwatch around each of its members; the `Measurement` it returns has the
+seconds of each phase, counts of the graph before and after, and the graph itself, which ``check`` can run. `alternate` does this for
+several ways in turn.
+
+Seconds are CPU seconds of this process (`time.process_time`): compilers that a phase starts are not in them, but the time to write
+their input is. So a run in which something had to be compiled is thrown away and made again, see `optimize_warm`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import optdb
+import theano
+from theano.compile.function_module import FunctionMaker, std_fgraph
+from theano.compile.io import In, SymbolicOutput
+from theano.compile.mode import Mode
+from theano.compile.pfunc import rebuild_collect_shared
+from theano.gof.fg import FunctionGraph
+from theano.gof.graph import Apply
+from theano.gof.opt import Optimizer
+
+from profiles.models import Model
+
+BASELINES = ("fast_run", "fast", "o3")
+
+OTHERS = "others"
+"""The phase of every member that has no line in `PHASE_OF`."""
+
+INPLACE = "inplace"
+"""The phase of everything between the attachment of the destroy handler and the last merge."""
+
+PHASE_OF = {
+    "query": "query",
+    "merge1": "merge",
+    "merge1.1": "merge",
+    "merge1.2": "merge",
+    "merge2": "merge",
+    "merge3": "merge",
+    "scan_eqopt1": "scan",
+    "scan_eqopt2": "scan",
+    "scanOp_save_mem": "scan",
+    "ShapeOpt": "shape",
+    "useless": "useless",
+    "canonicalize": "canonicalize",
+    "stabilize": "stabilize",
+    "BlasOpt": "blas",
+    "specialize": "specialize",
+    "uncanonicalize": "uncanonicalize",
+    "specialize_device": "specialize_device",
+    "elemwise_fusion": "fusion",
+}
+"""Member of the optimizer, by its registered name, to the phase it is counted under."""
+
+PHASES = (*dict.fromkeys(PHASE_OF.values()), INPLACE, OTHERS)
+
+REWRITING = ("canonicalize", "stabilize", "specialize")
+"""The phases that are nothing but rewrite rules run to a fixed point."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to optimize: a mode to query, within a context.
+
+    Parameters
+    ----------
+    name
+        What reports call it.
+    mode
+        Gives the mode; called inside the context.
+    context
+        Gives a context manager in which everything happens.
+    """
+
+    name: str
+    mode: Callable[[], Mode]
+    context: Callable[[], AbstractContextManager]
+
+
+def _fast_run() -> Mode:
+    return theano.compile.mode.get_mode("FAST_RUN")
+
+
+def stock(baseline: str = "fast_run") -> Way:
+    """Theano's own optimizer.
+
+    Parameters
+    ----------
+    baseline
+        ``fast_run``; ``fast``, which is ``fast_run`` with ``cycle_detection=fast``; or ``o3``, which does nothing in place.
+    """
+    if baseline not in BASELINES:
+        raise ValueError(f"no baseline is named {baseline!r}; known are: {', '.join(BASELINES)}")
+
+    @contextlib.contextmanager
+    def context() -> Iterator[None]:
+        cycles = "fast" if baseline == "fast" else "regular"
+        with theano.change_flags(cycle_detection=cycles):
+            yield
+
+    mode = (lambda: Mode(theano.config.linker, "o3")) if baseline == "o3" else _fast_run
+    return Way("stock", mode, context)
+
+
+def topological() -> Way:
+    """Theano's ``fast_run`` with optdb's engine behind its phases."""
+    return Way("optdb", _fast_run, optdb.enable)
+
+
+@dataclass(frozen=True)
+class Specification:
+    """What a compilation of a model starts from.
+
+    Parameters
+    ----------
+    model
+        Where it came from.
+    inputs
+        Its inputs and all of its shared variables, updates attached.
+    outputs
+        Its outputs.
+    """
+
+    model: Model
+    inputs: list[In]
+    outputs: list[SymbolicOutput]
+
+    def graph(self) -> FunctionGraph:
+        """A fresh clone of the graph, with the supervisor that guards what must not be destroyed."""
+        graph, _ = std_fgraph(self.inputs, self.outputs)
+        graph.profile = None
+        return graph
+
+
+def specify(model: Model) -> Specification:
+    """Collect the shared variables of `model` and their updates, as ``theano.function`` does."""
+    _, outputs, (_, updates, _, collected) = rebuild_collect_shared(
+        model.outputs, inputs=model.inputs, updates=model.updates, copy_inputs_over=True
+    )
+    inputs = [In(variable) for variable in model.inputs]
+    for variable in collected:
+        update = updates.get(variable)
+        inputs.append(In(variable, value=variable.container, update=update, mutable=update is not None, borrow=True, shared=True))
+    return Specification(model, inputs, [FunctionMaker.wrap_out(output) for output in outputs])
+
+
+@dataclass
+class Measurement:
+    """One optimization of one model.
+
+    Parameters
+    ----------
+    way
+        Name of the way.
+    seconds
+        CPU seconds of the query and of the whole optimizer.
+    phases
+        The same, by phase.
+    before, after
+        Number of apply nodes.
+    inplace
+        Number of nodes, at the end, that destroy an input.
+    inner
+        Number of nodes, at the end, inside the ops of others (Scan's loops and fused scalar graphs).
+    failures
+        What Theano logged as errors: rewriters that raised.
+    graph
+        The optimized graph.
+    compiled
+        Number of C modules that had to be compiled on the way.
+    """
+
+    way: str
+    seconds: float
+    phases: dict[str, float]
+    before: int
+    after: int
+    inplace: int
+    inner: int
+    failures: list[str]
+    graph: FunctionGraph = field(repr=False)
+    compiled: int = 0
+
+
+class Stopwatch(Optimizer):
+    """Stands in for a member of an optimizer and notes the CPU seconds that the member takes.
+
+    Parameters
+    ----------
+    member
+        Does the work.
+    note
+        Told the seconds.
+    """
+
+    def __init__(self, member: Optimizer, note: Callable[[float], None]):
+        self.member = member
+        self.name = getattr(member, "name", None)
+        self.note = note
+
+    def optimize(self, fgraph: FunctionGraph, *args, **kwargs):
+        """Run the member, requirements included."""
+        start = time.process_time()
+        try:
+            return self.member.optimize(fgraph, *args, **kwargs)
+        finally:
+            self.note(time.process_time() - start)
+
+
+class _Complaints(logging.Handler):
+    """Keeps the errors that Theano logs instead of raising."""
+
+    def __init__(self):
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@contextlib.contextmanager
+def _as_when_compiling() -> Iterator[list[str]]:
+    """Set what FunctionMaker sets around the optimizer; yield the list of what is logged as an error meanwhile."""
+    complaints = _Complaints()
+    logger = logging.getLogger("theano")
+    logger.addHandler(complaints)
+    try:
+        flags = {
+            "compute_test_value": theano.config.compute_test_value_opt,
+            "traceback.limit": theano.config.traceback.compile_limit,
+        }
+        with theano.change_flags(**flags):
+            yield complaints.messages
+    finally:
+        logger.removeHandler(complaints)
+
+
+def _with_stopwatches(optimizer: Optimizer, seconds: dict[str, float]) -> Optimizer:
+    """A copy of a sequence of optimizers whose members add their seconds to their phases in `seconds`."""
+    timed = copy.copy(optimizer)
+    destroying = False
+    for position, member in enumerate(optimizer):
+        name = getattr(member, "name", None)
+        destroying = destroying or name == "add_destroy_handler"
+        phase = PHASE_OF.get(name, INPLACE if destroying else OTHERS)
+
+        def note(spent: float, phase: str = phase) -> None:
+            seconds[phase] += spent
+
+        timed[position] = Stopwatch(member, note)
+    return timed
+
+
+def _modules_compiled() -> int:
+    """How many C modules this process has compiled so far."""
+    return theano.gof.cc.get_module_cache().stats[2] if theano.config.cxx else 0
+
+
+def _inner_nodes(node: Apply) -> int:
+    inner = getattr(node.op, "fgraph", None) or getattr(getattr(node.op, "scalar_op", None), "fgraph", None)
+    if inner is not None:
+        return len(inner.apply_nodes)
+    if hasattr(node.op, "inner_inputs") or hasattr(node.op, "outputs"):
+        return len(theano.gof.graph.ops(node.op.inputs, node.op.outputs))
+    return 0
+
+
+def optimize(specification: Specification, way: Way) -> Measurement:
+    """Optimize a fresh graph of a model once."""
+    with way.context(), _as_when_compiling() as failures:
+        graph = specification.graph()
+        before = len(graph.apply_nodes)
+        seconds = dict.fromkeys(PHASES, 0.0)
+        compiled = _modules_compiled()
+        # What earlier runs left behind is not to be collected at this one's expense.
+        gc.collect()
+
+        start = time.process_time()
+        optimizer = way.mode().optimizer
+        seconds["query"] = time.process_time() - start
+        _with_stopwatches(optimizer, seconds).optimize(graph)
+        whole = time.process_time() - start
+
+    return Measurement(
+        way=way.name,
+        seconds=whole,
+        phases=seconds,
+        before=before,
+        after=len(graph.apply_nodes),
+        inplace=sum(bool(getattr(node.op, "destroy_map", None)) for node in graph.apply_nodes),
+        inner=sum(_inner_nodes(node) for node in graph.apply_nodes),
+        failures=list(failures),
+        graph=graph,
+        compiled=_modules_compiled() - compiled,
+    )
+
+
+def optimize_warm(specification: Specification, way: Way) -> Measurement:
+    """Optimize a fresh graph, and again if C modules had to be compiled on the way."""
+    measurement = optimize(specification, way)
+    return optimize(specification, way) if measurement.compiled else measurement
+
+
+def alternate(
+    specification: Specification, ways: list[Way], repeat: int, tell: Callable[[Way], None] = lambda way: None
+) -> dict[str, list[Measurement]]:
+    """Measure each way `repeat` times, in turn, so that a slower hour of the machine falls on all of them.
+
+    Parameters
+    ----------
+    specification
+        Of the model.
+    ways
+        At least one.
+    repeat
+        At least one.
+    tell
+        Called after each run.
+
+    Returns
+    -------
+    dict
+        Name of the way to its measurements; only the last of each still holds its graph.
+    """
+    runs: dict[str, list[Measurement]] = {way.name: [] for way in ways}
+    for _ in range(repeat):
+        for way in ways:
+            for earlier in runs[way.name]:
+                earlier.graph = None
+            runs[way.name].append(optimize_warm(specification, way))
+            tell(way)
+    return runs

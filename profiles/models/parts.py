@@ -1,0 +1,91 @@
+"""Pieces that several models share: parameters, losses and the two training rules.
+
+Every function works in ``theano.config.floatX`` and takes its randomness from a generator made by the caller, so that a model is the
+same at each build.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import theano
+import theano.tensor as tt
+from theano.compile.sharedvalue import SharedVariable
+from theano.gof.graph import Variable
+
+
+def floats(value: np.ndarray | float) -> np.ndarray:
+    """`value` as an array of floatX."""
+    return np.asarray(value, dtype=theano.config.floatX)
+
+
+def weights(rng: np.random.RandomState, *shape: int, name: str | None = None, scale: float | None = None) -> SharedVariable:
+    """A shared variable of normal numbers, by default scaled by its fan-in as He et al. (2015) do."""
+    if scale is None:
+        fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
+        scale = np.sqrt(2.0 / fan_in)
+    return theano.shared(floats(scale * rng.standard_normal(shape)), name=name)
+
+
+def constant(value: float, *shape: int, name: str | None = None) -> SharedVariable:
+    """A shared variable filled with `value`."""
+    return theano.shared(floats(np.full(shape, value)), name=name)
+
+
+def like(parameter: SharedVariable) -> SharedVariable:
+    """A shared variable of zeros, of the type and shape of `parameter`: the state a training rule keeps for it."""
+    value = parameter.get_value(borrow=True)
+    return theano.shared(np.zeros_like(value), broadcastable=parameter.broadcastable)
+
+
+def cross_entropy(logits: Variable, labels: Variable) -> Variable:
+    """Mean cross-entropy of the softmax of `logits`."""
+    return tt.nnet.categorical_crossentropy(tt.nnet.softmax(logits), labels).mean()
+
+
+def l2(parameters: list[SharedVariable], strength: float) -> Variable:
+    """The usual penalty on the squares of the weights."""
+    return floats(strength) * sum(tt.sqr(p).sum() for p in parameters)
+
+
+def momentum(cost: Variable, parameters: list[SharedVariable], rate: float = 0.01, decay: float = 0.9) -> OrderedDict:
+    """Updates of stochastic gradient descent with momentum."""
+    updates: OrderedDict = OrderedDict()
+    for parameter, gradient in zip(parameters, tt.grad(cost, parameters)):
+        velocity = like(parameter)
+        step = floats(decay) * velocity - floats(rate) * gradient
+        updates[velocity] = step
+        updates[parameter] = parameter + step
+    return updates
+
+
+def adam(
+    cost: Variable, parameters: list[SharedVariable], rate: float = 1e-3, decay: float = 0.9, decay_squares: float = 0.999
+) -> OrderedDict:
+    """Updates of Adam (Kingma and Ba, 2015)."""
+    updates: OrderedDict = OrderedDict()
+    count = theano.shared(floats(0.0), name="count")
+    now = count + 1
+    b1, b2, one = floats(decay), floats(decay_squares), floats(1.0)
+    for parameter, gradient in zip(parameters, tt.grad(cost, parameters)):
+        mean, square = like(parameter), like(parameter)
+        new_mean = b1 * mean + (one - b1) * gradient
+        new_square = b2 * square + (one - b2) * tt.sqr(gradient)
+        unbiased_mean = new_mean / (one - b1**now)
+        unbiased_square = new_square / (one - b2**now)
+        updates[mean] = new_mean
+        updates[square] = new_square
+        updates[parameter] = parameter - floats(rate) * unbiased_mean / (tt.sqrt(unbiased_square) + floats(1e-8))
+    updates[count] = now
+    return updates
+
+
+def images(rng: np.random.RandomState, batch: int, channels: int, size: int) -> np.ndarray:
+    """A batch of square pictures of noise."""
+    return floats(rng.standard_normal((batch, channels, size, size)))
+
+
+def labels(rng: np.random.RandomState, batch: int, classes: int) -> np.ndarray:
+    """One class for each member of the batch."""
+    return rng.randint(0, classes, size=batch).astype("int32")

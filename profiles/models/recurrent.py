@@ -1,0 +1,71 @@
+"""Recurrent nets, two ways: an LSTM language model by ``theano.scan`` and a GRU unrolled into the graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import theano
+import theano.tensor as tt
+from theano.compile.sharedvalue import SharedVariable
+from theano.gof.graph import Variable
+
+from profiles.models import parts
+from profiles.models.base import Model, register
+
+
+def _lstm_layer(rng: np.random.RandomState, x: Variable, width: int) -> tuple[Variable, list[SharedVariable]]:
+    """Run one layer over a (time, batch, feature) sequence; all four gates come from one product."""
+    inward = parts.weights(rng, width, 4 * width, scale=0.3)
+    across = parts.weights(rng, width, 4 * width, scale=0.3)
+    bias = parts.constant(0.0, 4 * width)
+
+    def step(drive: Variable, hidden: Variable, cell: Variable, across: Variable) -> list[Variable]:
+        gates = drive + hidden.dot(across)
+        enter, forget, leave, new = (gates[:, k * width : (k + 1) * width] for k in range(4))
+        cell = tt.nnet.sigmoid(forget) * cell + tt.nnet.sigmoid(enter) * tt.tanh(new)
+        return [tt.nnet.sigmoid(leave) * tt.tanh(cell), cell]
+
+    start = tt.zeros((x.shape[1], width), dtype=theano.config.floatX)
+    (hidden, _), _ = theano.scan(step, sequences=x.dot(inward) + bias, outputs_info=[start, start], non_sequences=across)
+    return hidden, [inward, across, bias]
+
+
+@register("lstm", layers=2)
+def lstm(name: str, layers: int, width: int = 8, steps: int = 6, batch: int = 3, vocabulary: int = 20) -> Model:
+    """Train step of a language model: embedding, `layers` of LSTM, softmax over the next word."""
+    rng = np.random.RandomState(5)
+    words, following = tt.imatrix("words"), tt.imatrix("following")
+    embedding = parts.weights(rng, vocabulary, width, scale=0.5)
+    parameters = [embedding]
+
+    hidden = embedding[words]
+    for _ in range(layers):
+        hidden, new = _lstm_layer(rng, hidden, width)
+        parameters += new
+    matrix, bias = parts.weights(rng, width, vocabulary), parts.constant(0.0, vocabulary)
+    parameters += [matrix, bias]
+    logits = (hidden.dot(matrix) + bias).reshape((-1, vocabulary))
+    cost = parts.cross_entropy(logits, following.flatten())
+
+    data = [rng.randint(0, vocabulary, size=(steps, batch)).astype("int32") for _ in range(2)]
+    return Model(name, [words, following], [cost], parts.momentum(cost, parameters), data)
+
+
+@register("gru30", steps=30)
+def gru(name: str, steps: int, width: int = 8, batch: int = 4, classes: int = 5) -> Model:
+    """Train step of a GRU whose `steps` are written out one after another, trained by Adam."""
+    rng = np.random.RandomState(6)
+    x, y = tt.tensor3("x"), tt.ivector("y")
+    inward = [parts.weights(rng, width, width) for _ in range(3)]
+    across = [parts.weights(rng, width, width, scale=0.3) for _ in range(3)]
+    biases = [parts.constant(0.0, width) for _ in range(3)]
+    matrix, offset = parts.weights(rng, width, classes), parts.constant(0.0, classes)
+
+    hidden = tt.zeros((x.shape[1], width), dtype=theano.config.floatX)
+    for t in range(steps):
+        reset, update = (tt.nnet.sigmoid(x[t].dot(inward[k]) + hidden.dot(across[k]) + biases[k]) for k in range(2))
+        new = tt.tanh(x[t].dot(inward[2]) + (reset * hidden).dot(across[2]) + biases[2])
+        hidden = (1 - update) * hidden + update * new
+    cost = parts.cross_entropy(hidden.dot(matrix) + offset, y)
+
+    data = [parts.floats(rng.standard_normal((steps, batch, width))), parts.labels(rng, batch, classes)]
+    return Model(name, [x, y], [cost], parts.adam(cost, [*inward, *across, *biases, matrix, offset]), data)

@@ -1,0 +1,113 @@
+"""Residual nets of bottleneck blocks (He et al., 2015): ResNet-50 and the deep CIFAR net of 9n+2 layers.
+
+Channels and pictures are small, since their sizes leave the graph as it is: there are as many nodes at a width of 16 as at 64.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import theano.tensor as tt
+from theano.compile.sharedvalue import SharedVariable
+from theano.gof.graph import Variable
+from theano.tensor.nnet.bn import batch_normalization_train
+from theano.tensor.signal.pool import pool_2d
+
+from profiles.models import parts
+from profiles.models.base import Model, register
+
+
+class Network:
+    """Collects the parameters and the running averages of a net while its layers are applied one after another.
+
+    Parameters
+    ----------
+    seed
+        Of the initial weights.
+
+    Attributes
+    ----------
+    rng
+        The generator they come from.
+    decayed
+        Parameters that weight decay applies to.
+    plain
+        Scales and offsets of the normalizations.
+    averages
+        Updates of the running means and variances.
+    """
+
+    def __init__(self, seed: int):
+        self.rng = np.random.RandomState(seed)
+        self.decayed: list[SharedVariable] = []
+        self.plain: list[SharedVariable] = []
+        self.averages: OrderedDict = OrderedDict()
+
+    def convolution(self, x: Variable, channels: tuple[int, int], size: int, stride: int = 1) -> Variable:
+        """Convolve without a bias, which the normalization that follows would take away again."""
+        kernel = parts.weights(self.rng, channels[1], channels[0], size, size)
+        self.decayed.append(kernel)
+        return tt.nnet.conv2d(x, kernel, border_mode=size // 2, subsample=(stride, stride))
+
+    def normalization(self, x: Variable, channels: int) -> Variable:
+        """Batch normalization over pictures and pixels, in training mode."""
+        scale, offset = parts.constant(1.0, channels), parts.constant(0.0, channels)
+        mean, variance = parts.constant(0.0, channels), parts.constant(1.0, channels)
+        y, _, _, new_mean, new_variance = batch_normalization_train(
+            x, scale, offset, axes="spatial", running_mean=mean, running_var=variance
+        )
+        self.plain += [scale, offset]
+        self.averages[mean] = new_mean
+        self.averages[variance] = new_variance
+        return y
+
+    def bottleneck(self, x: Variable, channels: tuple[int, int], stride: int, project: bool) -> Variable:
+        """1x1, 3x3 and 1x1 convolutions beside a shortcut, which is a projection where the shape changes."""
+        narrow = channels[1] // 4
+        y = self.normalization(self.convolution(x, (channels[0], narrow), 1, stride), narrow)
+        y = self.normalization(self.convolution(tt.nnet.relu(y), (narrow, narrow), 3), narrow)
+        y = self.normalization(self.convolution(tt.nnet.relu(y), (narrow, channels[1]), 1), channels[1])
+        if project:
+            x = self.normalization(self.convolution(x, channels, 1, stride), channels[1])
+        return tt.nnet.relu(x + y)
+
+    def stages(self, x: Variable, channels: int, counts: list[int], widths: list[int]) -> Variable:
+        """Stages of `counts` blocks; each but the first halves the picture."""
+        for stage, (count, width) in enumerate(zip(counts, widths)):
+            for block in range(count):
+                first = block == 0
+                x = self.bottleneck(x, (channels, width), 2 if first and stage else 1, project=first)
+                channels = width
+        return x
+
+    def train_step(self, name: str, x: Variable, features: Variable, width: int, data: np.ndarray, classes: int = 10) -> Model:
+        """Pool `features`, classify them and train everything by momentum."""
+        y = tt.ivector("y")
+        matrix, bias = parts.weights(self.rng, width, classes), parts.constant(0.0, classes)
+        logits = features.mean(axis=(2, 3)).dot(matrix) + bias
+        cost = parts.cross_entropy(logits, y) + parts.l2([*self.decayed, matrix], 1e-4)
+        updates = parts.momentum(cost, [*self.decayed, *self.plain, matrix, bias])
+        updates.update(self.averages)
+        return Model(name, [x, y], [cost], updates, [data, parts.labels(self.rng, len(data), classes)])
+
+
+@register("resnet50", width=16)
+def resnet50(name: str, width: int, batch: int = 4, size: int = 64) -> Model:
+    """Train step of ResNet-50: 3, 4, 6 and 3 blocks behind a 7x7 convolution and a max-pooling."""
+    net = Network(seed=3)
+    x = tt.tensor4("x")
+    stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 7, stride=2), width))
+    stem = pool_2d(stem, ws=(3, 3), stride=(2, 2), pad=(1, 1), ignore_border=True)
+    features = net.stages(stem, width, [3, 4, 6, 3], [4 * width, 8 * width, 16 * width, 32 * width])
+    return net.train_step(name, x, features, 32 * width, parts.images(net.rng, batch, 3, size))
+
+
+@register("cifar_resnet", n=9)
+def cifar_resnet(name: str, n: int, width: int = 4, batch: int = 4, size: int = 16) -> Model:
+    """Train step of the CIFAR net of 9n+2 layers: three stages of `n` bottleneck blocks."""
+    net = Network(seed=4)
+    x = tt.tensor4("x")
+    stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 3), width))
+    features = net.stages(stem, width, [n, n, n], [4 * width, 8 * width, 16 * width])
+    return net.train_step(name, x, features, 16 * width, parts.images(net.rng, batch, 3, size))

@@ -1,0 +1,47 @@
+"""Shows where one optimization of a model spends its time: ``python -m profiles.profile MODEL``.
+
+The optimizer runs once under cProfile, which slows calls down but not evenly: use it to find what to look at, and ``compare`` to
+measure. Seconds are CPU seconds.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import time
+
+import click
+
+from profiles import cli, measure
+
+
+@click.command()
+@click.argument("model", type=cli.MODEL)
+@cli.way_option
+@click.option("--top", default=30, show_default=True, help="How many functions to print.")
+@click.option("--save", type=click.Path(dir_okay=False), help="Write the profile there, for pstats or a viewer.")
+@click.option("--callers", help="Print also who calls the functions whose name matches this expression.")
+def main(model, way: str, top: int, save: str | None, callers: str | None) -> None:
+    """Profile one optimization of MODEL."""
+    specification = measure.specify(model())
+    # A clock of CPU seconds leaves out the waits for compilers.
+    profiler = cProfile.Profile(time.process_time)
+    profiler.enable()
+    measurement = measure.optimize(specification, cli.way(way))
+    profiler.disable()
+
+    click.echo(f"{specification.model.name} ({way}): {measurement.before} -> {measurement.after} nodes, {measurement.seconds:.2f} s")
+    for phase, seconds in measurement.phases.items():
+        click.echo(f"  {phase:18} {seconds:7.2f} s")
+    statistics = pstats.Stats(profiler)
+    statistics.sort_stats("tottime").print_stats(top)
+    statistics.sort_stats("cumulative").print_stats(top)
+    if callers:
+        statistics.print_callers(callers)
+    if save:
+        statistics.dump_stats(save)
+        click.echo(f"saved {save}")
+
+
+if __name__ == "__main__":
+    main()
