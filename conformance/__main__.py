@@ -1,0 +1,128 @@
+"""The command line: ``python -m conformance [SUITE...]``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+
+from conformance.baseline import Baseline
+from conformance.compare import Comparison, Verdict, compare
+from conformance.expected import EXPECTED
+from conformance.records import Result
+from conformance.report import show
+from conformance.runner import CHECKOUT, Settings, run_file
+from conformance.suites import SUITES, choose, suites_root
+from conformance.ways import WAYS
+
+# No compiler: compiling C would take hours, and what is under test is the graph. No BLAS to link with, either.
+FLAGS = "cxx=,blas.ldflags="
+WORK = CHECKOUT / "build" / "conformance"
+
+
+@click.command()
+@click.argument("suite", nargs=-1)
+@click.option("--way", default="topo", show_default=True, type=click.Choice(sorted(WAYS)), help="What is switched on.")
+@click.option("--jobs", default=2, show_default=True, help="Suite files that run at a time.")
+@click.option("--fresh", is_flag=True, help="Run stock again, too, where its results are on disk.")
+@click.option("-k", "select", default="", metavar="EXPR", help="Only tests that match, as pytest's -k.")
+@click.option("--confirm/--no-confirm", default=True, show_default=True, help="Run each suspect again, alone.")
+@click.option("--timeout", default=120, show_default=True, help="Seconds that a test may take.")
+@click.option("--flags", default="", metavar="FLAGS", help="More THEANO_FLAGS, for both sides, as floatX=float32.")
+@click.option("--keep-logs", is_flag=True, help="Keep pytest's output of each file.")
+@click.option("--list", "listing", is_flag=True, help="List suites and ways, and stop.")
+def main(
+    suite: tuple[str, ...],
+    way: str,
+    jobs: int,
+    fresh: bool,
+    select: str,
+    confirm: bool,
+    timeout: int,
+    flags: str,
+    keep_logs: bool,
+    listing: bool,
+) -> None:
+    """Run Theano's own suites with the engine and compare them, test by test, with stock.
+
+    SUITE is the name of a suite or a part of a file's path; all suites if none is given. The exit status is 1 where
+    a test that passes under stock fails with the engine and is not listed in conformance/expected.py.
+    """
+    console = Console()
+    if listing:
+        _list(console)
+        return
+    files = choose(suite)
+    if not files:
+        raise click.UsageError(f"no suite or file is called {' or '.join(suite)}; see --list")
+    settings = Settings(
+        root=suites_root(),
+        work=WORK / "runs" / str(os.getpid()),
+        flags=",".join(filter(None, [FLAGS, flags])),
+        timeout=timeout,
+        select=select,
+    )
+    baseline = Baseline(settings, WORK / "baseline", fresh)
+    try:
+        comparisons = _run(console, settings, baseline, list(files), way, jobs, confirm)
+    finally:
+        if not keep_logs:
+            shutil.rmtree(settings.work, ignore_errors=True)
+    by_suite: dict[str, list[Comparison]] = {}
+    for path, name in files.items():
+        by_suite.setdefault(name, []).append(comparisons[path])
+    show(console, by_suite, way)
+    if keep_logs:
+        console.print(f"logs: {settings.work}")
+    regressions = sum(len(comparison.of(Verdict.REGRESSION)) for comparison in comparisons.values())
+    raise SystemExit(1 if regressions else 0)
+
+
+def _run(
+    console: Console, settings: Settings, baseline: Baseline, files: list[str], way: str, jobs: int, confirm: bool
+) -> dict[str, Comparison]:
+    """Run and compare suite files, several at a time, under a progress bar."""
+
+    def one(path: str) -> Comparison:
+        stock = baseline.results(path)
+        engine = run_file(settings, path, way)
+        if settings.select:
+            stock = {name: result for name, result in stock.items() if name in engine}
+        return compare(path, stock, engine, EXPECTED, way, alone if confirm else None)
+
+    def alone(test: str, under: str) -> dict[str, Result]:
+        return run_file(replace(settings, select=""), test.split("::")[0], under, [test])
+
+    # The largest first, so that the end does not wait for one long file.
+    files = sorted(files, key=lambda path: -(settings.root / path).stat().st_size)
+    comparisons = {}
+    columns = (SpinnerColumn(), "{task.description}", MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress, ThreadPoolExecutor(jobs) as pool:
+        bar = progress.add_task("suite files", total=len(files))
+        for future in as_completed([pool.submit(one, path) for path in files]):
+            comparison = future.result()
+            comparisons[comparison.path] = comparison
+            found = len(comparison.of(Verdict.REGRESSION))
+            progress.update(bar, advance=1)
+            progress.console.print(f"{comparison.path}: {found} regressions of {len(comparison.engine)}")
+    return comparisons
+
+
+def _list(console: Console) -> None:
+    root = suites_root()
+    for suite in SUITES:
+        console.print(f"[bold]{suite.name}[/]: {suite.summary}")
+        for path in suite.files(root):
+            console.print(f"    {path}", highlight=False)
+    for way in WAYS.values():
+        console.print(f"[bold]--way {way.name}[/]: {way.summary}")
+
+
+if __name__ == "__main__":
+    main()

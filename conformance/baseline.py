@@ -1,0 +1,71 @@
+"""What stock Theano did, kept on disk: one file of JSON lines per suite file, under a key of all that it depends on.
+
+The key is made of the versions, the flags and the time limit, so that an engine that changes does not make stock run
+again. A partial run (``-k``) is compared with the whole baseline of its file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from dataclasses import asdict, replace
+from importlib import metadata
+from pathlib import Path
+
+from conformance.records import Result
+from conformance.runner import Settings, run_file
+from conformance.ways import STOCK
+
+PACKAGES = ("Theano", "numpy", "scipy", "pytest", "parameterized", "nose")
+
+
+class Baseline:
+    """Stock's results for suite files, run when they are asked for and not on disk.
+
+    Parameters
+    ----------
+    settings : Settings
+        How suite files are run; its ``select`` is not used.
+    folder : Path
+        Where the results are kept from run to run.
+    fresh : bool
+        Run stock again even where its results are on disk.
+    """
+
+    def __init__(self, settings: Settings, folder: Path, fresh: bool = False) -> None:
+        self._settings = replace(settings, select="")
+        self._fresh = fresh
+        self._folder = folder / _key(settings)
+
+    def results(self, path: str) -> dict[str, Result]:
+        """Return what stock did in a suite file.
+
+        Parameters
+        ----------
+        path : str
+            The file, relative to the settings' root.
+
+        Returns
+        -------
+        dict of str to Result
+            A result per test or case, by id.
+        """
+        kept = self._folder / f"{path.replace('/', '.')}.jsonl"
+        if kept.exists() and not self._fresh:
+            lines = kept.read_text().splitlines()
+            return {result.id: result for result in (Result(**json.loads(line)) for line in lines)}
+        results = run_file(self._settings, path, STOCK)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        # Written aside first: a baseline that was interrupted half way must not pass for a whole one.
+        draft = kept.with_suffix(f".{os.getpid()}")
+        draft.write_text("".join(json.dumps(asdict(result)) + "\n" for result in results.values()))
+        draft.replace(kept)
+        return results
+
+
+def _key(settings: Settings) -> str:
+    versions = [f"{name}={metadata.version(name)}" for name in PACKAGES]
+    parts = [platform.python_version(), *versions, str(settings.root), settings.flags, str(settings.timeout)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]

@@ -1,0 +1,140 @@
+"""Compares what a way did with what stock did, test by test, and has every suspect run again, alone.
+
+A test is a regression only if it passes under stock and fails with the engine both times: in its file and alone. One
+that fails once, or that stock itself fails alone, is unsteady: it is shown, and does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from conformance.records import MISSING, PASSED, SKIPPED, Result
+from conformance.ways import STOCK
+
+
+class Verdict(Enum):
+    """What a difference between stock and the engine amounts to."""
+
+    REGRESSION = "regression"
+    EXPECTED = "expected difference"
+    UNSTEADY = "unsteady"
+    IMPROVEMENT = "improvement"
+    SURPRISE = "expected difference that passes"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A test in which the engine and stock differ.
+
+    Parameters
+    ----------
+    verdict : Verdict
+        What it amounts to.
+    result : Result
+        The engine's result.
+    reason : str
+        Why it was expected, or why it counts as unsteady.
+    """
+
+    verdict: Verdict
+    result: Result
+    reason: str = ""
+
+
+@dataclass
+class Comparison:
+    """How one suite file did under stock and with the engine."""
+
+    path: str
+    stock: Mapping[str, Result]
+    engine: Mapping[str, Result]
+    differences: list[Difference] = field(default_factory=list)
+
+    def of(self, verdict: Verdict) -> list[Difference]:
+        """Return the differences with a given verdict."""
+        return [difference for difference in self.differences if difference.verdict is verdict]
+
+
+RunAlone = Callable[[str, str], Mapping[str, Result]]
+
+
+def compare(
+    path: str,
+    stock: Mapping[str, Result],
+    engine: Mapping[str, Result],
+    expected: Mapping[str, str],
+    way: str,
+    run_alone: RunAlone | None,
+) -> Comparison:
+    """Compare a suite file's results under a way with stock's.
+
+    Parameters
+    ----------
+    path : str
+        The suite file.
+    stock, engine : mapping of str to Result
+        The results to compare. Of stock's, only what the engine was asked to run.
+    expected : mapping of str to str
+        Ids of tests that may fail with the engine, with the reason.
+    way : str
+        The engine's way, for `run_alone`.
+    run_alone : callable or None
+        ``run_alone(test, way)`` runs one test in a process of its own; None takes every suspect at its first word.
+
+    Returns
+    -------
+    Comparison
+        The results, and a verdict for each difference.
+    """
+    comparison = Comparison(path, stock, engine)
+    alone: dict[tuple[str, str], Mapping[str, Result]] = {}
+
+    def again(result: Result, under: str) -> Result:
+        # The cases of one test are run together, once.
+        if (result.test, under) not in alone:
+            alone[result.test, under] = run_alone(result.test, under)
+        return alone[result.test, under].get(result.id) or _stand_in(result, alone[result.test, under])
+
+    for before, after in _pairs(stock, engine):
+        passes = after.outcome == PASSED
+        if passes and after.id in expected:
+            comparison.differences.append(Difference(Verdict.SURPRISE, after, expected[after.id]))
+        elif passes and before.outcome not in (PASSED, SKIPPED):
+            comparison.differences.append(Difference(Verdict.IMPROVEMENT, after))
+        elif before.outcome == PASSED and not passes:
+            comparison.differences.append(_judge(after, expected, way, again if run_alone else None))
+    return comparison
+
+
+def _pairs(stock: Mapping[str, Result], engine: Mapping[str, Result]) -> Iterable[tuple[Result, Result]]:
+    for name in [*stock, *(name for name in engine if name not in stock)]:
+        known = stock.get(name) or engine[name]
+        yield stock.get(name) or _stand_in(known, stock), engine.get(name) or _stand_in(known, engine)
+
+
+def _stand_in(known: Result, results: Mapping[str, Result]) -> Result:
+    """Make a result for a test that has none: that of the test, class or module whose failure kept it from running."""
+    parts = known.test.split("::")
+    for length in range(len(parts), 0, -1):
+        cause = results.get("::".join(parts[:length]))
+        if cause is not None and cause.outcome not in (PASSED, SKIPPED):
+            return replace(cause, id=known.id, test=known.test)
+    return Result(known.id, known.test, MISSING, error="the test was not run")
+
+
+def _judge(
+    after: Result, expected: Mapping[str, str], way: str, again: Callable[[Result, str], Result] | None
+) -> Difference:
+    if after.id in expected:
+        return Difference(Verdict.EXPECTED, after, expected[after.id])
+    if again is None:
+        return Difference(Verdict.REGRESSION, after)
+    second = again(after, way)
+    if second.outcome == PASSED:
+        return Difference(Verdict.UNSTEADY, after, "passes when run again alone")
+    stock_alone = again(after, STOCK)
+    if stock_alone.outcome != PASSED:
+        return Difference(Verdict.UNSTEADY, after, f"run alone, stock too is not passed but {stock_alone.outcome}")
+    return Difference(Verdict.REGRESSION, after)

@@ -1,0 +1,120 @@
+"""A pytest plugin: switches a way on, seeds each test, and writes down what became of it.
+
+It runs inside the process of one suite file (``-p conformance.plugin``). `runner` starts that process and reads the
+lines that `Recorder` writes.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import pytest
+
+from conformance.records import FAILED, PASSED, SKIPPED, TIMEOUT, LogWriter, Result
+from conformance.ways import WAYS
+
+ERROR_CHARS = 3000
+SEED = 666
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options that `runner` passes."""
+    group = parser.getgroup("conformance")
+    group.addoption("--way", choices=sorted(WAYS), help="what is switched on before the suite is imported")
+    group.addoption("--log-to", type=Path, help="file that gets a JSON line per event")
+    group.addoption("--leave-out", type=Path, help="file of node ids, one a line, that are not run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Switch the way on, before any test module is imported."""
+    _seed()
+    WAYS[config.getoption("--way")].switch_on()
+    stream = config.getoption("--log-to").open("w")
+    config.add_cleanup(stream.close)
+    config.pluginmanager.register(Recorder(stream), "conformance-recorder")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what an earlier, crashed process has already run."""
+    path = config.getoption("--leave-out")
+    if path is None:
+        return
+    done = set(path.read_text().splitlines())
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])
+    items[:] = [item for item in items if item.nodeid not in done]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Give each test the same random numbers whatever ran before it: in both ways, and when it is run alone."""
+    _seed()
+
+
+def _seed() -> None:
+    random.seed(SEED)
+    np.random.seed(SEED)
+
+
+class Recorder:
+    """Write down the start, the results and the end of each test.
+
+    A test's result is the worst of its set-up, call and tear-down. Subtests (unittest's, pytest's, and the cases of a
+    yield test) are results of their own, named ``test#case``; a test that has cases has no result beside theirs,
+    unless it failed outside of them.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._log = LogWriter(stream)
+        self._reports: list[pytest.TestReport] = []
+        self._cases = 0
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Record a module or class that could not be collected as one failed test."""
+        if report.failed:
+            self._log.result(Result(report.nodeid, report.nodeid, FAILED, error=_error(report)))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Say which test is running, in case the process dies."""
+        self._reports.clear()
+        self._cases = 0
+        self._log.start(nodeid)
+
+    # First, because pytest's own hook turns a test with failed subtests into a failed one.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Record a case, or keep a phase of the test until its end."""
+        if not isinstance(report, pytest.SubtestReport):
+            self._reports.append(report)
+            return
+        name = report.context.msg or ",".join(f"{k}={v}" for k, v in report.context.kwargs.items()) or self._cases
+        self._cases += 1
+        self._log.result(_result([report], f"{report.nodeid}#{name}"))
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Record the test."""
+        result = _result(self._reports, nodeid)
+        if not self._cases or result.outcome != PASSED:
+            self._log.result(result)
+        self._log.end(nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        """Say that nothing is left to run."""
+        self._log.finish()
+
+
+def _result(reports: list[pytest.TestReport], name: str) -> Result:
+    seconds = sum(report.duration for report in reports)
+    bad = next((report for report in reports if report.failed), None)
+    if bad is not None:
+        error = _error(bad)
+        outcome = TIMEOUT if "Timeout (>" in error else FAILED
+        return Result(name, bad.nodeid, outcome, seconds, error)
+    skipped = any(report.skipped for report in reports)
+    return Result(name, reports[0].nodeid, SKIPPED if skipped else PASSED, seconds)
+
+
+def _error(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return report.longreprtext[-ERROR_CHARS:]

@@ -1,0 +1,83 @@
+"""Shows comparisons: a table with a row per suite, then every difference with its reason or the end of its error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from conformance.compare import Comparison, Difference, Verdict
+from conformance.records import PASSED, Result
+
+ERROR_LINES = 12
+
+
+def show(console: Console, suites: Mapping[str, Sequence[Comparison]], way: str) -> None:
+    """Print everything that is to be said about a run.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to print.
+    suites : mapping of str to sequence of Comparison
+        The comparisons of each suite's files.
+    way : str
+        The name of the way that was compared with stock.
+    """
+    differences = [d for files in suites.values() for comparison in files for d in comparison.differences]
+    for verdict in (Verdict.IMPROVEMENT, Verdict.EXPECTED, Verdict.SURPRISE, Verdict.UNSTEADY):
+        found = [difference for difference in differences if difference.verdict is verdict]
+        if found:
+            console.print(f"\n[bold]{verdict.value}[/]: {len(found)}")
+        for difference in found:
+            reason = f" [dim]{escape(difference.reason)}[/]" if difference.reason else ""
+            console.print(f"  {escape(difference.result.id)}{reason}", soft_wrap=True)
+    _show_regressions(console, [d for d in differences if d.verdict is Verdict.REGRESSION])
+    console.print(_table(suites, way))
+
+
+def _show_regressions(console: Console, regressions: Sequence[Difference]) -> None:
+    for _, group in groupby(regressions, key=lambda difference: difference.result.test):
+        first, *others = group
+        more = f" and {len(others)} more of its cases" if others else ""
+        outcome = first.result.outcome
+        console.print(f"\n[bold red]regression[/] {escape(first.result.id)}{more}: {outcome}", soft_wrap=True)
+        for line in first.result.error.splitlines()[-ERROR_LINES:]:
+            console.print(f"    {escape(line)}", soft_wrap=True, highlight=False)
+
+
+def _table(suites: Mapping[str, Sequence[Comparison]], way: str) -> Table:
+    table = Table(title=f"Theano's own suites: stock and {way}", show_footer=True)
+    everything = [comparison for files in suites.values() for comparison in files]
+    footer = ["all", *_cells(everything)]
+    headings = ["suite", "tests", "pass: stock", f"pass: {way}", "regressions", "expected", "unsteady", "improved"]
+    headings += ["s: stock", f"s: {way}"]
+    for heading, total in zip(headings, footer, strict=True):
+        table.add_column(heading, total, justify="left" if heading == "suite" else "right")
+    for name, files in suites.items():
+        style = "red" if _count(files, Verdict.REGRESSION) else None
+        table.add_row(name, *_cells(files), style=style)
+    return table
+
+
+def _cells(files: Sequence[Comparison]) -> list[str]:
+    stock = [result for comparison in files for result in comparison.stock.values()]
+    engine = [result for comparison in files for result in comparison.engine.values()]
+    verdicts = (Verdict.REGRESSION, Verdict.EXPECTED, Verdict.UNSTEADY, Verdict.IMPROVEMENT)
+    counts = [len(stock), _passed(stock), _passed(engine), *(_count(files, verdict) for verdict in verdicts)]
+    return [*map(str, counts), f"{_seconds(stock):.0f}", f"{_seconds(engine):.0f}"]
+
+
+def _count(files: Iterable[Comparison], verdict: Verdict) -> int:
+    return sum(len(comparison.of(verdict)) for comparison in files)
+
+
+def _passed(results: Iterable[Result]) -> int:
+    return sum(result.outcome == PASSED for result in results)
+
+
+def _seconds(results: Iterable[Result]) -> float:
+    return sum(result.seconds for result in results)

@@ -1,0 +1,142 @@
+"""Runs one suite file under one way, in a pytest process of its own that is watched and, if it dies, started again.
+
+A process that crashes, or that makes no progress for longer than a test may take, costs the test that it was running;
+the rest of the file goes on in a new process that leaves out what is already known.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.records import CRASHED, TIMEOUT, Log, Result, read_log
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+POLL_SECONDS = 0.2
+# pytest-timeout interrupts a test from within; one that cannot be interrupted is killed this much later.
+GRACE_SECONDS = 30
+ERROR_LINES = 30
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How suite files are run, the same for every file and way.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that the files' paths, and so the node ids, are relative to.
+    work : Path
+        The folder for logs, scratch files and Theano's compile directories.
+    flags : str
+        THEANO_FLAGS, without the compile directory.
+    timeout : int
+        Seconds that one test may take.
+    select : str
+        A ``-k`` expression, empty for all tests.
+    """
+
+    root: Path
+    work: Path
+    flags: str
+    timeout: int
+    select: str = ""
+
+
+def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ()) -> dict[str, Result]:
+    """Run a suite file to its end, over as many processes as it takes.
+
+    Parameters
+    ----------
+    settings : Settings
+        How to run it.
+    path : str
+        The file, relative to ``settings.root``.
+    way : str
+        The name of a way (see `conformance.ways`).
+    tests : sequence of str
+        Node ids of this file to run; all if empty.
+
+    Returns
+    -------
+    dict of str to Result
+        A result per test or case, by id, in the order in which they ran.
+    """
+    place = settings.work / "runs" / way / "-".join([path.replace("/", "."), *(["alone"] if tests else [])])
+    place.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Result] = {}
+    while True:
+        log, ending = _run_process(settings, place, list(tests) or [path], way, results)
+        results.update(log.results)
+        if log.finished:
+            return results
+        lost = log.running or path
+        stalled = ending == -signal.SIGKILL
+        results[lost] = Result(lost, lost, TIMEOUT if stalled else CRASHED, error=_last_words(place, ending))
+        if log.running is None:
+            return results
+
+
+def _run_process(
+    settings: Settings, place: Path, targets: list[str], way: str, known: dict[str, Result]
+) -> tuple[Log, int]:
+    """Start one pytest process, watch it, and return what it wrote and its exit status."""
+    events = place / "events.jsonl"
+    events.unlink(missing_ok=True)
+    leave_out = place / "leave-out.txt"
+    leave_out.write_text("".join(f"{result.test}\n" for result in known.values()))
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, f"--rootdir={settings.root}"]
+    command += ["-p", "conformance.plugin", "-p", "conformance.yields", "-p", "no:cacheprovider", "-p", "no:warnings"]
+    command += ["-o", "python_classes=Test* test_*", "--continue-on-collection-errors", "--tb=short"]
+    command += [f"--timeout={settings.timeout}", "--timeout-method=signal"]
+    command += [f"--way={way}", f"--log-to={events}", f"--leave-out={leave_out}"]
+    command += ["-k", settings.select] if settings.select else []
+    command += [str(settings.root / target) for target in targets]
+    with (place / "output.txt").open("w") as output:
+        process = subprocess.Popen(
+            command, cwd=place, env=_environment(settings, place), stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            _watch(process, events, settings.timeout + GRACE_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+    return read_log(events), process.returncode
+
+
+def _environment(settings: Settings, place: Path) -> dict[str, str]:
+    python_path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    return os.environ | {
+        "PYTHONPATH": python_path,
+        # The order of sets of strings, and with it the order of rewrites, is the same in every run.
+        "PYTHONHASHSEED": "0",
+        "THEANORC": os.devnull,
+        # A compile directory of its own spares a process the others' locks.
+        "THEANO_FLAGS": f"{settings.flags},base_compiledir={place / 'compiledir'}",
+    }
+
+
+def _watch(process: subprocess.Popen[bytes], events: Path, patience: float) -> None:
+    """Wait until the process ends, or kill it when it has written nothing for too long."""
+    last_change = time.monotonic()
+    size = -1
+    while process.poll() is None:
+        time.sleep(POLL_SECONDS)
+        new_size = events.stat().st_size if events.exists() else 0
+        if new_size != size:
+            size, last_change = new_size, time.monotonic()
+        elif time.monotonic() - last_change > patience:
+            process.send_signal(signal.SIGKILL)
+            return
+
+
+def _last_words(place: Path, ending: int) -> str:
+    how = f"killed by {signal.Signals(-ending).name}" if ending < 0 else f"exit status {ending}"
+    tail = (place / "output.txt").read_text(errors="replace").splitlines()[-ERROR_LINES:]
+    return "\n".join([*tail, f"the process ended: {how}"])

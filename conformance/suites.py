@@ -1,0 +1,123 @@
+"""The suites: which of Theano's test files are run, by name, and where they are.
+
+Left out are the suites of back ends and tools that are not there (gpuarray, MPI, CTC, d3viz), those that judge Theano's
+source text and its own test runner (flake8, record), and files named test_* that hold no tests. Theano's yield tests do run: `yields` collects them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Test files of Theano's that judge one part of it.
+
+    Parameters
+    ----------
+    name : str
+        What the command line calls it.
+    summary : str
+        What it judges.
+    patterns : tuple of str
+        Globs, relative to the folder that holds the theano package.
+    left_out : tuple of str
+        Names of files that the globs find and that are not run.
+    """
+
+    name: str
+    summary: str
+    patterns: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    def files(self, root: Path) -> list[str]:
+        """Return the suite's files, relative to `root`, sorted."""
+        found = {path for pattern in self.patterns for path in root.glob(pattern)}
+        return sorted(str(path.relative_to(root)) for path in found if path.name not in self.left_out)
+
+
+def _tensor(*names: str) -> tuple[str, ...]:
+    return tuple(f"theano/tensor/tests/test_{name}.py" for name in names)
+
+
+SUITES = (
+    Suite("opt", "the rewrites of tensor expressions: the hardest judge", _tensor("opt")),
+    Suite("uncanonicalize", "the rewrites that undo canonical forms", _tensor("opt_uncanonicalize")),
+    Suite("elemwise", "Elemwise, DimShuffle, CAReduce", _tensor("elemwise", "keepdims", "merge", "xlogx")),
+    Suite("subtensor", "indexing, and setting and incrementing by index", _tensor("subtensor", "inc_subtensor")),
+    Suite("blas", "gemm, gemv, ger and the rewrites that make them", _tensor("blas", "blas_c", "blas_scipy")),
+    Suite("basic", "every tensor op", _tensor("basic")),
+    Suite(
+        "tensor",
+        "other tensor ops and types",
+        _tensor("casting", "complex", "extra_ops", "fft", "fourier", "gc", "io", "misc", "sharedvar", "sort")
+        + _tensor("type_other", "utils", "var"),
+    ),
+    Suite("linalg", "linear algebra", (*_tensor("nlinalg", "slinalg"), "theano/sandbox/linalg/tests/test_*.py")),
+    Suite(
+        "random",
+        "random streams",
+        (*_tensor("raw_random", "shared_randomstreams"), "theano/sandbox/tests/test_*.py"),
+    ),
+    Suite(
+        "nnet",
+        "neural networks: softmax, sigmoid, batch normalization, ...",
+        tuple(
+            f"theano/tensor/nnet/tests/test_{name}.py"
+            for name in ("nnet", "opt", "sigm", "bn", "blocksparse", "neighbours")
+        ),
+    ),
+    Suite("conv", "convolution and pooling", ("theano/tensor/nnet/tests/test_*conv*.py", "theano/tensor/nnet/tests/test_corr*.py", "theano/tensor/signal/tests/test_*.py")),
+    Suite("scan", "loops", ("theano/scan_module/tests/test_*.py",)),
+    Suite("gof", "graphs, rewriters, databases, linkers", ("theano/gof/tests/test_*.py",)),
+    Suite("compile", "functions, modes, shared variables, OpFromGraph", ("theano/compile/tests/test_*.py",)),
+    Suite("scalar", "scalar ops and Composite", ("theano/scalar/tests/test_*.py",)),
+    Suite("sparse", "sparse matrices", ("theano/sparse/tests/test_*.py",)),
+    Suite("typed_list", "lists", ("theano/typed_list/tests/test_*.py",)),
+    Suite(
+        "theano",
+        "gradients, ifelse, printing and the rest",
+        ("theano/tests/test_*.py", "theano/misc/tests/test_*.py"),
+        left_out=("test_flake8.py",),
+    ),
+)
+
+
+def suites_root() -> Path:
+    """Return the folder that holds the installed theano package, without importing it."""
+    spec = find_spec("theano")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("Theano is not installed: its suites come with it")
+    return Path(spec.origin).parent.parent
+
+
+def choose(names: Iterable[str], suites: Iterable[Suite] = SUITES, root: Path | None = None) -> dict[str, str]:
+    """Find the files to run.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of suites, or parts of files' paths; everything if empty.
+    suites : iterable of Suite
+        What to choose from.
+    root : Path, optional
+        The folder that their globs are relative to; by default the one that holds theano.
+
+    Returns
+    -------
+    dict of str to str
+        The name of its suite for each file, in the order of the suites.
+    """
+    root = root or suites_root()
+    names = list(names)
+    known = {suite.name for suite in suites}
+    parts = [name for name in names if name not in known]
+    return {
+        path: suite.name
+        for suite in suites
+        for path in suite.files(root)
+        if not names or suite.name in names or any(part in path for part in parts)
+    }

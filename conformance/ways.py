@@ -1,0 +1,51 @@
+"""The ways in which a suite can be run: stock Theano, or Theano with some of optdb switched on.
+
+A way is chosen by name (``--way``) and switched on once, in the process that runs the suite, before the suite's
+modules are imported: many of them take the default mode apart at import. A new way is a new entry of `WAYS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+STOCK = "stock"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One manner of running Theano's suites.
+
+    Parameters
+    ----------
+    name : str
+        What ``--way`` calls it.
+    summary : str
+        One line for ``--list``.
+    switch_on : callable
+        Called without arguments before the first test module is imported.
+    """
+
+    name: str
+    summary: str
+    switch_on: Callable[[], object]
+
+
+def _stock() -> None:
+    """Leave the engine off. What cures Theano's import is part of both sides, so that only the engine differs."""
+    import optdb  # noqa: F401
+
+
+def _topo() -> None:
+    import optdb
+
+    optdb.enable()
+
+
+WAYS: dict[str, Way] = {
+    way.name: way
+    for way in (
+        Way(STOCK, "Theano as it is; compared with the baseline it shows the unsteady tests", _stock),
+        Way("topo", "optdb's engine behind Theano's phases: optdb.enable()", _topo),
+    )
+}

@@ -1,0 +1,30 @@
+"""A pytest plugin: runs Theano's yield tests, which pytest itself no longer collects.
+
+A yield test is a generator of ``(function, *arguments)`` tuples, each a case of its own. The generator is run inside
+one pytest item and each case in a subtest, between two steps of the generator as nose did: some of Theano's cases
+close over a variable of the generator's loop.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import MethodType
+
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> list[pytest.Item] | None:
+    """Collect a generator function as one item; leave everything else to pytest."""
+    if not (collector.istestfunction(obj, name) and inspect.isgeneratorfunction(obj)):
+        return None
+
+    def run_cases(owner: object, subtests: pytest.Subtests) -> None:
+        for index, (case, *arguments) in enumerate(getattr(owner, name)()):
+            with subtests.test(msg=str(index)):
+                case(*arguments)
+
+    owner = collector.newinstance() if isinstance(collector, pytest.Class) else collector.obj
+    return [pytest.Function.from_parent(collector, name=name, callobj=MethodType(run_cases, owner))]
