@@ -1,0 +1,45 @@
+"""optdb makes Theano compile fast.
+
+The public names live in other modules, and come from there when they are first used:
+``import optdb`` imports neither Theano nor NumPy. What it does at once is put a hook in
+place, by which a later ``import theano`` works here (see ``optdb.host.bootstrap``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from optdb.host import bootstrap
+
+if TYPE_CHECKING:
+    from optdb.topo import TopoOptDB, disable, enable, mode, register_topo
+
+__version__ = "0.1.0"
+
+#: Where each public name comes from.
+_HOME = {
+    "TopoOptDB": "optdb.topo",
+    "disable": "optdb.topo",
+    "enable": "optdb.topo",
+    "mode": "optdb.topo",
+    "register_topo": "optdb.topo",
+}
+
+__all__ = ["TopoOptDB", "__version__", "disable", "enable", "mode", "register_topo"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'optdb' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value  # the next use does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+# Last, because it may go on to import optdb's own modules.
+bootstrap.start()

@@ -1,0 +1,146 @@
+"""Makes Theano importable here, and optdb part of it once it is imported.
+
+`start` is called by ``import optdb``. It imports nothing: it puts an import hook in place,
+and what `AROUND` lists happens when Theano is imported, by whomever, in this order:
+
+1. ``theano``: `prepare` refuses versions that cannot work;
+2. ``theano.configparser``: optdb's flags are registered, before Theano looks for unknown ones;
+3. ``theano.configdefaults``: a BLAS is found by linking, where the user named none;
+4. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
+5. the end of ``theano``: `finish` turns the engine on, if the flag says so;
+6. ``theano.scan_module.scan_perform_ext``, later: its C code finds the header it needs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from optdb.host import blas, flags, support
+from optdb.host.importhook import ImportHook
+from optdb.host.support import UnsupportedHost
+
+__all__ = ["INCLUDE_DIR", "UnsupportedHost", "finish", "prepare", "start"]
+
+INCLUDE_DIR = Path(__file__).parent / "include"
+
+
+def start() -> None:
+    """Install the import hook; where Theano is imported already, catch up with it."""
+    sys.meta_path.insert(0, ImportHook(AROUND, missing=lambda name: support.check()))
+    if "theano" in sys.modules:
+        flags.register(sys.modules["theano.configparser"])
+        finish()
+
+
+def prepare() -> None:
+    """Make sure that Theano can work here, before its code runs.
+
+    Raises
+    ------
+    UnsupportedHost
+        Where it cannot.
+    """
+    support.check()
+
+
+def finish() -> None:
+    """Turn the engine on, if the flag ``optdb.topo`` says so, after Theano's code has run."""
+    import theano
+
+    if theano.config.optdb.topo:
+        from optdb import topo
+
+        topo.enable()
+
+
+def default_ldflags() -> str:
+    """Return the linker flags of the BLAS that Theano is to use, '' for none.
+
+    Stands in for Theano's function of nearly the same name, which asks NumPy for the BLAS
+    it was built with; since version 1.22 NumPy does not tell.
+    """
+    from theano.configdefaults import config, gcc_version_str
+    from theano.gof.cmodule import std_lib_dirs
+
+    if not config.cxx:
+        return ""
+    return blas.ldflags(config.cxx, gcc_version_str, std_lib_dirs())
+
+
+@contextmanager
+def _theano(module: ModuleType) -> Iterator[None]:
+    prepare()
+    yield
+    finish()
+
+
+@contextmanager
+def _configparser(module: ModuleType) -> Iterator[None]:
+    yield
+    flags.register(module)
+
+
+@contextmanager
+def _configdefaults(module: ModuleType) -> Iterator[None]:
+    yield
+    # Only the default is replaced: Theano calls it when nothing else gives a value.
+    _parameter(module.config.blas, "ldflags").default = default_ldflags
+
+
+@contextmanager
+def _blas_headers(module: ModuleType) -> Iterator[None]:
+    """Leave out the warning that there is no BLAS, unless the user chose to have none."""
+    from theano.configdefaults import config
+
+    # Read the value first: whether it is the default is known only then.
+    ldflags = config.blas.ldflags
+    if ldflags or not _parameter(config.blas, "ldflags").is_default:
+        yield
+        return
+
+    def not_the_fallback(record: logging.LogRecord) -> bool:
+        return "NumPy C-API based implementation" not in record.getMessage()
+
+    logger = logging.getLogger("theano.tensor.blas")
+    logger.addFilter(not_the_fallback)
+    try:
+        yield
+    finally:
+        logger.removeFilter(not_the_fallback)
+
+
+@contextmanager
+def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
+    """Put our header folder on the include path while scan's C code is compiled."""
+    if sys.version_info < (3, 11):
+        yield
+        return
+
+    from theano.gof import cmodule
+
+    # Not through config.gcc.cxxflags: that is the user's, and part of every op's cache key.
+    theirs = cmodule.std_include_dirs
+    cmodule.std_include_dirs = lambda: [*theirs(), str(INCLUDE_DIR / "py311")]
+    try:
+        yield
+    finally:
+        cmodule.std_include_dirs = theirs
+
+
+def _parameter(section: object, name: str) -> object:
+    """Return a Theano flag itself; the attribute of that name gives its value."""
+    return vars(type(section))[name]
+
+
+AROUND = {
+    "theano": _theano,
+    "theano.configparser": _configparser,
+    "theano.configdefaults": _configdefaults,
+    "theano.tensor.blas_headers": _blas_headers,
+    "theano.scan_module.scan_perform_ext": _scan_perform_ext,
+}

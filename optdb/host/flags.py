@@ -1,0 +1,76 @@
+"""Registers optdb's flags with Theano's configuration.
+
+``optdb.flags`` says which flags there are; `register` hands them to the module
+``theano.configparser`` it is given, which reads THEANO_FLAGS and .theanorc for them.
+That module is a parameter because a failed import of Theano is followed by a new copy of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+
+from optdb import flags
+
+#: Theano's own flags in the same section. They are registered after ours are checked.
+THEANO_FLAGS = ("optdb.max_use_ratio", "optdb.position_cutoff")
+
+
+class _Reader:
+    """What Theano calls to read a flag's value, and prints as the flag's type."""
+
+    def __init__(self, flag: flags.Flag) -> None:
+        self.flag = flag
+
+    def __call__(self, value: object) -> object:
+        return self.flag.parse(value)
+
+    def __str__(self) -> str:
+        return self.flag.allowed
+
+
+def register(configparser: ModuleType) -> None:
+    """Add optdb's flags to ``theano.config`` and check those the user set.
+
+    Parameters
+    ----------
+    configparser : module
+        ``theano.configparser``.
+
+    Raises
+    ------
+    optdb.flags.FlagError
+        If the user set an ``optdb.*`` flag that does not exist, or gave one a value it
+        does not take.
+    """
+    known = {flag.name for flag in flags.FLAGS}.union(THEANO_FLAGS)
+    for name in _set_by_user(configparser):
+        if name not in known:
+            raise flags.unknown(name, known)
+
+    for flag in flags.FLAGS:
+        if flag.name in flags.FORCED:
+            configparser.THEANO_FLAGS_DICT[flag.name] = flags.FORCED[flag.name]
+        configparser.AddConfigVar(
+            flag.name,
+            flag.doc,
+            configparser.TypedParam(flag.default, _Reader(flag), allow_override=flag.live),
+            # They change which graph is compiled, never the C code of an op.
+            in_c_key=False,
+        )
+
+
+def _set_by_user(configparser: ModuleType) -> Iterator[str]:
+    """Yield the full names of all ``optdb.*`` flags in THEANO_FLAGS and .theanorc."""
+    section = "optdb"
+    for name in configparser.THEANO_FLAGS_DICT:
+        if name.startswith(f"{section}."):
+            yield name
+
+    files = configparser.theano_raw_cfg
+    if not files.has_section(section):
+        return
+    for option in files.options(section):
+        # configparser lists the file's [DEFAULT] entries under every section.
+        if option not in files.defaults():
+            yield f"{section}.{option}"
