@@ -1,0 +1,121 @@
+"""Constant folding: nodes whose inputs are all constants, computed in Python.
+
+Theano folds a node by compiling it, which on a cold cache calls the C compiler
+once per folded op.  Here ``Op.perform`` computes the value; the compiled way
+remains for the ops that have no ``perform``.  Theano's guard is kept: an op
+says by ``do_constant_folding`` whether it may be folded (Alloc, for one, wants
+to know who uses it).
+
+Flow: the rewrite engine hands in a replacement that is not in the graph yet,
+and gets back the same replacement with its constant parts computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from theano.gof.opt import copy_stack_trace
+from theano.gof.utils import MethodNotDefined
+from theano.tensor.opt import constant_folding, topo_constant_folding
+
+from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, nodes_outside
+
+__all__ = ["constant_folding", "fold_node", "fold_replacements", "is_folding_pass"]
+
+#: NumPy's ufuncs take up to 31 inputs; an op with more has C code only.
+_MAX_PY_INPUTS = 31
+
+
+def is_folding_pass(rewriter: Any) -> bool:
+    """Tell whether a graph rewriter is Theano's constant-folding pass."""
+    return rewriter is topo_constant_folding or (
+        getattr(rewriter, "local_opt", None) is constant_folding
+    )
+
+
+def fold_node(node: Apply) -> list[Constant] | None:
+    """Compute `node` if all its inputs are constants and its op allows it.
+
+    Returns
+    -------
+    list of Constant, or None
+        One per output, with the outputs' types and stack traces; None where
+        the node is not to be folded.
+    """
+    for var in node.inputs:
+        if not isinstance(var, Constant):
+            return None
+    if not node.op.do_constant_folding(node):
+        return None
+    return [
+        _constant_like(output, value)
+        for output, value in zip(node.outputs, _evaluate(node), strict=True)
+    ]
+
+
+def _constant_like(output: Variable, value: Any) -> Constant:
+    make_constant = getattr(output.type, "Constant", Constant)
+    constant = make_constant(output.type, value)
+    copy_stack_trace(output, constant)
+    return constant
+
+
+def _evaluate(node: Apply) -> list[Any]:
+    impl = "py" if len(node.inputs) <= _MAX_PY_INPUTS else None
+    try:
+        return _run_thunk(node, impl)
+    except (MethodNotDefined, NotImplementedError):
+        return _run_thunk(node, None)
+
+
+def _run_thunk(node: Apply, impl: str | None) -> list[Any]:
+    destroyed = {
+        i for inputs in getattr(node.op, "destroy_map", {}).values() for i in inputs
+    }
+    storage_map = {
+        # a constant's data belongs to every graph that holds the constant
+        var: [np.copy(var.data) if i in destroyed else var.data]
+        for i, var in enumerate(node.inputs)
+    }
+    compute_map = {var: [True] for var in node.inputs}
+    for output in node.outputs:
+        storage_map[output] = [None]
+        compute_map[output] = [False]
+    thunk = node.op.make_thunk(node, storage_map, compute_map, no_recycling=[], impl=impl)
+    thunk()
+    return [storage_map[output][0] for output in node.outputs]
+
+
+def fold_replacements(
+    fgraph: FunctionGraph, replacements: Sequence[Variable | None]
+) -> list[Variable | None]:
+    """Fold the constant parts of variables that are about to enter `fgraph`.
+
+    Only nodes outside `fgraph` are looked at, operands before their users, so
+    that a whole constant expression collapses at once.  Their inputs are
+    changed in place; the graph itself is not touched.
+    """
+    folded: dict[Variable, Constant] = {}
+    for node in nodes_outside(fgraph, replacements):
+        inputs = node.inputs
+        for i, var in enumerate(inputs):
+            if var in folded:
+                inputs[i] = folded[var]
+        constants = fold_node(node)
+        if constants is not None:
+            folded.update(zip(node.outputs, constants, strict=True))
+    if not folded:
+        return list(replacements)
+    tell_shapes(fgraph, folded.values())
+    return [folded.get(var, var) for var in replacements]
+
+
+def tell_shapes(fgraph: FunctionGraph, constants: Any) -> None:
+    """Make the shape feature know folded constants, which no import announces."""
+    shape_feature = getattr(fgraph, "shape_feature", None)
+    if shape_feature is None:
+        return
+    for constant in constants:
+        shape_feature.init_r(constant)

@@ -1,0 +1,103 @@
+"""The graph's own words: nodes, variables, the FunctionGraph and how to walk them.
+
+Everything above this folder is written in the newer shape of the Theano
+family, in which whoever wants the users of a variable asks the graph.  Theano
+1.0.5 keeps them on the variable; :func:`clients` is the one place that knows.
+
+Data flows one way: these names are imported from Theano and handed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from theano.gof import Apply, Constant, FunctionGraph, InconsistencyError, Op, Variable
+from theano.gof.graph import io_toposort
+from theano.gof.op import PureOp
+
+__all__ = [
+    "Apply",
+    "Constant",
+    "FunctionGraph",
+    "InconsistencyError",
+    "Op",
+    "PureOp",
+    "Variable",
+    "clients",
+    "dependents",
+    "dependencies",
+    "io_toposort",
+    "is_output",
+    "node_ancestors",
+    "nodes_outside",
+]
+
+
+def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply | str, int]]:
+    """Return the ``(node, input index)`` pairs that use `var` in `fgraph`.
+
+    Where the graph's own output is the user, `node` is a marker that
+    :func:`is_output` recognizes.
+    """
+    return var.clients
+
+
+def is_output(client: Apply | str) -> bool:
+    """Tell whether a client is the graph's output instead of a node."""
+    return client == "output"
+
+
+def dependencies(node: Apply) -> Iterator[Apply]:
+    """Iterate over the nodes that compute `node`'s inputs (with repeats)."""
+    for var in node.inputs:
+        if var.owner is not None:
+            yield var.owner
+
+
+def dependents(node: Apply) -> Iterator[Apply]:
+    """Iterate over the nodes that use `node`'s outputs (with repeats)."""
+    for var in node.outputs:
+        for client, _ in var.clients:
+            if not isinstance(client, str):
+                yield client
+
+
+def node_ancestors(outputs: Iterable[Variable]) -> set[Apply]:
+    """Return every node that `outputs` depend on."""
+    seen: set[Apply] = set()
+    todo = [var.owner for var in outputs if var.owner is not None]
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        todo.extend(dependencies(node))
+    return seen
+
+
+def nodes_outside(fgraph: FunctionGraph, variables: Iterable[Variable | None]) -> list[Apply]:
+    """Return the nodes behind `variables` that are not in `fgraph`, operands first."""
+    known = fgraph.apply_nodes
+    order: list[Apply] = []
+    expanded: set[Apply] = set()
+    done: set[Apply] = set()
+    todo = [
+        var.owner
+        for var in variables
+        if var is not None and var.owner is not None and var.owner not in known
+    ]
+    while todo:
+        node = todo.pop()
+        if node in done:
+            continue
+        if node in expanded:
+            done.add(node)
+            order.append(node)
+            continue
+        expanded.add(node)
+        todo.append(node)
+        for var in node.inputs:
+            owner = var.owner
+            if owner is not None and owner not in known and owner not in expanded:
+                todo.append(owner)
+    return order

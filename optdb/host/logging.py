@@ -1,0 +1,9 @@
+"""Where rewriting reports: Theano's own logger for optimization.
+
+Users and Theano's tests look there for failures, and the handler that prints
+them is set up by Theano.
+"""
+
+import logging
+
+logger = logging.getLogger("theano.gof.opt")

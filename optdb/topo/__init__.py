@@ -1,0 +1,37 @@
+"""The rewrite engine, its database, and the plug that puts it behind Theano.
+
+Read from the bottom up::
+
+    order      a topological order kept up to date while the graph changes
+    worklist   the nodes still to be looked at, in that order
+    rules      which rewriters to try on which node
+    lineage    rewriters that undo each other
+    merge      common subexpressions, found by one look-up
+    engine     the fixed point over one graph
+    rewriter   the engine as a graph rewriter of Theano's
+    profile    its figures in Theano's report;  result: the same as an object
+    db         TopoOptDB and register_topo
+    translate  Theano's queried optimizers in the engine's hands
+    plug       enable, disable and mode
+"""
+
+from optdb.topo.db import TopoOptDB, register_topo, topo_db
+from optdb.topo.plug import TopoMode, disable, enable, is_enabled, mode
+from optdb.topo.result import TopoResult, collect
+from optdb.topo.rewriter import TopoRewriter
+from optdb.topo.worklist import Worklist
+
+__all__ = [
+    "TopoMode",
+    "TopoOptDB",
+    "TopoResult",
+    "TopoRewriter",
+    "Worklist",
+    "collect",
+    "disable",
+    "enable",
+    "is_enabled",
+    "mode",
+    "register_topo",
+    "topo_db",
+]

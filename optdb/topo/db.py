@@ -1,0 +1,221 @@
+"""TopoOptDB, the database of the engine, and the decorator that fills one.
+
+Flow: rewriters are registered under names, tags and positions; a query, made
+when a function is compiled, picks some of them and gives a
+:class:`~optdb.topo.rewriter.TopoRewriter` that runs them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from optdb.host.config import config
+from optdb.host.databases import DB, Query, compile_db
+from optdb.host.rewriters import FunctionNodeRewriter, LocalOptimizer
+from optdb.topo.rewriter import DEFAULT_DIRECTION, TopoRewriter
+from optdb.topo.worklist import DIRECTIONS
+
+
+class TopoOptDB(DB):
+    """A database whose query takes the graph to a fixed point in topological order.
+
+    It holds node rewriters, graph rewriters and other databases, and is used
+    like Theano's SequenceDB, EquilibriumDB and LocalGroupDB: registered in
+    ``theano.compile.optdb``, or queried on its own.
+
+    Parameters
+    ----------
+    direction : {'out_to_in', 'in_to_out'}
+        Whether outputs or inputs are visited first.
+    max_use_ratio : float, optional
+        A rewriter may be applied at most this many times the number of nodes;
+        ``config.optdb.max_use_ratio``, read at the query, if not given.
+
+    Examples
+    --------
+    >>> import optdb, theano
+    >>> db = optdb.TopoOptDB()
+    >>> db.register("fold", theano.tensor.opt.constant_folding, "fast_run")
+    >>> db.query("+fast_run").direction
+    'out_to_in'
+    """
+
+    def __init__(
+        self, direction: str = DEFAULT_DIRECTION, max_use_ratio: float | None = None
+    ) -> None:
+        if direction not in DIRECTIONS:
+            raise ValueError(f"direction must be one of {DIRECTIONS}, not {direction!r}")
+        super().__init__()
+        self.direction = direction
+        self.max_use_ratio = max_use_ratio
+        self._positions: dict[str, float] = {}
+        self._final: set[str] = set()
+        self._cleanup: set[str] = set()
+
+    def register(  # type: ignore[override]
+        self,
+        name: str,
+        obj: Any,
+        *tags: str,
+        position: float | str = "last",
+        final_opt: bool = False,
+        cleanup: bool = False,
+        use_db_name_as_tag: bool = True,
+    ) -> None:
+        """Register a rewriter or a database.
+
+        Parameters
+        ----------
+        name : str
+            Its name, under which it can be included and excluded as well.
+        obj : LocalOptimizer, Optimizer or DB
+            A node rewriter, a graph rewriter, or a database of either.
+        *tags : str
+            Names that it shares with others.
+        position : float or 'last'
+            Rewriters are tried in the order of their positions.
+        final_opt, cleanup : bool
+            A graph rewriter that runs at the end of each round, or after
+            each replacement.
+        use_db_name_as_tag : bool
+            Whether the name of this database selects it too.
+
+        Raises
+        ------
+        TypeError
+            If `obj` is not a rewriter or a database, or `position` no number.
+        ValueError
+            If the name is taken, or a tag is somebody's name, or `obj` is to
+            be both final and cleanup.
+        """
+        if position != "last" and (
+            isinstance(position, (str, bool)) or not isinstance(position, (int, float))
+        ):
+            raise TypeError(f"the position of '{name}' must be a number or 'last': {position!r}")
+        if final_opt and cleanup:
+            raise ValueError(f"'{name}' cannot be a final and a cleanup rewriter at once")
+        if (final_opt or cleanup) and isinstance(obj, LocalOptimizer):
+            raise TypeError(f"'{name}' is a node rewriter: only graph rewriters run between others")
+        kwargs = {} if use_db_name_as_tag else {"use_db_name_as_tag": False}
+        super().register(name, obj, *tags, **kwargs)
+        if position == "last":
+            position = max(self._positions.values(), default=-1) + 1
+        self._positions[name] = position
+        if final_opt:
+            self._final.add(name)
+        if cleanup:
+            self._cleanup.add(name)
+
+    def query(self, *tags: Any, **kwtags: Any) -> TopoRewriter:
+        """Return a graph rewriter made of what the query selects, as it is now.
+
+        Parameters
+        ----------
+        *tags : Query or str
+            A Query, or strings beginning with '+' (include), '&' (require) or
+            '-' (exclude).
+        **kwtags : Query
+            Queries for the databases in this one, by name, and
+            ``position_cutoff``: only what stands before it is taken.
+        """
+        cutoff = kwtags.pop("position_cutoff", config.optdb.position_cutoff)
+        selected = super().query(*tags, **kwtags)
+        if tags and isinstance(tags[0], Query):
+            cutoff = tags[0].position_cutoff
+        members = sorted(
+            (obj for obj in selected if self._positions[obj.name] < cutoff),
+            key=lambda obj: (self._positions[obj.name], obj.name),
+        )
+        between = self._final | self._cleanup
+        return TopoRewriter(
+            [obj for obj in members if obj.name not in between],
+            direction=self.direction,
+            max_use_ratio=self.max_use_ratio,
+            final_rewriters=[obj for obj in members if obj.name in self._final],
+            cleanup_rewriters=[obj for obj in members if obj.name in self._cleanup],
+            name=self.name,
+        )
+
+
+#: Where :func:`register_topo` registers when it is not told otherwise. It
+#: stands behind Theano's specialize phase, whose results its rewriters see.
+topo_db = TopoOptDB()
+compile_db().register("topo", topo_db, 2.5, "fast_run", "fast_compile")
+
+
+def register_topo(
+    *tags: str,
+    db: DB | str = topo_db,
+    position: float | str = "last",
+    name: str | None = None,
+    tracks: Sequence[Any] | None = None,
+    requirements: Sequence[Callable[[Any], None]] = (),
+) -> Callable[[Any], Any]:
+    """Register the decorated node rewriter in a database.
+
+    Parameters
+    ----------
+    *tags : str
+        By which queries find it: ``'fast_run'`` and ``'fast_compile'`` make
+        it part of these modes; ``'fast_run'`` if none is given.
+    db : TopoOptDB, other database or str
+        Where to register; a name is looked up in ``theano.compile.optdb``.
+    position : float or 'last'
+        Its place among the rewriters of the database. Only databases that
+        know positions take one.
+    name : str, optional
+        The rewriter's own name if not given.
+    tracks : sequence of Op classes or instances, optional
+        For a plain function: the ops to call it for, None for all.
+    requirements : sequence of callables
+        For a plain function: called with the graph before rewriting.
+
+    Returns
+    -------
+    callable
+        A decorator. It takes a plain function ``f(fgraph, node)``, a node
+        rewriter of Theano's (``@theano.gof.local_optimizer``) or anything
+        else that the database takes, and returns the rewriter.
+
+    Examples
+    --------
+    >>> import optdb, theano.tensor as T
+    >>> @optdb.register_topo("fast_run", tracks=[T.sqr])
+    ... def sqr_of_neg(fgraph, node):
+    ...     x = node.inputs[0]
+    ...     if x.owner is not None and x.owner.op == T.neg:
+    ...         return [T.sqr(x.owner.inputs[0])]
+    """
+    tags = tags or ("fast_run",)
+    if any(not isinstance(tag, str) for tag in tags):
+        raise TypeError(
+            "register_topo takes tags, and gives a decorator: write @register_topo('fast_run'), "
+            "not @register_topo"
+        )
+    database = compile_db()[db] if isinstance(db, str) else db
+
+    def register(obj: Any) -> Any:
+        rewriter = _as_rewriter(obj, tracks, requirements)
+        placing = {} if position == "last" else {"position": position}
+        database.register(name or _own_name(rewriter), rewriter, *tags, **placing)
+        return rewriter
+
+    return register
+
+
+def _as_rewriter(
+    obj: Any, tracks: Sequence[Any] | None, requirements: Sequence[Callable[[Any], None]]
+) -> Any:
+    if callable(obj) and not isinstance(obj, LocalOptimizer) and not hasattr(obj, "apply"):
+        return FunctionNodeRewriter(obj, tracks, requirements)
+    if tracks is not None or requirements:
+        raise TypeError(f"{obj} has tracks and requirements of its own: give them there")
+    return obj
+
+
+def _own_name(rewriter: Any) -> str:
+    name = getattr(rewriter, "__name__", None)
+    if name is None:
+        raise ValueError(f"{rewriter!r} has no name of its own: give register_topo a name=")
+    return name

@@ -1,0 +1,311 @@
+"""The rewrite engine: takes a FunctionGraph to a fixed point in topological order.
+
+Flow of one :class:`Engine` run::
+
+    worklist ──▶ settle: node, and what replaces it ──▶ rules ──▶ replacement
+       ▲           until no rule applies                            │
+       │                                                            ▼
+       └── users of what changed, operands that lost a user ◀── FunctionGraph
+                                                  (the engine listens as a feature)
+
+A replacement has its constant parts folded and is put into the graph before
+the next rule sees it, so that every rule can ask for clients and shapes.  When
+the worklist is empty, every node that was looked at before the last change is
+looked at again; the run has converged when such a round changes nothing.  That
+round is what makes the fixed point a fact instead of a hope: a rule may depend
+on parts of the graph far from its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from optdb.host.folding import fold_node, fold_replacements
+from optdb.host.graph import (
+    Apply,
+    FunctionGraph,
+    InconsistencyError,
+    Variable,
+    dependencies,
+    dependents,
+    io_toposort,
+    node_ancestors,
+)
+from optdb.host.rewriters import BadReplacement, replacement_pairs
+from optdb.topo.lineage import Lineage
+from optdb.topo.order import TopologicalOrder
+from optdb.topo.result import PingPong, TopoResult
+from optdb.topo.rules import Rule, RuleTable
+from optdb.topo.worklist import Worklist
+
+FailureCallback = Callable[[Exception, Sequence[Any], Any, Apply], None]
+
+
+class CycleError(InconsistencyError):
+    """A replacement would make a node depend on itself."""
+
+
+class Stopped(Exception):
+    """A rule was applied more often than the limit allows."""
+
+
+class Engine:
+    """One run over one graph; attached to the graph as a feature meanwhile.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        The graph to rewrite in place.
+    table : RuleTable
+        The node rewriters.
+    on_failure : callable
+        Called with ``(error, pairs, rewriter, node)`` when a rewriter raises
+        or its replacement is refused; whatever it raises ends the run.
+    after_change : callable
+        Called after each replacement; returns how much it changed.
+    direction : {'out_to_in', 'in_to_out'}
+        Which end is visited first.
+    max_use_ratio : float
+        A rule may be applied this many times the number of nodes.
+    fold : bool
+        Whether constants are folded.
+    start_from : sequence of Variable, optional
+        Only these outputs and what they depend on; the whole graph otherwise.
+
+    Notes
+    -----
+    ``_clock`` counts changes. ``_seen_at`` says at which clock a node's rules
+    were last tried: a node seen at the current clock has been verified on the
+    graph as it is.
+    """
+
+    def __init__(
+        self,
+        fgraph: FunctionGraph,
+        table: RuleTable,
+        *,
+        on_failure: FailureCallback,
+        after_change: Callable[[], None],
+        direction: str,
+        max_use_ratio: float,
+        fold: bool,
+        start_from: Sequence[Variable] | None = None,
+    ) -> None:
+        self.fgraph = fgraph
+        self.table = table
+        self.result = TopoResult(nodes_before=len(fgraph.apply_nodes))
+        self.result.nodes_most = self.result.nodes_before
+        self._on_failure = on_failure
+        self._after_change = after_change
+        self._max_use_ratio = max_use_ratio
+        self._fold = fold
+        self._scope = None if start_from is None else node_ancestors(start_from)
+        self._order = TopologicalOrder(dependencies, dependents)
+        self._worklist = Worklist(self._order, direction)
+        self._lineage = Lineage()
+        self._clock = 0
+        self._imported = 0
+        self._seen_at: dict[Apply, int] = {}
+        self._touched: list[Apply] = []
+        self._fresh: list[Apply] = []
+        self._backward_edges: list[tuple[Apply, Apply]] = []
+
+    # -- the feature: what the graph tells us
+
+    def on_attach(self, fgraph: FunctionGraph) -> None:
+        self._order.extend(io_toposort(fgraph.inputs, fgraph.outputs))
+
+    def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
+        self._clock += 1
+        self._imported += 1
+        self._order.insert(node)
+        self._fresh.append(node)
+
+    def on_prune(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
+        self._clock += 1
+        self._order.remove(node)
+        self._worklist.discard(node)
+        for var in node.inputs:
+            if var.owner is not None:
+                self._touched.append(var.owner)
+
+    def on_change_input(
+        self,
+        fgraph: FunctionGraph,
+        node: Apply | str,
+        i: int,
+        old: Variable,
+        new: Variable,
+        reason: Any = None,
+    ) -> None:
+        self._clock += 1
+        if old.owner is not None:
+            self._touched.append(old.owner)
+        if isinstance(node, str):
+            return
+        self._touched.append(node)
+        if new.owner is not None and not self._order.add_edge(new.owner, node):
+            self._backward_edges.append((new.owner, node))
+
+    def validate(self, fgraph: FunctionGraph) -> None:
+        """Refuse a graph in which an edge closes a cycle (called by Theano)."""
+        edges, self._backward_edges = self._backward_edges, []
+        for first, second in edges:
+            still_there = any(var.owner is first for var in second.inputs)
+            if still_there and not self._order.add_edge(first, second):
+                raise CycleError(f"the replacement makes {second} depend on itself")
+
+    # -- the run
+
+    @property
+    def clock(self) -> int:
+        """The number of changes so far."""
+        return self._clock
+
+    @property
+    def imported(self) -> int:
+        """The number of nodes that entered the graph so far."""
+        return self._imported
+
+    def queue_unverified(self) -> None:
+        """Queue every node that was not looked at since the last change."""
+        clock, seen_at = self._clock, self._seen_at
+        nodes = self._order.place_of
+        if self._scope is None:
+            self._worklist.extend(n for n in nodes if seen_at.get(n, -1) != clock)
+            return
+        self._worklist.extend(
+            n for n in nodes if n in self._scope and seen_at.get(n, -1) != clock
+        )
+
+    def drain(self) -> None:
+        """Look at queued nodes until none is left.
+
+        Raises
+        ------
+        Stopped
+            If a rule goes over the limit.
+        """
+        worklist = self._worklist
+        while worklist:
+            self._settle(worklist.pop())
+        self.result.walks = worklist.walks
+
+    def take_in(self) -> list[Apply]:
+        """Queue what changed since the last call, and return the new nodes."""
+        apply_nodes = self.fgraph.apply_nodes
+        fresh = [node for node in self._fresh if node in apply_nodes]
+        scope = self._scope
+        if scope is not None:
+            scope.update(fresh)
+        self._worklist.extend(
+            node for node in self._touched if node in apply_nodes and (scope is None or node in scope)
+        )
+        self._worklist.extend(fresh)
+        self._touched.clear()
+        self._fresh.clear()
+        self.result.nodes_most = max(self.result.nodes_most, len(apply_nodes))
+        return fresh
+
+    def _settle(self, node: Apply) -> None:
+        """Rewrite `node`, and each node that replaces it, until no rule applies."""
+        apply_nodes = self.fgraph.apply_nodes
+        chain = [node]
+        while chain:
+            node = chain.pop()
+            if node in apply_nodes:
+                chain.extend(self._visit(node))
+
+    def _visit(self, node: Apply) -> list[Apply]:
+        """Try the rules on `node`; return the nodes that came in, operands first."""
+        self.result.visits += 1
+        self._worklist.discard(node)
+        self._seen_at[node] = self._clock
+        if self._fold and self._try_fold(node):
+            return self._absorb()
+        fgraph = self.fgraph
+        fresh: list[Apply] = []
+        for rule in self.table.rules_for(node.op):
+            rule.attempts += 1
+            start = perf_counter()
+            applied = self._try_rule(rule, node)
+            if applied:
+                new = self._absorb()
+                rule.applications += 1
+                rule.nodes_made += len(new)
+                self._watch_for_loops(rule, node, new)
+                fresh += new
+            rule.seconds += perf_counter() - start
+            if applied:
+                self._check_limit(rule)
+                if node not in fgraph.apply_nodes:
+                    break
+        return fresh
+
+    def _try_fold(self, node: Apply) -> bool:
+        try:
+            constants = fold_node(node)
+        except Exception as error:  # an op's perform may raise anything
+            self._on_failure(error, [(var, None) for var in node.outputs], "constant_folding", node)
+            return False
+        if constants is None:
+            return False
+        pairs = list(zip(node.outputs, constants, strict=True))
+        if not self._replace(pairs, (), "constant_folding", node):
+            return False
+        self.result.folded += 1
+        return True
+
+    def _try_rule(self, rule: Rule, node: Apply) -> bool:
+        """Apply `rule` to `node`; return whether the graph changed."""
+        try:
+            replacements = rule.transform(self.fgraph, node)
+        except Exception as error:  # a rewriter may raise anything
+            self._on_failure(error, [(var, None) for var in node.outputs], rule.rewriter, node)
+            return False
+        if replacements is False or replacements is None:
+            return False
+        try:
+            pairs, remove = replacement_pairs(self.fgraph, rule.rewriter, node, replacements)
+        except BadReplacement as error:
+            self._on_failure(error, [(var, None) for var in node.outputs], rule.rewriter, node)
+            return False
+        if not pairs or self._lineage.is_stopped(rule, node):
+            return False
+        if self._fold:
+            new = fold_replacements(self.fgraph, [new for _, new in pairs])
+            pairs = [(old, new) for (old, _), new in zip(pairs, new, strict=True)]
+        return self._replace(pairs, remove, rule.rewriter, node)
+
+    def _replace(
+        self, pairs: list[tuple[Variable, Variable]], remove: Sequence, rewriter: Any, node: Apply
+    ) -> bool:
+        clock = self._clock
+        try:
+            self.fgraph.replace_all_validate_remove(pairs, reason=rewriter, remove=remove)
+        except Exception as error:  # a type that does not fit, a cycle, a feature's veto
+            # The graph has been put back: nothing is to be looked at again.
+            self._clock = clock
+            self._touched.clear()
+            self._fresh.clear()
+            self.result.refused += 1
+            self._on_failure(error, pairs, rewriter, node)
+            return False
+        return True
+
+    def _absorb(self) -> list[Apply]:
+        """Let the cleanup run, then queue what changed."""
+        self._after_change()
+        return self.take_in()
+
+    def _watch_for_loops(self, rule: Rule, node: Apply, fresh: list[Apply]) -> None:
+        undone = self._lineage.replaced(node, rule, fresh)
+        if undone is not None:
+            self.result.ping_pong.append(PingPong(rule.name, undone.name, str(node)))
+
+    def _check_limit(self, rule: Rule) -> None:
+        limit = self.result.nodes_most * self._max_use_ratio
+        if rule.applications > limit:
+            raise Stopped(rule.name)

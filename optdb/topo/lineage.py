@@ -1,0 +1,116 @@
+"""Finding rewriters that undo each other: A becomes B, B becomes A, and so on.
+
+Each node that enters the graph is numbered by its op and by its operands'
+numbers, so that a node that is built again from equal parts gets the same
+number (value numbering).  Each node also remembers which node it replaces.  A
+new node that has the number of one of the nodes it descends from closes a
+loop; where that happens again and again, the rule that leaves the loop's start
+is stopped at nodes of that number, and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from optdb.host.graph import Apply, Constant, Variable
+from optdb.topo.rules import Rule
+
+#: A loop is let run this often: a rewriter may need a second look at a node
+#: whose neighbours changed.
+PATIENCE = 3
+#: How many generations are searched for a node of the same number.
+_DEPTH = 64
+
+
+class Lineage:
+    """Numbers and ancestors of the nodes of one run."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Apply, tuple[Apply, Rule]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._number_of: dict[Apply, int] = {}
+        self._kept: list[Any] = []
+        self._replaced: set[int] = set()
+        self._loops: dict[int, int] = {}
+        self._stopped: set[tuple[Rule, int]] = set()
+
+    def is_stopped(self, rule: Rule, node: Apply) -> bool:
+        """Tell whether `rule` may not be applied to nodes like `node` any more."""
+        return bool(self._stopped) and (rule, self._number(node)) in self._stopped
+
+    def replaced(self, node: Apply, rule: Rule, fresh: Iterable[Apply]) -> Rule | None:
+        """Note that `rule` replaced `node` by the nodes `fresh`, operands first.
+
+        Returns
+        -------
+        Rule or None
+            The rule that `rule` keeps undoing, once they are out of patience;
+            it is stopped at nodes like the one they disagree about.
+        """
+        self._replaced.add(self._number(node))
+        undone = None
+        for child in fresh:
+            self._parent[child] = (node, rule)
+            number = self._number(child)
+            if number in self._replaced:
+                undone = self._close_loop(child, number) or undone
+        return undone
+
+    def _close_loop(self, node: Apply, number: int) -> Rule | None:
+        rule = self._rule_that_left(node, number)
+        if rule is None:
+            return None
+        self._loops[number] = self._loops.get(number, 0) + 1
+        if self._loops[number] <= PATIENCE:
+            return None
+        self._stopped.add((rule, number))
+        return rule
+
+    def _rule_that_left(self, node: Apply, number: int) -> Rule | None:
+        """Return the rule that replaced an ancestor of the same number, if there is one."""
+        for _ in range(_DEPTH):
+            step = self._parent.get(node)
+            if step is None:
+                return None
+            node, rule = step
+            if self._number(node) == number:
+                return rule
+        return None
+
+    def _number(self, node: Apply) -> int:
+        known = self._number_of.get(node)
+        if known is not None:
+            return known
+        key = (self._intern(node.op), *map(self._operand, node.inputs))
+        number = self._numbers.setdefault(key, len(self._numbers))
+        self._number_of[node] = number
+        return number
+
+    def _operand(self, var: Variable) -> Hashable:
+        if var.owner is not None and var.owner in self._number_of:
+            return (self._number_of[var.owner], var.index)
+        if isinstance(var, Constant):
+            return _constant_key(var) or self._identity(var)
+        return self._identity(var)
+
+    def _intern(self, op: Any) -> Hashable:
+        key = (type(op), op)
+        try:
+            return self._numbers.setdefault(key, len(self._numbers))
+        except TypeError:  # an unhashable op is equal to itself only
+            return self._identity(op)
+
+    def _identity(self, thing: Any) -> int:
+        # Kept alive, so that its id is not given to something else. Negative,
+        # so that it meets no number.
+        self._kept.append(thing)
+        return -id(thing)
+
+
+def _constant_key(var: Constant) -> Hashable | None:
+    """Return a key by value for small constants: rewriters make them anew each time."""
+    data = getattr(var, "data", None)
+    if getattr(data, "size", None) == 1:
+        return (var.type, data.tobytes())
+    return None

@@ -1,0 +1,106 @@
+"""Common-subexpression elimination through an index that is kept up to date.
+
+Theano's MergeFeature finds a node's twin among all users of one of its
+inputs: a constant with a thousand users costs a thousand comparisons for each
+node that comes in.  Here every distinct node stands in a dictionary under its
+op and its inputs, so that its twin is one look-up away.  What is done with a
+twin (types, Assert inputs, destroyers, validation) stays with Theano's
+MergeOptimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from optdb.host.graph import Apply, Constant, FunctionGraph, Variable
+from optdb.host.rewriters import MergeFeature, MergeOptimizer
+
+
+class MergeIndex(MergeFeature):
+    """Theano's MergeFeature with a dictionary of distinct nodes.
+
+    Notes
+    -----
+    Invariants: ``_nodes[key]`` is in the graph, and ``_keys[node]`` is the
+    key of its op and its inputs as they are now; ``nodes_seen``, Theano's
+    name for the distinct nodes, is the view of ``_keys``.
+    """
+
+    def on_attach(self, fgraph: FunctionGraph) -> None:
+        self._nodes: dict[Hashable, Apply] = {}
+        self._keys: dict[Apply, Hashable] = {}
+        self._op_numbers: dict[Hashable, int] = {}
+        self._number_of_id: dict[int, tuple[Any, int]] = {}
+        super().on_attach(fgraph)
+        self.nodes_seen = self._keys.keys()
+
+    def on_change_input(
+        self,
+        fgraph: FunctionGraph,
+        node: Apply | str,
+        i: int,
+        old: Variable,
+        new: Variable,
+        reason: Any = None,
+    ) -> None:
+        if node in self._keys:
+            self._forget(node)
+            self.process_node(fgraph, node)
+        if isinstance(new, Constant):
+            self.process_constant(fgraph, new)
+
+    def on_prune(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
+        self._forget(node)
+        for var in node.inputs:
+            if isinstance(var, Constant) and len(var.clients) <= 1:
+                self._forget_constant(var)
+
+    def process_node(self, fgraph: FunctionGraph, node: Apply) -> None:
+        """Enter `node` into the index, or schedule its merge with its twin."""
+        if node in self._keys:
+            return
+        key = (self._number(node.op), *map(id, node.inputs))
+        twin = self._nodes.setdefault(key, node)
+        if twin is node:
+            self._keys[node] = key
+            return
+        for var, kept in zip(node.outputs, twin.outputs, strict=True):
+            if var.name:  # of two names one has to go: Theano keeps the later one
+                kept.name = var.name
+        pairs = [(var, kept, "merge") for var, kept in zip(node.outputs, twin.outputs, strict=True)]
+        self.scheduled.append([pairs])
+
+    def _forget(self, node: Apply) -> None:
+        key = self._keys.pop(node, None)
+        if key is not None:
+            del self._nodes[key]
+
+    def _forget_constant(self, constant: Constant) -> None:
+        """The last user of `constant` goes: a later equal one starts anew."""
+        if id(constant) not in self.seen_constants:
+            return
+        signature = self.const_sig[constant]
+        self.const_sig.discard(constant)
+        self.const_sig_inv.discard(signature)
+        self.seen_constants.discard(id(constant))
+
+    def _number(self, op: Any) -> int:
+        """Return one number for all ops that are equal."""
+        known = self._number_of_id.get(id(op))
+        if known is not None:
+            return known[1]
+        try:
+            number = self._op_numbers.setdefault((type(op), op), len(self._op_numbers))
+        except TypeError:  # an unhashable op is equal to itself only
+            number = -id(op)
+        self._number_of_id[id(op)] = (op, number)  # the op is kept, and its id with it
+        return number
+
+
+class IndexedMergeOptimizer(MergeOptimizer):
+    """Theano's MergeOptimizer over a :class:`MergeIndex`."""
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        if not hasattr(fgraph, "merge_feature"):
+            fgraph.attach_feature(MergeIndex())

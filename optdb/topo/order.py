@@ -1,0 +1,192 @@
+"""A topological order that is kept up to date while its graph changes.
+
+The order is a doubly linked list of places.  Each place carries an integer
+label, and labels grow along the list, so "is a before b?" is one comparison.
+Two algorithms keep it right, and neither ever sorts the whole graph again:
+
+* a new node goes right behind the last of its dependencies; where two
+  neighbours leave no label free between them, a stretch of the list is
+  labelled anew (Dietz and Sleator, "Two algorithms for maintaining order in a
+  list", STOC 1987: the simpler of the two);
+* a new edge that runs against the order has the nodes between its ends
+  searched and moved, and nothing else (Pearce and Kelly, "A dynamic
+  topological sort algorithm for directed acyclic graphs", ACM JEA 11, 2006).
+
+An edge that would close a cycle is found by the same search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from operator import attrgetter
+
+Node = Hashable
+Neighbours = Callable[[Node], Iterable[Node]]
+
+_GAP = 1 << 40
+_by_label = attrgetter("label")
+
+
+class Place:
+    """One position in the order.
+
+    A place whose node was removed keeps its links, so that who stands on it
+    can still walk on; its `node` is None.
+    """
+
+    __slots__ = ("label", "next", "node", "prev")
+
+    def __init__(self, node: Node | None, label: float) -> None:
+        self.node = node
+        self.label = label
+        self.prev: Place | None = None
+        self.next: Place | None = None
+
+
+class TopologicalOrder:
+    """Nodes in an order in which each comes behind its dependencies.
+
+    Parameters
+    ----------
+    dependencies, dependents : callable
+        Give the nodes that a node needs, and the nodes that need it. They
+        read the graph as it is; the order stores no edge.
+
+    Notes
+    -----
+    Invariants: ``place_of`` holds one live place per node; labels grow
+    strictly along the list; for each edge that was reported, the dependency's
+    label is the smaller one.
+    """
+
+    def __init__(self, dependencies: Neighbours, dependents: Neighbours) -> None:
+        self._dependencies = dependencies
+        self._dependents = dependents
+        self.place_of: dict[Node, Place] = {}
+        self.head = Place(None, -1)
+        self.tail = Place(None, float("inf"))
+        self.head.next = self.tail
+        self.tail.prev = self.head
+
+    def __len__(self) -> int:
+        return len(self.place_of)
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self.place_of
+
+    def __iter__(self) -> Iterator[Node]:
+        place = self.head.next
+        while place is not self.tail:
+            if place.node is not None:
+                yield place.node
+            place = place.next
+
+    def __reversed__(self) -> Iterator[Node]:
+        place = self.tail.prev
+        while place is not self.head:
+            if place.node is not None:
+                yield place.node
+            place = place.prev
+
+    def precedes(self, first: Node, second: Node) -> bool:
+        """Tell whether `first` stands before `second`."""
+        return self.place_of[first].label < self.place_of[second].label
+
+    def extend(self, nodes: Iterable[Node]) -> None:
+        """Append `nodes`, already in topological order, behind all others."""
+        for node in nodes:
+            self._link_behind(self.tail.prev, node)
+
+    def insert(self, node: Node) -> None:
+        """Add a node whose dependencies are all in the order already."""
+        place_of = self.place_of
+        behind = self.head
+        for dependency in self._dependencies(node):
+            place = place_of[dependency]
+            if place.label > behind.label:
+                behind = place
+        self._link_behind(behind, node)
+
+    def remove(self, node: Node) -> None:
+        """Take `node` out."""
+        place = self.place_of.pop(node)
+        place.prev.next = place.next
+        place.next.prev = place.prev
+        place.node = None
+
+    def add_edge(self, first: Node, second: Node) -> bool:
+        """Move nodes so that `first` comes before `second`.
+
+        Returns
+        -------
+        bool
+            False where `second` already comes before `first` through other
+            edges, so that the new edge closes a cycle. The order is then as
+            it was.
+        """
+        upper = self.place_of[first].label
+        lower = self.place_of[second].label
+        if upper < lower:
+            return True
+        forward = self._search(second, self._dependents, lambda label: label <= upper)
+        if first in forward:
+            return False
+        backward = self._search(first, self._dependencies, lambda label: label >= lower)
+        self._reorder(backward, forward)
+        return True
+
+    def _search(
+        self, start: Node, neighbours: Neighbours, within: Callable[[float], bool]
+    ) -> dict[Node, Place]:
+        """Return the nodes reachable from `start` whose labels are `within` the bound."""
+        place_of = self.place_of
+        found = {start: place_of[start]}
+        todo = [start]
+        while todo:
+            for node in neighbours(todo.pop()):
+                place = place_of.get(node)
+                if place is not None and node not in found and within(place.label):
+                    found[node] = place
+                    todo.append(node)
+        return found
+
+    def _reorder(self, backward: dict[Node, Place], forward: dict[Node, Place]) -> None:
+        """Share out the places of both sets again, the `backward` nodes first."""
+        before = sorted(backward.values(), key=_by_label)
+        behind = sorted(forward.values(), key=_by_label)
+        nodes = [place.node for place in before + behind]
+        for place, node in zip(sorted(before + behind, key=_by_label), nodes, strict=True):
+            place.node = node
+            self.place_of[node] = place
+
+    def _link_behind(self, prev: Place, node: Node) -> None:
+        following = prev.next
+        if following is self.tail:
+            label = prev.label + _GAP
+        else:
+            if following.label - prev.label < 2:
+                self._spread(prev)
+            label = (prev.label + following.label) // 2
+        place = Place(node, label)
+        place.prev = prev
+        place.next = following
+        prev.next = place
+        following.prev = place
+        self.place_of[node] = place
+
+    def _spread(self, start: Place) -> None:
+        """Make room behind `start`: label the shortest sparse stretch anew.
+
+        A stretch of j places is sparse enough when its labels span more than
+        j squared, which makes the amortized cost of an insertion logarithmic.
+        """
+        count = 1
+        end = start.next
+        while end is not self.tail and end.label - start.label <= 4 * count * count:
+            count += 1
+            end = end.next
+        span = count * _GAP if end is self.tail else end.label - start.label
+        place = start.next
+        for i in range(1, count):
+            place.label = start.label + span * i // count
+            place = place.next

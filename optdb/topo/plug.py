@@ -1,0 +1,118 @@
+"""Where the engine is plugged into Theano: for everything, or for one mode.
+
+Both ways translate the answer of a database query (see
+:mod:`optdb.topo.translate`).  :func:`enable` does it for every query, so that
+every mode, every inner graph of a Scan and every third-party pipeline is
+served; :func:`mode` does it for the functions that are compiled with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from optdb.host.databases import EquilibriumDB, SequenceDB, TopoDB
+from optdb.host.modes import Mode, provided_parts, register_mode
+from optdb.host.patching import Patch
+from optdb.topo.translate import translate
+
+
+def _translating(query: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(query)
+    def query_and_translate(self: Any, *tags: Any, **kwtags: Any) -> Any:
+        return translate(query(self, *tags, **kwtags))
+
+    return query_and_translate
+
+
+_lock = threading.RLock()
+_patches = [
+    Patch(database, "query", _translating(database.query))
+    for database in (EquilibriumDB, SequenceDB, TopoDB)
+]
+
+
+def is_enabled() -> bool:
+    """Tell whether the engine serves every query."""
+    return _patches[0].installed
+
+
+class Enabled:
+    """What :func:`enable` returns; as a context manager it goes back at the end."""
+
+    def __init__(self) -> None:
+        with _lock:
+            self._was_enabled = is_enabled()
+            for patch in _patches:
+                patch.install()
+
+    def __enter__(self) -> Enabled:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._was_enabled:
+            disable()
+
+
+def enable() -> Enabled:
+    """Put the engine behind Theano's rewrite phases, from the next compilation on.
+
+    Returns
+    -------
+    Enabled
+        Usable as a context manager, which puts things back as they were.
+
+    Examples
+    --------
+    >>> import optdb
+    >>> with optdb.enable():
+    ...     import theano
+    ...     x = theano.tensor.vector()
+    ...     f = theano.function([x], x ** 8)
+    """
+    return Enabled()
+
+
+def disable() -> None:
+    """Put Theano's own optimizers back, whoever enabled the engine."""
+    with _lock:
+        for patch in _patches:
+            patch.uninstall()
+
+
+class TopoMode(Mode):
+    """A Mode whose rewrite phases the engine serves, enabled or not."""
+
+    @property
+    def optimizer(self) -> Any:
+        return translate(Mode.optimizer.fget(self))
+
+
+def mode(base: Any = "FAST_RUN") -> TopoMode:
+    """Return a Theano mode that uses the engine.
+
+    Parameters
+    ----------
+    base : str, Mode or None
+        The mode whose linker and query are taken over; None stands for
+        ``config.mode``.
+
+    Returns
+    -------
+    TopoMode
+        ``including``, ``excluding``, ``requiring`` and ``register`` give
+        modes of the same kind.
+    """
+    linker, optimizer = provided_parts(base)
+    return TopoMode(linker=linker, optimizer=optimizer)
+
+
+register_mode("TOPO", mode("FAST_RUN"))

@@ -1,0 +1,126 @@
+"""The engine's figures in the form of Theano's equilibrium profile.
+
+Theano's report takes a tuple of twelve: times, counts and sub-profiles, each a
+list with one entry a round.  :class:`PhaseProfile` fills it while a run goes
+on, so that the printing and merging code of Theano shows the engine's work
+without knowing of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from time import perf_counter
+from typing import Any
+
+from optdb.host.rewriters import EquilibriumOptimizer
+from optdb.topo.result import TopoResult
+from optdb.topo.rules import Rule
+
+
+class PhaseProfile:
+    """Collects one run's profile, round by round.
+
+    Parameters
+    ----------
+    rewriter : EquilibriumOptimizer
+        Whose run it is.
+    nodes : int
+        Apply nodes at the start.
+    """
+
+    def __init__(self, rewriter: EquilibriumOptimizer, nodes: int) -> None:
+        self.rewriter = rewriter
+        self.nodes_before = nodes
+        self.round_seconds: list[float] = []
+        self.round_counts: list[dict[Any, int]] = []
+        self.global_seconds: list[float] = []
+        self.round_nodes: list[int] = []
+        self.seconds: dict[Any, float] = defaultdict(float)
+        self.made: dict[Any, int] = defaultdict(int)
+        self.globals: list[list[Any]] = []
+        self.finals: list[list[Any]] = []
+        self.cleanups: list[list[Any]] = []
+        self._applied: dict[Rule, int] = defaultdict(int)
+        self._round_cleanups: dict[Any, Any] = {}
+        self._start = perf_counter()
+
+    def begin_round(self, nodes: int) -> None:
+        """Open a round on a graph of `nodes` apply nodes."""
+        self._start = perf_counter()
+        self.round_nodes.append(nodes)
+        self.round_counts.append({})
+        self.global_seconds.append(0.0)
+        self.globals.append([])
+        self.finals.append([])
+        self._round_cleanups = {}
+
+    def global_profiles(self, profiles: list[Any]) -> None:
+        """Keep what the round's global rewriters returned."""
+        self.globals[-1] = profiles
+        self.global_seconds[-1] += perf_counter() - self._start
+
+    def final_profiles(self, profiles: list[Any]) -> None:
+        """Keep what the round's final rewriters returned."""
+        self.finals[-1] = profiles
+
+    def count(
+        self,
+        rewriter: Any,
+        *,
+        seconds: float,
+        changed: bool,
+        made: int,
+        cleanup_profile: Any = None,
+    ) -> None:
+        """Count one call of a graph rewriter."""
+        self.seconds[rewriter] += seconds
+        if changed:
+            counts = self.round_counts[-1]
+            counts[rewriter] = counts.get(rewriter, 0) + 1
+            self.made[rewriter] += made
+        if cleanup_profile is None:
+            return
+        known = self._round_cleanups.get(rewriter)
+        if known is not None:
+            cleanup_profile = rewriter.merge_profile(known, cleanup_profile)
+        self._round_cleanups[rewriter] = cleanup_profile
+
+    def end_round(self, rules: list[Rule]) -> None:
+        """Close the round: what `rules` did in it is the difference to the last."""
+        self.round_seconds.append(perf_counter() - self._start)
+        counts = self.round_counts[-1]
+        for rule in rules:
+            applied = rule.applications - self._applied[rule]
+            if applied:
+                counts[rule.rewriter] = applied
+                self._applied[rule] = rule.applications
+        self.cleanups.append(
+            [
+                self._round_cleanups[rewriter]
+                for rewriter in self.rewriter.cleanup_optimizers
+                if rewriter in self._round_cleanups
+            ]
+        )
+
+    def finish(self, result: TopoResult, rules: list[Rule]) -> tuple[Any, ...]:
+        """Return Theano's twelve figures, and the engine's own behind them."""
+        if len(self.round_seconds) < len(self.round_counts):  # stopped in mid-round
+            self.end_round(rules)
+        for rule in rules:
+            self.seconds[rule.rewriter] += rule.seconds
+            self.made[rule.rewriter] += rule.nodes_made
+        return (
+            self.rewriter,
+            self.round_seconds,
+            self.round_counts,
+            (self.nodes_before, result.nodes_after, result.nodes_most),
+            self.global_seconds,
+            self.round_nodes,
+            self.seconds,
+            [0.0] * len(self.round_seconds),  # the order is kept, never sorted again
+            self.made,
+            self.globals,
+            self.finals,
+            self.cleanups,
+            result,
+        )

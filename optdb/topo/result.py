@@ -1,0 +1,189 @@
+"""What one run of the engine did, and whether it reached a fixed point.
+
+:class:`TopoResult` is written by the engine, shown by Theano's own profile
+report through :class:`~optdb.topo.rewriter.TopoRewriter`, and handed to
+whoever listens with :func:`collect`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from optdb.topo.rules import Rule
+
+
+class PingPong(NamedTuple):
+    """Two rules that undo each other: `rule` made again what `undone_by` had replaced.
+
+    Attributes
+    ----------
+    rule : str
+        The rewriter that keeps making the node.
+    undone_by : str
+        The rewriter that keeps replacing it, and was stopped there.
+    node : str
+        The node over which they disagree.
+    """
+
+    rule: str
+    undone_by: str
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.rule} and {self.undone_by} undo each other at {self.node}"
+
+
+class RuleCount(NamedTuple):
+    """One rewriter's figures: see :class:`~optdb.topo.rules.Rule`."""
+
+    name: str
+    attempts: int
+    applications: int
+    nodes_made: int
+    seconds: float
+
+
+@dataclass
+class TopoResult:
+    """The figures of one run over one graph.
+
+    Attributes
+    ----------
+    name : str or None
+        The phase, by the name of its database.
+    converged : bool
+        True if no rewriter applies to any node any more.
+    reason : str
+        Why it stopped, where it did not converge.
+    nodes_before, nodes_after, nodes_most : int
+        Apply nodes at the start, at the end, and at most in between.
+    visits : int
+        Nodes taken from the worklist, or met as replacements.
+    walks : int
+        How often the worklist went through the order.
+    rounds : int
+        How often global rewriters, worklist and final rewriters took turns.
+    refused : int
+        Replacements that the graph did not accept.
+    folded, merged : int
+        Nodes computed as constants; cleanups that merged something.
+    rules : list of RuleCount
+        One for each rewriter, in the order of registration.
+    ping_pong : list of PingPong
+        Rewriters that undid each other, and were stopped.
+    seconds : float
+        Wall-clock time of the whole run.
+    """
+
+    name: str | None = None
+    converged: bool = False
+    reason: str = ""
+    nodes_before: int = 0
+    nodes_after: int = 0
+    nodes_most: int = 0
+    visits: int = 0
+    walks: int = 0
+    rounds: int = 0
+    refused: int = 0
+    folded: int = 0
+    rules: list[RuleCount] = field(default_factory=list)
+    ping_pong: list[PingPong] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def attempts(self) -> int:
+        """How often any rewriter was tried on any node."""
+        return sum(rule.attempts for rule in self.rules)
+
+    @property
+    def applications(self) -> int:
+        """How often any rewriter changed the graph."""
+        return sum(rule.applications for rule in self.rules)
+
+    @property
+    def nodes_made(self) -> int:
+        """How many nodes the replacements brought in."""
+        return sum(rule.nodes_made for rule in self.rules)
+
+    def count(self, rules: list[Rule]) -> None:
+        """Take over the rules' counters."""
+        self.rules = [
+            RuleCount(r.name, r.attempts, r.applications, r.nodes_made, r.seconds) for r in rules
+        ]
+
+    def __add__(self, other: TopoResult) -> TopoResult:
+        """Add two runs' figures, rule by rule."""
+        counts: dict[str, RuleCount] = {rule.name: rule for rule in self.rules}
+        for rule in other.rules:
+            mine = counts.get(rule.name, RuleCount(rule.name, 0, 0, 0, 0.0))
+            counts[rule.name] = RuleCount(
+                rule.name, *(a + b for a, b in zip(mine[1:], rule[1:], strict=True))
+            )
+        return TopoResult(
+            name=self.name if self.name == other.name else None,
+            converged=self.converged and other.converged,
+            reason=self.reason or other.reason,
+            nodes_before=self.nodes_before + other.nodes_before,
+            nodes_after=self.nodes_after + other.nodes_after,
+            nodes_most=max(self.nodes_most, other.nodes_most),
+            visits=self.visits + other.visits,
+            walks=self.walks + other.walks,
+            rounds=self.rounds + other.rounds,
+            refused=self.refused + other.refused,
+            folded=self.folded + other.folded,
+            rules=list(counts.values()),
+            ping_pong=self.ping_pong + other.ping_pong,
+            seconds=self.seconds + other.seconds,
+        )
+
+    def __str__(self) -> str:
+        end = "converged" if self.converged else f"stopped: {self.reason}"
+        return (
+            f"{self.name}: {end} after {self.rounds} rounds, {self.walks} walks; "
+            f"nodes {self.nodes_before} -> {self.nodes_after}; "
+            f"{self.visits} visits, {self.attempts} attempts, "
+            f"{self.applications} applications, {self.nodes_made} nodes made, "
+            f"{self.folded} folded, {self.refused} refused; {self.seconds:.3f} s"
+        )
+
+
+class _Listeners(threading.local):
+    def __init__(self) -> None:
+        self.lists: list[list[TopoResult]] = []
+
+
+_listeners = _Listeners()
+
+
+@contextmanager
+def collect() -> Iterator[list[TopoResult]]:
+    """Collect the results of every engine run of this thread, in order.
+
+    Examples
+    --------
+    >>> with optdb.topo.collect() as results:      # doctest: +SKIP
+    ...     f = theano.function([x], y)
+    >>> all(result.converged for result in results)    # doctest: +SKIP
+    True
+    """
+    results: list[TopoResult] = []
+    _listeners.lists.append(results)
+    try:
+        yield results
+    finally:
+        _listeners.lists.remove(results)
+
+
+def announce(result: TopoResult) -> None:
+    """Hand `result` to whoever collects."""
+    for results in _listeners.lists:
+        results.append(result)
+
+
+def any_listener() -> Any:
+    """Tell whether somebody collects."""
+    return bool(_listeners.lists)

@@ -1,0 +1,286 @@
+"""TopoRewriter: the engine as a graph rewriter that Theano can run, print and profile.
+
+It takes the place of an EquilibriumOptimizer: node rewriters go to the engine;
+global, final and cleanup rewriters keep their turns around it.  What it
+returns from :meth:`TopoRewriter.apply` begins with Theano's own profile of an
+equilibrium, so that ``config.profile`` shows the engine's figures in Theano's
+report.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any, TextIO
+
+from optdb.host.collector import collector_paused
+from optdb.host.config import config
+from optdb.host.folding import is_folding_pass
+from optdb.host.graph import Apply, FunctionGraph, Variable
+from optdb.host.logging import logger
+from optdb.host.rewriters import (
+    EquilibriumOptimizer,
+    LocalOptGroup,
+    MergeOptimizer,
+    NavigatorOptimizer,
+    TopoOptimizer,
+)
+from optdb.topo.engine import CycleError, Engine, Stopped
+from optdb.topo.profile import PhaseProfile
+from optdb.topo.result import TopoResult, announce
+from optdb.topo.rules import RuleTable
+from optdb.topo.worklist import DIRECTIONS
+
+#: Decided by Theano's own tests: see docs/engine.md.
+DEFAULT_DIRECTION = "out_to_in"
+
+
+class TopoRewriter(EquilibriumOptimizer):
+    """Rewrite a graph to a fixed point in topological order.
+
+    Parameters
+    ----------
+    rewriters : sequence
+        Node rewriters and graph rewriters. Graph rewriters run at the start
+        of each round.
+    direction : {'out_to_in', 'in_to_out'}
+        Whether outputs or inputs are visited first.
+    max_use_ratio : float, optional
+        A rewriter may be applied at most this many times the number of
+        nodes; ``config.optdb.max_use_ratio`` if not given.
+    final_rewriters : sequence, optional
+        Graph rewriters that run at the end of each round. Theano's constant
+        folding pass among them is not run: the engine folds on its own.
+    cleanup_rewriters : sequence, optional
+        Graph rewriters that run after each replacement.
+    failure_callback : callable, optional
+        As NavigatorOptimizer takes it; by default a failure is treated as
+        ``config.on_opt_error`` says.
+
+    Attributes
+    ----------
+    result : TopoResult or None
+        What the last run did.
+    """
+
+    def __init__(
+        self,
+        rewriters: Sequence[Any],
+        *,
+        direction: str = DEFAULT_DIRECTION,
+        max_use_ratio: float | None = None,
+        final_rewriters: Sequence[Any] = (),
+        cleanup_rewriters: Sequence[Any] = (),
+        failure_callback: Callable | None = NavigatorOptimizer.warn_inplace,
+        name: str | None = None,
+    ) -> None:
+        if direction not in DIRECTIONS:
+            raise ValueError(f"direction must be one of {DIRECTIONS}, not {direction!r}")
+        if max_use_ratio is None:
+            max_use_ratio = config.optdb.max_use_ratio
+        super().__init__(
+            list(rewriters),
+            failure_callback=failure_callback,
+            ignore_newtrees=False,
+            max_use_ratio=max_use_ratio,
+            final_optimizers=[r for r in final_rewriters if not is_folding_pass(r)],
+            cleanup_optimizers=list(cleanup_rewriters),
+        )
+        self.folds = len(self.final_optimizers) < len(final_rewriters)
+        self.direction = direction
+        self.name = name
+        self.result: TopoResult | None = None
+
+    @classmethod
+    def from_equilibrium(
+        cls, stock: EquilibriumOptimizer, direction: str = DEFAULT_DIRECTION
+    ) -> TopoRewriter:
+        """Take over the members and limits of Theano's equilibrium `stock`."""
+        return cls(
+            [*stock.get_local_optimizers(), *stock.global_optimizers],
+            direction=direction,
+            max_use_ratio=stock.max_use_ratio,
+            final_rewriters=stock.final_optimizers,
+            cleanup_rewriters=stock.cleanup_optimizers,
+            failure_callback=stock.failure_callback,
+            name=getattr(stock, "name", None),
+        )
+
+    @classmethod
+    def from_topo(cls, stock: TopoOptimizer) -> TopoRewriter:
+        """Take over the group of node rewriters of Theano's one-pass TopoOptimizer."""
+        group = stock.local_opt
+        members = group.opts if isinstance(group, LocalOptGroup) else [group]
+        return cls(
+            members,
+            direction=stock.order,
+            failure_callback=stock.failure_callback,
+            name=getattr(stock, "name", None),
+        )
+
+    def apply(
+        self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None
+    ) -> tuple[Any, ...]:
+        """Rewrite `fgraph` in place.
+
+        Parameters
+        ----------
+        fgraph : FunctionGraph
+        start_from : sequence of Variable, optional
+            Outputs of `fgraph`; only what they depend on is rewritten.
+
+        Returns
+        -------
+        tuple
+            Theano's profile of an equilibrium, and a TopoResult behind it.
+        """
+        with collector_paused():
+            return _Run(self, fgraph, start_from).execute()
+
+    @staticmethod
+    def print_profile(stream: TextIO, prof: tuple[Any, ...], level: int = 0) -> None:
+        """Print the profile that `apply` returned, the engine's figures last."""
+        *stock, result = prof
+        EquilibriumOptimizer.print_profile(stream, tuple(stock), level)
+        print(" " * (4 * level), f"  engine: {result}", file=stream)
+        for loop in result.ping_pong:
+            print(" " * (4 * level), f"  {loop}", file=stream)
+
+    @staticmethod
+    def merge_profile(prof1: tuple[Any, ...], prof2: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Add up two profiles."""
+        *stock1, result1 = prof1
+        *stock2, result2 = prof2
+        merged = EquilibriumOptimizer.merge_profile(tuple(stock1), tuple(stock2))
+        return (*merged, result1 + result2)
+
+
+class _Run:
+    """One call of :meth:`TopoRewriter.apply`: rounds of global, local and final rewriters."""
+
+    def __init__(
+        self,
+        rewriter: TopoRewriter,
+        fgraph: FunctionGraph,
+        start_from: Sequence[Variable] | None,
+    ) -> None:
+        self.rewriter = rewriter
+        self.fgraph = fgraph
+        self.profile = PhaseProfile(rewriter, len(fgraph.apply_nodes))
+        self.engine = Engine(
+            fgraph,
+            RuleTable(rewriter.get_local_optimizers()),
+            on_failure=self._report,
+            after_change=self._clean_up,
+            direction=rewriter.direction,
+            max_use_ratio=rewriter.max_use_ratio,
+            fold=rewriter.folds,
+            start_from=start_from,
+        )
+
+    def execute(self) -> tuple[Any, ...]:
+        result = self.engine.result
+        start = perf_counter()
+        self.fgraph.attach_feature(self.engine)
+        try:
+            self._rounds()
+            result.converged = not result.ping_pong
+            if result.ping_pong:
+                result.reason = str(result.ping_pong[0])
+        except Stopped as stop:
+            result.reason = f"'{stop}' was applied more often than max_use_ratio allows"
+            self._report_limit(str(stop))
+        finally:
+            self.fgraph.remove_feature(self.engine)
+            result.name = self.rewriter.name
+            result.nodes_after = len(self.fgraph.apply_nodes)
+            result.seconds = perf_counter() - start
+            result.count(self.engine.table.rules)
+            self.rewriter.result = result
+            self._trace(result)
+            announce(result)
+        return self.profile.finish(result, self.engine.table.rules)
+
+    def _rounds(self) -> None:
+        engine = self.engine
+        while True:
+            clock = engine.clock
+            engine.result.rounds += 1
+            self.profile.begin_round(len(self.fgraph.apply_nodes))
+            # Theano's report wants each cleanup's figures in each round.
+            self._clean_up(always=True)
+            self.profile.global_profiles(self._run_all(self.rewriter.global_optimizers))
+            engine.queue_unverified()
+            engine.drain()
+            self.profile.final_profiles(self._run_all(self.rewriter.final_optimizers))
+            self.profile.end_round(engine.table.rules)
+            if engine.clock == clock:
+                return
+
+    def _run_all(self, rewriters: Sequence[Any]) -> list[Any]:
+        """Run graph rewriters in turn, and the cleanup after them."""
+        if not rewriters:
+            return []
+        profiles = []
+        for rewriter in rewriters:
+            clock, imported = self.engine.clock, self.engine.imported
+            start = perf_counter()
+            profiles.append(rewriter.apply(self.fgraph))
+            self.profile.count(
+                rewriter,
+                seconds=perf_counter() - start,
+                changed=self.engine.clock != clock,
+                made=self.engine.imported - imported,
+            )
+        self._clean_up()
+        self.engine.take_in()
+        return profiles
+
+    def _clean_up(self, always: bool = False) -> None:
+        for rewriter in self.rewriter.cleanup_optimizers:
+            nothing_to_merge = (
+                isinstance(rewriter, MergeOptimizer) and not self.fgraph.merge_feature.scheduled
+            )
+            if nothing_to_merge and not always:
+                continue
+            clock, imported = self.engine.clock, self.engine.imported
+            start = perf_counter()
+            profile = rewriter.apply(self.fgraph)
+            self.profile.count(
+                rewriter,
+                seconds=perf_counter() - start,
+                changed=self.engine.clock != clock,
+                made=self.engine.imported - imported,
+                cleanup_profile=profile,
+            )
+
+    def _report(
+        self, error: Exception, pairs: Sequence[Any], rewriter: Any, node: Apply
+    ) -> None:
+        """Treat a failure as the rewriter's callback says, and a cycle as an error."""
+        callback = self.rewriter.failure_callback
+        if callback is None:
+            raise error
+        if isinstance(error, CycleError):
+            # The usual callback keeps silent about InconsistencyError, which
+            # the in-place rewriters cause by design. A cycle is a mistake.
+            NavigatorOptimizer.warn(error, self.rewriter, pairs, rewriter, node)
+            return
+        callback(error, self.rewriter, pairs, rewriter, node)
+
+    def _report_limit(self, name: str) -> None:
+        message = (
+            f"EquilibriumOptimizer max'ed out by '{name}'. You can safely raise the current "
+            f"threshold of {config.optdb.max_use_ratio:f} with the theano flag "
+            "'optdb.max_use_ratio'."
+        )
+        if config.on_opt_error == "raise":
+            raise AssertionError(message)
+        logger.error(message)
+
+    def _trace(self, result: TopoResult) -> None:
+        for loop in result.ping_pong:
+            logger.error("%s: %s", result.name, loop)
+        if config.optdb.trace:
+            print(result, file=sys.stderr)

@@ -1,0 +1,57 @@
+"""From Theano's queried optimizers to the engine's, member by member.
+
+A query of Theano's database gives a tree: a SeqOptimizer of phases, each of
+them an equilibrium, a one-pass TopoOptimizer, a sequence again, or something
+else.  :func:`translate` returns the same tree with the phases that the engine
+serves in its hands, and leaves everything else as it is.  Because it works on
+the answer of a query, rewriters that were registered late take part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optdb.host.rewriters import (
+    EquilibriumOptimizer,
+    LocalOptGroup,
+    MergeOptimizer,
+    SeqOptimizer,
+    TopoOptimizer,
+)
+from optdb.topo.merge import IndexedMergeOptimizer
+from optdb.topo.rewriter import TopoRewriter
+
+
+def translate(optimizer: Any) -> Any:
+    """Return `optimizer` with the engine in place of Theano's equilibriums.
+
+    Sequences are changed in place: a query makes them anew each time.
+    """
+    if isinstance(optimizer, TopoRewriter):
+        return optimizer
+    if isinstance(optimizer, SeqOptimizer):
+        optimizer[:] = [translate(member) for member in optimizer]
+        return optimizer
+    if type(optimizer) is EquilibriumOptimizer:
+        return _with_names(TopoRewriter.from_equilibrium(optimizer), optimizer)
+    if _is_fixed_point_group(optimizer):
+        return _with_names(TopoRewriter.from_topo(optimizer), optimizer)
+    if type(optimizer) is MergeOptimizer:
+        return _with_names(IndexedMergeOptimizer(), optimizer)
+    return optimizer
+
+
+def _is_fixed_point_group(optimizer: Any) -> bool:
+    """Tell whether a TopoOptimizer's group asks for all that applies, again and again."""
+    return (
+        type(optimizer) is TopoOptimizer
+        and isinstance(optimizer.local_opt, LocalOptGroup)
+        and optimizer.local_opt.apply_all_opts
+    )
+
+
+def _with_names(new: Any, old: Any) -> Any:
+    for attribute in ("name", "__name__"):
+        if hasattr(old, attribute):
+            setattr(new, attribute, getattr(old, attribute))
+    return new

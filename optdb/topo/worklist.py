@@ -1,0 +1,92 @@
+"""The nodes that are still to be looked at, in topological order.
+
+The worklist is a set of pending nodes and a cursor that walks over a
+:class:`~optdb.topo.order.TopologicalOrder`.  What is pushed ahead of the
+cursor is met on this walk; what is pushed behind it is met on the next one,
+once, however many of its operands changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from optdb.topo.order import Node, Place, TopologicalOrder
+
+#: Which end of the order is visited first.
+DIRECTIONS = ("out_to_in", "in_to_out")
+
+
+class Worklist:
+    """Pending nodes of an order, popped in one direction, walk after walk.
+
+    Parameters
+    ----------
+    order : TopologicalOrder
+        Shared with whoever keeps it up to date; nodes may enter, leave and
+        move at any time.
+    direction : {'out_to_in', 'in_to_out'}
+        Outputs first or inputs first.
+
+    Notes
+    -----
+    Invariant: every pending node is in the order. Push and removal are one
+    set operation each. A pop walks from the cursor to the next pending node:
+    a whole walk costs one step per node, shared by all that it pops, so that
+    a pop is constant amortized as long as walks find work.
+    """
+
+    def __init__(self, order: TopologicalOrder, direction: str = "out_to_in") -> None:
+        if direction not in DIRECTIONS:
+            raise ValueError(f"direction must be one of {DIRECTIONS}, not {direction!r}")
+        self.order = order
+        self.outputs_first = direction == "out_to_in"
+        self.pending: set[Node] = set()
+        self.walks = 0
+        self._cursor: Place | None = None
+
+    def __len__(self) -> int:
+        return len(self.pending)
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self.pending
+
+    def push(self, node: Node) -> None:
+        """Mark `node` as pending."""
+        self.pending.add(node)
+
+    def extend(self, nodes: Iterable[Node]) -> None:
+        """Mark all `nodes` as pending."""
+        self.pending.update(nodes)
+
+    def discard(self, node: Node) -> None:
+        """Forget `node`; it need not be pending."""
+        self.pending.discard(node)
+
+    def pop(self) -> Node:
+        """Return the next pending node and forget it.
+
+        Raises
+        ------
+        IndexError
+            If nothing is pending.
+        """
+        pending = self.pending
+        if not pending:
+            raise IndexError("pop from an empty worklist")
+        if self._cursor is None:
+            self._cursor = self._start()
+        while True:
+            place = self._step(self._cursor)
+            if place is None:
+                place = self._start()
+            self._cursor = place
+            if place.node in pending:
+                pending.remove(place.node)
+                return place.node
+
+    def _start(self) -> Place:
+        self.walks += 1
+        return self.order.tail if self.outputs_first else self.order.head
+
+    def _step(self, place: Place) -> Place | None:
+        return place.prev if self.outputs_first else place.next
