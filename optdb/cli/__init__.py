@@ -1,0 +1,62 @@
+"""The command line: ``python -m optdb COMMAND``.
+
+This module reads the command line, by click; each command's work is in a module of its
+own, imported when it is asked for. `run` only returns what is to be done, and `main` does
+it after click has returned, because click would catch some of a script's exceptions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import click
+
+import optdb
+from optdb import flags
+
+
+@click.group()
+@click.version_option(optdb.__version__, prog_name="optdb")
+def cli() -> None:
+    """Makes Theano compile fast."""
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.option("--topo/--no-topo", default=True, help="Turn optdb's engine on (the default), or off.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def run(is_module: bool, topo: bool, script: str, args: tuple[str, ...]) -> Callable[[], None]:
+    """Run SCRIPT as python would, with optdb's engine in Theano.
+
+    The script need not know of optdb. The engine is turned on when the script imports
+    Theano; all flags in THEANO_FLAGS and .theanorc are in force.
+    """
+    from optdb.cli.launch import launch
+
+    flags.FORCED["optdb.topo"] = topo
+    return lambda: launch(script, args, is_module=is_module)
+
+
+@cli.command()
+def doctor() -> int:
+    """Show what works here, with the cure for what does not."""
+    from optdb.cli.checks import report
+
+    return report()
+
+
+def main() -> None:
+    """Read the command line and do what it says; exit as the command asks."""
+    try:
+        outcome = cli.main(prog_name="python -m optdb", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    if callable(outcome):
+        outcome()
+    else:
+        sys.exit(outcome)

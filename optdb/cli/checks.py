@@ -1,0 +1,194 @@
+"""What ``python -m optdb doctor`` looks at, and the table it prints.
+
+Each check is a function that returns what it found, or raises `Trouble` with what is wrong
+and the cure. `CHECKS` lists them in the order in which one needs another: Theano is
+imported only where its requirements are met, and what needs it is skipped where it fails.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from optdb.host import blas, support
+
+
+class Trouble(Exception):
+    """A check found something that does not work.
+
+    Parameters
+    ----------
+    found : str
+        What there is.
+    cure : str
+        What the user can do.
+    fatal : bool
+        Whether Theano does not work at all. Otherwise it works, slowly.
+    """
+
+    def __init__(self, found: str, cure: str, *, fatal: bool = True) -> None:
+        super().__init__(found)
+        self.found = found
+        self.cure = cure
+        self.fatal = fatal
+
+
+def report() -> int:
+    """Run all checks, print a table, and return the process's exit status.
+
+    Returns
+    -------
+    int
+        0 where all that is needed works, 1 otherwise.
+    """
+    table = Table("what", "state", title="optdb: what works here", title_justify="left")
+    # Paths and commands are to be copied: folded, never cut short.
+    table.add_column("found", overflow="fold")
+    table.add_column("cure", overflow="fold")
+    status = 0
+    for name, mark, found, cure in _results():
+        table.add_row(name, mark, escape(found), escape(cure))
+        if mark == FAIL:
+            status = 1
+    Console().print(table)
+    return status
+
+
+OK, SLOW, FAIL, SKIP = "[green]works[/]", "[yellow]slow[/]", "[red]fails[/]", "-"
+
+
+def _results() -> Iterator[tuple[str, str, str, str]]:
+    """Yield each check's name, its mark, what it found and the cure."""
+    stop = False
+    for name, check in CHECKS.items():
+        if stop and name not in REQUIREMENT_CHECKS:
+            yield name, SKIP, "", ""
+            continue
+        try:
+            yield name, OK, check(), ""
+        except Trouble as trouble:
+            yield name, FAIL if trouble.fatal else SLOW, trouble.found, trouble.cure
+            stop = stop or trouble.fatal
+        except Exception as error:
+            # A doctor tells of whatever it meets: this is the last place to hide it.
+            yield name, FAIL, f"{type(error).__name__}: {error}", "this is not a trouble that optdb knows"
+            stop = True
+
+
+def _requirement(requirement: support.Requirement) -> Callable[[], str]:
+    def check() -> str:
+        version = support.found(requirement.name)
+        if version is None:
+            raise Trouble("not installed", requirement.cure)
+        if not requirement.admits(version):
+            raise Trouble(version, requirement.cure)
+        return version
+
+    return check
+
+
+def _theano() -> str:
+    import theano
+
+    return str(Path(theano.__file__).parent)
+
+
+def _compiler() -> str:
+    from theano.configdefaults import config, gcc_version_str
+
+    if not config.cxx:
+        raise Trouble("none", "install g++ (Debian: apt-get install g++)", fatal=False)
+    return f"{config.cxx} {gcc_version_str}"
+
+
+def _blas() -> str:
+    import theano
+
+    ldflags = theano.config.blas.ldflags
+    if not ldflags:
+        raise Trouble(
+            "none: matrix products go through NumPy",
+            "install OpenBLAS (Debian: apt-get install libopenblas-dev), or name one: THEANO_FLAGS=blas.ldflags=...",
+            fatal=False,
+        )
+    return ldflags
+
+
+def _c_code() -> str:
+    import theano
+    import theano.tensor as tt
+
+    if not theano.config.cxx:
+        return "not used without a compiler"
+    x = tt.dscalar()
+    try:
+        theano.function([x], x + 1, mode="FAST_RUN")
+    except Exception as error:
+        headers = f"apt-get install python{sys.version_info[0]}.{sys.version_info[1]}-dev"
+        raise Trouble(_first_line(error), f"install Python's headers (Debian: {headers})") from error
+    return "compiles"
+
+
+def _scan() -> str:
+    import theano
+
+    if not theano.config.cxx:
+        raise Trouble("runs in Python", "install a compiler", fatal=False)
+    from theano.scan_module import scan_perform_ext
+
+    return f"compiles, version {scan_perform_ext.version}"
+
+
+def _caches() -> str:
+    import theano
+
+    folders = (Path(theano.config.compiledir), blas.cache_dir())
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise Trouble(
+                f"{folder}: {error.strerror}",
+                "name another folder: THEANO_FLAGS=base_compiledir=..., XDG_CACHE_HOME=...",
+            ) from error
+    return "\n".join(map(str, folders))
+
+
+def _engine() -> str:
+    import theano
+    import theano.tensor as tt
+
+    import optdb
+
+    x = tt.dvector()
+    with optdb.enable():
+        f = theano.function([x], (tt.exp(tt.log(x)) * 2) ** 2)
+    got, wanted = f([1.0, 2.0]).tolist(), [4.0, 16.0]
+    if not all(abs(a - b) < 1e-9 for a, b in zip(got, wanted)):
+        raise Trouble(f"computed {got}, not {wanted}", "run `make test`, and report what fails")
+    return f"{len(f.maker.fgraph.apply_nodes)} node(s) left of a small function"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]
+
+
+REQUIREMENT_CHECKS = {requirement.name: _requirement(requirement) for requirement in support.REQUIREMENTS}
+
+CHECKS: dict[str, Callable[[], str]] = {
+    **REQUIREMENT_CHECKS,
+    "import theano": _theano,
+    "compiler": _compiler,
+    "BLAS": _blas,
+    "C code": _c_code,
+    "scan's C code": _scan,
+    "cache folders": _caches,
+    "engine": _engine,
+}
