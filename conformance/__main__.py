@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import replace
-from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
 from conformance.baseline import Baseline
-from conformance.compare import Comparison, Verdict, compare
+from conformance.compare import Comparison, Verdict
 from conformance.expected import EXPECTED
-from conformance.records import Result
+from conformance.judge import Judge
 from conformance.report import show
-from conformance.runner import CHECKOUT, Settings, run_file
+from conformance.runner import CHECKOUT, Settings
 from conformance.suites import SUITES, choose, suites_root
 from conformance.ways import WAYS
 
@@ -34,7 +31,7 @@ WORK = CHECKOUT / "build" / "conformance"
 @click.option("-k", "select", default="", metavar="EXPR", help="Only tests that match, as pytest's -k.")
 @click.option("--confirm/--no-confirm", default=True, show_default=True, help="Run each suspect again, alone.")
 @click.option("--timeout", default=120, show_default=True, help="Seconds that a test may take.")
-@click.option("--flags", default="", metavar="FLAGS", help="More THEANO_FLAGS, for both sides, as floatX=float32.")
+@click.option("--flags", default="", metavar="FLAGS", help="More THEANO_FLAGS for both sides, such as floatX=float32.")
 @click.option("--keep-logs", is_flag=True, help="Keep pytest's output of each file.")
 @click.option("--list", "listing", is_flag=True, help="List suites and ways, and stop.")
 def main(
@@ -68,9 +65,9 @@ def main(
         timeout=timeout,
         select=select,
     )
-    baseline = Baseline(settings, WORK / "baseline", fresh)
+    judge = Judge(settings, Baseline(settings, WORK / "baseline", fresh), way, EXPECTED, confirm)
     try:
-        comparisons = _run(console, settings, baseline, list(files), way, jobs, confirm)
+        comparisons = _run(console, judge, files, jobs)
     finally:
         if not keep_logs:
             shutil.rmtree(settings.work, ignore_errors=True)
@@ -80,48 +77,34 @@ def main(
     show(console, by_suite, way)
     if keep_logs:
         console.print(f"logs: {settings.work}")
-    regressions = sum(len(comparison.of(Verdict.REGRESSION)) for comparison in comparisons.values())
-    raise SystemExit(1 if regressions else 0)
+    failed = any(comparison.of(Verdict.REGRESSION) for comparison in comparisons.values())
+    raise SystemExit(1 if failed else 0)
 
 
-def _run(
-    console: Console, settings: Settings, baseline: Baseline, files: list[str], way: str, jobs: int, confirm: bool
-) -> dict[str, Comparison]:
-    """Run and compare suite files, several at a time, under a progress bar."""
-
-    def one(path: str) -> Comparison:
-        stock = baseline.results(path)
-        engine = run_file(settings, path, way)
-        if settings.select:
-            stock = {name: result for name, result in stock.items() if name in engine}
-        return compare(path, stock, engine, EXPECTED, way, alone if confirm else None)
-
-    def alone(test: str, under: str) -> dict[str, Result]:
-        return run_file(replace(settings, select=""), test.split("::")[0], under, [test])
-
-    # The largest first, so that the end does not wait for one long file.
-    files = sorted(files, key=lambda path: -(settings.root / path).stat().st_size)
+def _run(console: Console, judge: Judge, files: dict[str, str], jobs: int) -> dict[str, Comparison]:
+    """Judge suite files under a progress bar, with a line for each that is done."""
     comparisons = {}
     columns = (SpinnerColumn(), "{task.description}", MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress, ThreadPoolExecutor(jobs) as pool:
+    with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("suite files", total=len(files))
-        for future in as_completed([pool.submit(one, path) for path in files]):
-            comparison = future.result()
+        for comparison in judge.all(files, jobs):
             comparisons[comparison.path] = comparison
-            found = len(comparison.of(Verdict.REGRESSION))
-            progress.update(bar, advance=1)
-            progress.console.print(f"{comparison.path}: {found} regressions of {len(comparison.engine)}")
+            regressions = len(comparison.of(Verdict.REGRESSION))
+            style = "red" if regressions else "dim"
+            line = f"{comparison.path}: {len(comparison.engine)} run, {regressions} regressions"
+            progress.console.print(line, style=style, highlight=False)
+            progress.advance(bar)
     return comparisons
 
 
 def _list(console: Console) -> None:
     root = suites_root()
     for suite in SUITES:
-        console.print(f"[bold]{suite.name}[/]: {suite.summary}")
+        console.print(f"[bold]{suite.name}[/]: {suite.summary}", highlight=False)
         for path in suite.files(root):
             console.print(f"    {path}", highlight=False)
     for way in WAYS.values():
-        console.print(f"[bold]--way {way.name}[/]: {way.summary}")
+        console.print(f"[bold]--way {way.name}[/]: {way.summary}", highlight=False)
 
 
 if __name__ == "__main__":

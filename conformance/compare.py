@@ -13,15 +13,17 @@ from enum import Enum
 from conformance.records import MISSING, PASSED, SKIPPED, Result
 from conformance.ways import STOCK
 
+RunAlone = Callable[[str, str], Mapping[str, Result]]
+
 
 class Verdict(Enum):
     """What a difference between stock and the engine amounts to."""
 
     REGRESSION = "regression"
     EXPECTED = "expected difference"
+    SURPRISE = "expected difference, but passes: its line in expected.py can go"
     UNSTEADY = "unsteady"
     IMPROVEMENT = "improvement"
-    SURPRISE = "expected difference that passes"
 
 
 @dataclass(frozen=True)
@@ -57,16 +59,13 @@ class Comparison:
         return [difference for difference in self.differences if difference.verdict is verdict]
 
 
-RunAlone = Callable[[str, str], Mapping[str, Result]]
-
-
 def compare(
     path: str,
     stock: Mapping[str, Result],
     engine: Mapping[str, Result],
     expected: Mapping[str, str],
     way: str,
-    run_alone: RunAlone | None,
+    run_alone: RunAlone | None = None,
 ) -> Comparison:
     """Compare a suite file's results under a way with stock's.
 
@@ -80,32 +79,54 @@ def compare(
         Ids of tests that may fail with the engine, with the reason.
     way : str
         The engine's way, for `run_alone`.
-    run_alone : callable or None
-        ``run_alone(test, way)`` runs one test in a process of its own; None takes every suspect at its first word.
+    run_alone : callable, optional
+        ``run_alone(test, way)`` runs one test in a process of its own. Without it every suspect is a regression.
 
     Returns
     -------
     Comparison
         The results, and a verdict for each difference.
     """
+    second_run = _SecondRun(run_alone) if run_alone else None
     comparison = Comparison(path, stock, engine)
-    alone: dict[tuple[str, str], Mapping[str, Result]] = {}
-
-    def again(result: Result, under: str) -> Result:
-        # The cases of one test are run together, once.
-        if (result.test, under) not in alone:
-            alone[result.test, under] = run_alone(result.test, under)
-        return alone[result.test, under].get(result.id) or _stand_in(result, alone[result.test, under])
-
     for before, after in _pairs(stock, engine):
-        passes = after.outcome == PASSED
-        if passes and after.id in expected:
-            comparison.differences.append(Difference(Verdict.SURPRISE, after, expected[after.id]))
-        elif passes and before.outcome not in (PASSED, SKIPPED):
-            comparison.differences.append(Difference(Verdict.IMPROVEMENT, after))
-        elif before.outcome == PASSED and not passes:
-            comparison.differences.append(_judge(after, expected, way, again if run_alone else None))
+        if after.outcome == PASSED:
+            if after.id in expected:
+                comparison.differences.append(Difference(Verdict.SURPRISE, after, expected[after.id]))
+            elif before.outcome not in (PASSED, SKIPPED):
+                comparison.differences.append(Difference(Verdict.IMPROVEMENT, after))
+        elif before.outcome == PASSED:
+            comparison.differences.append(_judge(after, expected, way, second_run))
     return comparison
+
+
+class _SecondRun:
+    """Runs a suspect again, alone; the cases of one test together, once."""
+
+    def __init__(self, run_alone: RunAlone) -> None:
+        self._run_alone = run_alone
+        self._done: dict[tuple[str, str], Mapping[str, Result]] = {}
+
+    def __call__(self, suspect: Result, way: str) -> Result:
+        key = (suspect.test, way)
+        if key not in self._done:
+            self._done[key] = self._run_alone(*key)
+        return self._done[key].get(suspect.id) or _stand_in(suspect, self._done[key])
+
+
+def _judge(after: Result, expected: Mapping[str, str], way: str, second_run: _SecondRun | None) -> Difference:
+    """Return the verdict on a test that passes under stock and not with the engine."""
+    if after.id in expected:
+        return Difference(Verdict.EXPECTED, after, expected[after.id])
+    if second_run is None:
+        return Difference(Verdict.REGRESSION, after)
+    again = second_run(after, way)
+    if again.outcome == PASSED:
+        return Difference(Verdict.UNSTEADY, after, f"{after.outcome} in its file, passes alone")
+    stock = second_run(after, STOCK)
+    if stock.outcome != PASSED:
+        return Difference(Verdict.UNSTEADY, after, f"{stock.outcome} under stock, too, when run alone")
+    return Difference(Verdict.REGRESSION, again)
 
 
 def _pairs(stock: Mapping[str, Result], engine: Mapping[str, Result]) -> Iterable[tuple[Result, Result]]:
@@ -122,19 +143,3 @@ def _stand_in(known: Result, results: Mapping[str, Result]) -> Result:
         if cause is not None and cause.outcome not in (PASSED, SKIPPED):
             return replace(cause, id=known.id, test=known.test)
     return Result(known.id, known.test, MISSING, error="the test was not run")
-
-
-def _judge(
-    after: Result, expected: Mapping[str, str], way: str, again: Callable[[Result, str], Result] | None
-) -> Difference:
-    if after.id in expected:
-        return Difference(Verdict.EXPECTED, after, expected[after.id])
-    if again is None:
-        return Difference(Verdict.REGRESSION, after)
-    second = again(after, way)
-    if second.outcome == PASSED:
-        return Difference(Verdict.UNSTEADY, after, "passes when run again alone")
-    stock_alone = again(after, STOCK)
-    if stock_alone.outcome != PASSED:
-        return Difference(Verdict.UNSTEADY, after, f"run alone, stock too is not passed but {stock_alone.outcome}")
-    return Difference(Verdict.REGRESSION, after)

@@ -47,7 +47,7 @@ class Result:
 
 @dataclass
 class Log:
-    """What a pytest process wrote: results in order, the test that was running at the end, and whether it ended well."""
+    """What a pytest process wrote: results in order, the test it was at, and whether it got to its end."""
 
     results: dict[str, Result] = field(default_factory=dict)
     running: str | None = None

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from conformance.compare import Comparison, Difference, Verdict
 from conformance.records import PASSED, Result
+from conformance.ways import STOCK
 
 ERROR_LINES = 12
 
@@ -50,16 +52,21 @@ def _show_regressions(console: Console, regressions: Sequence[Difference]) -> No
 
 
 def _table(suites: Mapping[str, Sequence[Comparison]], way: str) -> Table:
-    table = Table(title=f"Theano's own suites: stock and {way}", show_footer=True)
+    # Narrow headings: the table is to fit into 80 columns.
+    headings = ("suite", "tests", STOCK, way, "worse", "expected", "unsteady", "better", f"s {STOCK}", f"s {way}")
     everything = [comparison for files in suites.values() for comparison in files]
-    footer = ["all", *_cells(everything)]
-    headings = ["suite", "tests", "pass: stock", f"pass: {way}", "regressions", "expected", "unsteady", "improved"]
-    headings += ["s: stock", f"s: {way}"]
-    for heading, total in zip(headings, footer, strict=True):
+    totals = ("all", *_cells(everything))
+    table = Table(
+        title="Theano's own suites",
+        caption=f"{STOCK}, {way}: tests that pass; s: seconds spent in tests",
+        show_footer=True,
+        box=SIMPLE_HEAD,
+        padding=(0, 0),
+    )
+    for heading, total in zip(headings, totals, strict=True):
         table.add_column(heading, total, justify="left" if heading == "suite" else "right")
     for name, files in suites.items():
-        style = "red" if _count(files, Verdict.REGRESSION) else None
-        table.add_row(name, *_cells(files), style=style)
+        table.add_row(name, *_cells(files), style="red" if _count(files, Verdict.REGRESSION) else None)
     return table
 
 

@@ -1,7 +1,7 @@
 """The suites: which of Theano's test files are run, by name, and where they are.
 
-Left out are the suites of back ends and tools that are not there (gpuarray, MPI, CTC, d3viz), those that judge Theano's
-source text and its own test runner (flake8, record), and files named test_* that hold no tests. Theano's yield tests do run: `yields` collects them.
+Left out are the suites of back ends and tools that are not there (gpuarray, MPI, CTC, d3viz) and the one that judges
+the style of Theano's source text (flake8). Theano's yield tests do run: the plugin `yields` collects them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,15 @@ SUITES = (
             for name in ("nnet", "opt", "sigm", "bn", "blocksparse", "neighbours")
         ),
     ),
-    Suite("conv", "convolution and pooling", ("theano/tensor/nnet/tests/test_*conv*.py", "theano/tensor/nnet/tests/test_corr*.py", "theano/tensor/signal/tests/test_*.py")),
+    Suite(
+        "conv",
+        "convolution and pooling",
+        (
+            "theano/tensor/nnet/tests/test_*conv*.py",
+            "theano/tensor/nnet/tests/test_corr*.py",
+            "theano/tensor/signal/tests/test_*.py",
+        ),
+    ),
     Suite("scan", "loops", ("theano/scan_module/tests/test_*.py",)),
     Suite("gof", "graphs, rewriters, databases, linkers", ("theano/gof/tests/test_*.py",)),
     Suite("compile", "functions, modes, shared variables, OpFromGraph", ("theano/compile/tests/test_*.py",)),

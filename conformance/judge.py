@@ -1,0 +1,60 @@
+"""Takes suite files from their name to a verdict: stock's results, the engine's, the comparison; several at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+
+from conformance.baseline import Baseline
+from conformance.compare import Comparison, compare
+from conformance.records import Result
+from conformance.runner import Settings, run_file
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Compares suite files under one way with stock.
+
+    Parameters
+    ----------
+    settings : Settings
+        How suite files are run.
+    baseline : Baseline
+        What stock does.
+    way : str
+        The name of the way to compare with it.
+    expected : mapping of str to str
+        Ids of tests that may fail with the engine, with the reason.
+    confirm : bool
+        Run each suspect again, alone, before it counts.
+    """
+
+    settings: Settings
+    baseline: Baseline
+    way: str
+    expected: Mapping[str, str]
+    confirm: bool = True
+
+    def one(self, path: str) -> Comparison:
+        """Run one suite file and compare."""
+        stock = self.baseline.results(path)
+        engine = run_file(self.settings, path, self.way)
+        if self.settings.select:
+            stock = {name: result for name, result in stock.items() if name in engine}
+        return compare(path, stock, engine, self.expected, self.way, self._alone if self.confirm else None)
+
+    def all(self, paths: Iterable[str], jobs: int) -> Iterator[Comparison]:
+        """Run suite files, `jobs` at a time, and yield each comparison when it is there."""
+        # The largest first, so that the end does not wait for one long file.
+        largest_first = sorted(paths, key=lambda path: -(self.settings.root / path).stat().st_size)
+        pool = ThreadPoolExecutor(jobs)
+        try:
+            for future in as_completed([pool.submit(self.one, path) for path in largest_first]):
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _alone(self, test: str, way: str) -> dict[str, Result]:
+        path = test.split("::")[0]
+        return run_file(replace(self.settings, select=""), path, way, [test])
