@@ -46,7 +46,7 @@ def cross_entropy(logits: Variable, labels: Variable) -> Variable:
 
 def l2(parameters: list[SharedVariable], strength: float) -> Variable:
     """The usual penalty on the squares of the weights."""
-    return floats(strength) * sum(tt.sqr(p).sum() for p in parameters)
+    return strength * sum(tt.sqr(p).sum() for p in parameters)
 
 
 def momentum(cost: Variable, parameters: list[SharedVariable], rate: float = 0.01, decay: float = 0.9) -> OrderedDict:
@@ -54,7 +54,7 @@ def momentum(cost: Variable, parameters: list[SharedVariable], rate: float = 0.0
     updates: OrderedDict = OrderedDict()
     for parameter, gradient in zip(parameters, tt.grad(cost, parameters)):
         velocity = like(parameter)
-        step = floats(decay) * velocity - floats(rate) * gradient
+        step = decay * velocity - rate * gradient
         updates[velocity] = step
         updates[parameter] = parameter + step
     return updates
@@ -67,16 +67,15 @@ def adam(
     updates: OrderedDict = OrderedDict()
     count = theano.shared(floats(0.0), name="count")
     now = count + 1
-    b1, b2, one = floats(decay), floats(decay_squares), floats(1.0)
     for parameter, gradient in zip(parameters, tt.grad(cost, parameters)):
         mean, square = like(parameter), like(parameter)
-        new_mean = b1 * mean + (one - b1) * gradient
-        new_square = b2 * square + (one - b2) * tt.sqr(gradient)
-        unbiased_mean = new_mean / (one - b1**now)
-        unbiased_square = new_square / (one - b2**now)
+        new_mean = decay * mean + (1 - decay) * gradient
+        new_square = decay_squares * square + (1 - decay_squares) * tt.sqr(gradient)
+        unbiased_mean = new_mean / (1 - decay**now)
+        unbiased_square = new_square / (1 - decay_squares**now)
         updates[mean] = new_mean
         updates[square] = new_square
-        updates[parameter] = parameter - floats(rate) * unbiased_mean / (tt.sqrt(unbiased_square) + floats(1e-8))
+        updates[parameter] = parameter - rate * unbiased_mean / (tt.sqrt(unbiased_square) + 1e-8)
     updates[count] = now
     return updates
 

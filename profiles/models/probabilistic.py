@@ -79,13 +79,13 @@ def _bounded(density: Variable, *conditions: Variable) -> Variable:
 
 
 def _normal(x: Variable, mean: Variable | float, deviation: Variable | float) -> Variable:
-    precision = tt.as_tensor_variable(parts.floats(1.0)) / tt.sqr(deviation)
-    density = (-precision * tt.sqr(x - mean) + tt.log(precision / parts.floats(2 * np.pi))) / 2
+    precision = 1.0 / tt.sqr(deviation)
+    density = (-precision * tt.sqr(x - mean) + tt.log(precision / (2 * np.pi))) / 2
     return _bounded(density, tt.gt(deviation, 0))
 
 
 def _gamma(x: Variable, shape: Variable | float, rate: Variable | float) -> Variable:
-    shape, rate = (tt.as_tensor_variable(parts.floats(v)) if isinstance(v, float) else v for v in (shape, rate))
+    shape, rate = tt.as_tensor_variable(shape), tt.as_tensor_variable(rate)
     density = -tt.gammaln(shape) + shape * tt.log(rate) - rate * x + (shape - 1) * tt.log(x)
     return _bounded(density, tt.gt(x, 0), tt.gt(shape, 0), tt.gt(rate, 0))
 
@@ -131,7 +131,7 @@ def mixture(name: str, groups: int, components: int = 3, members: int = 20) -> M
     rate, rate_jacobian = _positive(point.take(1))
     strength, strength_jacobian = _positive(point.take(components))
     terms = [
-        _normal(center, 0.0, tt.constant(parts.floats(10.0))),
+        _normal(center, 0.0, tt.as_tensor_variable(10.0)),
         _gamma(spread, 2.0, 1.0) + spread_jacobian,
         _gamma(shape, 2.0, 0.5) + shape_jacobian,
         _gamma(rate, 2.0, 0.5) + rate_jacobian,
@@ -166,10 +166,10 @@ def gp(name: str, dimensions: int, members: int = 12) -> Model:
     scaled = x / length
     squares = tt.sqr(scaled).sum(axis=1)
     distances = tt.clip(squares.dimshuffle(0, "x") + squares.dimshuffle("x", 0) - 2 * scaled.dot(scaled.T), 0, np.inf)
-    covariance = tt.sqr(signal) * tt.exp(-distances / 2) + tt.eye(x.shape[0]) * (tt.sqr(noise) + parts.floats(1e-6))
+    covariance = tt.sqr(signal) * tt.exp(-distances / 2) + tt.eye(x.shape[0]) * (tt.sqr(noise) + 1e-6)
     factor = cholesky(covariance)
     whitened = solve_lower_triangular(factor, y)
-    likelihood = -0.5 * whitened.dot(whitened) - tt.log(tt.diag(factor)).sum() - 0.5 * x.shape[0] * np.log(2 * np.pi)
+    likelihood = -0.5 * whitened.dot(whitened) - tt.log(tt.diag(factor)).sum() - 0.5 * np.log(2 * np.pi) * tt.cast(x.shape[0], theano.config.floatX)
 
     terms = [
         likelihood,

@@ -40,10 +40,9 @@ class Normalization:
 
     def __call__(self, x: Variable, averages: OrderedDict) -> Variable:
         """Normalize `x` over pictures and pixels, and leave the new running averages in `averages`."""
-        mean, inverse = x.mean(axis=(0, 2, 3)), tt.inv(tt.sqrt(x.var(axis=(0, 2, 3)) + parts.floats(1e-4)))
-        keep, take = parts.floats(0.9), parts.floats(0.1)
-        averages[self.mean] = keep * self.mean + take * mean
-        averages[self.inverse_deviation] = keep * self.inverse_deviation + take * inverse
+        mean, inverse = x.mean(axis=(0, 2, 3)), tt.inv(tt.sqrt(x.var(axis=(0, 2, 3)) + 1e-4))
+        averages[self.mean] = 0.9 * self.mean + 0.1 * mean
+        averages[self.inverse_deviation] = 0.9 * self.inverse_deviation + 0.1 * inverse
         mean, inverse, scale, offset = (v.dimshuffle("x", 0, "x", "x") for v in (mean, inverse, self.scale, self.offset))
         return (x - mean) * (scale * inverse) + offset
 

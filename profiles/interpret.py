@@ -1,0 +1,220 @@
+"""A linker that runs a graph with NumPy, so that its values can be checked without waiting for a compiler.
+
+Theano's own Python linkers would do, but for three kinds of nodes. Fused elementwise graphs (Composite) they evaluate number by number,
+and shared subexpressions again for each user; here each scalar op is applied to whole arrays, once. The inner functions of Scan they
+compile; here those are interpreted too. Ops that have no Python code at all (the convolutions) they refuse; here these few are compiled.
+
+What a node does to its inputs in place really happens: an optimizer that destroys a value too early is found out.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from theano import scalar
+from theano.gof.fg import FunctionGraph
+from theano.gof.graph import Apply
+from theano.gof.link import Container, LocalLinker, add_clear_storage, map_storage, raise_with_op
+from theano.gof.op import PureOp
+from theano.scalar.basic import Cast, Composite, ScalarOp
+from theano.scan_module.scan_op import Scan
+from theano.tensor.elemwise import Elemwise
+
+Arrays = Sequence[np.ndarray]
+
+UFUNC_LIMIT = 31
+"""NumPy's limit on the inputs of a function made by `np.frompyfunc`."""
+
+
+class Interpreter(LocalLinker):
+    """Runs all nodes of a graph in order.
+
+    Parameters
+    ----------
+    allow_gc, schedule
+        As other linkers have them. Intermediate values are kept, because the data is small.
+    """
+
+    def __init__(self, allow_gc: bool = False, schedule: Callable | None = None):
+        super().__init__(allow_gc=False, scheduler=schedule)
+        self.fgraph: FunctionGraph | None = None
+        self.updated: dict = {}
+
+    def clone(self, allow_gc: bool = False) -> Interpreter:
+        """An unbound linker of the same kind."""
+        return Interpreter()
+
+    def accept(self, fgraph: FunctionGraph, no_recycling: object = None, profile: object = None) -> Interpreter:
+        """A linker bound to `fgraph`."""
+        linker = self.clone()
+        linker.fgraph = fgraph
+        return linker
+
+    def accept_var_updates(self, updated: dict) -> None:
+        """Take the mapping from inputs to the outputs that replace them after each run, on which Scan depends."""
+        self.updated = updated
+
+    def make_all(self, input_storage: list | None = None, output_storage: list | None = None, storage_map: dict | None = None):
+        """Build the thunks, as `LocalLinker` asks for."""
+        graph, updated = self.fgraph, self.updated
+        order = self.schedule(graph)
+        inputs, outputs, storage = map_storage(graph, order, input_storage, output_storage, storage_map)
+        computed = {variable: [variable.owner is None] for variable in storage}
+        thunks = [make_thunk(node, storage, computed) for node in order]
+        flags = [[computed[output] for output in node.outputs] for node in order]
+
+        def run() -> None:
+            for node, thunk, outputs_computed in zip(order, thunks, flags):
+                try:
+                    thunk()
+                except Exception:
+                    raise_with_op(node, thunk)
+                # A lazy op looks whether the branch that it wants has been computed.
+                for flag in outputs_computed:
+                    flag[0] = True
+            for variable, replacement in updated.items():
+                storage[variable][0] = storage[replacement][0]
+
+        run.allow_gc = False
+        run.need_update_inputs = False
+        run.storage_map = storage
+        add_clear_storage(run, [output for node in order for output in node.outputs], storage)
+        return (
+            run,
+            [Container(variable, cell) for variable, cell in zip(graph.inputs, inputs)],
+            [Container(variable, cell, True) for variable, cell in zip(graph.outputs, outputs)],
+            thunks,
+            order,
+        )
+
+
+def make_thunk(node: Apply, storage: dict, computed: dict) -> Callable[[], object]:
+    """The function that computes one node.
+
+    Parameters
+    ----------
+    node
+        To be computed.
+    storage
+        Variable to a list of one element, its value.
+    computed
+        Variable to a list of one element, whether it has been computed.
+    """
+    op = node.op
+    if isinstance(op, Elemwise):
+        thunk = _elementwise(node, storage)
+    elif isinstance(op, Scan):
+        thunk = _interpreted(op).make_thunk(node, storage, computed, [], impl="py")
+    else:
+        has_python = getattr(type(op), "perform", PureOp.perform) is not PureOp.perform
+        overrides = type(op).make_thunk is not _inherited_make_thunk
+        thunk = op.make_thunk(node, storage, computed, [], impl="py" if has_python or overrides else None)
+    thunk.inputs = [storage[variable] for variable in node.inputs]
+    thunk.outputs = [storage[variable] for variable in node.outputs]
+    return thunk
+
+
+def _interpreted(op: Scan) -> Scan:
+    """A copy of a loop whose inner function is optimized as before, and interpreted."""
+    loop = copy.copy(op)
+    loop.mode_instance = copy.copy(op.mode_instance)
+    loop.mode_instance.linker = Interpreter()
+    # An inner function that was compiled before would be used again.
+    loop.fn = None
+    return loop
+
+
+def _elementwise(node: Apply, storage: dict) -> Callable[[], None]:
+    compute = vectorize(node.op.scalar_op, [v.dtype for v in node.inputs], [v.dtype for v in node.outputs])
+    overwritten = node.op.inplace_pattern
+    sources = [storage[variable] for variable in node.inputs]
+    targets = [storage[variable] for variable in node.outputs]
+    dtypes = [variable.dtype for variable in node.outputs]
+
+    def thunk() -> None:
+        values = [source[0] for source in sources]
+        shape = np.broadcast_shapes(*(value.shape for value in values))
+        # All results are there before the first input is overwritten.
+        results = [np.array(np.broadcast_to(result, shape), dtype=dtype) for result, dtype in zip(compute(values), dtypes)]
+        for position, (target, result) in enumerate(zip(targets, results)):
+            if position in overwritten:
+                destroyed = values[overwritten[position]]
+                destroyed[...] = result
+                result = destroyed
+            target[0] = result
+
+    return thunk
+
+
+def vectorize(op: ScalarOp, inputs: list[str], outputs: list[str]) -> Callable[[Arrays], list]:
+    """The function of arrays that applies a scalar op everywhere.
+
+    Parameters
+    ----------
+    op
+        To be applied.
+    inputs, outputs
+        The dtypes it is used with.
+
+    Returns
+    -------
+    callable
+        Takes a list of arrays, which broadcast against one another, and returns a list of results.
+    """
+    if isinstance(op, Composite):
+        return _composite(op)
+    function = _function_of_arrays(op, len(inputs))
+    [*names] = outputs
+
+    def compute(values: Arrays) -> list:
+        if np.dtype(names[0]).kind == "f":
+            # NumPy would work in half precision on small integers.
+            values = [value.astype(names[0]) if value.dtype.kind in "biu" else value for value in values]
+        results = function(*values)
+        results = results if len(names) > 1 else [results]
+        return [np.asarray(result).astype(name, copy=False) for result, name in zip(results, names)]
+
+    return compute
+
+
+def _composite(op: Composite) -> Callable[[Arrays], list]:
+    graph = op.fgraph
+    steps = [
+        (node, vectorize(node.op, [v.dtype for v in node.inputs], [v.dtype for v in node.outputs])) for node in graph.toposort()
+    ]
+
+    def compute(values: Arrays) -> list:
+        known = dict(zip(graph.inputs, values))
+
+        def value(variable) -> np.ndarray:
+            return known[variable] if variable in known else np.asarray(variable.data, dtype=variable.dtype)
+
+        for node, step in steps:
+            known.update(zip(node.outputs, step([value(variable) for variable in node.inputs])))
+        return [value(variable) for variable in graph.outputs]
+
+    return compute
+
+
+def _function_of_arrays(op: ScalarOp, arity: int) -> Callable:
+    if isinstance(op, Cast):
+        return lambda value: value
+    if isinstance(op, (scalar.basic.Add, scalar.basic.Mul)):
+        binary = np.add if isinstance(op, scalar.basic.Add) else np.multiply
+        return lambda *values: functools.reduce(binary, values)
+    spec = getattr(op, "nfunc_spec", None)
+    if spec and spec[1] == arity:
+        return _by_name(spec[0])
+    if arity > UFUNC_LIMIT:
+        raise NotImplementedError(f"{op} takes {arity} inputs, more than NumPy allows")
+    return np.frompyfunc(op.impl, arity, op.nout)
+
+
+def _by_name(name: str) -> Callable:
+    """A function of NumPy's, or of another module that the name begins with."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module) if module else np, attribute)
