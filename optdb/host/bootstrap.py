@@ -5,9 +5,11 @@ and what `AROUND` lists happens when Theano is imported, by whomever, in this or
 
 1. ``theano``: `prepare` refuses versions that cannot work;
 2. ``theano.configparser``: optdb's flags are registered, before Theano looks for unknown ones;
-3. ``theano.configdefaults``: a BLAS is found by linking, where the user named none;
+3. ``theano.configdefaults``: two of Theano's flags are amended as they are declared, so that
+   a BLAS is found by linking where the user named none, and ``mode`` takes the name TOPO;
 4. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
-5. the end of ``theano``: `finish` turns the engine on, if the flag says so;
+5. the end of ``theano``: `finish` makes the mode TOPO known, and turns the engine on, if the
+   flag says so;
 6. ``theano.scan_module.scan_perform_ext``, later: its C code finds the header it needs.
 """
 
@@ -15,12 +17,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from optdb.host import blas, flags, support
+from optdb.host import flags, support
 from optdb.host.importhook import ImportHook
 from optdb.host.support import UnsupportedHost
 
@@ -49,12 +52,12 @@ def prepare() -> None:
 
 
 def finish() -> None:
-    """Turn the engine on, if the flag ``optdb.topo`` says so, after Theano's code has run."""
+    """Bring the engine in, after Theano's code has run; turn it on if ``optdb.topo`` says so."""
     import theano
 
-    if theano.config.optdb.topo:
-        from optdb import topo
+    from optdb import topo  # registers the mode TOPO
 
+    if theano.config.optdb.topo:
         topo.enable()
 
 
@@ -66,6 +69,8 @@ def default_ldflags() -> str:
     """
     from theano.configdefaults import config, gcc_version_str
     from theano.gof.cmodule import std_lib_dirs
+
+    from optdb.host import blas
 
     if not config.cxx:
         return ""
@@ -87,9 +92,28 @@ def _configparser(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _configdefaults(module: ModuleType) -> Iterator[None]:
-    yield
-    # Only the default is replaced: Theano calls it when nothing else gives a value.
-    _parameter(module.config.blas, "ldflags").default = default_ldflags
+    from theano import configparser
+
+    add = configparser.AddConfigVar
+
+    def amend_and_add(name: str, doc: str, parameter: Any, **options: Any) -> None:
+        if name == "blas.ldflags":
+            # Only the default is replaced: Theano calls it when nothing else gives a value.
+            parameter.default = default_ldflags
+        elif name == "mode":
+            parameter.filter = _or_topo(parameter.filter)
+        add(name, doc, parameter, **options)
+
+    configparser.AddConfigVar = amend_and_add
+    try:
+        yield
+    finally:
+        configparser.AddConfigVar = add
+
+
+def _or_topo(check: Callable[[object], object]) -> Callable[[object], object]:
+    """Let a check of mode names, which has a fixed list of them, pass TOPO too."""
+    return lambda value: value if value == "TOPO" else check(value)
 
 
 @contextmanager

@@ -1,0 +1,37 @@
+# Each target works first, alone, and in any order: all make the virtual environment they
+# need, in .venv, once, and again when setup.cfg asks for something else.
+
+PYTHON := .venv/bin/python
+STAMP := .venv/installed
+CHECKED := optdb tests profiles conformance
+
+.PHONY: demo bench test lint conformance clean
+
+## A table and a plot: how long Theano's optimizer takes for some models, with and without optdb
+demo: $(STAMP)
+	@mkdir -p build
+	$(PYTHON) -m profiles.compare resnet50 sb_resnet gru30 mixture lstm --plot build/compare.png
+
+## The same for all models, with more repeats, kept in build/
+bench: $(STAMP)
+	@mkdir -p build
+	$(PYTHON) -m profiles.compare --repeat 5 --json build/bench.json --plot build/bench.png
+
+test: $(STAMP)
+	$(PYTHON) -m pytest
+
+lint: $(STAMP)
+	$(PYTHON) -m ruff check $(CHECKED)
+	$(PYTHON) -m ruff format --check $(CHECKED)
+
+## Theano's own test suites, with the engine and without
+conformance: $(STAMP)
+	$(PYTHON) -m conformance
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): setup.cfg pyproject.toml .ci/venv
+	.ci/venv .venv
+	@touch $@

@@ -1,0 +1,95 @@
+"""The optdb.* flags, as the user meets them."""
+
+from __future__ import annotations
+
+import pytest
+
+from optdb import flags
+from tests.processes import output, run_code
+
+SHOW = "import optdb, theano; print(theano.config.optdb.topo, theano.config.optdb.trace)"
+
+
+def test_defaults():
+    assert output(SHOW) == "False False"
+
+
+@pytest.mark.parametrize(("text", "value"), [("True", True), ("1", True), ("false", False), ("0", False)])
+def test_spellings(text, value):
+    assert flags.FLAGS[0].parse(text) is value
+    assert flags.FLAGS[0].parse(value) is value
+
+
+def test_theano_flags_and_theanorc(tmp_path):
+    (tmp_path / "rc").write_text("[optdb]\ntopo = True\ntrace = True\nmax_use_ratio = 7\n")
+    env = {"THEANORC": str(tmp_path / "rc")}
+    assert output(SHOW, env=env) == "True True"
+    assert output(SHOW, env=env, flags="optdb.topo=False,optdb.position_cutoff=3") == "False True"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("optdb.tpoo=True", "optdb.tpoo: no such flag; did you mean optdb.topo?"),
+        ("optdb.max_use=3", "optdb.max_use: no such flag; did you mean optdb.max_use_ratio?"),
+        ("optdb.topo=maybe", "optdb.topo=maybe: optdb.topo is True or False"),
+    ],
+)
+def test_mistakes_in_theano_flags(setting, message):
+    done = run_code(SHOW, flags=setting)
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith(f"FlagError: {message}")
+    assert "does not recognise" not in done.stderr
+
+
+def test_mistakes_in_theanorc(tmp_path):
+    (tmp_path / "rc").write_text("[DEFAULT]\nhere = /tmp\n[optdb]\ntrce = True\n")
+    done = run_code(SHOW, env={"THEANORC": str(tmp_path / "rc")})
+    assert done.stderr.strip().endswith("FlagError: optdb.trce: no such flag; did you mean optdb.trace?")
+
+
+def test_theano_still_warns_of_flags_it_does_not_know():
+    assert "does not recognise this flag: nonsense" in run_code(SHOW, flags="nonsense=1").stderr
+
+
+def test_an_error_leaves_theano_importable():
+    code = """
+        import os, optdb
+        try:
+            import theano
+        except optdb.flags.FlagError:
+            os.environ["THEANO_FLAGS"] = os.environ["THEANO_FLAGS"].replace("tpoo", "topo")
+        import theano
+        print(theano.config.optdb.topo)
+    """
+    assert output(code, flags="optdb.tpoo=True") == "True"
+
+
+def test_only_live_flags_change_later():
+    code = """
+        import optdb, theano
+        theano.config.optdb.trace = True
+        print(theano.config.optdb.trace)
+        try:
+            theano.config.optdb.topo = True
+        except Exception as error:
+            print(error)
+        try:
+            theano.config.optdb.trace = "perhaps"
+        except optdb.flags.FlagError as error:
+            print(error)
+    """
+    assert output(code).splitlines() == [
+        "True",
+        "Can't change the value of this config parameter after initialization!",
+        "optdb.trace=perhaps: optdb.trace is True or False",
+    ]
+
+
+def test_flags_are_documented_in_theanos_own_list():
+    listed = output("import optdb, theano; print(theano.config)")
+    assert "optdb.topo (True or False)" in listed
+
+
+def test_unknown_names_that_resemble_nothing():
+    assert "there are a.b" in str(flags.unknown("zzz", ["a.b"]))

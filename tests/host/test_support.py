@@ -1,0 +1,92 @@
+"""The error where Theano cannot work."""
+
+from __future__ import annotations
+
+import pytest
+
+from optdb.host import support
+from optdb.host.bootstrap import UnsupportedHost
+from tests.processes import run_code
+
+GOOD = {"Python": "3.11.4", "Theano": "1.0.5", "numpy": "1.23.5", "scipy": "1.11.4"}
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Versions found here, to be changed by the test."""
+    versions = dict(GOOD)
+    monkeypatch.setattr(support, "found", versions.get)
+    return versions
+
+
+def test_versions_that_work(here):
+    support.check()
+    here.update(Python="3.10.0", numpy="1.22.0", scipy="1.8.0")
+    support.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "cure"),
+    [
+        ("Python", "3.12.1", "Python 3.10 or 3.11"),
+        ("Python", "3.9.18", "Python 3.10 or 3.11"),
+        ("numpy", "1.24.0rc1", 'pip install "numpy>=1.22,<1.24"'),
+        ("numpy", "2.1.0", 'pip install "numpy>=1.22,<1.24"'),
+        ("scipy", "1.12.0", 'pip install "scipy>=1.8,<1.12"'),
+        ("Theano", "1.0.4", 'pip install "Theano>=1.0.5,<1.0.6"'),
+    ],
+)
+def test_a_version_that_does_not_work(here, name, version, cure):
+    here[name] = version
+    with pytest.raises(UnsupportedHost) as caught:
+        support.check()
+    message = str(caught.value)
+    assert f"{name} {version}" in message
+    assert f"{name} >=" in message
+    assert cure in message
+    assert caught.value.name == "theano"
+
+
+@pytest.mark.parametrize("name", ["Theano", "numpy", "scipy"])
+def test_what_is_not_installed(here, name):
+    del here[name]
+    with pytest.raises(UnsupportedHost, match=f"{name} is not installed") as caught:
+        support.check()
+    # So that `try: import theano` goes on where it did.
+    assert isinstance(caught.value, ModuleNotFoundError)
+
+
+def test_an_ununderstandable_version_does_not_work(here):
+    here["numpy"] = "unknown"
+    with pytest.raises(UnsupportedHost):
+        support.check()
+
+
+FAKE = "import optdb; from optdb.host import support; support.found = {versions!r}.get; {then}"
+
+
+@pytest.mark.parametrize("then", ["import theano", "optdb.enable", "import optdb.topo"])
+def test_the_error_comes_when_theano_is_needed(then):
+    done = run_code(FAKE.format(versions={**GOOD, "numpy": "2.1.0"}, then=then))
+    assert done.returncode == 1
+    assert "UnsupportedHost: Theano cannot work here: numpy 2.1.0 is installed." in done.stderr
+    assert 'The cure: pip install "numpy>=1.22,<1.24"' in done.stderr
+
+
+def test_no_error_where_theano_is_not_needed():
+    done = run_code(FAKE.format(versions={}, then="print(optdb.__version__)"))
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_theano_that_nobody_finds(tmp_path):
+    code = """
+        import sys
+        sys.path = [folder for folder in sys.path if "site-packages" not in folder]
+        import optdb
+        try:
+            import theano
+        except ModuleNotFoundError as error:
+            print(type(error).__name__, error.name)
+    """
+    assert run_code(code).stdout.split() == ["HostNotInstalled", "theano"]

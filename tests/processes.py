@@ -1,0 +1,53 @@
+"""Runs Python in a process of its own, for tests of what happens at import."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def python(
+    *args: str, flags: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run python with these arguments.
+
+    Parameters
+    ----------
+    *args : str
+        What follows ``python``.
+    flags : str
+        THEANO_FLAGS to add to those in force.
+    env : mapping of str to str, optional
+        Environment variables to add.
+    cwd : Path, optional
+        The folder to run in.
+    """
+    inherited = os.environ.get("THEANO_FLAGS", "")
+    everything = {
+        **os.environ,
+        "THEANO_FLAGS": ",".join(filter(None, [inherited, flags])),
+        # A user's own settings must not decide whether tests pass.
+        "THEANORC": os.devnull,
+        "PYTHONPATH": str(ROOT),
+        **(env or {}),
+    }
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=everything, cwd=cwd)
+
+
+def run_code(code: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run some lines of Python, indented as they may be, like `python`."""
+    return python("-c", textwrap.dedent(code), **options)
+
+
+def output(code: str, **options: object) -> str:
+    """Run some lines of Python that must succeed, in silence; return what they print."""
+    done = run_code(code, **options)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.strip()

@@ -1,0 +1,55 @@
+"""``import optdb``: what it imports, and which names it gives."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import optdb
+from tests.processes import output
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_import_brings_neither_theano_nor_numpy():
+    assert output("import optdb, sys; print({'theano', 'numpy', 'rich', 'click'} & set(sys.modules))") == "set()"
+
+
+def test_a_public_name_brings_theano():
+    assert output("import optdb, sys; optdb.enable; print('theano' in sys.modules)") == "True"
+
+
+@pytest.mark.parametrize("name", optdb.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(optdb, name) is not None
+    assert name in dir(optdb)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        optdb.nonsense  # noqa: B018
+
+
+def test_version_is_in_the_changelog():
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## [{optdb.__version__}]" in changelog or "## [Unreleased]" in changelog
+    assert re.fullmatch(r"\d+\.\d+\.\d+", optdb.__version__)
+
+
+def test_only_host_imports_theano():
+    importing = re.compile(r"^\s*(import theano|from theano)\b", re.MULTILINE)
+    outside = [
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "optdb").rglob("*.py")
+        if path.parent.name != "host" and importing.search(path.read_text())
+    ]
+    # The doctor imports Theano to see whether it can be imported.
+    assert outside == ["optdb/cli/checks.py"]
+
+
+def test_headers_are_packaged():
+    from optdb.host.bootstrap import INCLUDE_DIR
+
+    assert (INCLUDE_DIR / "py311" / "longintrepr.h").is_file()
