@@ -7,6 +7,7 @@ lines that `Recorder` writes.
 from __future__ import annotations
 
 import random
+from copy import copy
 from pathlib import Path
 from typing import TextIO
 
@@ -82,12 +83,12 @@ class Recorder:
         self._cases = 0
         self._log.start(nodeid)
 
-    # First, because pytest's own hook turns a test with failed subtests into a failed one.
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record a case, or keep a phase of the test until its end."""
         if not isinstance(report, pytest.SubtestReport):
-            self._reports.append(report)
+            # A copy, because pytest's own hooks make a failed test of one whose cases failed.
+            self._reports.append(copy(report))
             return
         name = report.context.msg or ",".join(f"{k}={v}" for k, v in report.context.kwargs.items()) or self._cases
         self._cases += 1

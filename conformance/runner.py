@@ -21,7 +21,10 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.2
 # pytest-timeout interrupts a test from within; one that cannot be interrupted is killed this much later.
 GRACE_SECONDS = 30
+# How long the import of a suite file may take.
+START_SECONDS = 300
 ERROR_LINES = 30
+PLUGINS = ("pytest_timeout", "conformance.plugin", "conformance.yields", "no:cacheprovider", "no:warnings")
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def _run_process(
     leave_out = place / "leave-out.txt"
     leave_out.write_text("".join(f"{result.test}\n" for result in known.values()))
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, f"--rootdir={settings.root}"]
-    command += ["-p", "conformance.plugin", "-p", "conformance.yields", "-p", "no:cacheprovider", "-p", "no:warnings"]
+    command += [part for plugin in PLUGINS for part in ("-p", plugin)]
     command += ["-o", "python_classes=Test* test_*", "--continue-on-collection-errors", "--tb=short"]
     command += [f"--timeout={settings.timeout}", "--timeout-method=signal"]
     command += [f"--way={way}", f"--log-to={events}", f"--leave-out={leave_out}"]
@@ -103,7 +106,7 @@ def _run_process(
             command, cwd=place, env=_environment(settings, place), stdout=output, stderr=subprocess.STDOUT
         )
         try:
-            _watch(process, events, settings.timeout + GRACE_SECONDS)
+            _watch(process, events, settings.timeout)
         finally:
             process.kill()
             process.wait()
@@ -114,6 +117,8 @@ def _environment(settings: Settings, place: Path) -> dict[str, str]:
     python_path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     return os.environ | {
         "PYTHONPATH": python_path,
+        # What else is installed takes no part, nor the time to import it.
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         # The order of sets of strings, and with it the order of rewrites, is the same in every run.
         "PYTHONHASHSEED": "0",
         "THEANORC": os.devnull,
@@ -122,7 +127,7 @@ def _environment(settings: Settings, place: Path) -> dict[str, str]:
     }
 
 
-def _watch(process: subprocess.Popen[bytes], events: Path, patience: float) -> None:
+def _watch(process: subprocess.Popen[bytes], events: Path, timeout: int) -> None:
     """Wait until the process ends, or kill it when it has written nothing for too long."""
     last_change = time.monotonic()
     size = -1
@@ -131,8 +136,8 @@ def _watch(process: subprocess.Popen[bytes], events: Path, patience: float) -> N
         new_size = events.stat().st_size if events.exists() else 0
         if new_size != size:
             size, last_change = new_size, time.monotonic()
-        elif time.monotonic() - last_change > patience:
-            process.send_signal(signal.SIGKILL)
+        elif time.monotonic() - last_change > (timeout + GRACE_SECONDS if size else START_SECONDS):
+            process.kill()
             return
 
 

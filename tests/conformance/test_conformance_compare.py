@@ -1,0 +1,88 @@
+"""Which differences between stock and the engine count, and what is said of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.compare import Comparison, Verdict, compare
+from conformance.records import CRASHED, FAILED, MISSING, PASSED, SKIPPED, TIMEOUT, Result
+
+
+def results(**outcomes: str) -> dict[str, Result]:
+    """Make results of a file `f.py`, from the outcome of each test."""
+    ids = {f"f.py::{name}": outcome for name, outcome in outcomes.items()}
+    return {name: Result(name, name, outcome, error=outcome) for name, outcome in ids.items()}
+
+
+def verdicts(comparison: Comparison) -> dict[str, Verdict]:
+    """Return the verdict on each test that differs, by its name."""
+    return {difference.result.id.removeprefix("f.py::"): difference.verdict for difference in comparison.differences}
+
+
+@pytest.mark.parametrize("outcome", [FAILED, CRASHED, TIMEOUT, SKIPPED])
+def test_regression(outcome):
+    comparison = compare("f.py", results(a=PASSED), results(a=outcome), {}, "topo")
+    assert verdicts(comparison) == {"a": Verdict.REGRESSION}
+
+
+@pytest.mark.parametrize("stock", [FAILED, SKIPPED, CRASHED])
+def test_what_stock_does_not_pass_the_engine_need_not(stock):
+    assert verdicts(compare("f.py", results(a=stock), results(a=FAILED), {}, "topo")) == {}
+
+
+def test_improvement():
+    comparison = compare("f.py", results(a=FAILED, b=SKIPPED), results(a=PASSED, b=PASSED), {}, "topo")
+    assert verdicts(comparison) == {"a": Verdict.IMPROVEMENT}
+
+
+def test_expected_differences():
+    expected = {"f.py::a": "asserts a class name", "f.py::b": "asserts a phase", "f.py::c": "not run here"}
+    comparison = compare("f.py", results(a=PASSED, b=PASSED), results(a=FAILED, b=PASSED), expected, "topo")
+    assert verdicts(comparison) == {"a": Verdict.EXPECTED, "b": Verdict.SURPRISE}
+    assert comparison.of(Verdict.EXPECTED)[0].reason == "asserts a class name"
+
+
+def test_test_that_was_not_run_is_a_regression():
+    comparison = compare("f.py", results(a=PASSED), {}, {}, "topo")
+    assert verdicts(comparison) == {"a": Verdict.REGRESSION}
+    assert comparison.differences[0].result.outcome == MISSING
+
+
+def test_what_kept_a_test_from_running_is_its_error():
+    broken = {"f.py": Result("f.py", "f.py", FAILED, error="ImportError")}
+    comparison = compare("f.py", results(a=PASSED), broken, {}, "topo")
+    assert comparison.of(Verdict.REGRESSION)[0].result.error == "ImportError"
+
+
+@pytest.mark.parametrize(
+    "engine_alone, stock_alone, verdict",
+    [
+        (FAILED, PASSED, Verdict.REGRESSION),
+        (PASSED, PASSED, Verdict.UNSTEADY),
+        (FAILED, FAILED, Verdict.UNSTEADY),
+    ],
+)
+def test_suspects_are_run_again(engine_alone, stock_alone, verdict):
+    alone = {"topo": engine_alone, "stock": stock_alone}
+
+    def run_alone(test, way):
+        assert test == "f.py::a"
+        return results(a=alone[way])
+
+    comparison = compare("f.py", results(a=PASSED, b=PASSED), results(a=FAILED, b=PASSED), {}, "topo", run_alone)
+    assert verdicts(comparison) == {"a": verdict}
+
+
+def test_cases_of_a_test_are_run_again_together():
+    def cases(outcome):
+        return {f"f.py::a#{n}": Result(f"f.py::a#{n}", "f.py::a", outcome) for n in range(3)}
+
+    runs = []
+
+    def run_alone(test, way):
+        runs.append((test, way))
+        return cases(PASSED if way == "stock" else FAILED)
+
+    comparison = compare("f.py", cases(PASSED), cases(FAILED), {}, "topo", run_alone)
+    assert len(comparison.of(Verdict.REGRESSION)) == 3
+    assert runs == [("f.py::a", "topo"), ("f.py::a", "stock")]

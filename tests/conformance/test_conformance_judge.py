@@ -1,0 +1,98 @@
+"""From suite files to the report: the baseline on disk, the comparison, the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from conformance.baseline import Baseline
+from conformance.compare import Verdict
+from conformance.judge import Judge
+from conformance.report import show
+from conformance.suites import SUITES, Suite, choose, suites_root
+
+# It tells the ways apart by what pytest was told, so that the engine need not be imported.
+SOURCE = """
+    import pathlib, pytest
+
+    here = pathlib.Path(__file__)
+
+    @pytest.fixture
+    def way(request):
+        with here.with_suffix(".runs").open("a") as runs:
+            print(request.config.getoption("--way"), file=runs)
+        return request.config.getoption("--way")
+
+    def test_same(way): pass
+    def test_worse(way): assert way == "stock", "the engine is on"
+    def test_better(way): assert way != "stock"
+    def test_once(way):
+        marker = here.with_suffix(f".{way}")
+        if way != "stock" and not marker.exists():
+            marker.touch()
+            raise ValueError("only the first time")
+    """
+
+
+@pytest.fixture
+def judge(settings, tmp_path):
+    """Return a judge of the fake suite."""
+    return Judge(settings, Baseline(settings, tmp_path / "baseline"), "topo", {})
+
+
+def names(comparison, verdict):
+    """Return the names of the tests with a verdict."""
+    return [difference.result.id.split("::")[1] for difference in comparison.of(verdict)]
+
+
+def test_verdicts_and_report(judge, write):
+    path = write("test_ways.py", SOURCE)
+    [comparison] = judge.all([path], jobs=1)
+    assert names(comparison, Verdict.REGRESSION) == ["test_worse"]
+    assert names(comparison, Verdict.IMPROVEMENT) == ["test_better"]
+    assert names(comparison, Verdict.UNSTEADY) == ["test_once"]
+    console = Console(file=StringIO(), width=100)
+    show(console, {"fake": [comparison]}, "topo")
+    text = console.file.getvalue()
+    assert "regression test_ways.py::test_worse: failed" in text
+    assert "AssertionError: the engine is on" in text
+
+
+def test_stock_runs_once(judge, settings, tmp_path, write):
+    path = write("test_ways.py", SOURCE)
+    judge = replace(judge, confirm=False, way="stock")
+    runs = settings.root / "test_ways.runs"
+    judge.one(path)
+    assert len(runs.read_text().split()) == 8
+    judge.one(path)
+    assert len(runs.read_text().split()) == 12
+    fresh = Baseline(settings, tmp_path / "baseline", fresh=True)
+    assert len(fresh.results(path)) == 4
+    assert len(runs.read_text().split()) == 16
+
+
+def test_selection_compares_what_was_run(judge, settings, write):
+    path = write("test_ways.py", SOURCE)
+    some = replace(judge, settings=replace(settings, select="same or better"), confirm=False)
+    comparison = some.one(path)
+    assert [name.split("::")[1] for name in comparison.stock] == ["test_same", "test_better"]
+    assert not comparison.of(Verdict.REGRESSION)
+
+
+def test_choose(tmp_path):
+    for name in ("test_a.py", "test_b.py", "test_c.py", "other.py"):
+        (tmp_path / name).touch()
+    suites = [Suite("one", "", ("test_[ab].py",), left_out=("test_b.py",)), Suite("two", "", ("test_[bc].py",))]
+    assert choose([], suites, tmp_path) == {"test_a.py": "one", "test_b.py": "two", "test_c.py": "two"}
+    assert choose(["one"], suites, tmp_path) == {"test_a.py": "one"}
+    assert choose(["one", "test_c"], suites, tmp_path) == {"test_a.py": "one", "test_c.py": "two"}
+    assert choose(["three"], suites, tmp_path) == {}
+
+
+def test_every_pattern_finds_a_file_of_theanos():
+    root = suites_root()
+    missing = [pattern for suite in SUITES for pattern in suite.patterns if not list(root.glob(pattern))]
+    assert missing == []

@@ -1,0 +1,170 @@
+"""Suite files that pass, fail, crash and hang, run as Theano's are."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance import runner
+from conformance.records import CRASHED, FAILED, PASSED, SKIPPED, TIMEOUT, Result
+from conformance.runner import Settings, run_file
+
+
+def outcomes(results: dict[str, Result]) -> dict[str, str]:
+    """Return the outcome of each test, by the part of its id behind the file's name."""
+    return {name.partition("::")[2] or name: result.outcome for name, result in results.items()}
+
+
+def test_each_test_has_a_result(settings, write):
+    path = write(
+        "test_plain.py",
+        """
+        import unittest
+        import pytest
+
+        def test_pass(): pass
+        def test_fail(): assert 1 == 2, "not so"
+        def test_skip(): raise unittest.SkipTest("not here")
+
+        class Lower(unittest.TestCase):
+            def test_method(self): pass
+
+        class test_lower_case:
+            def test_method(self): pass
+
+        @pytest.fixture
+        def broken(): raise OSError("no set-up")
+        def test_setup(broken): pass
+        """,
+    )
+    results = run_file(settings, path, "stock")
+    assert outcomes(results) == {
+        "test_pass": PASSED,
+        "test_fail": FAILED,
+        "test_skip": SKIPPED,
+        "Lower::test_method": PASSED,
+        "test_lower_case::test_method": PASSED,
+        "test_setup": FAILED,
+    }
+    assert "not so" in results["test_plain.py::test_fail"].error
+    assert "no set-up" in results["test_plain.py::test_setup"].error
+
+
+def test_crash_costs_one_test(settings, write):
+    path = write(
+        "test_crash.py",
+        """
+        import os, signal
+
+        def test_before(): pass
+        def test_crash(): os.kill(os.getpid(), signal.SIGSEGV)
+        def test_between(): pass
+        def test_exit(): os._exit(3)
+        def test_after(): pass
+        """,
+    )
+    results = run_file(settings, path, "stock")
+    assert outcomes(results) == {
+        "test_before": PASSED,
+        "test_crash": CRASHED,
+        "test_between": PASSED,
+        "test_exit": CRASHED,
+        "test_after": PASSED,
+    }
+    assert "SIGSEGV" in results["test_crash.py::test_crash"].error
+    assert "exit status 3" in results["test_crash.py::test_exit"].error
+
+
+def test_time_limit(settings, write, monkeypatch):
+    monkeypatch.setattr(runner, "GRACE_SECONDS", 1)
+    path = write(
+        "test_slow.py",
+        """
+        import signal, time
+
+        def test_slow(): time.sleep(60)
+        def test_deaf():
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+            time.sleep(60)
+        def test_after(): pass
+        """,
+    )
+    results = run_file(settings, path, "stock")
+    assert outcomes(results) == {"test_slow": TIMEOUT, "test_deaf": TIMEOUT, "test_after": PASSED}
+
+
+@pytest.mark.parametrize("source, outcome", [("1 / 0", FAILED), ("import os; os._exit(1)", CRASHED)])
+def test_file_that_cannot_be_imported(settings, write, source, outcome):
+    path = write("test_broken.py", source)
+    assert outcomes(run_file(settings, path, "stock")) == {"test_broken.py": outcome}
+
+
+def test_cases_have_results_of_their_own(settings, write):
+    path = write(
+        "test_cases.py",
+        """
+        import unittest
+
+        def check(value): assert value != 2
+        def test_function():
+            for value in range(4): yield check, value
+
+        def test_late_binding():
+            def check_now(): assert value == expected
+            for expected in range(2):
+                value = expected
+                yield check_now,
+
+        class TestMethods:
+            @classmethod
+            def setup_class(cls): cls.values = [1, 2]
+            def check(self, value): check(value)
+            def test_method(self):
+                for value in self.values: yield self.check, value
+            def test_abstract(self):
+                raise unittest.SkipTest("base class")
+                yield
+        """,
+    )
+    assert outcomes(run_file(settings, path, "stock")) == {
+        "test_function#0": PASSED,
+        "test_function#1": PASSED,
+        "test_function#2": FAILED,
+        "test_function#3": PASSED,
+        "test_late_binding#0": PASSED,
+        "test_late_binding#1": PASSED,
+        "TestMethods::test_method#0": PASSED,
+        "TestMethods::test_method#1": FAILED,
+        "TestMethods::test_abstract": SKIPPED,
+    }
+
+
+def test_one_test_can_be_run_alone(settings, write):
+    path = write("test_two.py", "def test_one(): pass\ndef test_two(): pass\n")
+    assert outcomes(run_file(settings, path, "stock", [f"{path}::test_two"])) == {"test_two": PASSED}
+
+
+def test_random_numbers_do_not_depend_on_earlier_tests(settings, write):
+    path = write(
+        "test_seed.py",
+        """
+        import numpy as np
+
+        drawn = []
+        def test_one(): drawn.append(np.random.rand())
+        def test_two(): assert drawn == [np.random.rand()]
+        """,
+    )
+    assert set(outcomes(run_file(settings, path, "stock")).values()) == {PASSED}
+
+
+def test_the_way_is_on_before_the_suite_is_imported(settings: Settings, write):
+    source = """
+        from optdb.topo import is_enabled
+
+        enabled_at_import = is_enabled()
+
+        def test_engine(): assert enabled_at_import
+        """
+    path = write("test_way.py", source)
+    assert outcomes(run_file(settings, path, "stock")) == {"test_engine": FAILED}
+    assert outcomes(run_file(settings, path, "topo")) == {"test_engine": PASSED}
