@@ -6,9 +6,11 @@ lines that `Recorder` writes.
 
 from __future__ import annotations
 
+import os
 import random
 from copy import copy
 from pathlib import Path
+from time import process_time
 from typing import TextIO
 
 import numpy as np
@@ -19,6 +21,7 @@ from conformance.ways import WAYS
 
 ERROR_CHARS = 3000
 SEED = 666
+PARENT = os.getppid()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,6 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Give each test the same random numbers whatever ran before it: in both ways, and when it is run alone."""
+    if os.getppid() != PARENT:
+        pytest.exit("whoever started this process is gone")
     _seed()
 
 
@@ -64,13 +69,15 @@ class Recorder:
 
     A test's result is the worst of its set-up, call and tear-down. Subtests (unittest's, pytest's, and the cases of a
     yield test) are results of their own, named ``test#case``; a test that has cases has no result beside theirs,
-    unless it failed outside of them.
+    unless it failed outside of them. Times are the process's CPU seconds: wall time tells more of what else the
+    machine does.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._log = LogWriter(stream)
         self._reports: list[pytest.TestReport] = []
         self._cases = 0
+        self._clock = 0.0
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Record a module or class that could not be collected as one failed test."""
@@ -81,6 +88,7 @@ class Recorder:
         """Say which test is running, in case the process dies."""
         self._reports.clear()
         self._cases = 0
+        self._clock = process_time()
         self._log.start(nodeid)
 
     @pytest.hookimpl(tryfirst=True)
@@ -92,11 +100,11 @@ class Recorder:
             return
         name = report.context.msg or ",".join(f"{k}={v}" for k, v in report.context.kwargs.items()) or self._cases
         self._cases += 1
-        self._log.result(_result([report], f"{report.nodeid}#{name}"))
+        self._log.result(self._result([report], f"{report.nodeid}#{name}"))
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Record the test."""
-        result = _result(self._reports, nodeid)
+        result = self._result(self._reports, nodeid)
         if not self._cases or result.outcome != PASSED:
             self._log.result(result)
         self._log.end(nodeid)
@@ -105,16 +113,15 @@ class Recorder:
         """Say that nothing is left to run."""
         self._log.finish()
 
-
-def _result(reports: list[pytest.TestReport], name: str) -> Result:
-    seconds = sum(report.duration for report in reports)
-    bad = next((report for report in reports if report.failed), None)
-    if bad is not None:
-        error = _error(bad)
-        outcome = TIMEOUT if "Timeout (>" in error else FAILED
-        return Result(name, bad.nodeid, outcome, seconds, error)
-    skipped = any(report.skipped for report in reports)
-    return Result(name, reports[0].nodeid, SKIPPED if skipped else PASSED, seconds)
+    def _result(self, reports: list[pytest.TestReport], name: str) -> Result:
+        before, self._clock = self._clock, process_time()
+        seconds = self._clock - before
+        bad = next((report for report in reports if report.failed), None)
+        if bad is not None:
+            error = _error(bad)
+            return Result(name, bad.nodeid, TIMEOUT if "Timeout (>" in error else FAILED, seconds, error)
+        skipped = any(report.skipped for report in reports)
+        return Result(name, reports[0].nodeid, SKIPPED if skipped else PASSED, seconds)
 
 
 def _error(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -33,7 +33,7 @@ class Result:
     outcome : str
         One of the names above.
     seconds : float
-        How long it took.
+        CPU seconds that it took.
     error : str
         The end of the error's text, empty where there is none.
     """

@@ -58,7 +58,7 @@ def _table(suites: Mapping[str, Sequence[Comparison]], way: str) -> Table:
     totals = ("all", *_cells(everything))
     table = Table(
         title="Theano's own suites",
-        caption=f"{STOCK}, {way}: tests that pass; s: seconds spent in tests",
+        caption=f"{STOCK}, {way}: tests that pass; s: CPU seconds spent in tests",
         show_footer=True,
         box=SIMPLE_HEAD,
         padding=(0, 0),

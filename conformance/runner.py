@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from conformance.records import CRASHED, TIMEOUT, Log, Result, read_log
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -70,12 +72,20 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
     -------
     dict of str to Result
         A result per test or case, by id, in the order in which they ran.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If pytest was interrupted.
     """
     place = settings.work / "runs" / way / "-".join([path.replace("/", "."), *(["alone"] if tests else [])])
     place.mkdir(parents=True, exist_ok=True)
     results: dict[str, Result] = {}
     while True:
         log, ending = _run_process(settings, place, list(tests) or [path], way, results)
+        if ending == pytest.ExitCode.INTERRUPTED:
+            # The terminal's Ctrl-C reaches this process and pytest's; half a file must not pass for a whole one.
+            raise KeyboardInterrupt
         results.update(log.results)
         if log.finished:
             return results

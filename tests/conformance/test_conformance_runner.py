@@ -92,6 +92,12 @@ def test_time_limit(settings, write, monkeypatch):
     assert outcomes(results) == {"test_slow": TIMEOUT, "test_deaf": TIMEOUT, "test_after": PASSED}
 
 
+def test_interrupt(settings, write):
+    path = write("test_interrupt.py", "def test_one(): pass\ndef test_two(): raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        run_file(settings, path, "stock")
+
+
 @pytest.mark.parametrize("source, outcome", [("1 / 0", FAILED), ("import os; os._exit(1)", CRASHED)])
 def test_file_that_cannot_be_imported(settings, write, source, outcome):
     path = write("test_broken.py", source)
@@ -159,9 +165,10 @@ def test_random_numbers_do_not_depend_on_earlier_tests(settings, write):
 
 def test_the_way_is_on_before_the_suite_is_imported(settings: Settings, write):
     source = """
-        from optdb.topo import is_enabled
+        import sys
 
-        enabled_at_import = is_enabled()
+        topo = sys.modules.get("optdb.topo")
+        enabled_at_import = topo is not None and topo.is_enabled()
 
         def test_engine(): assert enabled_at_import
         """
