@@ -1,8 +1,8 @@
 """What ``python -m optdb doctor`` looks at, and the table it prints.
 
 Each check is a function that returns what it found, or raises `Trouble` with what is wrong
-and the cure. `CHECKS` lists them in the order in which one needs another: Theano is
-imported only where its requirements are met, and what needs it is skipped where it fails.
+and the cure. `CHECKS` lists them in the order in which one needs another, so that after the
+first that fails the rest are skipped: their cures would not help yet.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def _results() -> Iterator[tuple[str, str, str, str]]:
     """Yield each check's name, its mark, what it found and the cure."""
     stop = False
     for name, check in CHECKS.items():
-        if stop and name not in REQUIREMENT_CHECKS:
+        if stop:
             yield name, SKIP, "", ""
             continue
         try:
             yield name, OK, check(), ""
         except Trouble as trouble:
             yield name, FAIL if trouble.fatal else SLOW, trouble.found, trouble.cure
-            stop = stop or trouble.fatal
+            stop = trouble.fatal
         except Exception as error:
             # A doctor tells of whatever it meets: this is the last place to hide it.
             yield name, FAIL, f"{type(error).__name__}: {error}", "this is not a trouble that optdb knows"
@@ -180,10 +180,8 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:200]
 
 
-REQUIREMENT_CHECKS = {requirement.name: _requirement(requirement) for requirement in support.REQUIREMENTS}
-
 CHECKS: dict[str, Callable[[], str]] = {
-    **REQUIREMENT_CHECKS,
+    **{requirement.name: _requirement(requirement) for requirement in support.REQUIREMENTS},
     "import theano": _theano,
     "compiler": _compiler,
     "BLAS": _blas,
