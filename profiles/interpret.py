@@ -2,7 +2,8 @@
 
 Theano's own Python linkers would do, but for three kinds of nodes. Fused elementwise graphs (Composite) they evaluate number by number,
 and shared subexpressions again for each user; here each scalar op is applied to whole arrays, once. The inner functions of Scan they
-compile; here those are interpreted too. Ops that have no Python code at all (the convolutions) they refuse; here these few are compiled.
+compile; here those are interpreted too. Ops that have no Python code (the convolutions), or none that works with today's NumPy (the
+poolings), they refuse; here these few are compiled.
 
 What a node does to its inputs in place really happens: an optimizer that destroys a value too early is found out.
 """
@@ -19,10 +20,11 @@ from theano import scalar
 from theano.gof.fg import FunctionGraph
 from theano.gof.graph import Apply
 from theano.gof.link import Container, LocalLinker, add_clear_storage, map_storage, raise_with_op
-from theano.gof.op import PureOp
+from theano.gof.op import Op, PureOp
 from theano.scalar.basic import Cast, Composite, ScalarOp
 from theano.scan_module.scan_op import Scan
 from theano.tensor.elemwise import Elemwise
+from theano.tensor.signal.pool import DownsampleFactorMaxGradGrad, MaxPoolRop, Pool, PoolGrad
 
 Arrays = Sequence[np.ndarray]
 
@@ -33,14 +35,12 @@ UFUNC_LIMIT = 31
 class Interpreter(LocalLinker):
     """Runs all nodes of a graph in order.
 
-    Parameters
-    ----------
-    allow_gc, schedule
-        As other linkers have them. Intermediate values are kept, because the data is small.
+    Intermediate values are kept, because the data is small.
     """
 
-    def __init__(self, allow_gc: bool = False, schedule: Callable | None = None):
-        super().__init__(allow_gc=False, scheduler=schedule)
+    allow_gc = False
+
+    def __init__(self):
         self.fgraph: FunctionGraph | None = None
         self.updated: dict = {}
 
@@ -110,12 +110,17 @@ def make_thunk(node: Apply, storage: dict, computed: dict) -> Callable[[], objec
     elif isinstance(op, Scan):
         thunk = _interpreted(op).make_thunk(node, storage, computed, [], impl="py")
     else:
-        has_python = getattr(type(op), "perform", PureOp.perform) is not PureOp.perform
-        overrides = type(op).make_thunk is not _inherited_make_thunk
-        thunk = op.make_thunk(node, storage, computed, [], impl="py" if has_python or overrides else None)
+        thunk = op.make_thunk(node, storage, computed, [], impl="c" if _works_only_in_c(op) else "py")
     thunk.inputs = [storage[variable] for variable in node.inputs]
     thunk.outputs = [storage[variable] for variable in node.outputs]
     return thunk
+
+
+def _works_only_in_c(op: PureOp) -> bool:
+    if isinstance(op, (Pool, PoolGrad, DownsampleFactorMaxGradGrad, MaxPoolRop)):
+        # Their Python code indexes with lists of slices, which NumPy 1.23 does not take any more.
+        return True
+    return type(op).make_thunk is Op.make_thunk and type(op).perform is PureOp.perform
 
 
 def _interpreted(op: Scan) -> Scan:
@@ -168,15 +173,14 @@ def vectorize(op: ScalarOp, inputs: list[str], outputs: list[str]) -> Callable[[
     if isinstance(op, Composite):
         return _composite(op)
     function = _function_of_arrays(op, len(inputs))
-    [*names] = outputs
 
     def compute(values: Arrays) -> list:
-        if np.dtype(names[0]).kind == "f":
+        if np.dtype(outputs[0]).kind == "f":
             # NumPy would work in half precision on small integers.
-            values = [value.astype(names[0]) if value.dtype.kind in "biu" else value for value in values]
+            values = [value.astype(outputs[0]) if value.dtype.kind in "biu" else value for value in values]
         results = function(*values)
-        results = results if len(names) > 1 else [results]
-        return [np.asarray(result).astype(name, copy=False) for result, name in zip(results, names)]
+        results = results if len(outputs) > 1 else [results]
+        return [np.asarray(result).astype(name, copy=False) for result, name in zip(results, outputs)]
 
     return compute
 

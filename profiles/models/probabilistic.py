@@ -78,14 +78,18 @@ def _bounded(density: Variable, *conditions: Variable) -> Variable:
     return tt.switch(holds, density, -np.inf)
 
 
-def _normal(x: Variable, mean: Variable | float, deviation: Variable | float) -> Variable:
+def _constant(value: float) -> Variable:
+    """A constant of floatX: left to itself, Theano would make a float32 of 0.5, and take its logarithm to seven digits."""
+    return tt.constant(parts.floats(value))
+
+
+def _normal(x: Variable, mean: Variable, deviation: Variable) -> Variable:
     precision = 1.0 / tt.sqr(deviation)
     density = (-precision * tt.sqr(x - mean) + tt.log(precision / (2 * np.pi))) / 2
     return _bounded(density, tt.gt(deviation, 0))
 
 
-def _gamma(x: Variable, shape: Variable | float, rate: Variable | float) -> Variable:
-    shape, rate = tt.as_tensor_variable(shape), tt.as_tensor_variable(rate)
+def _gamma(x: Variable, shape: Variable, rate: Variable) -> Variable:
     density = -tt.gammaln(shape) + shape * tt.log(rate) - rate * x + (shape - 1) * tt.log(x)
     return _bounded(density, tt.gt(x, 0), tt.gt(shape, 0), tt.gt(rate, 0))
 
@@ -131,11 +135,11 @@ def mixture(name: str, groups: int, components: int = 3, members: int = 20) -> M
     rate, rate_jacobian = _positive(point.take(1))
     strength, strength_jacobian = _positive(point.take(components))
     terms = [
-        _normal(center, 0.0, tt.as_tensor_variable(10.0)),
-        _gamma(spread, 2.0, 1.0) + spread_jacobian,
-        _gamma(shape, 2.0, 0.5) + shape_jacobian,
-        _gamma(rate, 2.0, 0.5) + rate_jacobian,
-        _gamma(strength, 2.0, 1.0) + strength_jacobian,
+        _normal(center, _constant(0.0), _constant(10.0)),
+        _gamma(spread, _constant(2.0), _constant(1.0)) + spread_jacobian,
+        _gamma(shape, _constant(2.0), _constant(0.5)) + shape_jacobian,
+        _gamma(rate, _constant(2.0), _constant(0.5)) + rate_jacobian,
+        _gamma(strength, _constant(2.0), _constant(1.0)) + strength_jacobian,
     ]
     for group in range(groups):
         share, share_jacobian = _simplex(point.take(components - 1))
@@ -173,9 +177,9 @@ def gp(name: str, dimensions: int, members: int = 12) -> Model:
 
     terms = [
         likelihood,
-        _gamma(length, 2.0, 1.0) + length_jacobian,
-        _gamma(signal, 2.0, 1.0) + signal_jacobian,
-        _gamma(noise, 1.5, 2.0) + noise_jacobian,
+        _gamma(length, _constant(2.0), _constant(1.0)) + length_jacobian,
+        _gamma(signal, _constant(2.0), _constant(1.0)) + signal_jacobian,
+        _gamma(noise, _constant(1.5), _constant(2.0)) + noise_jacobian,
     ]
     data = [parts.floats(rng.standard_normal((members, dimensions))), parts.floats(rng.standard_normal(members))]
     return _density_and_gradient(name, point, terms, data, [x, y], lambda size: 0.1 * rng.standard_normal(size))

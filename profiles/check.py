@@ -1,0 +1,109 @@
+"""Says whether two optimized graphs of a model compute the same.
+
+`evaluate` runs a measured graph on the model's data, from the initial values of the shared variables, and returns all outputs and all
+new values of shared variables. `compare` looks at two such results.
+
+The error of a number is ``|a - b| / max(|a|, |b|, FLOOR * largest)`` with the largest finite magnitude of its array: a relative error,
+but numbers that are much smaller than others of the same array, and so come from cancellation, are held against those.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import theano
+from theano.compile.function_module import insert_deepcopy
+from theano.compile.io import SymbolicOutput
+
+from profiles.interpret import Interpreter
+from profiles.measure import Measurement, Specification, Way
+
+FLOOR = 1e-2
+
+TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2}
+"""Largest error that is accepted, by dtype; all other dtypes have to agree exactly."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What a comparison found.
+
+    Parameters
+    ----------
+    agree
+        Whether every array is within its tolerance.
+    error
+        The largest error, infinite where shapes or places of infinities differ.
+    where
+        The array that has it.
+    """
+
+    agree: bool
+    error: float
+    where: str
+
+
+def evaluate(specification: Specification, measurement: Measurement, way: Way) -> dict[str, np.ndarray]:
+    """Run an optimized graph once.
+
+    Parameters
+    ----------
+    specification
+        Of the model.
+    measurement
+        Holds the graph, which is good for nothing else afterwards.
+    way
+        By which it was optimized; loops have their inner graphs optimized that way, too.
+
+    Returns
+    -------
+    dict
+        Values by the name of what they are.
+    """
+    graph = measurement.graph
+    updated = [spec for spec in specification.inputs if spec.update is not None]
+    outputs = [*specification.outputs, *(SymbolicOutput(spec.update) for spec in updated)]
+    with way.context(), np.errstate(all="ignore"), theano.change_flags(compute_test_value="off"):
+        insert_deepcopy(graph, specification.inputs, outputs)
+        run, cells, results = Interpreter().accept(graph).make_thunk()
+        data = iter(specification.model.data)
+        for spec, cell in zip(specification.inputs, cells):
+            # A copy, for the graph may overwrite it.
+            cell.storage[0] = copy.deepcopy(spec.value.storage[0] if spec.shared else next(data))
+        run()
+
+    names = [f"output {position}" for position in range(len(specification.outputs))]
+    names += [f"update {position} ({spec.variable.name})" for position, spec in enumerate(updated)]
+    return {name: np.array(result.storage[0]) for name, result in zip(names, results)}
+
+
+def compare(expected: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> Agreement:
+    """Compare two results array by array."""
+    agree, worst, where = expected.keys() == found.keys(), 0.0, "nowhere"
+    for name in (name for name in expected if name in found):
+        error = largest_error(expected[name], found[name])
+        agree = agree and error <= TOLERANCE.get(str(expected[name].dtype), 0.0)
+        if error > worst:
+            worst, where = error, name
+    return Agreement(agree, worst, where)
+
+
+def largest_error(expected: np.ndarray, found: np.ndarray) -> float:
+    """The largest error of any number of an array, see the head of this module."""
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return float("inf")
+    if not expected.size:
+        return 0.0
+    if expected.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(expected, found) else float("inf")
+
+    finite = np.isfinite(expected)
+    if not np.array_equal(expected[~finite], found[~finite], equal_nan=True) or not np.isfinite(found[finite]).all():
+        return float("inf")
+    a, b = expected[finite].astype("complex128"), found[finite].astype("complex128")
+    magnitude = np.maximum(np.abs(a), np.abs(b))
+    scale = np.maximum(magnitude, FLOOR * magnitude.max(initial=0.0))
+    difference = np.abs(a - b)
+    return float(np.divide(difference, scale, out=np.zeros_like(difference), where=difference > 0).max(initial=0.0))
