@@ -1,13 +1,20 @@
 """Scripts that measure how Theano optimizes real models, under stock and under optdb.
 
-``models``   build symbolic training functions, each with the data to run it on
-``measure``  turns a model into the graph that ``theano.function`` would make and optimizes it, phase by phase, against the clock
-``interpret`` and ``check``  run two optimized graphs on the model's data and say whether the values agree
-``report``   judges the figures and writes them: a table, JSON, a plot
-``compare``, ``profile``, ``lines``  the command lines, one per module: ``python -m profiles.compare --help``
+Read from the bottom up::
 
-Data flows one way: a `Model` goes into ``measure``, its `Measurement` objects into ``check`` and ``report``, and those to the screen.
-Nothing here reaches into optdb's insides: only ``optdb.enable`` and ``optdb.disable`` are used.
+    models     symbolic training functions, each with the data to run it on
+    ways       Theano's optimizer, or optdb's
+    measure    a model's graph, optimized as theano.function would, against the clock
+    interpret  runs an optimized graph with NumPy, without a compiler
+    check      whether two optimized graphs compute the same values
+    report     judges the figures;  screen, files: shows and writes them
+    cli        what the command lines share
+    compare, profile, lines
+               the command lines: ``python -m profiles.compare --help``
+
+Data flows one way: a `Model` goes into ``measure``, its `Measurement` objects into ``check`` and
+``report``, and those to the screen. Nothing here reaches into optdb's insides: only
+``optdb.enable`` and ``optdb.disable`` are used.
 """
 
 import sys
@@ -15,4 +22,4 @@ import sys
 import optdb  # noqa: F401  cures Theano's import, so it has to come before the first `import theano`
 
 # Theano clones and differentiates graphs by recursion, one level per node along the deepest path.
-sys.setrecursionlimit(max(sys.getrecursionlimit(), 50_000))
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))

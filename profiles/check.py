@@ -1,10 +1,12 @@
 """Says whether two optimized graphs of a model compute the same.
 
-`evaluate` runs a measured graph on the model's data, from the initial values of the shared variables, and returns all outputs and all
-new values of shared variables. `compare` looks at two such results.
+`evaluate` runs a measured graph on the model's data, from the initial values of the shared
+variables, and returns all outputs and all new values of shared variables. `compare` looks at two
+such results.
 
-The error of a number is ``|a - b| / max(|a|, |b|, FLOOR * largest)`` with the largest finite magnitude of its array: a relative error,
-but numbers that are much smaller than others of the same array, and so come from cancellation, are held against those.
+The error of a number is ``|a - b| / max(|a|, |b|, FLOOR * largest)`` with the largest finite
+magnitude of its array: a relative error, but numbers that are much smaller than others of the same
+array, and so come from cancellation, are held against those.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from theano.compile.function_module import insert_deepcopy
 from theano.compile.io import SymbolicOutput
 
 from profiles.interpret import Interpreter
-from profiles.measure import Measurement, Specification, Way
+from profiles.measure import Measurement, Specification
+from profiles.ways import Way
 
 FLOOR = 1e-2
 

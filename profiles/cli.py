@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from profiles import measure, models
+from profiles import models, ways
 
 
 class ModelName(click.ParamType):
@@ -25,9 +25,11 @@ class ModelName(click.ParamType):
 
 MODEL = ModelName()
 
-way_option = click.option("--way", type=click.Choice(["stock", "optdb"]), default="stock", show_default=True, help="Whose optimizer.")
+way_option = click.option(
+    "--way", type=click.Choice(["stock", "optdb"]), default="stock", show_default=True, help="Whose optimizer."
+)
 
 
-def way(name: str) -> measure.Way:
+def way(name: str) -> ways.Way:
     """The way that `way_option` named."""
-    return measure.topological() if name == "optdb" else measure.stock()
+    return ways.topological() if name == "optdb" else ways.stock()

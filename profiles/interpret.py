@@ -1,11 +1,13 @@
 """A linker that runs a graph with NumPy, so that its values can be checked without waiting for a compiler.
 
-Theano's own Python linkers would do, but for three kinds of nodes. Fused elementwise graphs (Composite) they evaluate number by number,
-and shared subexpressions again for each user; here each scalar op is applied to whole arrays, once. The inner functions of Scan they
-compile; here those are interpreted too. Ops that have no Python code (the convolutions), or none that works with today's NumPy (the
-poolings), they refuse; here these few are compiled.
+Theano's own Python linkers would do, but for three kinds of nodes. Fused elementwise graphs
+(Composite) they evaluate number by number, and shared subexpressions again for each user; here
+each scalar op is applied to whole arrays, once. The inner functions of Scan they compile; here
+those are interpreted too. Ops that have no Python code (the convolutions), or none that works with
+today's NumPy (the poolings), they refuse; here these few are compiled.
 
-What a node does to its inputs in place really happens: an optimizer that destroys a value too early is found out.
+What a node does to its inputs in place really happens: an optimizer that destroys a value too
+early is found out.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ class Interpreter(LocalLinker):
         """Take the mapping from inputs to the outputs that replace them after each run, on which Scan depends."""
         self.updated = updated
 
-    def make_all(self, input_storage: list | None = None, output_storage: list | None = None, storage_map: dict | None = None):
+    def make_all(
+        self, input_storage: list | None = None, output_storage: list | None = None, storage_map: dict | None = None
+    ):
         """Build the thunks, as `LocalLinker` asks for."""
         graph, updated = self.fgraph, self.updated
         order = self.schedule(graph)
@@ -144,7 +148,9 @@ def _elementwise(node: Apply, storage: dict) -> Callable[[], None]:
         values = [source[0] for source in sources]
         shape = np.broadcast_shapes(*(value.shape for value in values))
         # All results are there before the first input is overwritten.
-        results = [np.array(np.broadcast_to(result, shape), dtype=dtype) for result, dtype in zip(compute(values), dtypes)]
+        results = [
+            np.array(np.broadcast_to(result, shape), dtype=dtype) for result, dtype in zip(compute(values), dtypes)
+        ]
         for position, (target, result) in enumerate(zip(targets, results)):
             if position in overwritten:
                 destroyed = values[overwritten[position]]
@@ -188,7 +194,8 @@ def vectorize(op: ScalarOp, inputs: list[str], outputs: list[str]) -> Callable[[
 def _composite(op: Composite) -> Callable[[Arrays], list]:
     graph = op.fgraph
     steps = [
-        (node, vectorize(node.op, [v.dtype for v in node.inputs], [v.dtype for v in node.outputs])) for node in graph.toposort()
+        (node, vectorize(node.op, [v.dtype for v in node.inputs], [v.dtype for v in node.outputs]))
+        for node in graph.toposort()
     ]
 
     def compute(values: Arrays) -> list:

@@ -1,12 +1,14 @@
 """Optimizes a model as ``theano.function`` would, one phase after another against the clock.
 
-`specify` turns a `Model` into the inputs and outputs that a compilation works on, once. `optimize` makes a fresh graph of them,
-asks for the optimizer inside a `Way`, and runs it with a stopwatch around each of its members; the `Measurement` it returns has the
-seconds of each phase, counts of the graph before and after, and the graph itself, which ``check`` can run. `alternate` does this for
-several ways in turn.
+`specify` turns a `Model` into the inputs and outputs that a compilation works on, once. `optimize`
+makes a fresh graph of them, asks for the optimizer inside a `Way`, and runs it with a stopwatch
+around each of its members; the `Measurement` it returns has the seconds of each phase, counts of
+the graph before and after, and the graph itself, which ``check`` can run. `alternate` does this
+for several ways in turn.
 
-Seconds are CPU seconds of this process (`time.process_time`): compilers that a phase starts are not in them, but the time to write
-their input is. So a run in which something had to be compiled is thrown away and made again, see `optimize_warm`.
+Seconds are CPU seconds of this process (`time.process_time`): compilers that a phase starts are
+not in them, but the time to write their input is. So a run in which something had to be compiled
+is thrown away and made again, see `optimize_warm`.
 """
 
 from __future__ import annotations
@@ -17,22 +19,21 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-import optdb
 import theano
 from theano.compile.function_module import FunctionMaker, std_fgraph
 from theano.compile.io import In, SymbolicOutput
-from theano.compile.mode import Mode
 from theano.compile.pfunc import rebuild_collect_shared
 from theano.gof.fg import FunctionGraph
 from theano.gof.graph import Apply
 from theano.gof.opt import Optimizer
+from theano.scalar.basic import Composite
+from theano.scan_module.scan_op import Scan
+from theano.tensor.elemwise import Elemwise
 
 from profiles.models import Model
-
-BASELINES = ("fast_run", "fast", "o3")
+from profiles.ways import Way
 
 OTHERS = "others"
 """The phase of every member that has no line in `PHASE_OF`."""
@@ -69,56 +70,6 @@ REWRITING = ("canonicalize", "stabilize", "specialize")
 
 
 @dataclass(frozen=True)
-class Way:
-    """How to optimize: a mode to query, within a context.
-
-    Parameters
-    ----------
-    name
-        What reports call it.
-    mode
-        Gives the mode; called inside the context.
-    context
-        Gives a context manager in which everything happens.
-    """
-
-    name: str
-    mode: Callable[[], Mode]
-    context: Callable[[], AbstractContextManager]
-
-
-def _fast_run() -> Mode:
-    return theano.compile.mode.get_mode("FAST_RUN")
-
-
-def stock(baseline: str = "fast_run") -> Way:
-    """Theano's own optimizer.
-
-    Parameters
-    ----------
-    baseline
-        ``fast_run``; ``fast``, which is ``fast_run`` with ``cycle_detection=fast``; or ``o3``, which does nothing in place.
-    """
-    if baseline not in BASELINES:
-        raise ValueError(f"no baseline is named {baseline!r}; known are: {', '.join(BASELINES)}")
-
-    @contextlib.contextmanager
-    def context() -> Iterator[None]:
-        optdb.disable()
-        cycles = "fast" if baseline == "fast" else "regular"
-        with theano.change_flags(cycle_detection=cycles):
-            yield
-
-    mode = (lambda: Mode(theano.config.linker, "o3")) if baseline == "o3" else _fast_run
-    return Way("stock", mode, context)
-
-
-def topological() -> Way:
-    """Theano's ``fast_run`` with optdb's engine behind its phases."""
-    return Way("optdb", _fast_run, optdb.enable)
-
-
-@dataclass(frozen=True)
 class Specification:
     """What a compilation of a model starts from.
 
@@ -151,7 +102,9 @@ def specify(model: Model) -> Specification:
     inputs = [In(variable) for variable in model.inputs]
     for variable in collected:
         update = updates.get(variable)
-        inputs.append(In(variable, value=variable.container, update=update, mutable=update is not None, borrow=True, shared=True))
+        inputs.append(
+            In(variable, value=variable.container, update=update, mutable=update is not None, borrow=True, shared=True)
+        )
     return Specification(model, inputs, [FunctionMaker.wrap_out(output) for output in outputs])
 
 
@@ -172,7 +125,8 @@ class Measurement:
     inplace
         Number of nodes, at the end, that destroy an input.
     inner
-        Number of nodes, at the end, inside the ops of others (Scan's loops and fused scalar graphs).
+        Number of nodes, at the end, inside the ops of others (Scan's loops and fused scalar
+        graphs).
     failures
         What Theano logged as errors: rewriters that raised.
     graph
@@ -208,6 +162,9 @@ class Stopwatch(Optimizer):
         self.member = member
         self.name = getattr(member, "name", None)
         self.note = note
+
+    def __str__(self) -> str:
+        return str(self.member)
 
     def optimize(self, fgraph: FunctionGraph, *args, **kwargs):
         """Run the member, requirements included."""
@@ -268,11 +225,11 @@ def _modules_compiled() -> int:
 
 
 def _inner_nodes(node: Apply) -> int:
-    inner = getattr(node.op, "fgraph", None) or getattr(getattr(node.op, "scalar_op", None), "fgraph", None)
-    if inner is not None:
-        return len(inner.apply_nodes)
-    if hasattr(node.op, "inner_inputs") or hasattr(node.op, "outputs"):
-        return len(theano.gof.graph.ops(node.op.inputs, node.op.outputs))
+    op = node.op
+    if isinstance(op, Scan):
+        return len(theano.gof.graph.ops(op.inputs, op.outputs))
+    if isinstance(op, Elemwise) and isinstance(op.scalar_op, Composite):
+        return len(op.scalar_op.fgraph.apply_nodes)
     return 0
 
 
@@ -313,7 +270,7 @@ def optimize_warm(specification: Specification, way: Way) -> Measurement:
 
 
 def alternate(
-    specification: Specification, ways: list[Way], repeat: int, tell: Callable[[Way], None] = lambda way: None
+    specification: Specification, ways: list[Way], repeat: int, tell: Callable[[str], None] = lambda way: None
 ) -> dict[str, list[Measurement]]:
     """Measure each way `repeat` times, in turn, so that a slower hour of the machine falls on all of them.
 
@@ -326,7 +283,7 @@ def alternate(
     repeat
         At least one.
     tell
-        Called after each run.
+        Called with the name of the way after each run.
 
     Returns
     -------
@@ -339,5 +296,5 @@ def alternate(
             for earlier in runs[way.name]:
                 earlier.graph = None
             runs[way.name].append(optimize_warm(specification, way))
-            tell(way)
+            tell(way.name)
     return runs

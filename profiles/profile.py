@@ -1,7 +1,7 @@
 """Shows where one optimization of a model spends its time: ``python -m profiles.profile MODEL``.
 
-The optimizer runs once under cProfile, which slows calls down but not evenly: use it to find what to look at, and ``compare`` to
-measure. Seconds are CPU seconds.
+The optimizer runs once under cProfile, which slows calls down but not evenly: use it to find what
+to look at, and ``compare`` to measure. Seconds are CPU seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def main(model, way: str, top: int, save: str | None, callers: str | None) -> No
     measurement = measure.optimize(specification, cli.way(way))
     profiler.disable()
 
-    click.echo(f"{specification.model.name} ({way}): {measurement.before} -> {measurement.after} nodes, {measurement.seconds:.2f} s")
+    nodes = f"{measurement.before} -> {measurement.after} nodes"
+    click.echo(f"{specification.model.name} ({way}): {nodes}, {measurement.seconds:.2f} s")
     for phase, seconds in measurement.phases.items():
         click.echo(f"  {phase:18} {seconds:7.2f} s")
     statistics = pstats.Stats(profiler)

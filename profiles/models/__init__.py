@@ -1,7 +1,8 @@
 """Builders of real models: `build` gives one by name, `known` lists the names.
 
-Each module beside this one holds a family and registers its members when imported here; ``base`` has the table, ``parts`` what the
-families share. The Keras models take part only where Keras is installed.
+Each module beside this one holds a family and registers its members when imported here; ``base``
+has the table, ``parts`` what the families share. The Keras models take part only where Keras is
+installed.
 """
 
 from profiles.models import feedforward, probabilistic, recurrent, residual, stick_breaking  # noqa: F401  they register themselves

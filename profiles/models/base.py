@@ -1,7 +1,8 @@
 """What a model is, and the table of those that are known by name.
 
-A builder is a function that takes sizes as keyword arguments and returns a `Model`. `register` enters it in the table under a name,
-with the sizes that the name stands for; `build` calls it. The modules beside this one do the registering when they are imported.
+A builder is a function that takes sizes as keyword arguments and returns a `Model`. `register`
+enters it in the table under a name, with the sizes that the name stands for; `build` calls it. The
+modules beside this one do the registering when they are imported.
 """
 
 from __future__ import annotations

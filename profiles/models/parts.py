@@ -1,7 +1,7 @@
 """Pieces that several models share: parameters, losses and the two training rules.
 
-Every function works in ``theano.config.floatX`` and takes its randomness from a generator made by the caller, so that a model is the
-same at each build.
+Every function works in ``theano.config.floatX`` and takes its randomness from a generator made by
+the caller, so that a model is the same at each build.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ def floats(value: np.ndarray | float) -> np.ndarray:
     return np.asarray(value, dtype=theano.config.floatX)
 
 
-def weights(rng: np.random.RandomState, *shape: int, name: str | None = None, scale: float | None = None) -> SharedVariable:
+def weights(
+    rng: np.random.RandomState, *shape: int, name: str | None = None, scale: float | None = None
+) -> SharedVariable:
     """A shared variable of normal numbers, by default scaled by its fan-in as He et al. (2015) do."""
     if scale is None:
         fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
@@ -61,7 +63,11 @@ def momentum(cost: Variable, parameters: list[SharedVariable], rate: float = 0.0
 
 
 def adam(
-    cost: Variable, parameters: list[SharedVariable], rate: float = 1e-3, decay: float = 0.9, decay_squares: float = 0.999
+    cost: Variable,
+    parameters: list[SharedVariable],
+    rate: float = 1e-3,
+    decay: float = 0.9,
+    decay_squares: float = 0.999,
 ) -> OrderedDict:
     """Updates of Adam (Kingma and Ba, 2015)."""
     updates: OrderedDict = OrderedDict()

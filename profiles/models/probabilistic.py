@@ -1,7 +1,8 @@
 """Models of a statistician: a variational autoencoder, a hierarchical mixture and a Gaussian process.
 
-The mixture and the process are built as PyMC3 builds them: one flat vector holds all free parameters, each is cut out of it and
-transformed to its support, and the function returns the joint log density and its gradient.
+The mixture and the process are built as PyMC3 builds them: one flat vector holds all free
+parameters, each is cut out of it and transformed to its support, and the function returns the
+joint log density and its gradient.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _bounded(density: Variable, *conditions: Variable) -> Variable:
 
 
 def _constant(value: float) -> Variable:
-    """A constant of floatX: left to itself, Theano would make a float32 of 0.5, and take its logarithm to seven digits."""
+    """A constant of floatX: Theano would make a float32 of 0.5, and take its logarithm to seven digits."""
     return tt.constant(parts.floats(value))
 
 
@@ -116,10 +117,14 @@ def _simplex(free: Variable) -> tuple[Variable, Variable]:
     return tt.exp(log_weights), log_weights.sum()
 
 
-def _density_and_gradient(name: str, point: Point, terms: list[Variable], data: list, inputs: list, start: Callable) -> Model:
+def _density_and_gradient(
+    name: str, point: Point, terms: list[Variable], data: list, inputs: list, start: Callable
+) -> Model:
     total = tt.add(*[term.sum() for term in terms])
     gradient = tt.grad(total, point.vector)
-    return Model(name, [point.vector, *inputs], [total, gradient], OrderedDict(), [parts.floats(start(point.size)), *data])
+    return Model(
+        name, [point.vector, *inputs], [total, gradient], OrderedDict(), [parts.floats(start(point.size)), *data]
+    )
 
 
 @register("mixture", groups=15)
@@ -173,7 +178,7 @@ def gp(name: str, dimensions: int, members: int = 12) -> Model:
     covariance = tt.sqr(signal) * tt.exp(-distances / 2) + tt.eye(x.shape[0]) * (tt.sqr(noise) + 1e-6)
     factor = cholesky(covariance)
     whitened = solve_lower_triangular(factor, y)
-    likelihood = -0.5 * whitened.dot(whitened) - tt.log(tt.diag(factor)).sum() - 0.5 * np.log(2 * np.pi) * tt.cast(x.shape[0], theano.config.floatX)
+    likelihood = -0.5 * whitened.dot(whitened) - tt.log(tt.diag(factor)).sum() - 0.5 * np.log(2 * np.pi) * y.size
 
     terms = [
         likelihood,

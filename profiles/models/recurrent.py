@@ -25,7 +25,9 @@ def _lstm_layer(rng: np.random.RandomState, x: Variable, width: int) -> tuple[Va
         return [tt.nnet.sigmoid(leave) * tt.tanh(cell), cell]
 
     start = tt.zeros((x.shape[1], width), dtype=theano.config.floatX)
-    (hidden, _), _ = theano.scan(step, sequences=x.dot(inward) + bias, outputs_info=[start, start], non_sequences=across)
+    (hidden, _), _ = theano.scan(
+        step, sequences=x.dot(inward) + bias, outputs_info=[start, start], non_sequences=across
+    )
     return hidden, [inward, across, bias]
 
 

@@ -1,6 +1,7 @@
 """Residual nets of bottleneck blocks (He et al., 2015): ResNet-50 and the deep CIFAR net of 9n+2 layers.
 
-Channels and pictures are small, since their sizes leave the graph as it is: there are as many nodes at a width of 16 as at 64.
+Channels and pictures are small, since their sizes leave the graph as it is: there are as many
+nodes at a width of 16 as at 64.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Network:
         self.averages: OrderedDict = OrderedDict()
 
     def convolution(self, x: Variable, channels: tuple[int, int], size: int, stride: int = 1) -> Variable:
-        """Convolve without a bias, which the normalization that follows would take away again."""
+        """Convolve without a bias, which the normalization behind it would take away again."""
         kernel = parts.weights(self.rng, channels[1], channels[0], size, size)
         self.decayed.append(kernel)
         return tt.nnet.conv2d(x, kernel, border_mode=size // 2, subsample=(stride, stride))
@@ -81,7 +82,9 @@ class Network:
                 channels = width
         return x
 
-    def train_step(self, name: str, x: Variable, features: Variable, width: int, data: np.ndarray, classes: int = 10) -> Model:
+    def train_step(
+        self, name: str, x: Variable, features: Variable, width: int, data: np.ndarray, classes: int = 10
+    ) -> Model:
         """Pool `features`, classify them and train everything by momentum."""
         y = tt.ivector("y")
         matrix, bias = parts.weights(self.rng, width, classes), parts.constant(0.0, classes)

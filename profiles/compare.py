@@ -1,0 +1,104 @@
+"""Compares optimization under stock and under optdb: ``python -m profiles.compare [MODELS]``.
+
+For each model both ways take turns in one process, on fresh clones of one graph; then the last
+graphs of both are run on the model's data. The exit status is 1 where values disagree, or where a
+graph has more nodes or fewer in-place ops than stock's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from profiles import check, cli, files, measure, models, report, screen, ways
+
+WARM_UP = "mlp"
+"""A small model that is optimized first, untimed, so that no other pays for what happens once."""
+
+
+def compare(
+    model: models.Model,
+    baseline: str = "fast_run",
+    repeat: int = 1,
+    values: bool = True,
+    tell: Callable[[str], None] = lambda step: None,
+) -> report.Comparison:
+    """Measure one model under both ways.
+
+    Parameters
+    ----------
+    model
+        To be optimized.
+    baseline
+        One of `ways.BASELINES`.
+    repeat
+        How often each way takes its turn.
+    values
+        Whether to run both graphs.
+    tell
+        Called with the name of each step that is finished.
+    """
+    specification = measure.specify(model)
+    stock, ours = ways.stock(baseline), ways.topological()
+    runs = measure.alternate(specification, [stock, ours], repeat, tell)
+    if not values:
+        return report.Comparison(model.name, runs, None)
+
+    results = []
+    for way in (stock, ours):
+        results.append(check.evaluate(specification, runs[way.name][-1], way))
+        tell("values")
+    return report.Comparison(model.name, runs, check.compare(*results))
+
+
+def compare_all(
+    builders: list[Callable[[], models.Model]], baseline: str, repeat: int, values: bool
+) -> list[report.Comparison]:
+    """Compare models one after another, behind a progress bar on standard error."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    comparisons = []
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        steps = 1 + 2 * repeat + 2 * values
+        task = progress.add_task("warming up", total=len(builders) * steps)
+        compare(models.build(WARM_UP), baseline, values=False)
+        for builder in builders:
+            model = builder()
+            progress.update(task, advance=1, description=model.name)
+
+            def tell(step: str, name: str = model.name) -> None:
+                progress.update(task, advance=1, description=f"{name}: {step} done")
+
+            comparisons.append(compare(model, baseline, repeat, values, tell))
+    return comparisons
+
+
+@click.command()
+@click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL)
+@click.option("--baseline", type=click.Choice(ways.BASELINES), default="fast_run", show_default=True)
+@click.option("--repeat", type=click.IntRange(min=1), default=2, show_default=True, help="Runs of each way.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the phases there.")
+@click.option("--values/--no-values", default=True, show_default=True, help="Run both graphs and compare.")
+def main(chosen: tuple, baseline: str, repeat: int, json_file: Path | None, plot: Path | None, values: bool) -> None:
+    """Compare optimization of MODELS (all, if none is named) under stock and under optdb."""
+    builders = list(chosen) or [cli.MODEL.convert(name, None, None) for name in models.known()]
+    comparisons = compare_all(builders, baseline, repeat, values)
+
+    console = screen.console()
+    console.print(screen.render(comparisons, baseline))
+    if json_file:
+        files.write_json(comparisons, baseline, json_file)
+        console.print(f"numbers: {json_file}", soft_wrap=True)
+    if plot:
+        files.write_plot(comparisons, baseline, plot)
+        console.print(f"plot: {plot}", soft_wrap=True)
+    sys.exit(1 if any(comparison.faults() for comparison in comparisons) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What the measurements of one model say, and whether they are good enough.
+
+A `Comparison` holds all runs of a model under both ways; its figures are medians over the runs.
+`Comparison.faults` is the judgement: where it is empty, optdb's graph is as good as stock's.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from profiles.check import Agreement
+from profiles.measure import PHASES, REWRITING, Measurement
+
+STOCK, OPTDB = "stock", "optdb"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All runs of one model.
+
+    Parameters
+    ----------
+    model
+        Its name.
+    runs
+        Name of the way (`STOCK`, `OPTDB`) to its measurements.
+    agreement
+        Of the values, or None where they were not looked at.
+    """
+
+    model: str
+    runs: dict[str, list[Measurement]]
+    agreement: Agreement | None
+
+    def last(self, way: str) -> Measurement:
+        """A run to take counts from, which are the same in all of them."""
+        return self.runs[way][-1]
+
+    def seconds(self, way: str) -> float:
+        """Median CPU seconds of the whole optimizer."""
+        return statistics.median(run.seconds for run in self.runs[way])
+
+    def phases(self, way: str) -> dict[str, float]:
+        """Median CPU seconds of each phase."""
+        return {phase: statistics.median(run.phases[phase] for run in self.runs[way]) for phase in PHASES}
+
+    def rewriting(self, way: str) -> float:
+        """Median CPU seconds of canonicalize, stabilize and specialize together."""
+        return statistics.median(sum(run.phases[phase] for phase in REWRITING) for run in self.runs[way])
+
+    @property
+    def ratio(self) -> float:
+        """How many times fewer seconds the whole optimizer takes under optdb."""
+        return _ratio(self.seconds(STOCK), self.seconds(OPTDB))
+
+    @property
+    def rewriting_ratio(self) -> float:
+        """How many times fewer seconds canonicalize, stabilize and specialize take."""
+        return _ratio(self.rewriting(STOCK), self.rewriting(OPTDB))
+
+    def faults(self) -> list[str]:
+        """What is worse under optdb, in words."""
+        stock, ours = self.last(STOCK), self.last(OPTDB)
+        faults = []
+        if self.agreement is not None and not self.agreement.agree:
+            faults.append(f"values disagree by {self.agreement.error:.1e} in {self.agreement.where}")
+        if ours.after > stock.after:
+            faults.append(f"{ours.after} apply nodes instead of {stock.after}")
+        if ours.inplace < stock.inplace:
+            faults.append(f"{ours.inplace} in-place ops instead of {stock.inplace}")
+        if len(ours.failures) > len(stock.failures):
+            faults.append(f"{len(ours.failures)} errors logged, first: {ours.failures[0]}")
+        return faults
+
+
+def geometric_mean(ratios: Iterable[float]) -> float:
+    """The mean that ratios want; not a number where there are none."""
+    logarithms = [math.log(ratio) for ratio in ratios if ratio > 0]
+    return math.exp(statistics.fmean(logarithms)) if logarithms else math.nan
+
+
+def _ratio(stock: float, ours: float) -> float:
+    return stock / ours if ours else math.nan

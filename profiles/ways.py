@@ -1,0 +1,70 @@
+"""The ways to optimize that are compared: Theano's own, three of them, and optdb's.
+
+A `Way` says which mode to ask for its optimizer and in what context. ``measure`` enters the context
+for each run and leaves it again, so that ways can take turns in one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import theano
+from theano.compile.mode import Mode
+
+import optdb
+
+BASELINES = ("fast_run", "fast", "o3")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to optimize: a mode to query, within a context.
+
+    Parameters
+    ----------
+    name
+        What reports call it.
+    mode
+        Gives the mode; called inside the context.
+    context
+        Gives a context manager in which everything happens.
+    """
+
+    name: str
+    mode: Callable[[], Mode]
+    context: Callable[[], AbstractContextManager]
+
+
+def _fast_run() -> Mode:
+    return theano.compile.mode.get_mode("FAST_RUN")
+
+
+def stock(baseline: str = "fast_run") -> Way:
+    """Theano's own optimizer.
+
+    Parameters
+    ----------
+    baseline
+        ``fast_run``; ``fast``, which is ``fast_run`` with ``cycle_detection=fast``; or ``o3``,
+        which does nothing in place.
+    """
+    if baseline not in BASELINES:
+        raise ValueError(f"no baseline is named {baseline!r}; known are: {', '.join(BASELINES)}")
+
+    @contextlib.contextmanager
+    def context() -> Iterator[None]:
+        optdb.disable()
+        cycles = "fast" if baseline == "fast" else "regular"
+        with theano.change_flags(cycle_detection=cycles):
+            yield
+
+    mode = (lambda: Mode(theano.config.linker, "o3")) if baseline == "o3" else _fast_run
+    return Way("stock", mode, context)
+
+
+def topological() -> Way:
+    """Theano's ``fast_run`` with optdb's engine behind its phases."""
+    return Way("optdb", _fast_run, optdb.enable)
