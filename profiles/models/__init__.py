@@ -5,7 +5,14 @@ has the table, ``parts`` what the families share. The Keras models take part onl
 installed.
 """
 
-from profiles.models import feedforward, probabilistic, recurrent, residual, stick_breaking  # noqa: F401  they register themselves
+from profiles.models import (  # noqa: F401  imported because they register themselves
+    feedforward,
+    keras_nets,
+    probabilistic,
+    recurrent,
+    residual,
+    stick_breaking,
+)
 from profiles.models.base import Model, UnknownModel, build, known, register
 
 __all__ = ["Model", "UnknownModel", "build", "known", "register"]

@@ -51,10 +51,22 @@ _builders: dict[str, Callable[..., Model]] = {}
 _sizes: dict[str, dict[str, int]] = {}
 
 
-def register(name: str, **sizes: int) -> Callable[[Callable[..., Model]], Callable[..., Model]]:
-    """Enter the decorated builder under `name`, which stands for these `sizes`."""
+def register(name: str, available: bool = True, **sizes: int) -> Callable[[Callable[..., Model]], Callable[..., Model]]:
+    """Enter the decorated builder under `name`, which stands for these `sizes`.
+
+    Parameters
+    ----------
+    name
+        For `build`.
+    available
+        Whether what the builder needs is installed; if not, the name stays unknown.
+    **sizes
+        Keyword arguments of the builder.
+    """
 
     def enter(builder: Callable[..., Model]) -> Callable[..., Model]:
+        if not available:
+            return builder
         if name in _builders:
             raise ValueError(f"a model named {name!r} is registered already")
         _builders[name] = builder

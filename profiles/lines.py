@@ -1,0 +1,103 @@
+"""Shows where a function spends its time, line by line, while a model is optimized.
+
+``python -m profiles.lines theano.tensor.opt.ShapeFeature.on_import gru30`` runs one optimization of
+the model with line_profiler on that one function, which may be Theano's or optdb's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from types import FunctionType
+
+import click
+
+from profiles import cli, measure
+
+
+class UnknownFunction(LookupError):
+    """There is no Python function of that dotted name."""
+
+
+def find(dotted: str) -> FunctionType:
+    """The function behind a dotted name.
+
+    Parameters
+    ----------
+    dotted
+        Module, class and function, joined by dots. It may end in a method, a property, or a
+        rewriter made by a decorator, which are followed to the function inside.
+
+    Raises
+    ------
+    UnknownFunction
+        The message says which part of the name was not found, or what was there instead.
+    """
+    found, rest = _longest_module(dotted)
+    for part in rest:
+        # Not getattr, which would call a property and bind a method.
+        try:
+            found = inspect.getattr_static(found, part)
+        except AttributeError:
+            where = getattr(found, "__qualname__", None) or getattr(found, "__name__", repr(found))
+            raise UnknownFunction(f"{dotted}: {where} has no {part!r}") from None
+    found = _inside(found)
+    if not isinstance(found, FunctionType):
+        raise UnknownFunction(f"{dotted} is a {type(found).__name__}, not a Python function")
+    return found
+
+
+def _longest_module(dotted: str) -> tuple[object, list[str]]:
+    """The module that the name begins with, and the parts that are left."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        name = ".".join(parts[:length])
+        try:
+            return importlib.import_module(name), parts[length:]
+        except ModuleNotFoundError as error:
+            # Another module, missing where this one imports it, is a fault of its own.
+            if error.name is None or not name.startswith(error.name):
+                raise
+    raise UnknownFunction(f"{dotted}: there is no module {parts[0]!r}")
+
+
+def _inside(found: object) -> object:
+    """Follow wrappers to the function that they hold."""
+    if isinstance(found, (staticmethod, classmethod)):
+        found = found.__func__
+    if isinstance(found, property):
+        found = found.fget
+    if not callable(found) and callable(getattr(found, "transform", None)):
+        # A rewriter made by local_optimizer keeps the decorated function there.
+        found = found.transform
+    return inspect.unwrap(found) if callable(found) else found
+
+
+@click.command()
+@click.argument("function")
+@click.argument("model", type=cli.MODEL)
+@cli.way_option
+def main(function: str, model, way: str) -> None:
+    """Profile FUNCTION, a dotted name, line by line while MODEL is optimized once."""
+    try:
+        from line_profiler import LineProfiler
+    except ImportError:
+        sys.exit("line_profiler is not installed: pip install 'optdb[profiles]'")
+    try:
+        profiled = find(function)
+    except UnknownFunction as error:
+        raise click.BadParameter(str(error), param_hint="FUNCTION") from None
+
+    specification = measure.specify(model())
+    profiler = LineProfiler(profiled)
+    profiler.enable_by_count()
+    measurement = measure.optimize(specification, cli.way(way))
+    profiler.disable_by_count()
+
+    click.echo(f"{specification.model.name} ({way}): {measurement.seconds:.2f} s with the profiler on")
+    profiler.print_stats(sys.stdout, stripzeros=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Train functions that Keras 2.3.1 builds on Theano, where it is installed.
+
+Keras makes its train function by a call of ``keras.backend.function``; the call is taken down
+instead of carried out, and its symbolic arguments become the model. Keras itself is imported when a
+model is built, for that takes seconds.
+"""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import importlib.metadata
+import os
+from collections import OrderedDict
+from types import ModuleType
+from unittest import mock
+
+import numpy as np
+import theano
+
+from profiles.models import parts
+from profiles.models.base import Model, register
+
+CLASSES = 10
+
+
+def _installed() -> bool:
+    """Whether there is a Keras that runs on Theano."""
+    try:
+        return importlib.metadata.version("Keras").startswith("2.3.")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+INSTALLED = _installed()
+
+
+def _keras() -> ModuleType:
+    """Import Keras on Theano, working in floatX, without its writing to the home directory."""
+    for name in collections.abc.__all__:
+        # Keras was written when these names were in collections.
+        if not hasattr(collections, name):
+            setattr(collections, name, getattr(collections.abc, name))
+    os.environ["KERAS_BACKEND"] = "theano"
+    # Keras writes its settings to its home; nothing can be written there, which it takes calmly.
+    os.environ["KERAS_HOME"] = os.devnull
+    import keras
+
+    keras.backend.set_floatx(theano.config.floatX)
+    return keras
+
+
+def _initial_weights(rng: np.random.RandomState) -> dict[str, object]:
+    """Stand-ins for the random functions of the backend, which would compile one graph per weight."""
+
+    def uniform(shape, minval=0.0, maxval=1.0, dtype=None, seed=None):
+        return rng.uniform(minval, maxval, shape)
+
+    def normal(shape, mean=0.0, stddev=1.0, dtype=None, seed=None):
+        return rng.normal(mean, stddev, shape)
+
+    return {"random_uniform": uniform, "random_normal": normal, "truncated_normal": normal}
+
+
+def _train_function(name: str, keras: ModuleType, net, inputs: list[np.ndarray], optimizer: str) -> Model:
+    """The symbolic train function of a classifier of `CLASSES`."""
+    backend = keras.backend
+    net.compile(optimizer=optimizer, loss="categorical_crossentropy")
+    with mock.patch.object(backend, "function") as function:
+        net._make_train_function()
+    symbols, outputs = function.call_args.args
+    # Keras lists some updates twice; the first is the one that counts.
+    updates: OrderedDict = OrderedDict()
+    for variable, value in function.call_args.kwargs["updates"]:
+        updates.setdefault(variable, value)
+
+    batch = len(inputs[0])
+    rng = np.random.RandomState(12)
+    targets = parts.floats(np.eye(CLASSES)[parts.labels(rng, batch, CLASSES)])
+    data = [*inputs, targets, parts.floats(np.ones(batch))]
+    if len(symbols) > len(data):
+        # The learning phase, where the net has layers that behave otherwise in training.
+        data.append(np.asarray(1, dtype=symbols[-1].dtype))
+    return Model(name, symbols, outputs, updates, data)
+
+
+def _application(name: str, application: str, size: int, batch: int) -> Model:
+    keras = _keras()
+    rng = np.random.RandomState(11)
+    with mock.patch.multiple(keras.backend, **_initial_weights(rng)):
+        make = getattr(keras.applications, application)
+        net = make(weights=None, input_shape=(size, size, 3), classes=CLASSES)
+        pictures = parts.floats(rng.standard_normal((batch, size, size, 3)))
+        return _train_function(name, keras, net, [pictures], "sgd")
+
+
+@register("keras_resnet50", INSTALLED, size=32)
+def resnet50(name: str, size: int, batch: int = 4) -> Model:
+    """Train function of Keras's ResNet50."""
+    return _application(name, "ResNet50", size, batch)
+
+
+@register("keras_inceptionv3", INSTALLED, size=75)
+def inceptionv3(name: str, size: int, batch: int = 2) -> Model:
+    """Train function of Keras's InceptionV3."""
+    return _application(name, "InceptionV3", size, batch)
+
+
+@register("keras_lstm", INSTALLED, layers=2)
+def lstm(name: str, layers: int, width: int = 8, steps: int = 5, batch: int = 3) -> Model:
+    """Train function of a stack of Keras's LSTM layers under a softmax."""
+    keras = _keras()
+    rng = np.random.RandomState(11)
+    with mock.patch.multiple(keras.backend, **_initial_weights(rng)):
+        net = keras.models.Sequential()
+        for layer in range(layers):
+            shape = {"input_shape": (steps, width)} if layer == 0 else {}
+            net.add(keras.layers.LSTM(width, return_sequences=layer < layers - 1, **shape))
+        net.add(keras.layers.Dense(CLASSES, activation="softmax"))
+        sequences = parts.floats(rng.standard_normal((batch, steps, width)))
+        return _train_function(name, keras, net, [sequences], "adam")
