@@ -26,7 +26,7 @@ GRACE_SECONDS = 30
 # How long the import of a suite file may take.
 START_SECONDS = 300
 ERROR_LINES = 30
-PLUGINS = ("pytest_timeout", "conformance.plugin", "conformance.yields", "no:cacheprovider", "no:warnings")
+PLUGINS = ("pytest_timeout", "conformance.plugin", "conformance.nose_style", "no:cacheprovider", "no:warnings")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
     KeyboardInterrupt
         If pytest was interrupted.
     """
-    place = settings.work / "runs" / way / "-".join([path.replace("/", "."), *(["alone"] if tests else [])])
+    place = settings.work / way / "-".join([path.replace("/", "."), *(["alone"] if tests else [])])
     place.mkdir(parents=True, exist_ok=True)
     results: dict[str, Result] = {}
     while True:
@@ -90,9 +90,11 @@ def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ())
         if log.finished:
             return results
         lost = log.running or path
+        known = lost in results
         stalled = ending == -signal.SIGKILL
         results[lost] = Result(lost, lost, TIMEOUT if stalled else CRASHED, error=_last_words(place, ending))
-        if log.running is None:
+        # Nothing to go on with: the process died outside of a test, or at one that it was to leave out.
+        if log.running is None or known:
             return results
 
 

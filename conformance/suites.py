@@ -1,7 +1,9 @@
 """The suites: which of Theano's test files are run, by name, and where they are.
 
-Left out are the suites of back ends and tools that are not there (gpuarray, MPI, CTC, d3viz) and the one that judges
-the style of Theano's source text (flake8). Theano's yield tests do run: the plugin `yields` collects them.
+Left out are the suites of back ends and tools that are not there (gpuarray, MPI, CTC, d3viz), the one that judges the
+style of Theano's source text (flake8), and those that mostly wait for one op's Python code, which takes minutes for
+what its C code does at once (pooling, neighbours, MRG random numbers). Theano's yield tests do run: the plugin
+`nose_style` collects them.
 """
 
 from __future__ import annotations
@@ -61,23 +63,22 @@ SUITES = (
         "random",
         "random streams",
         (*_tensor("raw_random", "shared_randomstreams"), "theano/sandbox/tests/test_*.py"),
+        left_out=("test_rng_mrg.py",),
     ),
     Suite(
         "nnet",
         "neural networks: softmax, sigmoid, batch normalization, ...",
-        tuple(
-            f"theano/tensor/nnet/tests/test_{name}.py"
-            for name in ("nnet", "opt", "sigm", "bn", "blocksparse", "neighbours")
-        ),
+        tuple(f"theano/tensor/nnet/tests/test_{name}.py" for name in ("nnet", "opt", "sigm", "bn", "blocksparse")),
     ),
     Suite(
         "conv",
-        "convolution and pooling",
+        "convolution",
         (
             "theano/tensor/nnet/tests/test_*conv*.py",
             "theano/tensor/nnet/tests/test_corr*.py",
             "theano/tensor/signal/tests/test_*.py",
         ),
+        left_out=("test_pool.py",),
     ),
     Suite("scan", "loops", ("theano/scan_module/tests/test_*.py",)),
     Suite("gof", "graphs, rewriters, databases, linkers", ("theano/gof/tests/test_*.py",)),

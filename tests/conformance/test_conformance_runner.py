@@ -29,7 +29,8 @@ def test_each_test_has_a_result(settings, write):
             def test_method(self): pass
 
         class test_lower_case:
-            def test_method(self): pass
+            def setUp(self): self.value = 1
+            def test_method(self): assert self.value == 1
 
         @pytest.fixture
         def broken(): raise OSError("no set-up")

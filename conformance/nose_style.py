@@ -1,16 +1,17 @@
-"""A pytest plugin: runs Theano's yield tests, which pytest itself no longer collects.
+"""A pytest plugin: runs the tests that Theano wrote for nose and that pytest no longer runs as they are meant.
 
 A yield test is a generator of ``(function, *arguments)`` tuples, each a case of its own. The generator is run inside
 one pytest item and each case in a subtest, between two steps of the generator as nose did: some of Theano's cases
-close over a variable of the generator's loop.
+close over a variable of the generator's loop. A test may have a thousand cases, so it has no time limit of its own;
+the process that started this one watches that cases go on being finished.
 
-A test may have a thousand cases, so it has no time limit of its own; the process that started this one watches that
-cases go on being finished.
+A ``setUp`` is called in plain classes, too, not only in unittest's.
 """
 
 from __future__ import annotations
 
 import inspect
+import unittest
 from types import MethodType
 
 import pytest
@@ -33,3 +34,11 @@ def pytest_pycollect_makeitem(
     item = pytest.Function.from_parent(collector, name=name, callobj=MethodType(run_cases, owner))
     item.add_marker(pytest.mark.timeout(0))
     return [item]
+
+
+@pytest.fixture(autouse=True)
+def _set_up(request: pytest.FixtureRequest) -> None:
+    """Call the ``setUp`` of a plain class before each of its tests."""
+    instance = request.instance
+    if hasattr(instance, "setUp") and not isinstance(instance, unittest.TestCase):
+        instance.setUp()
