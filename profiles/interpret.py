@@ -44,7 +44,6 @@ class Interpreter(LocalLinker):
 
     def __init__(self):
         self.fgraph: FunctionGraph | None = None
-        self.updated: dict = {}
 
     def clone(self, allow_gc: bool = False) -> Interpreter:
         """An unbound linker of the same kind."""
@@ -56,15 +55,11 @@ class Interpreter(LocalLinker):
         linker.fgraph = fgraph
         return linker
 
-    def accept_var_updates(self, updated: dict) -> None:
-        """Take the mapping from inputs to the outputs that replace them after each run, on which Scan depends."""
-        self.updated = updated
-
     def make_all(
         self, input_storage: list | None = None, output_storage: list | None = None, storage_map: dict | None = None
     ):
         """Build the thunks, as `LocalLinker` asks for."""
-        graph, updated = self.fgraph, self.updated
+        graph = self.fgraph
         order = self.schedule(graph)
         inputs, outputs, storage = map_storage(graph, order, input_storage, output_storage, storage_map)
         computed = {variable: [variable.owner is None] for variable in storage}
@@ -80,11 +75,8 @@ class Interpreter(LocalLinker):
                 # A lazy op looks whether the branch that it wants has been computed.
                 for flag in outputs_computed:
                     flag[0] = True
-            for variable, replacement in updated.items():
-                storage[variable][0] = storage[replacement][0]
 
         run.allow_gc = False
-        run.need_update_inputs = False
         run.storage_map = storage
         add_clear_storage(run, [output for node in order for output in node.outputs], storage)
         return (

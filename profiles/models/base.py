@@ -47,11 +47,13 @@ class UnknownModel(KeyError):
         return self.args[0]
 
 
-_builders: dict[str, Callable[..., Model]] = {}
-_sizes: dict[str, dict[str, int]] = {}
+Builder = Callable[..., Model]
+
+_builders: dict[str, Builder] = {}
+_sizes: dict[str, dict[str, object]] = {}
 
 
-def register(name: str, available: bool = True, **sizes: int) -> Callable[[Callable[..., Model]], Callable[..., Model]]:
+def register(name: str, available: bool = True, **sizes: object) -> Callable[[Builder], Builder]:
     """Enter the decorated builder under `name`, which stands for these `sizes`.
 
     Parameters
@@ -64,7 +66,7 @@ def register(name: str, available: bool = True, **sizes: int) -> Callable[[Calla
         Keyword arguments of the builder.
     """
 
-    def enter(builder: Callable[..., Model]) -> Callable[..., Model]:
+    def enter(builder: Builder) -> Builder:
         if not available:
             return builder
         if name in _builders:
@@ -81,7 +83,7 @@ def known() -> list[str]:
     return list(_builders)
 
 
-def build(name: str, **sizes: int) -> Model:
+def build(name: str, **sizes: object) -> Model:
     """Build the model called `name`.
 
     Parameters

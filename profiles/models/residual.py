@@ -7,6 +7,7 @@ nodes at a width of 16 as at 64.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 import theano.tensor as tt
@@ -73,7 +74,7 @@ class Network:
             x = self.normalization(self.convolution(x, channels, 1, stride), channels[1])
         return tt.nnet.relu(x + y)
 
-    def stages(self, x: Variable, channels: int, counts: list[int], widths: list[int]) -> Variable:
+    def stages(self, x: Variable, channels: int, counts: Sequence[int], widths: Sequence[int]) -> Variable:
         """Stages of `counts` blocks; each but the first halves the picture."""
         for stage, (count, width) in enumerate(zip(counts, widths)):
             for block in range(count):
@@ -96,14 +97,15 @@ class Network:
 
 
 @register("resnet50", width=16)
-def resnet50(name: str, width: int, batch: int = 4, size: int = 64) -> Model:
-    """Train step of ResNet-50: 3, 4, 6 and 3 blocks behind a 7x7 convolution and a max-pooling."""
+def resnet50(name: str, width: int, batch: int = 4, size: int = 64, blocks: tuple[int, ...] = (3, 4, 6, 3)) -> Model:
+    """Train step of ResNet-50: stages of `blocks` behind a 7x7 convolution and a max-pooling."""
     net = Network(seed=3)
     x = tt.tensor4("x")
     stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 7, stride=2), width))
     stem = pool_2d(stem, ws=(3, 3), stride=(2, 2), pad=(1, 1), ignore_border=True)
-    features = net.stages(stem, width, [3, 4, 6, 3], [4 * width, 8 * width, 16 * width, 32 * width])
-    return net.train_step(name, x, features, 32 * width, parts.images(net.rng, batch, 3, size))
+    widths = [4 * width * 2**stage for stage in range(len(blocks))]
+    features = net.stages(stem, width, blocks, widths)
+    return net.train_step(name, x, features, widths[-1], parts.images(net.rng, batch, 3, size))
 
 
 @register("cifar_resnet", n=9)

@@ -1,0 +1,59 @@
+"""Which differences count."""
+
+import numpy as np
+import pytest
+
+from profiles import check, measure, models, ways
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "error"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.0, 2.0], [1.0, 2.2], 0.2 / 2.2),
+        # Far below the largest of its array, it is held against a hundredth of that.
+        ([1e-9, 1.0], [3e-9, 1.0], 2e-7),
+        ([0.0, 0.0], [0.0, 0.0], 0.0),
+        ([0.0, 0.0], [0.0, 1.0], 1.0),
+        ([np.nan, np.inf, -np.inf, 1.0], [np.nan, np.inf, -np.inf, 1.0], 0.0),
+        ([np.inf, 1.0], [-np.inf, 1.0], np.inf),
+        ([np.inf, 1.0], [np.nan, 1.0], np.inf),
+        ([1.0, 1.0], [np.nan, 1.0], np.inf),
+        ([1.0], [1.0, 1.0], np.inf),
+        ([], [], 0.0),
+    ],
+)
+def test_largest_error(expected, found, error):
+    assert check.largest_error(np.array(expected), np.array(found)) == pytest.approx(error)
+
+
+def test_integers_have_to_be_equal():
+    assert check.largest_error(np.array([1, 2]), np.array([1, 2])) == 0
+    assert check.largest_error(np.array([1, 2]), np.array([1, 3])) == np.inf
+
+
+def test_dtypes_have_to_be_the_same():
+    assert check.largest_error(np.float32([1]), np.float64([1])) == np.inf
+
+
+@pytest.mark.parametrize(("dtype", "difference"), [("float64", 1e-8), ("float32", 1e-3)])
+def test_agreement_depends_on_the_dtype(dtype, difference):
+    expected = {"output 0": np.ones(2, dtype), "output 1": np.ones(2, dtype)}
+    near = {**expected, "output 1": np.ones(2, dtype) + np.finfo(dtype).eps}
+    far = {**expected, "output 1": np.asarray(np.ones(2) + difference, dtype)}
+    assert check.compare(expected, near).agree
+    agreement = check.compare(expected, far)
+    assert not agreement.agree
+    assert agreement.where == "output 1"
+    assert agreement.error == pytest.approx(difference, rel=0.01)
+
+
+def test_a_missing_value_is_no_agreement():
+    assert not check.compare({"output 0": np.ones(1)}, {}).agree
+
+
+def test_evaluation_starts_from_the_initial_state():
+    specification = measure.specify(models.build("mlp", depth=1, width=4))
+    way = ways.stock()
+    results = [check.evaluate(specification, measure.optimize(specification, way), way) for _ in range(2)]
+    assert check.compare(*results) == check.Agreement(True, 0.0, "nowhere")

@@ -1,0 +1,84 @@
+"""The command lines, on the smallest model."""
+
+import json
+
+import pytest
+import theano
+from click.testing import CliRunner
+
+from profiles import check, compare, lines, profile
+
+
+def run(command, *arguments):
+    return CliRunner().invoke(command, arguments)
+
+
+def test_compare_writes_everything(tmp_path):
+    numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
+    result = run(compare.main, "mlp", "--repeat", "1", "--json", str(numbers), "--plot", str(plot))
+    assert result.exit_code == 0, result.output
+    assert "mlp" in result.output
+    assert str(plot) in result.output.replace("\n", "")
+    [model] = json.loads(numbers.read_text())["models"]
+    assert model["values"]["agree"]
+    assert plot.exists()
+
+
+def test_compare_can_leave_values_out(monkeypatch):
+    monkeypatch.setattr(check, "evaluate", lambda *arguments: pytest.fail("values were computed"))
+    result = run(compare.main, "mlp", "--repeat", "1", "--no-values", "--baseline", "o3")
+    assert result.exit_code == 0, result.output
+    assert "not run" in result.output
+
+
+def test_compare_fails_where_values_disagree(monkeypatch):
+    monkeypatch.setattr(check, "compare", lambda *results: check.Agreement(False, 0.25, "output 0"))
+    result = run(compare.main, "mlp", "--repeat", "1")
+    assert result.exit_code == 1
+    assert "values disagree by 2.5e-01 in output 0" in result.output
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [(compare.main, ()), (profile.main, ()), (lines.main, ("theano.gof.fg.FunctionGraph.replace",))],
+)
+def test_unknown_model_lists_the_known(command, arguments):
+    result = run(command, *arguments, "nope")
+    assert result.exit_code == 2
+    assert "no model is named 'nope'; known are: mlp" in result.output
+
+
+@pytest.mark.parametrize("way", ["stock", "optdb"])
+def test_profile_prints_functions_and_saves(tmp_path, way):
+    saved = tmp_path / "mlp.pstats"
+    result = run(profile.main, "mlp", "--way", way, "--top", "3", "--save", str(saved))
+    assert result.exit_code == 0, result.output
+    assert "Ordered by: internal time" in result.output
+    assert saved.exists()
+
+
+def test_lines_shows_the_lines_of_a_method():
+    pytest.importorskip("line_profiler")
+    result = run(lines.main, "theano.tensor.opt.ShapeFeature.on_import", "mlp")
+    assert result.exit_code == 0, result.output
+    assert "def on_import(self, fgraph, node, reason):" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("theano.tensor.opt.nope", "theano.tensor.opt has no 'nope'"),
+        ("theano.tensor.opt.ShapeFeature.nope", "ShapeFeature has no 'nope'"),
+        ("theano.gof.opt.Optimizer", "is a type, not a Python function"),
+        ("no_such_module.f", "there is no module 'no_such_module'"),
+    ],
+)
+def test_unknown_function_is_explained(name, complaint):
+    with pytest.raises(lines.UnknownFunction) as caught:
+        lines.find(name)
+    assert complaint in str(caught.value)
+
+
+def test_rewriters_and_properties_are_followed_to_their_functions():
+    assert lines.find("theano.tensor.opt.local_fill_sink").__name__ == "local_fill_sink"
+    assert lines.find("theano.compile.mode.Mode.optimizer") is theano.compile.mode.Mode.optimizer.fget
