@@ -1,9 +1,9 @@
 """A pytest plugin: runs the tests that Theano wrote for nose and that pytest no longer runs as they are meant.
 
-A yield test is a generator of ``(function, *arguments)`` tuples, each a case of its own. The generator is run inside
-one pytest item and each case in a subtest, between two steps of the generator as nose did: some of Theano's cases
-close over a variable of the generator's loop. A test may have a thousand cases, so it has no time limit of its own;
-the process that started this one watches that cases go on being finished.
+A yield test is a generator of functions, or of ``(function, *arguments)`` tuples, each a case of its own. The
+generator is run inside one pytest item and each case in a subtest, between two steps of the generator as nose did:
+some of Theano's cases close over a variable of the generator's loop. A test may have a thousand cases, so it has no
+time limit of its own; the process that started this one watches that cases go on being finished.
 
 A ``setUp`` is called in plain classes, too, not only in unittest's.
 """
@@ -26,7 +26,8 @@ def pytest_pycollect_makeitem(
         return None
 
     def run_cases(owner: object, subtests: pytest.Subtests) -> None:
-        for index, (case, *arguments) in enumerate(getattr(owner, name)()):
+        for index, step in enumerate(getattr(owner, name)()):
+            case, *arguments = step if isinstance(step, tuple) else (step,)
             with subtests.test(msg=str(index)):
                 case(*arguments)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 from copy import copy
 from pathlib import Path
 from time import process_time
@@ -22,6 +23,8 @@ from conformance.ways import WAYS
 ERROR_CHARS = 3000
 SEED = 666
 PARENT = os.getppid()
+# A graph that explodes is to fail its test, not to take the machine's memory.
+MEMORY_BYTES = 6 << 30
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Switch the way on, before any test module is imported."""
     _seed()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     WAYS[config.getoption("--way")].switch_on()
     stream = config.getoption("--log-to").open("w")
     config.add_cleanup(stream.close)

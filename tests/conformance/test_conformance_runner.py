@@ -93,6 +93,11 @@ def test_time_limit(settings, write, monkeypatch):
     assert outcomes(results) == {"test_slow": TIMEOUT, "test_deaf": TIMEOUT, "test_after": PASSED}
 
 
+def test_memory_is_limited(settings, write):
+    path = write("test_big.py", "def test_big(): bytearray(8 << 30)\ndef test_small(): bytearray(8)\n")
+    assert outcomes(run_file(settings, path, "stock")) == {"test_big": FAILED, "test_small": PASSED}
+
+
 def test_interrupt(settings, write):
     path = write("test_interrupt.py", "def test_one(): pass\ndef test_two(): raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
@@ -119,7 +124,7 @@ def test_cases_have_results_of_their_own(settings, write):
             def check_now(): assert value == expected
             for expected in range(2):
                 value = expected
-                yield check_now,
+                yield check_now
 
         class TestMethods:
             @classmethod
