@@ -30,9 +30,7 @@ _MAX_PY_INPUTS = 31
 
 def is_folding_pass(rewriter: Any) -> bool:
     """Tell whether a graph rewriter is Theano's constant-folding pass."""
-    return rewriter is topo_constant_folding or (
-        getattr(rewriter, "local_opt", None) is constant_folding
-    )
+    return rewriter is topo_constant_folding or (getattr(rewriter, "local_opt", None) is constant_folding)
 
 
 def fold_node(node: Apply) -> list[Constant] | None:
@@ -49,10 +47,7 @@ def fold_node(node: Apply) -> list[Constant] | None:
             return None
     if not node.op.do_constant_folding(node):
         return None
-    return [
-        _constant_like(output, value)
-        for output, value in zip(node.outputs, _evaluate(node), strict=True)
-    ]
+    return [_constant_like(output, value) for output, value in zip(node.outputs, _evaluate(node), strict=True)]
 
 
 def _constant_like(output: Variable, value: Any) -> Constant:
@@ -71,9 +66,7 @@ def _evaluate(node: Apply) -> list[Any]:
 
 
 def _run_thunk(node: Apply, impl: str | None) -> list[Any]:
-    destroyed = {
-        i for inputs in getattr(node.op, "destroy_map", {}).values() for i in inputs
-    }
+    destroyed = {i for inputs in getattr(node.op, "destroy_map", {}).values() for i in inputs}
     storage_map = {
         # a constant's data belongs to every graph that holds the constant
         var: [np.copy(var.data) if i in destroyed else var.data]
@@ -88,9 +81,7 @@ def _run_thunk(node: Apply, impl: str | None) -> list[Any]:
     return [storage_map[output][0] for output in node.outputs]
 
 
-def fold_replacements(
-    fgraph: FunctionGraph, replacements: Sequence[Variable | None]
-) -> list[Variable | None]:
+def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable | None]) -> list[Variable | None]:
     """Fold the constant parts of variables that are about to enter `fgraph`.
 
     Only nodes outside `fgraph` are looked at, operands before their users, so

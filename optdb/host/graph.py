@@ -24,8 +24,8 @@ __all__ = [
     "PureOp",
     "Variable",
     "clients",
-    "dependents",
     "dependencies",
+    "dependents",
     "io_toposort",
     "is_output",
     "node_ancestors",
@@ -81,11 +81,7 @@ def nodes_outside(fgraph: FunctionGraph, variables: Iterable[Variable | None]) -
     order: list[Apply] = []
     expanded: set[Apply] = set()
     done: set[Apply] = set()
-    todo = [
-        var.owner
-        for var in variables
-        if var is not None and var.owner is not None and var.owner not in known
-    ]
+    todo = [var.owner for var in variables if var is not None and var.owner is not None and var.owner not in known]
     while todo:
         node = todo.pop()
         if node in done:

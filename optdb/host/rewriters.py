@@ -123,9 +123,7 @@ def _check_tracks(tracks: Sequence[Any] | None, name: str) -> None:
     for track in tracks:
         is_op_class = isinstance(track, type) and issubclass(track, PureOp)
         if not is_op_class and not isinstance(track, PureOp):
-            raise ValueError(
-                f"the node rewriter '{name}' tracks {track!r}: tracks are Op classes or Op instances"
-            )
+            raise ValueError(f"the node rewriter '{name}' tracks {track!r}: tracks are Op classes or Op instances")
 
 
 def transform_of(rewriter: LocalOptimizer) -> NodeFunction:
@@ -144,9 +142,7 @@ def name_of(rewriter: Any) -> str:
     return getattr(rewriter, "name", None) or getattr(rewriter, "__name__", None) or str(rewriter)
 
 
-def report_failure(
-    error: Exception, navigator: Any, pairs: list, rewriter: Any, node: Apply
-) -> None:
+def report_failure(error: Exception, navigator: Any, pairs: list, rewriter: Any, node: Apply) -> None:
     """Treat a rewriter's failure as ``config.on_opt_error`` says.
 
     'warn' logs it, 'raise' raises it, 'pdb' stops there, 'ignore' goes on;
@@ -192,8 +188,7 @@ def replacement_pairs(
         replacements = list(replacements.values())
     elif not isinstance(replacements, (tuple, list)):
         raise BadReplacement(
-            f"Optimizer {rewriter} gave wrong type of replacement. "
-            f"Expected list or tuple. Got {replacements}"
+            f"Optimizer {rewriter} gave wrong type of replacement. Expected list or tuple. Got {replacements}"
         )
     if len(old_vars) != len(replacements):
         raise BadReplacement(

@@ -11,10 +11,12 @@ Read from the bottom up::
     rewriter   the engine as a graph rewriter of Theano's
     profile    its figures in Theano's report;  result: the same as an object
     db         TopoOptDB and register_topo
+    powers     large powers as repeated squares, a rule of our own
     translate  Theano's queried optimizers in the engine's hands
     plug       enable, disable and mode
 """
 
+from optdb.topo import powers as _powers  # noqa: F401  registers its rule
 from optdb.topo.db import TopoOptDB, register_topo, topo_db
 from optdb.topo.plug import TopoMode, disable, enable, is_enabled, mode
 from optdb.topo.result import TopoResult, collect

@@ -41,9 +41,7 @@ class TopoOptDB(DB):
     'out_to_in'
     """
 
-    def __init__(
-        self, direction: str = DEFAULT_DIRECTION, max_use_ratio: float | None = None
-    ) -> None:
+    def __init__(self, direction: str = DEFAULT_DIRECTION, max_use_ratio: float | None = None) -> None:
         if direction not in DIRECTIONS:
             raise ValueError(f"direction must be one of {DIRECTIONS}, not {direction!r}")
         super().__init__()
@@ -89,9 +87,7 @@ class TopoOptDB(DB):
             If the name is taken, or a tag is somebody's name, or `obj` is to
             be both final and cleanup.
         """
-        if position != "last" and (
-            isinstance(position, (str, bool)) or not isinstance(position, (int, float))
-        ):
+        if position != "last" and (isinstance(position, (str, bool)) or not isinstance(position, (int, float))):
             raise TypeError(f"the position of '{name}' must be a number or 'last': {position!r}")
         if final_opt and cleanup:
             raise ValueError(f"'{name}' cannot be a final and a cleanup rewriter at once")
@@ -138,10 +134,13 @@ class TopoOptDB(DB):
         )
 
 
+#: Selected by every query that the engine answers, and by no query of stock Theano.
+ENGINE_TAG = "with_topo_engine"
+
 #: Where :func:`register_topo` registers when it is not told otherwise. It
 #: stands behind Theano's specialize phase, whose results its rewriters see.
 topo_db = TopoOptDB()
-compile_db().register("topo", topo_db, 2.5, "fast_run", "fast_compile")
+compile_db().register("topo", topo_db, 2.5, "fast_run", "fast_compile", ENGINE_TAG)
 
 
 def register_topo(
@@ -190,8 +189,7 @@ def register_topo(
     tags = tags or ("fast_run",)
     if any(not isinstance(tag, str) for tag in tags):
         raise TypeError(
-            "register_topo takes tags, and gives a decorator: write @register_topo('fast_run'), "
-            "not @register_topo"
+            "register_topo takes tags, and gives a decorator: write @register_topo('fast_run'), not @register_topo"
         )
     database = compile_db()[db] if isinstance(db, str) else db
 
@@ -204,9 +202,7 @@ def register_topo(
     return register
 
 
-def _as_rewriter(
-    obj: Any, tracks: Sequence[Any] | None, requirements: Sequence[Callable[[Any], None]]
-) -> Any:
+def _as_rewriter(obj: Any, tracks: Sequence[Any] | None, requirements: Sequence[Callable[[Any], None]]) -> Any:
     if callable(obj) and not isinstance(obj, LocalOptimizer) and not hasattr(obj, "apply"):
         return FunctionNodeRewriter(obj, tracks, requirements)
     if tracks is not None or requirements:

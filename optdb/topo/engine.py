@@ -176,9 +176,7 @@ class Engine:
         if self._scope is None:
             self._worklist.extend(n for n in nodes if seen_at.get(n, -1) != clock)
             return
-        self._worklist.extend(
-            n for n in nodes if n in self._scope and seen_at.get(n, -1) != clock
-        )
+        self._worklist.extend(n for n in nodes if n in self._scope and seen_at.get(n, -1) != clock)
 
     def drain(self) -> None:
         """Look at queued nodes until none is left.
@@ -279,9 +277,7 @@ class Engine:
             pairs = [(old, new) for (old, _), new in zip(pairs, new, strict=True)]
         return self._replace(pairs, remove, rule.rewriter, node)
 
-    def _replace(
-        self, pairs: list[tuple[Variable, Variable]], remove: Sequence, rewriter: Any, node: Apply
-    ) -> bool:
+    def _replace(self, pairs: list[tuple[Variable, Variable]], remove: Sequence, rewriter: Any, node: Apply) -> bool:
         clock = self._clock
         try:
             self.fgraph.replace_all_validate_remove(pairs, reason=rewriter, remove=remove)

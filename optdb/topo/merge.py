@@ -30,8 +30,6 @@ class MergeIndex(MergeFeature):
     def on_attach(self, fgraph: FunctionGraph) -> None:
         self._nodes: dict[Hashable, Apply] = {}
         self._keys: dict[Apply, Hashable] = {}
-        self._op_numbers: dict[Hashable, int] = {}
-        self._number_of_id: dict[int, tuple[Any, int]] = {}
         super().on_attach(fgraph)
         self.nodes_seen = self._keys.keys()
 
@@ -60,10 +58,12 @@ class MergeIndex(MergeFeature):
         """Enter `node` into the index, or schedule its merge with its twin."""
         if node in self._keys:
             return
-        key = (self._number(node.op), *map(id, node.inputs))
+        key = _key(node)
         twin = self._nodes.setdefault(key, node)
         if twin is node:
             self._keys[node] = key
+            return
+        if (node, twin) in self.blacklist:  # tried, and refused: it comes back with the revert
             return
         for var, kept in zip(node.outputs, twin.outputs, strict=True):
             if var.name:  # of two names one has to go: Theano keeps the later one
@@ -85,17 +85,15 @@ class MergeIndex(MergeFeature):
         self.const_sig_inv.discard(signature)
         self.seen_constants.discard(id(constant))
 
-    def _number(self, op: Any) -> int:
-        """Return one number for all ops that are equal."""
-        known = self._number_of_id.get(id(op))
-        if known is not None:
-            return known[1]
-        try:
-            number = self._op_numbers.setdefault((type(op), op), len(self._op_numbers))
-        except TypeError:  # an unhashable op is equal to itself only
-            number = -id(op)
-        self._number_of_id[id(op)] = (op, number)  # the op is kept, and its id with it
-        return number
+
+def _key(node: Apply) -> Hashable:
+    """Return what two nodes that compute the same have in common."""
+    inputs = tuple(map(id, node.inputs))
+    try:
+        hash(node.op)
+    except TypeError:  # an unhashable op is equal to itself only
+        return (id(node.op), inputs)
+    return (node.op, inputs)
 
 
 class IndexedMergeOptimizer(MergeOptimizer):

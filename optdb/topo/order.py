@@ -135,9 +135,7 @@ class TopologicalOrder:
         self._reorder(backward, forward)
         return True
 
-    def _search(
-        self, start: Node, neighbours: Neighbours, within: Callable[[float], bool]
-    ) -> dict[Node, Place]:
+    def _search(self, start: Node, neighbours: Neighbours, within: Callable[[float], bool]) -> dict[Node, Place]:
         """Return the nodes reachable from `start` whose labels are `within` the bound."""
         place_of = self.place_of
         found = {start: place_of[start]}

@@ -14,25 +14,30 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from optdb.host.databases import EquilibriumDB, SequenceDB, TopoDB
+from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db
 from optdb.host.modes import Mode, provided_parts, register_mode
 from optdb.host.patching import Patch
+from optdb.topo.db import ENGINE_TAG
 from optdb.topo.translate import translate
 
 
 def _translating(query: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(query)
     def query_and_translate(self: Any, *tags: Any, **kwtags: Any) -> Any:
+        if tags and isinstance(tags[0], Query):
+            tags = (with_engine_rewriters(tags[0]), *tags[1:])
         return translate(query(self, *tags, **kwtags))
 
     return query_and_translate
 
 
+def with_engine_rewriters(query: Query) -> Query:
+    """Let a query for optimized code select what is registered for the engine alone."""
+    return query.including(ENGINE_TAG) if "fast_run" in query.include else query
+
+
 _lock = threading.RLock()
-_patches = [
-    Patch(database, "query", _translating(database.query))
-    for database in (EquilibriumDB, SequenceDB, TopoDB)
-]
+_patches = [Patch(database, "query", _translating(database.query)) for database in (EquilibriumDB, SequenceDB, TopoDB)]
 
 
 def is_enabled() -> bool:
@@ -93,6 +98,8 @@ class TopoMode(Mode):
 
     @property
     def optimizer(self) -> Any:
+        if isinstance(self._optimizer, Query):
+            return translate(compile_db().query(with_engine_rewriters(self._optimizer)))
         return translate(Mode.optimizer.fget(self))
 
 

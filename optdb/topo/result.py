@@ -111,18 +111,14 @@ class TopoResult:
 
     def count(self, rules: list[Rule]) -> None:
         """Take over the rules' counters."""
-        self.rules = [
-            RuleCount(r.name, r.attempts, r.applications, r.nodes_made, r.seconds) for r in rules
-        ]
+        self.rules = [RuleCount(r.name, r.attempts, r.applications, r.nodes_made, r.seconds) for r in rules]
 
     def __add__(self, other: TopoResult) -> TopoResult:
         """Add two runs' figures, rule by rule."""
         counts: dict[str, RuleCount] = {rule.name: rule for rule in self.rules}
         for rule in other.rules:
             mine = counts.get(rule.name, RuleCount(rule.name, 0, 0, 0, 0.0))
-            counts[rule.name] = RuleCount(
-                rule.name, *(a + b for a, b in zip(mine[1:], rule[1:], strict=True))
-            )
+            counts[rule.name] = RuleCount(rule.name, *(a + b for a, b in zip(mine[1:], rule[1:], strict=True)))
         return TopoResult(
             name=self.name if self.name == other.name else None,
             converged=self.converged and other.converged,

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TextIO
 
-from optdb.host.collector import collector_paused
 from optdb.host.config import config
 from optdb.host.folding import is_folding_pass
 from optdb.host.graph import Apply, FunctionGraph, Variable
@@ -26,7 +25,9 @@ from optdb.host.rewriters import (
     NavigatorOptimizer,
     TopoOptimizer,
 )
+from optdb.host.session import optimizing
 from optdb.topo.engine import CycleError, Engine, Stopped
+from optdb.topo.merge import MergeIndex
 from optdb.topo.profile import PhaseProfile
 from optdb.topo.result import TopoResult, announce
 from optdb.topo.rules import RuleTable
@@ -93,9 +94,7 @@ class TopoRewriter(EquilibriumOptimizer):
         self.result: TopoResult | None = None
 
     @classmethod
-    def from_equilibrium(
-        cls, stock: EquilibriumOptimizer, direction: str = DEFAULT_DIRECTION
-    ) -> TopoRewriter:
+    def from_equilibrium(cls, stock: EquilibriumOptimizer, direction: str = DEFAULT_DIRECTION) -> TopoRewriter:
         """Take over the members and limits of Theano's equilibrium `stock`."""
         return cls(
             [*stock.get_local_optimizers(), *stock.global_optimizers],
@@ -119,9 +118,14 @@ class TopoRewriter(EquilibriumOptimizer):
             name=getattr(stock, "name", None),
         )
 
-    def apply(
-        self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None
-    ) -> tuple[Any, ...]:
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        """Attach the features that the members need, the merge index first."""
+        merges = any(isinstance(r, MergeOptimizer) for r in self.cleanup_optimizers)
+        if merges and not hasattr(fgraph, "merge_feature"):
+            fgraph.attach_feature(MergeIndex())
+        super().add_requirements(fgraph)
+
+    def apply(self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None) -> tuple[Any, ...]:
         """Rewrite `fgraph` in place.
 
         Parameters
@@ -135,7 +139,7 @@ class TopoRewriter(EquilibriumOptimizer):
         tuple
             Theano's profile of an equilibrium, and a TopoResult behind it.
         """
-        with collector_paused():
+        with optimizing():
             return _Run(self, fgraph, start_from).execute()
 
     @staticmethod
@@ -239,9 +243,7 @@ class _Run:
 
     def _clean_up(self, always: bool = False) -> None:
         for rewriter in self.rewriter.cleanup_optimizers:
-            nothing_to_merge = (
-                isinstance(rewriter, MergeOptimizer) and not self.fgraph.merge_feature.scheduled
-            )
+            nothing_to_merge = isinstance(rewriter, MergeOptimizer) and not self.fgraph.merge_feature.scheduled
             if nothing_to_merge and not always:
                 continue
             clock, imported = self.engine.clock, self.engine.imported
@@ -255,9 +257,7 @@ class _Run:
                 cleanup_profile=profile,
             )
 
-    def _report(
-        self, error: Exception, pairs: Sequence[Any], rewriter: Any, node: Apply
-    ) -> None:
+    def _report(self, error: Exception, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
         """Treat a failure as the rewriter's callback says, and a cycle as an error."""
         callback = self.rewriter.failure_callback
         if callback is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from optdb.host.graph import FunctionGraph
 from optdb.host.rewriters import (
     EquilibriumOptimizer,
     LocalOptGroup,
@@ -18,20 +19,36 @@ from optdb.host.rewriters import (
     SeqOptimizer,
     TopoOptimizer,
 )
+from optdb.host.session import optimizing
 from optdb.topo.merge import IndexedMergeOptimizer
 from optdb.topo.rewriter import TopoRewriter
+
+
+class TopoSequence(SeqOptimizer):
+    """Theano's sequence of phases, run in one session of the host."""
+
+    @classmethod
+    def of(cls, stock: SeqOptimizer) -> SeqOptimizer:
+        """Return `stock` as a TopoSequence; a subclass of SeqOptimizer stays what it is."""
+        if type(stock) is SeqOptimizer:
+            stock.__class__ = cls
+        return stock
+
+    def optimize(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
+        with optimizing():
+            return super().optimize(fgraph, *args, **kwargs)
 
 
 def translate(optimizer: Any) -> Any:
     """Return `optimizer` with the engine in place of Theano's equilibriums.
 
-    Sequences are changed in place: a query makes them anew each time.
+    A sequence's members are exchanged in place: a query makes it anew each time.
     """
-    if isinstance(optimizer, TopoRewriter):
+    if isinstance(optimizer, (TopoRewriter, TopoSequence)):
         return optimizer
     if isinstance(optimizer, SeqOptimizer):
         optimizer[:] = [translate(member) for member in optimizer]
-        return optimizer
+        return TopoSequence.of(optimizer)
     if type(optimizer) is EquilibriumOptimizer:
         return _with_names(TopoRewriter.from_equilibrium(optimizer), optimizer)
     if _is_fixed_point_group(optimizer):

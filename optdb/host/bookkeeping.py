@@ -1,0 +1,132 @@
+"""The FunctionGraph's own bookkeeping, without the work that grows with the graph.
+
+These functions stand in for methods of Theano's FunctionGraph while graphs are
+optimized (see :mod:`optdb.host.session`).  They do what the originals do, call
+the features in the same order, and raise the same errors; what is left out is
+the copy of the set of all variables for each import, the search of all inputs
+for each leaf, and the calls of listeners that do not listen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from theano.gof import toolbox
+from theano.gof.fg import MissingInputError
+from theano.gof.op import COp
+
+from optdb.host.graph import Apply, Constant, FunctionGraph, nodes_outside
+from optdb.host.patching import Patch
+
+_stock_execute_callbacks = FunctionGraph.execute_callbacks
+_stock_load_c_code = COp.load_c_code
+
+_Listeners = dict[str, tuple[list[Any], list[Callable[..., Any]]]]
+_listeners: WeakKeyDictionary[FunctionGraph, _Listeners] = WeakKeyDictionary()
+
+
+def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any) -> None:
+    """Call the features that implement the event `name`, in order.
+
+    Under profiling Theano's own method runs, which keeps the time of each.
+    """
+    if getattr(self, "profile", None):
+        _stock_execute_callbacks(self, name, *args, **kwargs)
+        return
+    by_name = _listeners.get(self)
+    if by_name is None:
+        by_name = _listeners[self] = {}
+    known = by_name.get(name)
+    if known is None or known[0] != self._features:
+        known = by_name[name] = (list(self._features), _listening(self._features, name))
+    for listen in known[1]:
+        listen(self, *args, **kwargs)
+
+
+def _listening(features: list[Any], name: str) -> list[Callable[..., Any]]:
+    """Return the bound methods of the features that do something at `name`."""
+    does_nothing = getattr(toolbox.Feature, name, None)
+    methods = []
+    for feature in features:
+        method = getattr(feature, name, None)
+        if method is not None and getattr(method, "__func__", None) is not does_nothing:
+            methods.append(method)
+    return methods
+
+
+def import_node(self: FunctionGraph, apply_node: Apply, check: bool = True, reason: Any = None) -> None:
+    """Bring a node, and what it needs, into the graph; operands first."""
+    new_nodes = nodes_outside(self, apply_node.outputs)
+    if check:
+        for node in new_nodes:
+            _check_importable(self, node)
+    reason_text = str(reason)
+    for node in new_nodes:
+        _import_one(self, node, reason_text)
+        self.execute_callbacks("on_import", node, reason)
+
+
+def _check_importable(fgraph: FunctionGraph, node: Apply) -> None:
+    if getattr(node, "fgraph", fgraph) is not fgraph:
+        raise Exception(f"{node} is already owned by another fgraph")
+    for var in node.inputs:
+        if getattr(var, "fgraph", fgraph) is not fgraph:
+            raise Exception(f"{var} is already owned by another fgraph")
+        undeclared = (
+            var.owner is None
+            and not isinstance(var, Constant)
+            and var not in fgraph.variables
+            and var not in fgraph.inputs
+        )
+        if undeclared:
+            raise MissingInputError(
+                f"Input {node.inputs.index(var)} of the graph (indices start "
+                f"from 0), used to compute {node}, was not "
+                "provided and not given a value. Use the "
+                "Theano flag exception_verbosity='high', "
+                "for more information on this error.",
+                variable=var,
+            )
+
+
+def _import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
+    variables = fgraph.variables
+    fgraph.__setup_node__(node)
+    fgraph.apply_nodes.add(node)
+    if not hasattr(node.tag, "imported_by"):
+        node.tag.imported_by = []
+    node.tag.imported_by.append(reason)
+    for output in node.outputs:
+        fgraph.__setup_r__(output)
+        variables.add(output)
+    for i, var in enumerate(node.inputs):
+        if var not in variables:
+            fgraph.__setup_r__(var)
+            variables.add(var)
+        fgraph.__add_client__(var, (node, i))
+
+
+_code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
+
+
+def load_c_code(self: COp, func_files: list[str]) -> None:
+    """Read an op's C files the first time only."""
+    key = (type(self), tuple(func_files))
+    known = _code_of.get(key)
+    if known is None:
+        _stock_load_c_code(self, func_files)
+        _code_of[key] = (list(self.func_codes), dict(self.code_sections))
+        return
+    self.func_codes = list(known[0])
+    self.code_sections = dict(known[1])
+
+
+def patches() -> list[Patch]:
+    """Return the patches of FunctionGraph and of the ops' construction."""
+    return [
+        Patch(FunctionGraph, "execute_callbacks", execute_callbacks),
+        Patch(FunctionGraph, "__import__", import_node),
+        Patch(COp, "load_c_code", load_c_code),
+    ]

@@ -1,0 +1,160 @@
+"""Op equality and hashes, computed once per op object while graphs are optimized.
+
+Theano compares and hashes ops by their ``__props__``, anew each time; an
+optimization does so hundreds of thousands of times over a few hundred distinct
+ops.  Here each op object gets a number the first time it is asked for, equal
+ops the same one, by Theano's own ``__eq__`` and ``__hash__``; afterwards both
+questions are a look-up.
+
+The numbers live as long as :class:`Numbers` is in use, and hold the ops that
+they stand for, so that no id is ever taken for another object's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from optdb.host.graph import PureOp
+from optdb.host.patching import Patch
+
+_originals_eq: dict[type, Callable[[Any, Any], Any]] = {}
+_originals_hash: dict[type, Callable[[Any], int]] = {}
+
+
+class Numbers:
+    """Numbers of op objects: equal ops have equal numbers.
+
+    Attributes
+    ----------
+    of : dict
+        Op's id to ``(op, hash, number)``. Empty while nobody optimizes, and
+        then Theano's own methods answer.
+    users : int
+        How many optimizations are going on.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[int, tuple[Any, int, int]] = {}
+        self.users = 0
+        self._equals: dict[int, list[tuple[Any, int]]] = {}
+        self._count = 0
+
+    def enter(self, op: Any) -> tuple[Any, int, int]:
+        """Number `op` by its class's own equality.
+
+        Raises
+        ------
+        TypeError
+            If it is unhashable.
+        """
+        value = _original(type(op), "__hash__", _originals_hash)(op)
+        same_hash = self._equals.setdefault(value, [])
+        equal = _original(type(op), "__eq__", _originals_eq)
+        for other, number in same_hash:
+            if type(other) is type(op) and equal(op, other):
+                break
+        else:
+            self._count += 1
+            number = self._count
+            same_hash.append((op, number))
+        entry = (op, value, number)
+        self.of[id(op)] = entry
+        return entry
+
+    def clear(self) -> None:
+        """Forget all ops."""
+        self.of.clear()
+        self._equals.clear()
+
+
+def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:
+    """Return the method that `cls` would use if nothing were patched."""
+    for base in cls.__mro__:
+        if base in originals:
+            return originals[base]
+        if name in vars(base):
+            return vars(base)[name]
+    raise AttributeError(name)
+
+
+numbers = Numbers()
+
+
+def number_of(op: Any) -> int:
+    """Return a number that equal ops share, for as long as an optimization goes on.
+
+    An unhashable op is equal to itself only.
+    """
+    entry = numbers.of.get(id(op))
+    if entry is not None:
+        return entry[2]
+    try:
+        return numbers.enter(op)[2]
+    except TypeError:
+        numbers.of[id(op)] = (op, 0, -id(op))
+        return -id(op)
+
+
+def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    entries = numbers.of
+
+    def __eq__(self: Any, other: Any) -> Any:
+        if self is other:
+            return True
+        # A subclass's own __eq__ may ask its parent's: then the parent's answer is wanted.
+        if not numbers.users or type(self) is not type(other) or type(self).__eq__ is not __eq__:
+            return original(self, other)
+        mine = entries.get(id(self)) or _entry(self)
+        theirs = entries.get(id(other)) or _entry(other)
+        if mine is None or theirs is None:
+            return original(self, other)
+        return mine[2] == theirs[2]
+
+    return __eq__
+
+
+def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], int]:
+    entries = numbers.of
+
+    def __hash__(self: Any) -> int:
+        if not numbers.users or type(self).__hash__ is not __hash__:
+            return original(self)
+        entry = entries.get(id(self)) or _entry(self)
+        return original(self) if entry is None else entry[1]
+
+    return __hash__
+
+
+def _entry(op: Any) -> tuple[Any, int, int] | None:
+    try:
+        return numbers.enter(op)
+    except TypeError:
+        return None
+
+
+def _classes(base: type) -> Iterator[type]:
+    seen = {base}
+    todo = [base]
+    while todo:
+        cls = todo.pop()
+        yield cls
+        for sub in type.__subclasses__(cls):
+            if sub not in seen:
+                seen.add(sub)
+                todo.append(sub)
+
+
+def patches() -> list[Patch]:
+    """Return the patches of all op classes that there are now and define equality."""
+    found = []
+    for cls in _classes(PureOp):
+        own = vars(cls)
+        equal, hashed = own.get("__eq__"), own.get("__hash__")
+        if not callable(equal) or not callable(hashed):
+            continue
+        _originals_eq[cls] = equal
+        _originals_hash[cls] = hashed
+        found.append(Patch(cls, "__eq__", _quick_eq(cls, equal)))
+        found.append(Patch(cls, "__hash__", _quick_hash(cls, hashed)))
+    return found

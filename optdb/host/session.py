@@ -1,0 +1,63 @@
+"""What is in force while the engine optimizes a graph, and undone afterwards.
+
+A session pauses the cyclic collector, lets op equality be answered from
+numbers, and puts the leaner bookkeeping in place of Theano's.  Sessions nest
+and may run in several threads at once: the first one in sets things up, the
+last one out puts them back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from optdb.host import bookkeeping, identity
+from optdb.host.collector import collector_paused
+from optdb.host.patching import Patch
+
+_lock = threading.Lock()
+_identity_patches: list[Patch] = []
+_bookkeeping_patches = bookkeeping.patches()
+
+
+@contextmanager
+def optimizing() -> Iterator[None]:
+    """Set up for an optimization, and clean up behind the last one."""
+    with _lock:
+        if identity.numbers.users == 0:
+            _set_up()
+        identity.numbers.users += 1
+    try:
+        with collector_paused():
+            yield
+    finally:
+        with _lock:
+            identity.numbers.users -= 1
+            if identity.numbers.users == 0:
+                _clean_up()
+
+
+def _set_up() -> None:
+    if not _identity_patches:
+        _identity_patches.extend(identity.patches())
+    for patch in _identity_patches:
+        # These stay: they ask Theano's own methods while no session is on, and
+        # putting a thousand methods back and forth would cost more than it saves.
+        patch.install()
+    for patch in _bookkeeping_patches:
+        patch.install()
+
+
+def _clean_up() -> None:
+    for patch in _bookkeeping_patches:
+        patch.uninstall()
+    identity.numbers.clear()
+
+
+def remove_all() -> None:
+    """Put back what stays between sessions, too."""
+    with _lock:
+        for patch in _identity_patches:
+            patch.uninstall()
+        _identity_patches.clear()

@@ -1,0 +1,47 @@
+"""Large powers of two as repeated squares: x ** 1024 in ten multiplications.
+
+Theano expands powers up to 512 in one go.  Beyond that one small rule does it,
+applied to each node that replaces the last: the engine carries it on until
+Theano's own rule takes over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optdb.host.graph import Apply, FunctionGraph, Variable
+from optdb.host.tensor import (
+    NotScalarConstantError,
+    constant,
+    copy_stack_trace,
+    get_scalar_constant_value,
+    pow,
+    sqr,
+)
+from optdb.topo.db import ENGINE_TAG, register_topo
+
+#: Up to here Theano's local_pow_specialize_device does it.
+THEANO_DOES = 512
+#: Each squaring doubles the relative error: beyond this pow is the better answer.
+LARGEST = 1024
+
+
+@register_topo(ENGINE_TAG, tracks=[pow])
+def local_pow_to_sqr(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite ``x ** (2 * n)`` as ``sqr(x ** n)`` for large powers of two."""
+    base, exponent = node.inputs
+    if not all(exponent.type.broadcastable):
+        return None
+    try:
+        value = get_scalar_constant_value(exponent)
+    except NotScalarConstantError:
+        return None
+    if not THEANO_DOES < value <= LARGEST or int(value) & (int(value) - 1) or value != int(value):
+        return None
+    half = constant(np.full((1,) * exponent.ndim, int(value) // 2, dtype=exponent.dtype))
+    root = pow(base, half)
+    squared = sqr(root)
+    if squared.type != node.outputs[0].type:
+        return None
+    copy_stack_trace(node.outputs[0], [root, squared])
+    return [squared]
