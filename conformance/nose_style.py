@@ -2,8 +2,8 @@
 
 A yield test is a generator of functions, or of ``(function, *arguments)`` tuples, each a case of its own. The
 generator is run inside one pytest item and each case in a subtest, between two steps of the generator as nose did:
-some of Theano's cases close over a variable of the generator's loop. A test may have a thousand cases, so it has no
-time limit of its own; the process that started this one watches that cases go on being finished.
+some of Theano's cases close over a variable of the generator's loop. There may be a thousand cases, so the time limit
+is that of a case.
 
 A ``setUp`` is called in plain classes, too, not only in unittest's.
 """
@@ -15,6 +15,8 @@ import unittest
 from types import MethodType
 
 import pytest
+
+from conformance import cpu_limit
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -28,13 +30,12 @@ def pytest_pycollect_makeitem(
     def run_cases(owner: object, subtests: pytest.Subtests) -> None:
         for index, step in enumerate(getattr(owner, name)()):
             case, *arguments = step if isinstance(step, tuple) else (step,)
+            cpu_limit.start(collector.config)
             with subtests.test(msg=str(index)):
                 case(*arguments)
 
     owner = collector.newinstance() if isinstance(collector, pytest.Class) else collector.obj
-    item = pytest.Function.from_parent(collector, name=name, callobj=MethodType(run_cases, owner))
-    item.add_marker(pytest.mark.timeout(0))
-    return [item]
+    return [pytest.Function.from_parent(collector, name=name, callobj=MethodType(run_cases, owner))]
 
 
 @pytest.fixture(autouse=True)

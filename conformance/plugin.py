@@ -17,6 +17,7 @@ from typing import TextIO
 import numpy as np
 import pytest
 
+from conformance.cpu_limit import MESSAGE
 from conformance.records import FAILED, PASSED, SKIPPED, TIMEOUT, LogWriter, Result
 from conformance.ways import WAYS
 
@@ -123,7 +124,7 @@ class Recorder:
         bad = next((report for report in reports if report.failed), None)
         if bad is not None:
             error = _error(bad)
-            return Result(name, bad.nodeid, TIMEOUT if "Timeout (>" in error else FAILED, seconds, error)
+            return Result(name, bad.nodeid, TIMEOUT if MESSAGE in error else FAILED, seconds, error)
         skipped = any(report.skipped for report in reports)
         return Result(name, reports[0].nodeid, SKIPPED if skipped else PASSED, seconds)
 

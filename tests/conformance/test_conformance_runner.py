@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from conformance import runner
 from conformance.records import CRASHED, FAILED, PASSED, SKIPPED, TIMEOUT, Result
 from conformance.runner import Settings, run_file
 
@@ -75,22 +76,38 @@ def test_crash_costs_one_test(settings, write):
     assert "exit status 3" in results["test_crash.py::test_exit"].error
 
 
-def test_time_limit(settings, write, monkeypatch):
-    monkeypatch.setattr(runner, "GRACE_SECONDS", 1)
+def test_time_limit(settings, write):
     path = write(
         "test_slow.py",
         """
-        import signal, time
+        import time
 
-        def test_slow(): time.sleep(60)
-        def test_deaf():
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
-            time.sleep(60)
+        def test_busy():
+            while True: pass
+        def test_swallows():
+            try:
+                while True: pass
+            except BaseException: pass
+            while True: pass
+        def work():
+            end = time.process_time() + 0.3
+            while time.process_time() < end: pass
+        def test_cases():
+            for _ in range(3): yield work
+        def test_asleep(): time.sleep(60)
         def test_after(): pass
         """,
     )
-    results = run_file(settings, path, "stock")
-    assert outcomes(results) == {"test_slow": TIMEOUT, "test_deaf": TIMEOUT, "test_after": PASSED}
+    results = run_file(replace(settings, timeout=0.5), path, "stock")
+    assert outcomes(results) == {
+        "test_busy": TIMEOUT,
+        "test_swallows": TIMEOUT,
+        "test_cases#0": PASSED,
+        "test_cases#1": PASSED,
+        "test_cases#2": PASSED,
+        "test_asleep": TIMEOUT,
+        "test_after": PASSED,
+    }
 
 
 def test_memory_is_limited(settings, write):
