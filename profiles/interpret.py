@@ -130,11 +130,11 @@ def _interpreted(op: Scan) -> Scan:
 
 
 def _elementwise(node: Apply, storage: dict) -> Callable[[], None]:
-    compute = vectorize(node.op.scalar_op, [v.dtype for v in node.inputs], [v.dtype for v in node.outputs])
     overwritten = node.op.inplace_pattern
     sources = [storage[variable] for variable in node.inputs]
     targets = [storage[variable] for variable in node.outputs]
     dtypes = [variable.dtype for variable in node.outputs]
+    compute = vectorize(node.op.scalar_op, len(node.inputs), dtypes)
 
     def thunk() -> None:
         values = [source[0] for source in sources]
@@ -153,15 +153,17 @@ def _elementwise(node: Apply, storage: dict) -> Callable[[], None]:
     return thunk
 
 
-def vectorize(op: ScalarOp, inputs: list[str], outputs: list[str]) -> Callable[[Arrays], list]:
+def vectorize(op: ScalarOp, arity: int, outputs: list[str]) -> Callable[[Arrays], list]:
     """The function of arrays that applies a scalar op everywhere.
 
     Parameters
     ----------
     op
         To be applied.
-    inputs, outputs
-        The dtypes it is used with.
+    arity
+        How many inputs it is given.
+    outputs
+        The dtypes of its outputs.
 
     Returns
     -------
@@ -170,13 +172,12 @@ def vectorize(op: ScalarOp, inputs: list[str], outputs: list[str]) -> Callable[[
     """
     if isinstance(op, Composite):
         return _composite(op)
-    function = _function_of_arrays(op, len(inputs))
+    function = _function_of_arrays(op, arity)
 
     def compute(values: Arrays) -> list:
-        if np.dtype(outputs[0]).kind == "f":
-            # NumPy would work in half precision on small integers.
-            values = [value.astype(outputs[0]) if value.dtype.kind in "biu" else value for value in values]
-        results = function(*values)
+        # NumPy would take small integers for half precision, and heed the dtypes of scalars less.
+        common = np.result_type(*(value.dtype for value in values), *outputs)
+        results = function(*(value.astype(common, copy=False) for value in values))
         results = results if len(outputs) > 1 else [results]
         return [np.asarray(result).astype(name, copy=False) for result, name in zip(results, outputs)]
 
@@ -185,10 +186,7 @@ def vectorize(op: ScalarOp, inputs: list[str], outputs: list[str]) -> Callable[[
 
 def _composite(op: Composite) -> Callable[[Arrays], list]:
     graph = op.fgraph
-    steps = [
-        (node, vectorize(node.op, [v.dtype for v in node.inputs], [v.dtype for v in node.outputs]))
-        for node in graph.toposort()
-    ]
+    steps = [(node, vectorize(node.op, len(node.inputs), [v.dtype for v in node.outputs])) for node in graph.toposort()]
 
     def compute(values: Arrays) -> list:
         known = dict(zip(graph.inputs, values))
