@@ -94,7 +94,12 @@ def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable | N
         for i, var in enumerate(inputs):
             if var in folded:
                 inputs[i] = folded[var]
-        constants = fold_node(node)
+        try:
+            constants = fold_node(node)
+        except Exception:  # an op's perform may raise anything
+            # It goes into the graph as it is. There it is looked at like every
+            # other node, and what it raises then is reported.
+            continue
         if constants is not None:
             folded.update(zip(node.outputs, constants, strict=True))
     if not folded:

@@ -41,6 +41,7 @@ from optdb.topo.rules import Rule, RuleTable
 from optdb.topo.worklist import Worklist
 
 FailureCallback = Callable[[Exception, Sequence[Any], Any, Apply], None]
+RewriteCallback = Callable[[Any, Apply, Sequence[tuple[Variable, Variable]]], None]
 
 
 class CycleError(InconsistencyError):
@@ -64,7 +65,10 @@ class Engine:
         Called with ``(error, pairs, rewriter, node)`` when a rewriter raises
         or its replacement is refused; whatever it raises ends the run.
     after_change : callable
-        Called after each replacement; returns how much it changed.
+        Called after each replacement.
+    on_rewrite : callable, optional
+        Called with ``(rewriter, node, pairs)`` for each replacement that the
+        graph accepted.
     direction : {'out_to_in', 'in_to_out'}
         Which end is visited first.
     max_use_ratio : float
@@ -92,6 +96,7 @@ class Engine:
         max_use_ratio: float,
         fold: bool,
         start_from: Sequence[Variable] | None = None,
+        on_rewrite: RewriteCallback | None = None,
     ) -> None:
         self.fgraph = fgraph
         self.table = table
@@ -99,6 +104,7 @@ class Engine:
         self.result.nodes_most = self.result.nodes_before
         self._on_failure = on_failure
         self._after_change = after_change
+        self._on_rewrite = on_rewrite
         self._max_use_ratio = max_use_ratio
         self._fold = fold
         self._scope = None if start_from is None else node_ancestors(start_from)
@@ -153,7 +159,7 @@ class Engine:
         """Refuse a graph in which an edge closes a cycle (called by Theano)."""
         edges, self._backward_edges = self._backward_edges, []
         for first, second in edges:
-            still_there = any(var.owner is first for var in second.inputs)
+            still_there = second in self._order and any(var.owner is first for var in second.inputs)
             if still_there and not self._order.add_edge(first, second):
                 raise CycleError(f"the replacement makes {second} depend on itself")
 
@@ -289,6 +295,8 @@ class Engine:
             self.result.refused += 1
             self._on_failure(error, pairs, rewriter, node)
             return False
+        if self._on_rewrite is not None:
+            self._on_rewrite(rewriter, node, pairs)
         return True
 
     def _absorb(self) -> list[Apply]:

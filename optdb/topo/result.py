@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from optdb.topo.rules import Rule
 
@@ -69,8 +69,8 @@ class TopoResult:
         How often global rewriters, worklist and final rewriters took turns.
     refused : int
         Replacements that the graph did not accept.
-    folded, merged : int
-        Nodes computed as constants; cleanups that merged something.
+    folded : int
+        Nodes computed as constants once they were in the graph.
     rules : list of RuleCount
         One for each rewriter, in the order of registration.
     ping_pong : list of PingPong
@@ -171,15 +171,11 @@ def collect() -> Iterator[list[TopoResult]]:
     try:
         yield results
     finally:
-        _listeners.lists.remove(results)
+        # By identity: another list may have the same results, or none, in it.
+        _listeners.lists = [listening for listening in _listeners.lists if listening is not results]
 
 
 def announce(result: TopoResult) -> None:
     """Hand `result` to whoever collects."""
     for results in _listeners.lists:
         results.append(result)
-
-
-def any_listener() -> Any:
-    """Tell whether somebody collects."""
-    return bool(_listeners.lists)

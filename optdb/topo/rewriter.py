@@ -24,6 +24,7 @@ from optdb.host.rewriters import (
     MergeOptimizer,
     NavigatorOptimizer,
     TopoOptimizer,
+    name_of,
 )
 from optdb.host.session import optimizing
 from optdb.topo.engine import CycleError, Engine, Stopped
@@ -181,6 +182,7 @@ class _Run:
             max_use_ratio=rewriter.max_use_ratio,
             fold=rewriter.folds,
             start_from=start_from,
+            on_rewrite=self._trace_rewrite if config.optdb.trace else None,
         )
 
     def execute(self) -> tuple[Any, ...]:
@@ -278,6 +280,10 @@ class _Run:
         if config.on_opt_error == "raise":
             raise AssertionError(message)
         logger.error(message)
+
+    def _trace_rewrite(self, rewriter: Any, node: Apply, pairs: Sequence[tuple[Variable, Variable]]) -> None:
+        replacement = ", ".join(str(new.owner or new) for _, new in pairs)
+        print(f"{self.rewriter.name} {name_of(rewriter)} {node} -> {replacement}", file=sys.stderr)
 
     def _trace(self, result: TopoResult) -> None:
         for loop in result.ping_pong:

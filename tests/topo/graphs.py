@@ -1,0 +1,77 @@
+"""What the tests of the engine share: rewriters in a line, small runs, a fixed-point check."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import theano
+from theano import tensor
+from theano.gof import FunctionGraph
+from theano.gof.opt import local_optimizer
+
+from optdb.host.rewriters import FunctionNodeRewriter, replacement_pairs, transform_of
+from optdb.topo import TopoRewriter
+
+#: Python code only: no test waits for a compiler.
+STOCK = theano.Mode("py", "fast_run")
+PLAIN = theano.Mode("py", None)
+
+
+def rewriter(tracks=None, **options):
+    """Make a node rewriter of a function ``f(fgraph, node)``."""
+    return lambda function: FunctionNodeRewriter(function, tracks, **options)
+
+
+def old_style(*tracks):
+    """Make one of Theano's own kind, ``f(node)``."""
+    return local_optimizer(list(tracks) or None)
+
+
+def graph_of(inputs, *outputs):
+    """Return a graph of copies; they keep their names, by which `only` finds them."""
+    return FunctionGraph(list(inputs), list(outputs), clone=True)
+
+
+@contextmanager
+def uncached_constants():
+    """Make each constant anew, as theano.function does while it optimizes."""
+    before = tensor.basic.constant.enable
+    tensor.basic.constant.enable = False
+    try:
+        yield
+    finally:
+        tensor.basic.constant.enable = before
+
+
+def run(fgraph, *rewriters, **options):
+    """Let the engine rewrite `fgraph` with these rewriters; return its result."""
+    topo = TopoRewriter(list(rewriters), **options)
+    with uncached_constants():
+        topo.optimize(fgraph)
+    fgraph.check_integrity()
+    return topo.result
+
+
+def ops(fgraph):
+    """Return the ops of a graph, operands first."""
+    return [node.op for node in fgraph.toposort()]
+
+
+def applicable(fgraph, rewriters):
+    """Return (rewriter, node) for each rewriter that would still change a node of `fgraph`.
+
+    What it offers counts as a change as the engine counts it: a variable is
+    replaced by another one. The graph is not touched.
+    """
+    found = []
+    for node in fgraph.toposort():
+        for one in rewriters:
+            tracks = one.tracks()
+            if tracks is not None and node.op not in tracks and type(node.op) not in tracks:
+                continue
+            offered = transform_of(one)(fgraph, node)
+            if offered is None or offered is False:
+                continue
+            if replacement_pairs(fgraph, one, node, offered)[0]:
+                found.append((one, node))
+    return found

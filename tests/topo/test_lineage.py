@@ -1,0 +1,99 @@
+"""Rewriters that undo each other are recognized, and only those."""
+
+from __future__ import annotations
+
+import theano.tensor as tt
+from theano import gof
+
+from optdb.host.rewriters import FunctionNodeRewriter
+from optdb.topo.lineage import PATIENCE, Lineage
+from optdb.topo.rules import Rule
+
+X = tt.dvector("x")
+
+
+def rule(name):
+    def f(fgraph, node):
+        return None
+
+    f.__name__ = name
+    return Rule(FunctionNodeRewriter(f))
+
+
+FORTH, BACK = rule("forth"), rule("back")
+
+
+def swing(lineage, times, make_a, make_b):
+    """Let FORTH turn A into B and BACK turn B into A; return what is said each time."""
+    said = []
+    node = make_a()
+    for _ in range(times):
+        for rule_, make in ((FORTH, make_b), (BACK, make_a)):
+            if lineage.is_stopped(rule_, node):
+                return said, node
+            new = make()
+            said.append(lineage.replaced(node, rule_, [new]))
+            node = new
+    return said, node
+
+
+def test_a_swing_is_stopped_when_patience_is_out():
+    lineage = Lineage()
+    said, node = swing(lineage, 20, lambda: tt.exp(X).owner, lambda: tt.log(X).owner)
+    assert said.count(None) == len(said) - 1
+    assert said[-1] in (FORTH, BACK)
+    assert len(said) <= 2 * (PATIENCE + 1)
+    assert lineage.is_stopped(said[-1], node)
+
+
+def test_a_swing_over_equal_constants_is_seen():
+    """Rewriters make their constants anew: only the values tell that they are the same."""
+    lineage = Lineage()
+
+    def times(value):
+        return lambda: tt.mul(X, tt.TensorConstant(tt.dvector().type.clone(broadcastable=(True,)), [value])).owner
+
+    said, _ = swing(lineage, 20, times(2.0), times(3.0))
+    assert said[-1] is not None
+
+
+def test_growth_is_no_swing():
+    lineage = Lineage()
+    node = tt.exp(X).owner
+    for _ in range(50):
+        new = tt.exp(node.outputs[0]).owner
+        assert lineage.replaced(node, FORTH, [new]) is None
+        node = new
+    assert not lineage.is_stopped(FORTH, node)
+
+
+def test_equal_nodes_in_different_places_are_no_swing():
+    """Fifty exp(x) that each become log(x): none descends from another."""
+    lineage = Lineage()
+    for _ in range(50):
+        assert lineage.replaced(tt.exp(X).owner, FORTH, [tt.log(X).owner]) is None
+
+
+def test_only_the_node_of_the_swing_is_stopped():
+    lineage = Lineage()
+    said, node = swing(lineage, 20, lambda: tt.exp(X).owner, lambda: tt.log(X).owner)
+    other = tt.exp(tt.dvector("other")).owner
+    assert not lineage.is_stopped(said[-1], other)
+    assert not lineage.is_stopped(rule("third"), node)
+
+
+def test_an_unhashable_op_is_equal_to_itself_only():
+    class Unhashable(gof.Op):
+        __hash__ = None
+
+        def __eq__(self, other):
+            return True
+
+        def make_node(self, x):
+            return gof.Apply(self, [x], [x.type()])
+
+    one = Unhashable()
+    said, _ = swing(Lineage(), 20, lambda: one(X).owner, lambda: tt.log(X).owner)
+    assert said[-1] is not None
+    said, _ = swing(Lineage(), 20, lambda: Unhashable()(X).owner, lambda: tt.log(X).owner)
+    assert set(said[1::2]) == {None}
