@@ -30,6 +30,7 @@ __all__ = [
     "is_output",
     "node_ancestors",
     "nodes_outside",
+    "reconnect",
 ]
 
 
@@ -60,6 +61,22 @@ def dependents(node: Apply) -> Iterator[Apply]:
         for client, _ in var.clients:
             if not isinstance(client, str):
                 yield client
+
+
+def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
+    """Make the users of `variables` use them again after a replacement that raised.
+
+    Theano exchanges a node's input before it imports what the new one needs.
+    Where the import raises, its history knows nothing of that change.
+    """
+    for var in variables:
+        if var not in fgraph.variables:
+            continue
+        for client, i in clients(fgraph, var):
+            if is_output(client):
+                fgraph.outputs[i] = var
+            else:
+                client.inputs[i] = var
 
 
 def node_ancestors(outputs: Iterable[Variable]) -> set[Apply]:

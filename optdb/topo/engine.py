@@ -32,6 +32,7 @@ from optdb.host.graph import (
     dependents,
     io_toposort,
     node_ancestors,
+    reconnect,
 )
 from optdb.host.rewriters import BadReplacement, replacement_pairs
 from optdb.topo.lineage import Lineage
@@ -289,6 +290,7 @@ class Engine:
             self.fgraph.replace_all_validate_remove(pairs, reason=rewriter, remove=remove)
         except Exception as error:  # a type that does not fit, a cycle, a feature's veto
             # The graph has been put back: nothing is to be looked at again.
+            reconnect(self.fgraph, [old for old, _ in pairs])
             self._clock = clock
             self._touched.clear()
             self._fresh.clear()

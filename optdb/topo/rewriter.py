@@ -264,7 +264,7 @@ class _Run:
         callback = self.rewriter.failure_callback
         if callback is None:
             raise error
-        if isinstance(error, CycleError):
+        if isinstance(error, CycleError) and callback is NavigatorOptimizer.warn_inplace:
             # The usual callback keeps silent about InconsistencyError, which
             # the in-place rewriters cause by design. A cycle is a mistake.
             NavigatorOptimizer.warn(error, self.rewriter, pairs, rewriter, node)
