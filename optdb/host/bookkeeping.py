@@ -15,13 +15,11 @@ from weakref import WeakKeyDictionary
 
 from theano.gof import toolbox
 from theano.gof.fg import MissingInputError
-from theano.gof.op import COp
 
 from optdb.host.graph import Apply, Constant, FunctionGraph, nodes_outside
 from optdb.host.patching import Patch
 
 _stock_execute_callbacks = FunctionGraph.execute_callbacks
-_stock_load_c_code = COp.load_c_code
 
 _Listeners = dict[str, tuple[list[Any], list[Callable[..., Any]]]]
 _listeners: WeakKeyDictionary[FunctionGraph, _Listeners] = WeakKeyDictionary()
@@ -108,25 +106,9 @@ def _import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
         fgraph.__add_client__(var, (node, i))
 
 
-_code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
-
-
-def load_c_code(self: COp, func_files: list[str]) -> None:
-    """Read an op's C files the first time only."""
-    key = (type(self), tuple(func_files))
-    known = _code_of.get(key)
-    if known is None:
-        _stock_load_c_code(self, func_files)
-        _code_of[key] = (list(self.func_codes), dict(self.code_sections))
-        return
-    self.func_codes = list(known[0])
-    self.code_sections = dict(known[1])
-
-
 def patches() -> list[Patch]:
-    """Return the patches of FunctionGraph and of the ops' construction."""
+    """Return the patches of FunctionGraph."""
     return [
         Patch(FunctionGraph, "execute_callbacks", execute_callbacks),
         Patch(FunctionGraph, "__import__", import_node),
-        Patch(COp, "load_c_code", load_c_code),
     ]

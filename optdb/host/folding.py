@@ -12,7 +12,7 @@ and gets back the same replacement with its constant parts computed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,21 @@ from theano.tensor.opt import constant_folding, topo_constant_folding
 
 from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, nodes_outside
 
-__all__ = ["constant_folding", "fold_node", "fold_replacements", "is_folding_pass"]
+__all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_folding_pass"]
+
+#: Values of folded nodes, by op and inputs. Constants are never written to, so that
+#: several of them may share one array.
+_values: dict[Hashable, list[Any]] = {}
+#: Up to how many elements an input may have for its node to be remembered.
+_SMALL = 8
 
 #: NumPy's ufuncs take up to 31 inputs; an op with more has C code only.
 _MAX_PY_INPUTS = 31
+
+
+def forget() -> None:
+    """Forget the values that were computed."""
+    _values.clear()
 
 
 def is_folding_pass(rewriter: Any) -> bool:
@@ -55,6 +66,34 @@ def _constant_like(output: Variable, value: Any) -> Constant:
     constant = make_constant(output.type, value)
     copy_stack_trace(output, constant)
     return constant
+
+
+def _value(node: Apply) -> list[Any]:
+    """Return what `node` computes; for the small constants of rewriters, once per session."""
+    key = _key(node)
+    if key is None:
+        return _evaluate(node)
+    known = _values.get(key)
+    if known is None:
+        known = _values[key] = _evaluate(node)
+    return known
+
+
+def _key(node: Apply) -> Hashable | None:
+    """Return the op and the values of its inputs, where these are a few numbers."""
+    parts: list[Hashable] = [node.op]
+    for var in node.inputs:
+        data = var.data
+        if type(data) is not np.ndarray or data.size > _SMALL:
+            return None
+        parts.append((data.dtype.char, data.shape, data.tobytes()))
+    if len(parts) == 1:
+        return None
+    try:
+        hash(parts[0])
+    except TypeError:  # an unhashable op is not remembered
+        return None
+    return tuple(parts)
 
 
 def _evaluate(node: Apply) -> list[Any]:

@@ -12,13 +12,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from optdb.host import bookkeeping, identity
+from optdb.host import bookkeeping, construction, folding, identity
 from optdb.host.collector import collector_paused
 from optdb.host.patching import Patch
 
 _lock = threading.Lock()
 _identity_patches: list[Patch] = []
-_bookkeeping_patches = bookkeeping.patches()
+_patches = [*bookkeeping.patches(), *construction.patches()]
 
 
 @contextmanager
@@ -45,14 +45,16 @@ def _set_up() -> None:
         # These stay: they ask Theano's own methods while no session is on, and
         # putting a thousand methods back and forth would cost more than it saves.
         patch.install()
-    for patch in _bookkeeping_patches:
+    for patch in _patches:
         patch.install()
 
 
 def _clean_up() -> None:
-    for patch in _bookkeeping_patches:
+    for patch in _patches:
         patch.uninstall()
     identity.numbers.clear()
+    construction.forget()
+    folding.forget()
 
 
 def remove_all() -> None:

@@ -232,17 +232,25 @@ class Engine:
             return self._absorb()
         fgraph = self.fgraph
         fresh: list[Apply] = []
+        then = perf_counter()
         for rule in self.table.rules_for(node.op):
             rule.attempts += 1
-            start = perf_counter()
-            applied = self._try_rule(rule, node)
+            try:
+                replacements = rule.transform(fgraph, node)
+            except Exception as error:  # a rewriter may raise anything
+                self._on_failure(error, [(var, None) for var in node.outputs], rule.rewriter, node)
+                replacements = None
+            # Nearly all attempts end here: what follows is kept out of the loop's way.
+            applied = replacements is not None and replacements is not False and self._apply(rule, node, replacements)
             if applied:
                 new = self._absorb()
                 rule.applications += 1
                 rule.nodes_made += len(new)
                 self._watch_for_loops(rule, node, new)
                 fresh += new
-            rule.seconds += perf_counter() - start
+            now = perf_counter()
+            rule.seconds += now - then
+            then = now
             if applied:
                 self._check_limit(rule)
                 if node not in fgraph.apply_nodes:
@@ -263,15 +271,8 @@ class Engine:
         self.result.folded += 1
         return True
 
-    def _try_rule(self, rule: Rule, node: Apply) -> bool:
-        """Apply `rule` to `node`; return whether the graph changed."""
-        try:
-            replacements = rule.transform(self.fgraph, node)
-        except Exception as error:  # a rewriter may raise anything
-            self._on_failure(error, [(var, None) for var in node.outputs], rule.rewriter, node)
-            return False
-        if replacements is False or replacements is None:
-            return False
+    def _apply(self, rule: Rule, node: Apply, replacements: Any) -> bool:
+        """Put what `rule` offers into the graph; return whether that changed it."""
         try:
             pairs, remove = replacement_pairs(self.fgraph, rule.rewriter, node, replacements)
         except BadReplacement as error:

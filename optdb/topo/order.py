@@ -128,22 +128,26 @@ class TopologicalOrder:
         lower = self.place_of[second].label
         if upper < lower:
             return True
-        forward = self._search(second, self._dependents, lambda label: label <= upper)
+        forward = self._search(second, self._dependents, lower, upper)
         if first in forward:
             return False
-        backward = self._search(first, self._dependencies, lambda label: label >= lower)
+        backward = self._search(first, self._dependencies, lower, upper)
         self._reorder(backward, forward)
         return True
 
-    def _search(self, start: Node, neighbours: Neighbours, within: Callable[[float], bool]) -> dict[Node, Place]:
-        """Return the nodes reachable from `start` whose labels are `within` the bound."""
+    def _search(self, start: Node, neighbours: Neighbours, lower: float, upper: float) -> dict[Node, Place]:
+        """Return the nodes reachable from `start` within a window of labels.
+
+        The window is closed on both sides, so that an edge that was refused
+        and is still in the graph does not lead the search astray.
+        """
         place_of = self.place_of
         found = {start: place_of[start]}
         todo = [start]
         while todo:
             for node in neighbours(todo.pop()):
                 place = place_of.get(node)
-                if place is not None and node not in found and within(place.label):
+                if place is not None and node not in found and lower <= place.label <= upper:
                     found[node] = place
                     todo.append(node)
         return found

@@ -1,0 +1,127 @@
+"""What every rewrite pays: making ops, nodes and types, without doing it twice.
+
+A rewrite makes a few ops and nodes; most of the time goes into things that
+were worked out for the node before: the C file of DimShuffle is read again,
+the output types of a scalar op are found by building scalar variables, and a
+type object is made for each output.  While graphs are optimized, these
+functions stand in for Theano's and remember the answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from theano.gof.op import COp
+from theano.scalar import get_scalar_type
+from theano.tensor.basic import as_tensor_variable
+from theano.tensor.elemwise import DimShuffle, Elemwise
+from theano.tensor.type import TensorType
+
+from optdb.host.graph import Apply, Variable
+from optdb.host.patching import Patch
+
+_stock_load_c_code = COp.load_c_code
+_stock_params_type = DimShuffle.params_type
+
+#: Class and files of an op to the code and the sections in them.
+_code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
+#: Scalar op (by id, and kept) and input dtypes to output dtypes.
+_dtypes_of: dict[tuple[int, tuple[str, ...]], tuple[Any, list[str]]] = {}
+_types: dict[tuple[str, tuple[bool, ...]], TensorType] = {}
+_params_types: list[Any] = []
+
+
+def forget() -> None:
+    """Forget what depends on ops that may go, or on flags that may change."""
+    _dtypes_of.clear()
+    _types.clear()
+
+
+def load_c_code(self: COp, func_files: list[str]) -> None:
+    """Read an op's C files the first time only."""
+    key = (type(self), tuple(func_files))
+    known = _code_of.get(key)
+    if known is None:
+        _stock_load_c_code(self, func_files)
+        _code_of[key] = (list(self.func_codes), dict(self.code_sections))
+        return
+    self.func_codes = list(known[0])
+    self.code_sections = dict(known[1])
+
+
+def params_type(self: DimShuffle) -> Any:
+    """The type of DimShuffle's C parameters: the same for all of them."""
+    if not _params_types:
+        _params_types.append(_stock_params_type.fget(self))
+    return _params_types[0]
+
+
+def tensor_type(dtype: str, broadcastable: tuple[bool, ...]) -> TensorType:
+    """Return the one TensorType of this dtype and pattern."""
+    key = (dtype, broadcastable)
+    known = _types.get(key)
+    if known is None:
+        known = _types[key] = TensorType(dtype=dtype, broadcastable=broadcastable)
+    return known
+
+
+def output_dtypes(scalar_op: Any, inputs: list[Variable]) -> list[str]:
+    """Return the dtypes that `scalar_op` makes of the dtypes of `inputs`."""
+    dtypes = tuple([var.type.dtype for var in inputs])
+    key = (id(scalar_op), dtypes)
+    known = _dtypes_of.get(key)
+    if known is None:
+        shadow = scalar_op.make_node(*[get_scalar_type(dtype=dtype).make_variable() for dtype in dtypes])
+        known = _dtypes_of[key] = (scalar_op, [out.type.dtype for out in shadow.outputs])
+    return known[1]
+
+
+def get_output_info(
+    self: Elemwise, dim_shuffle: Any, *inputs: Variable
+) -> tuple[list[str], list[list[bool]], list[Variable]]:
+    """Return output dtypes, their broadcast patterns, and the inputs at one rank."""
+    dtypes = output_dtypes(self.scalar_op, list(inputs))
+    ndim = max(var.type.ndim for var in inputs)
+    full_rank = [_left_complete(var, ndim, dim_shuffle) for var in inputs]
+    patterns = [var.type.broadcastable for var in full_rank]
+    pattern = [all(flags) for flags in zip(*patterns, strict=True)]
+    _check_inplace(self, full_rank, dtypes, pattern)
+    return list(dtypes), [pattern] * len(dtypes), full_rank
+
+
+def _left_complete(var: Variable, ndim: int, dim_shuffle: Any) -> Variable:
+    missing = ndim - var.type.ndim
+    if not missing:
+        return var
+    order = ["x"] * missing + list(range(var.type.ndim))
+    return dim_shuffle(var.type.broadcastable, order)(var)
+
+
+def _check_inplace(op: Elemwise, inputs: list[Variable], dtypes: list[str], pattern: list[bool]) -> None:
+    for out, overwritten in op.inplace_pattern.items():
+        flags = zip(pattern, inputs[overwritten].type.broadcastable, strict=True)
+        if any(theirs and not ours for ours, theirs in flags):
+            raise ValueError("Operation cannot be done inplace on an input with broadcasted dimensions.")
+        if inputs[overwritten].type.dtype != dtypes[out]:
+            raise TypeError(
+                "Cannot do an inplace operation on incompatible data types.",
+                ([var.type.dtype for var in inputs], dtypes, op.inplace_pattern),
+            )
+
+
+def make_node(self: Elemwise, *inputs: Any) -> Apply:
+    """Make the node of an elementwise op; lower ranks are completed from the left."""
+    variables = [x if type(getattr(x, "type", None)) is TensorType else as_tensor_variable(x) for x in inputs]
+    dtypes, patterns, variables = self.get_output_info(DimShuffle, *variables)
+    outputs = [tensor_type(dtype, tuple(pattern))() for dtype, pattern in zip(dtypes, patterns, strict=True)]
+    return Apply(self, variables, outputs)
+
+
+def patches() -> list[Patch]:
+    """Return the patches of the ops' construction."""
+    return [
+        Patch(COp, "load_c_code", load_c_code),
+        Patch(DimShuffle, "params_type", property(params_type)),
+        Patch(Elemwise, "get_output_info", get_output_info),
+        Patch(Elemwise, "make_node", make_node),
+    ]
