@@ -89,10 +89,13 @@ def _run(console: Console, judge: Judge, files: dict[str, str], jobs: int) -> di
         bar = progress.add_task("suite files", total=len(files))
         for comparison in judge.all(files, jobs):
             comparisons[comparison.path] = comparison
-            regressions = len(comparison.of(Verdict.REGRESSION))
+            regressions = comparison.of(Verdict.REGRESSION)
             style = "red" if regressions else "dim"
-            line = f"{comparison.path}: {len(comparison.engine)} run, {regressions} regressions"
+            line = f"{comparison.path}: {len(comparison.engine)} run, {len(regressions)} regressions"
             progress.console.print(line, style=style, highlight=False)
+            # Named here already, because a long run may be stopped before its report.
+            for regression in regressions:
+                progress.console.print(f"    {regression.result.id}", style=style, highlight=False, soft_wrap=True)
             progress.advance(bar)
     return comparisons
 
