@@ -25,6 +25,11 @@ _Listeners = dict[str, tuple[list[Any], list[Callable[..., Any]]]]
 _listeners: WeakKeyDictionary[FunctionGraph, _Listeners] = WeakKeyDictionary()
 
 
+def forget() -> None:
+    """Forget all graphs: a feature may hold the graph that it listens to."""
+    _listeners.clear()
+
+
 def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any) -> None:
     """Call the features that implement the event `name`, in order.
 

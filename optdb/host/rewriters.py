@@ -90,7 +90,13 @@ class FunctionNodeRewriter(LocalOptimizer):
         return self._tracks
 
     def transform(self, node: Apply) -> Any:
-        """Theano's call: the graph is taken from the node."""
+        """Theano's call: the graph is taken from the node.
+
+        Theano's one-pass optimizers call every rewriter for every node; its own
+        rewriters ask for the op once more, but a function that tracks ops need not.
+        """
+        if self._tracks is not None and node.op not in self._tracks and type(node.op) not in self._tracks:
+            return False
         return self.rewrite(node.fgraph, node)
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:

@@ -53,6 +53,7 @@ def _clean_up() -> None:
     for patch in _patches:
         patch.uninstall()
     identity.numbers.clear()
+    bookkeeping.forget()
     construction.forget()
     folding.forget()
 

@@ -1,0 +1,236 @@
+"""The leaner FunctionGraph does what Theano's does: the same graph, events and errors."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from theano.gof import FunctionGraph, InconsistencyError
+from theano.gof.fg import MissingInputError
+from theano.gof.toolbox import Feature, ReplaceValidate
+
+from optdb.host import bookkeeping
+from optdb.host.session import optimizing
+
+
+class Log:
+    """A feature that writes down what it hears."""
+
+    def __init__(self):
+        self.events = []
+
+    def on_import(self, fgraph, node, reason):
+        self.events.append(("import", str(node.op), str(reason)))
+        # all that the node needs is there before it is announced
+        assert all(var in fgraph.variables and (node, i) in var.clients for i, var in enumerate(node.inputs))
+
+    def on_prune(self, fgraph, node, reason):
+        self.events.append(("prune", str(node.op), str(reason)))
+
+    def on_change_input(self, fgraph, node, i, old, new, reason=None):
+        where = node if isinstance(node, str) else str(node.op)
+        self.events.append(("change", where, i, str(reason)))
+
+
+def clients_of(fgraph):
+    """Return what uses each variable, in order, by names that do not depend on the run."""
+    number = {node: k for k, node in enumerate(fgraph.toposort())}
+
+    def place(client):
+        return client if isinstance(client, str) else number[client]
+
+    return [
+        [[(place(client), i) for client, i in var.clients] for var in node.outputs] for node in fgraph.toposort()
+    ] + [[(place(client), i) for client, i in var.clients] for var in fgraph.inputs]
+
+
+def play(steps):
+    """Do the same replacements on a graph; return all that can be seen of it."""
+    x, y = tt.dvector("x"), tt.dvector("y")
+    fgraph = FunctionGraph([x, y], [x, y, tt.exp(x + y), tt.sin(x + y)], clone=True)
+    fgraph.attach_feature(ReplaceValidate())
+    log = Log()
+    fgraph.attach_feature(log)
+    for a, b, kind in steps:
+        variables = [*fgraph.inputs, *(var for node in fgraph.toposort() for var in node.outputs)]
+        old, base = variables[a % len(variables)], variables[b % len(variables)]
+        if old.owner is None or old in theano.gof.graph.ancestors([base]):
+            continue
+        new = [base, tt.exp(base), tt.cos(tt.exp(base)), base + tt.sin(variables[0])][kind]
+        fgraph.replace_all_validate([(old, new)], reason=f"step {kind}")
+        fgraph.check_integrity()
+    ops = [(str(node.op), [str(t) for t in node.tag.imported_by]) for node in fgraph.toposort()]
+    return ops, clients_of(fgraph), log.events
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0), st.integers(0), st.integers(0, 3)), max_size=8))
+def test_the_same_graph_clients_and_events(steps):
+    stock = play(steps)
+    with optimizing():
+        ours = play(steps)
+    assert ours == stock
+
+
+def both():
+    """Run the body under Theano's bookkeeping, then under ours."""
+    yield "stock"
+    with optimizing():
+        yield "ours"
+
+
+@pytest.mark.parametrize("where", ["the variable itself", "deep below"])
+def test_a_missing_input_is_named(where):
+    said = []
+    for _ in both():
+        x, nobody = tt.dvector("x"), tt.dvector("nobody gave this")
+        fgraph = FunctionGraph([x], [tt.exp(x)], clone=False)
+        new = nobody if where == "the variable itself" else tt.sin(tt.cos(nobody) + x)
+        with pytest.raises(MissingInputError) as error:
+            fgraph.replace(fgraph.outputs[0], new)
+        said.append(str(error.value).split("Backtrace")[0])
+    assert said[0] == said[1]
+    assert "nobody gave this" in said[0] or "Undeclared input" in said[0]
+
+
+def test_a_graph_without_its_input_cannot_be_made():
+    for _ in both():
+        with pytest.raises(MissingInputError, match=r"Input 0 of the graph .* used to compute .*exp"):
+            FunctionGraph([], [tt.exp(tt.dvector("x"))], clone=False)
+
+
+def test_a_node_belongs_to_one_graph():
+    for _ in both():
+        x = tt.dvector("x")
+        used = tt.exp(x)
+        first = FunctionGraph([x], [used], clone=False)
+        y = tt.dvector("y")
+        second = FunctionGraph([y], [tt.sin(y)], clone=False)
+        with pytest.raises(Exception, match="already owned by another fgraph"):
+            second.replace(second.outputs[0], tt.cos(used))
+        assert used in first.variables
+        with pytest.raises(Exception, match="already owned by another fgraph"):
+            FunctionGraph([x], [tt.exp(x)], clone=False)
+
+
+def test_a_deep_graph_is_imported():
+    """Deeper than Python's stack."""
+    x = tt.dvector("x")
+    y = x
+    for _ in range(3000):
+        y = tt.exp(y)
+    with optimizing():
+        fgraph = FunctionGraph([x], [y], clone=False)
+    assert len(fgraph.apply_nodes) == 3000
+    assert len(fgraph.toposort()) == 3000
+
+
+def test_features_hear_in_the_order_they_came():
+    heard = []
+
+    class Says(Feature):
+        def __init__(self, name):
+            self.name = name
+
+        def on_change_input(self, *args, **kwargs):
+            heard.append(self.name)
+
+    x = tt.dvector("x")
+    with optimizing():
+        fgraph = FunctionGraph([x], [tt.sin(tt.exp(x))], clone=True)
+        first, second = Says("first"), Says("second")
+        fgraph.attach_feature(second)
+        fgraph.attach_feature(first)
+        fgraph.replace(fgraph.outputs[0].owner.inputs[0], tt.cos(fgraph.inputs[0]))
+        assert heard == ["second", "first"]
+        fgraph.remove_feature(second)
+        fgraph.replace(fgraph.outputs[0].owner.inputs[0], tt.exp(fgraph.inputs[0]))
+        assert heard == ["second", "first", "first"]
+        fgraph.attach_feature(second)
+        fgraph.replace(fgraph.outputs[0].owner.inputs[0], tt.cos(fgraph.inputs[0]))
+        assert heard[3:] == ["first", "second"]
+
+
+def test_a_feature_without_a_base_class_takes_part():
+    """Theano asks for attributes, not for a class; a silent one is passed over."""
+
+    class Bare:
+        heard = 0
+
+        def on_import(self, fgraph, node, reason):
+            self.heard += 1
+
+    x = tt.dvector("x")
+    with optimizing():
+        fgraph = FunctionGraph([x], [tt.exp(x)], clone=True)
+        bare = Bare()
+        fgraph.attach_feature(bare)
+        fgraph.replace(fgraph.outputs[0], tt.sin(fgraph.inputs[0]))
+        assert bare.heard == 1
+
+
+def test_a_features_error_goes_through():
+    class Never(Feature):
+        def validate(self, fgraph):
+            raise InconsistencyError("never")
+
+    x = tt.dvector("x")
+    with optimizing():
+        fgraph = FunctionGraph([x], [tt.exp(x)], clone=True)
+        fgraph.attach_feature(ReplaceValidate())
+        fgraph.attach_feature(Never())
+        with pytest.raises(InconsistencyError, match="never"):
+            fgraph.replace_validate(fgraph.outputs[0], tt.sin(fgraph.inputs[0]))
+        fgraph.check_integrity()
+        assert [node.op for node in fgraph.apply_nodes] == [tt.exp]
+
+
+def test_a_profile_gets_the_time_of_each_feature():
+    x = tt.dvector("x")
+    with optimizing():
+        fgraph = FunctionGraph([x], [tt.exp(x)], clone=True)
+        log = Log()
+        fgraph.attach_feature(log)
+        fgraph.profile = theano.compile.ProfileStats(atexit_print=False)
+        before = fgraph.execute_callbacks_time
+        fgraph.replace(fgraph.outputs[0], tt.sin(fgraph.inputs[0]))
+        assert fgraph.execute_callbacks_times[log] > 0
+        assert fgraph.execute_callbacks_time > before
+
+
+def test_nothing_is_patched_outside():
+    names = ("execute_callbacks", "__import__")
+    stock = [vars(FunctionGraph)[name] for name in names]
+    with optimizing():
+        assert all(vars(FunctionGraph)[name] is not method for name, method in zip(names, stock, strict=True))
+    assert [vars(FunctionGraph)[name] for name in names] == stock
+
+
+def test_a_graph_is_not_kept_by_what_is_remembered_of_it():
+    x = tt.dvector("x")
+    with optimizing():
+        fgraph = FunctionGraph([x], [tt.exp(x)], clone=True)
+        fgraph.attach_feature(Log())
+        fgraph.replace(fgraph.outputs[0], tt.sin(fgraph.inputs[0]))
+        assert fgraph in bookkeeping._listeners
+    gone = weakref.ref(fgraph)
+    del fgraph
+    gc.collect()
+    assert gone() is None
+
+
+def test_values_are_the_same():
+    x = tt.dmatrix("x")
+    y = tt.nnet.softmax(x).sum(axis=0) * tt.exp(-x.max())
+    f = theano.function([x], y, mode=theano.Mode("py", "fast_run"))
+    with optimizing():
+        g = theano.function([x], y, mode=theano.Mode("py", "fast_run"))
+    value = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_allclose(f(value), g(value), rtol=1e-14)
+    assert len(f.maker.fgraph.apply_nodes) == len(g.maker.fgraph.apply_nodes)
