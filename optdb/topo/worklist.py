@@ -1,9 +1,12 @@
 """The nodes that are still to be looked at, in topological order.
 
 The worklist is a set of pending nodes and a cursor that walks over a
-:class:`~optdb.topo.order.TopologicalOrder`.  What is pushed ahead of the
-cursor is met on this walk; what is pushed behind it is met on the next one,
-once, however many of its operands changed meanwhile.
+:class:`~optdb.topo.order.TopologicalOrder`, from one end to the other and
+back, like an elevator.  What is pushed ahead of the cursor is met on this
+walk; what is pushed behind it is met on the way back, once, however many of
+its operands changed meanwhile.  Turning around matters: a change that makes
+its users change, and they theirs, goes through the whole graph in one walk
+towards the outputs, where walks in the other direction take one for each step.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ DIRECTIONS = ("out_to_in", "in_to_out")
 
 
 class Worklist:
-    """Pending nodes of an order, popped in one direction, walk after walk.
+    """Pending nodes of an order, popped walk after walk, to and fro.
 
     Parameters
     ----------
@@ -25,7 +28,7 @@ class Worklist:
         Shared with whoever keeps it up to date; nodes may enter, leave and
         move at any time.
     direction : {'out_to_in', 'in_to_out'}
-        Outputs first or inputs first.
+        Of the first walk: outputs first or inputs first.
 
     Notes
     -----
@@ -85,6 +88,8 @@ class Worklist:
                 return place.node
 
     def _start(self) -> Place:
+        if self.walks:
+            self.outputs_first = not self.outputs_first
         self.walks += 1
         return self.order.tail if self.outputs_first else self.order.head
 
