@@ -27,6 +27,15 @@ class MergeIndex(MergeFeature):
     name for the distinct nodes, is the view of ``_keys``.
     """
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Take nothing along: the index is made of ids, which are this process's own."""
+        return {}
+
+    def unpickle(self, fgraph: FunctionGraph) -> None:
+        """Index a graph that was just loaded (called by Theano)."""
+        del fgraph.merge_feature
+        self.on_attach(fgraph)
+
     def on_attach(self, fgraph: FunctionGraph) -> None:
         self._nodes: dict[Hashable, Apply] = {}
         self._keys: dict[Apply, Hashable] = {}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from copy import copy
 
 import theano
 from theano import tensor
+from theano.compat import DefaultOrderedDict
 from theano.gof import FunctionGraph
 from theano.gof.opt import local_optimizer
+from theano.misc.ordered_set import OrderedSet
 
 from optdb.host.rewriters import FunctionNodeRewriter, replacement_pairs, transform_of
 from optdb.topo import TopoRewriter
@@ -41,6 +44,18 @@ def uncached_constants():
         yield
     finally:
         tensor.basic.constant.enable = before
+
+
+@contextmanager
+def unchanged(database):
+    """Let a test register in a database that others use, and make that forgotten."""
+    saved = {name: copy(value) for name, value in vars(database).items()}
+    saved["__db__"] = DefaultOrderedDict(OrderedSet)
+    saved["__db__"].update((tag, members.copy()) for tag, members in database.__db__.items())
+    try:
+        yield
+    finally:
+        vars(database).update(saved)
 
 
 def run(fgraph, *rewriters, **options):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import theano
@@ -258,6 +260,16 @@ def test_the_engine_merges_after_each_change():
     assert set(seen) == {1}
     assert ops(fgraph).count(tt.exp) == 1
     check_index(fgraph)
+
+
+def test_a_graph_travels_with_its_index():
+    """Ids mean nothing in another process: the index is made anew."""
+    x = tt.dvector("x")
+    fgraph = merged(graph_of([x], tt.exp(x) * 2, tt.sin(x) * 2), IndexedMergeOptimizer())
+    loaded = pickle.loads(pickle.dumps(fgraph))
+    check_index(loaded)
+    assert loaded.merge_feature.nodes_seen == loaded.apply_nodes
+    assert not loaded.merge_feature.scheduled
 
 
 def test_it_is_attached_once():
