@@ -51,10 +51,9 @@ class Numbers:
         value = _original(type(op), "__hash__", _originals_hash)(op)
         same_hash = self._equals.setdefault(value, [])
         equal = _original(type(op), "__eq__", _originals_eq)
-        for other, number in same_hash:
-            if type(other) is type(op) and equal(op, other):
-                break
-        else:
+        equals = (n for other, n in same_hash if type(other) is type(op) and equal(op, other))
+        number = next(equals, None)
+        if number is None:
             self._count += 1
             number = self._count
             same_hash.append((op, number))
@@ -99,7 +98,7 @@ def number_of(op: Any) -> int:
 def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     entries = numbers.of
 
-    def __eq__(self: Any, other: Any) -> Any:
+    def __eq__(self: Any, other: Any) -> Any:  # noqa: N807  it becomes the class's own
         if self is other:
             return True
         # A subclass's own __eq__ may ask its parent's: then the parent's answer is wanted.
@@ -117,7 +116,7 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
 def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], int]:
     entries = numbers.of
 
-    def __hash__(self: Any) -> int:
+    def __hash__(self: Any) -> int:  # noqa: N807  it becomes the class's own
         if not numbers.users or type(self).__hash__ is not __hash__:
             return original(self)
         entry = entries.get(id(self)) or _entry(self)

@@ -59,8 +59,10 @@ def _clean_up() -> None:
 
 
 def remove_all() -> None:
-    """Put back what stays between sessions, too."""
+    """Put back what stays between sessions, too, unless one is going on."""
     with _lock:
+        if identity.numbers.users:
+            return
         for patch in _identity_patches:
             patch.uninstall()
         _identity_patches.clear()

@@ -12,11 +12,13 @@ Read from the bottom up::
     profile    its figures in Theano's report;  result: the same as an object
     db         TopoOptDB and register_topo
     powers     large powers as repeated squares, a rule of our own
+    scalars    shared scalar arithmetic inside its users, after fusion
     translate  Theano's queried optimizers in the engine's hands
     plug       enable, disable and mode
 """
 
 from optdb.topo import powers as _powers  # noqa: F401  registers its rule
+from optdb.topo import scalars as _scalars  # noqa: F401  registers its rewriter
 from optdb.topo.db import TopoOptDB, register_topo, topo_db
 from optdb.topo.plug import TopoMode, disable, enable, is_enabled, mode
 from optdb.topo.result import TopoResult, collect

@@ -10,6 +10,7 @@ MergeOptimizer.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Hashable
 from typing import Any
 
@@ -79,6 +80,12 @@ class MergeIndex(MergeFeature):
                 kept.name = var.name
         pairs = [(var, kept, "merge") for var, kept in zip(node.outputs, twin.outputs, strict=True)]
         self.scheduled.append([pairs])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as Theano's own feature."""
+        state = {k: v for k, v in vars(self).items() if k not in ("_nodes", "_keys")}
+        state["nodes_seen"] = set(self._keys)
+        return copyreg.__newobj__, (MergeFeature,), state
 
     def _forget(self, node: Apply) -> None:
         key = self._keys.pop(node, None)

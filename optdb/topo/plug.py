@@ -17,6 +17,7 @@ from typing import Any
 from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db
 from optdb.host.modes import Mode, provided_parts, register_mode
 from optdb.host.patching import Patch
+from optdb.host.session import remove_all
 from optdb.topo.db import ENGINE_TAG
 from optdb.topo.translate import translate
 
@@ -91,6 +92,7 @@ def disable() -> None:
     with _lock:
         for patch in _patches:
             patch.uninstall()
+        remove_all()
 
 
 class TopoMode(Mode):
