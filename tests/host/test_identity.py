@@ -131,7 +131,7 @@ def test_the_answers_are_theanos(one, other):
             assert (one == other, one != other, hash(one) == hash(other)) == before
             assert (other == one, other != one) == before[:2]
         assert hash(one) == type(one).__hash__(one)
-        assert one == one  # noqa: PLR0124
+        assert one == one
         assert (one == "something else", one is None, one == 3) == (False, False, False)
     assert (one == other, one != other, hash(one) == hash(other)) == before
 

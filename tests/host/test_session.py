@@ -108,7 +108,7 @@ def test_many_threads_at_once():
             for _ in range(30):
                 with optimizing():
                     x = tt.dvector("x")
-                    assert tt.exp == tt.exp  # noqa: PLR0124
+                    assert tt.exp == tt.exp
                     fgraph = FunctionGraph([x], [tt.exp(tt.sin(x) * x)], clone=False)
                     fgraph.replace(fgraph.outputs[0], tt.cos(x))
                     fgraph.check_integrity()

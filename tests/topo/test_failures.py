@@ -65,9 +65,8 @@ def test_an_exception_is_raised_where_the_user_wants_it():
 @pytest.mark.parametrize("on_error", ["warn", "ignore", "raise"])
 def test_an_assertion_is_always_raised(on_error):
     x = tt.dvector("x")
-    with theano.change_flags(on_opt_error=on_error):
-        with pytest.raises(AssertionError, match="believe"):
-            run(graph_of([x], tt.exp(x)), asserting)
+    with theano.change_flags(on_opt_error=on_error), pytest.raises(AssertionError, match="believe"):
+        run(graph_of([x], tt.exp(x)), asserting)
 
 
 def test_a_callback_of_ones_own_hears_of_it():
@@ -132,7 +131,7 @@ def test_what_does_not_fit_is_refused_and_reported(kind, direction, caplog, capf
 def test_what_does_not_fit_is_an_error_where_errors_are_raised(kind, capfd):
     x = tt.dvector("x")
     fgraph = graph_of([x], tt.sin(tt.exp(x)))
-    with theano.change_flags(on_opt_error="raise"), pytest.raises(Exception) as error:  # noqa: PT011
+    with theano.change_flags(on_opt_error="raise"), pytest.raises(Exception) as error:
         run(fgraph, offers(UNFIT[kind]))
     assert not isinstance(error.value, AssertionError)
     fgraph.check_integrity()
@@ -313,8 +312,10 @@ def test_a_features_veto_is_silent(caplog):
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(data=st.data(), direction=st.sampled_from(["out_to_in", "in_to_out"]))
 def test_random_replacements_leave_a_valid_graph(data, direction):
-    """A rewriter offers anything that has the right type: variables from anywhere in the graph,
-    and new nodes over them. Cycles and vetos are taken back, and all others go in.
+    """Cycles and vetos are taken back, and all else goes in.
+
+    The rewriter offers anything that has the right type: variables from anywhere in the graph,
+    and new nodes over them.
     """
     x, y = tt.dvector("x"), tt.dvector("y")
     pool = [x, y]

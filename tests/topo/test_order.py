@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,7 +62,7 @@ class Graph:
         places = [self.order.place_of[node] for node in listed]
         assert [place.node for place in places] == listed
         labels = [place.label for place in places]
-        assert all(a < b for a, b in zip(labels, labels[1:]))
+        assert all(a < b for a, b in pairwise(labels))
         assert all(isinstance(label, int) for label in labels)
 
 
@@ -118,7 +120,7 @@ def test_labels_are_given_anew_where_they_run_out(count):
     listed = list(order)
     assert listed == ["first", *reversed(range(count)), "last"]
     labels = [order.place_of[node].label for node in listed]
-    assert all(a < b for a, b in zip(labels, labels[1:]))
+    assert all(a < b for a, b in pairwise(labels))
 
 
 def test_a_chain_that_grows_from_its_end():

@@ -1,4 +1,4 @@
-"""The worklist: what is pending is popped once, in order, walk after walk."""
+"""The worklist: what is pending is popped once, in order, walk after walk, to and fro."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_each_pending_node_is_popped_once_and_in_order(direction, pushes):
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(steps=st.lists(st.tuples(st.sampled_from(["push", "push", "pop", "discard"]), st.integers(0, 19))))
 def test_against_a_set_and_a_cursor(direction, steps):
-    """The reference: the nearest pending node ahead of the last one popped, else from the start."""
+    """The reference: the nearest pending node ahead of the last one popped, else on the way back."""
     worklist = chain(20, direction)
     pending, cursor, sign = set(), None, 1 if direction == "in_to_out" else -1
     for what, node in steps:
@@ -50,7 +50,9 @@ def test_against_a_set_and_a_cursor(direction, steps):
             pending.discard(node)
         elif pending:
             ahead = {n for n in pending if cursor is None or n * sign > cursor * sign}
-            cursor = min(ahead or pending, key=lambda n: n * sign)
+            if not ahead:
+                sign = -sign
+            cursor = min(n * sign for n in ahead or pending) * sign
             pending.remove(cursor)
             assert worklist.pop() == cursor
         assert worklist.pending == pending
@@ -66,12 +68,12 @@ def test_a_push_ahead_of_the_cursor_is_met_on_this_walk():
     assert worklist.walks == 1
 
 
-def test_a_push_behind_the_cursor_is_met_on_the_next_walk():
+def test_pushes_behind_the_cursor_are_met_on_the_way_back():
     worklist = chain(5)
-    worklist.extend([2, 4])
-    assert worklist.pop() == 2
-    worklist.push(1)
-    assert drained(worklist) == [4, 1]
+    worklist.extend([3, 4])
+    assert worklist.pop() == 3
+    worklist.extend([0, 2])
+    assert drained(worklist) == [4, 2, 0]
     assert worklist.walks == 2
 
 
