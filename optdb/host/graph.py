@@ -26,6 +26,7 @@ __all__ = [
     "clients",
     "dependencies",
     "dependents",
+    "drop_repeated_traces",
     "io_toposort",
     "is_output",
     "node_ancestors",
@@ -77,6 +78,22 @@ def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
                 fgraph.outputs[i] = var
             else:
                 client.inputs[i] = var
+
+
+def drop_repeated_traces(variables: Iterable[Variable]) -> None:
+    """Keep each stack trace of a variable once.
+
+    Rewriters add the traces of what they replace to those of what they offer,
+    which may have them already: a constant that many nodes share, or a
+    variable that was offered before.
+    """
+    for var in variables:
+        traces = getattr(var.tag, "trace", ())
+        if len(traces) < 2 or isinstance(traces[0], tuple):  # none, one, or one that is not in a list
+            continue
+        once = {id(trace): trace for trace in traces}
+        if len(once) < len(traces):
+            var.tag.trace = list(once.values())
 
 
 def node_ancestors(outputs: Iterable[Variable]) -> set[Apply]:

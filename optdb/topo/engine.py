@@ -30,6 +30,7 @@ from optdb.host.graph import (
     Variable,
     dependencies,
     dependents,
+    drop_repeated_traces,
     io_toposort,
     node_ancestors,
     reconnect,
@@ -298,6 +299,8 @@ class Engine:
             self.result.refused += 1
             self._on_failure(error, pairs, rewriter, node)
             return False
+        for _, new in pairs:
+            drop_repeated_traces([new] if new.owner is None else [new, *new.owner.inputs])
         if self._on_rewrite is not None:
             self._on_rewrite(rewriter, node, pairs)
         return True

@@ -1,0 +1,91 @@
+"""Stack traces lead from new nodes to the user's line, and do not pile up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from theano.gof import FunctionGraph
+from theano.gof.opt import copy_stack_trace
+from theano.tensor.basic import constant_cache
+
+import optdb
+from profiles import models
+from tests.topo.graphs import STOCK
+
+
+def traces_of(fgraph):
+    return [getattr(var.tag, "trace", []) for var in fgraph.variables]
+
+
+def total(fgraph):
+    return sum(map(len, traces_of(fgraph)))
+
+
+def test_new_nodes_point_at_the_users_line():
+    x = tt.dvector("x")
+    y = tt.sqr(x) * x * x  # the line that is looked for
+    f = theano.function([x], tt.exp(y), mode=optdb.mode(STOCK).excluding("fusion", "inplace"))
+    made = [node for node in f.maker.fgraph.apply_nodes if node.op != tt.exp]
+    assert made
+    for node in made:
+        lines = [line for trace in node.outputs[0].tag.trace for _, _, _, line in trace]
+        assert any("the line that is looked for" in line for line in lines)
+
+
+def test_as_many_nodes_have_a_trace_as_under_stock():
+    model = models.build("mlp", depth=1, width=4)
+    with_trace = []
+    for mode in (STOCK, optdb.mode(STOCK)):
+        f = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode.excluding("inplace"))
+        nodes = f.maker.fgraph.apply_nodes
+        with_trace.append(sum(bool(getattr(node.outputs[0].tag, "trace", [])) for node in nodes) / len(nodes))
+    stock, ours = with_trace
+    assert ours >= 0.95 * stock
+
+
+@pytest.mark.parametrize("name, size", [("mixture", {"groups": 1}), ("mlp", {"depth": 1})])
+def test_traces_do_not_grow(name, size):
+    """Neither by the engine's many visits, nor from one compilation to the next.
+
+    copy_stack_trace adds to the trace that a variable has, and rewriters call it for constants
+    that others share. Twice what stock has would be a pile.
+    """
+    model = models.build(name, **size)
+
+    def compiled(mode):
+        f = theano.function(
+            model.inputs, model.outputs, updates=model.updates, mode=mode.excluding("inplace"), on_unused_input="ignore"
+        )
+        return f.maker.fgraph
+
+    stock = total(compiled(STOCK))
+    first = total(compiled(optdb.mode(STOCK)))
+    cached = sum(len(getattr(constant.tag, "trace", [])) for constant in constant_cache.values())
+    again = compiled(optdb.mode(STOCK))
+    assert total(again) == first
+    assert first <= 2 * stock
+    assert sum(len(getattr(constant.tag, "trace", [])) for constant in constant_cache.values()) == cached
+
+
+def test_a_trace_is_not_added_twice():
+    """One constant, offered for fifty nodes that come from the same line."""
+    x = tt.dvector("x")
+    line = tt.sin(x)
+    sines = [tt.sin(x[i:]) for i in range(50)]
+    for sine in sines:
+        sine.tag.trace = line.tag.trace
+    shared = tt.constant(np.array([2.0])).clone()
+
+    def local_shared(fgraph, node):
+        copy_stack_trace(node.outputs[0], shared)
+        return [node.inputs[0] * shared]
+
+    db = optdb.TopoOptDB()
+    optdb.register_topo("t", db=db, tracks=[tt.sin])(local_shared)
+    fgraph = FunctionGraph([x], sines, clone=True)
+    db.query("+t").optimize(fgraph)
+    assert tt.sin not in [node.op for node in fgraph.apply_nodes]
+    assert shared.tag.trace.count(line.tag.trace[0]) == 1
+    assert len(shared.tag.trace) <= 2
