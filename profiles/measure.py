@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -123,7 +124,8 @@ class Measurement:
     before, after
         Number of apply nodes.
     inplace
-        Number of nodes, at the end, that destroy an input.
+        Number of nodes, at the end, that write their result into an array they are given. A 0-d
+        result saves nothing that way; see `inplace_scalars`.
     inner
         Number of nodes, at the end, inside the ops of others (Scan's loops and fused scalar
         graphs).
@@ -133,6 +135,9 @@ class Measurement:
         The optimized graph.
     compiled
         Number of C modules that had to be compiled on the way.
+    inplace_scalars
+        Number of nodes, at the end, that write over nothing but 0-d inputs. There are fewer of
+        them where more scalar arithmetic is fused.
     """
 
     way: str
@@ -145,6 +150,7 @@ class Measurement:
     failures: list[str]
     graph: FunctionGraph = field(repr=False)
     compiled: int = 0
+    inplace_scalars: int = 0
 
 
 class Stopwatch(Optimizer):
@@ -233,6 +239,12 @@ def _inner_nodes(node: Apply) -> int:
     return 0
 
 
+def _destroyed_ranks(node: Apply) -> set[int]:
+    """The ranks of the inputs that a node destroys; what has no rank, a random state, counts as an array."""
+    destroyed = itertools.chain(*getattr(node.op, "destroy_map", {}).values())
+    return {getattr(node.inputs[i].type, "ndim", 1) for i in destroyed}
+
+
 def optimize(specification: Specification, way: Way) -> Measurement:
     """Optimize a fresh graph of a model once."""
     with way.context(), _as_when_compiling() as failures:
@@ -255,11 +267,14 @@ def optimize(specification: Specification, way: Way) -> Measurement:
         phases=seconds,
         before=before,
         after=len(graph.apply_nodes),
-        inplace=sum(bool(getattr(node.op, "destroy_map", None)) for node in graph.apply_nodes),
+        inplace=sum(any(_destroyed_ranks(node)) for node in graph.apply_nodes),
         inner=sum(_inner_nodes(node) for node in graph.apply_nodes),
         failures=list(failures),
         graph=graph,
         compiled=_modules_compiled() - compiled,
+        inplace_scalars=sum(
+            0 in _destroyed_ranks(node) and not any(_destroyed_ranks(node)) for node in graph.apply_nodes
+        ),
     )
 
 

@@ -29,7 +29,8 @@ def test_counts_are_those_of_a_real_compilation(specification):
     function = theano.function(model.inputs, model.outputs, updates=model.updates, mode=theano.Mode("py", "fast_run"))
     compiled = [node for node in function.maker.fgraph.apply_nodes if type(node.op).__name__ != "DeepCopyOp"]
     assert measurement.after == len(compiled)
-    assert measurement.inplace == sum(bool(getattr(node.op, "destroy_map", None)) for node in compiled)
+    inplace = measurement.inplace + measurement.inplace_scalars
+    assert inplace == sum(bool(getattr(node.op, "destroy_map", None)) for node in compiled)
 
 
 def test_each_run_starts_afresh(specification):
