@@ -52,10 +52,9 @@ class Baseline:
         dict of str to Result
             A result per test or case, by id.
         """
-        kept = self._folder / f"{path.replace('/', '.')}.jsonl"
+        kept = self._kept(path)
         if kept.exists() and not self._fresh:
-            lines = kept.read_text().splitlines()
-            return {result.id: result for result in (Result(**json.loads(line)) for line in lines)}
+            return _read(kept)
         results = run_file(self._settings, path, STOCK)
         self._folder.mkdir(parents=True, exist_ok=True)
         # Written aside first: a baseline that was interrupted half way must not pass for a whole one.
@@ -63,6 +62,21 @@ class Baseline:
         draft.write_text("".join(json.dumps(asdict(result)) + "\n" for result in results.values()))
         draft.replace(kept)
         return results
+
+    def cost(self, path: str) -> float:
+        """Return about how many seconds a suite file takes: stock's, or a second per kilobyte where it has not run."""
+        kept = self._kept(path)
+        if kept.exists():
+            return sum(result.seconds for result in _read(kept).values())
+        return (self._settings.root / path).stat().st_size / 1000
+
+    def _kept(self, path: str) -> Path:
+        return self._folder / f"{path.replace('/', '.')}.jsonl"
+
+
+def _read(kept: Path) -> dict[str, Result]:
+    results = (Result(**json.loads(line)) for line in kept.read_text().splitlines())
+    return {result.id: result for result in results}
 
 
 def _key(settings: Settings) -> str:

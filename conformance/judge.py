@@ -46,11 +46,11 @@ class Judge:
 
     def all(self, paths: Iterable[str], jobs: int) -> Iterator[Comparison]:
         """Run suite files, `jobs` at a time, and yield each comparison when it is there."""
-        # The largest first, so that the end does not wait for one long file.
-        largest_first = sorted(paths, key=lambda path: -(self.settings.root / path).stat().st_size)
+        # So that the end does not wait for one long file.
+        longest_first = sorted(paths, key=self.baseline.cost, reverse=True)
         pool = ThreadPoolExecutor(jobs)
         try:
-            for future in as_completed([pool.submit(self.one, path) for path in largest_first]):
+            for future in as_completed([pool.submit(self.one, path) for path in longest_first]):
                 yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)

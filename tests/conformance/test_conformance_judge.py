@@ -68,6 +68,14 @@ def test_stock_runs_once(judge, settings, tmp_path, write):
     assert len(runs.read_text().split()) == 12
 
 
+def test_long_files_come_first(judge, write):
+    quick = write("test_quick.py", "def test_pass(): pass\n" + "#" * 1000)
+    slow = write("test_slow.py", "def test_pass(): sum(range(10**7))\n")
+    judge = replace(judge, way="stock")
+    assert [comparison.path for comparison in judge.all([slow, quick], jobs=1)] == [quick, slow]
+    assert [comparison.path for comparison in judge.all([quick, slow], jobs=1)] == [slow, quick]
+
+
 def test_selection_compares_what_was_run(judge, settings, write):
     path = write("test_ways.py", SOURCE)
     some = replace(judge, settings=replace(settings, select="same or worse"), way="stock")
