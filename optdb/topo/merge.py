@@ -10,7 +10,6 @@ MergeOptimizer.
 
 from __future__ import annotations
 
-import copyreg
 from collections.abc import Hashable
 from typing import Any
 
@@ -27,15 +26,6 @@ class MergeIndex(MergeFeature):
     key of its op and its inputs as they are now; ``nodes_seen``, Theano's
     name for the distinct nodes, is the view of ``_keys``.
     """
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Take nothing along: the index is made of ids, which are this process's own."""
-        return {}
-
-    def unpickle(self, fgraph: FunctionGraph) -> None:
-        """Index a graph that was just loaded (called by Theano)."""
-        del fgraph.merge_feature
-        self.on_attach(fgraph)
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
         self._nodes: dict[Hashable, Apply] = {}
@@ -82,10 +72,10 @@ class MergeIndex(MergeFeature):
         self.scheduled.append([pairs])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as Theano's own feature."""
+        """Pickle as Theano's own feature, which loads where optdb is not installed."""
         state = {k: v for k, v in vars(self).items() if k not in ("_nodes", "_keys")}
         state["nodes_seen"] = set(self._keys)
-        return copyreg.__newobj__, (MergeFeature,), state
+        return MergeFeature, (), state
 
     def _forget(self, node: Apply) -> None:
         key = self._keys.pop(node, None)

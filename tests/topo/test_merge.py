@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.gof import Apply, InconsistencyError, Op
 from theano.gof.destroyhandler import DestroyHandler
-from theano.gof.opt import MergeOptimizer
+from theano.gof.opt import MergeFeature, MergeOptimizer
 
 from optdb.topo.merge import IndexedMergeOptimizer, MergeIndex, _key
 from tests.topo.graphs import graph_of, ops, rewriter, run
@@ -265,12 +265,13 @@ def test_the_engine_merges_after_each_change():
 
 
 def test_a_graph_travels_with_its_index():
-    """Pickled and loaded, it knows the nodes of the loaded graph."""
+    """Loaded, it is Theano's own feature, and knows the nodes of the loaded graph."""
     x = tt.dvector("x")
     fgraph = merged(graph_of([x], tt.exp(x) * 2, tt.sin(x) * 2), IndexedMergeOptimizer())
     loaded = pickle.loads(pickle.dumps(fgraph))
     assert set(loaded.merge_feature.nodes_seen) == loaded.apply_nodes
     assert not loaded.merge_feature.scheduled
+    assert type(loaded.merge_feature) is MergeFeature
     loaded.check_integrity()
 
 
