@@ -330,6 +330,8 @@ def test_a_function_travels(how):
         optdb.enable()
     f = theano.function([x], tt.exp(x * 2 / 2) * w, updates=[(w, w + 1)], mode=mode)
     text = pickle.dumps(f)
+    if how == "enabled":
+        assert b"optdb.topo" not in text, "it loads where optdb is not installed"
     optdb.disable()
     g = pickle.loads(text)
     np.testing.assert_allclose(g([0.0, 1.0]), np.exp([0.0, 1.0]))
