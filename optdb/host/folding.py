@@ -84,7 +84,7 @@ def _key(node: Apply) -> Hashable | None:
     parts: list[Hashable] = [node.op]
     for var in node.inputs:
         data = var.data
-        if type(data) is not np.ndarray or data.size > _SMALL:
+        if type(data) is not np.ndarray or data.size > _SMALL or data.dtype.hasobject:
             return None
         parts.append((data.dtype.char, data.shape, data.tobytes()))
     if len(parts) == 1:

@@ -80,21 +80,6 @@ def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:
 numbers = Numbers()
 
 
-def number_of(op: Any) -> int:
-    """Return a number that equal ops share, for as long as an optimization goes on.
-
-    An unhashable op is equal to itself only.
-    """
-    entry = numbers.of.get(id(op))
-    if entry is not None:
-        return entry[2]
-    try:
-        return numbers.enter(op)[2]
-    except TypeError:
-        numbers.of[id(op)] = (op, 0, -id(op))
-        return -id(op)
-
-
 def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     entries = numbers.of
 

@@ -274,7 +274,7 @@ class _Run:
     def _report_limit(self, name: str) -> None:
         message = (
             f"EquilibriumOptimizer max'ed out by '{name}'. You can safely raise the current "
-            f"threshold of {config.optdb.max_use_ratio:f} with the theano flag "
+            f"threshold of {self.rewriter.max_use_ratio:f} with the theano flag "
             "'optdb.max_use_ratio'."
         )
         if config.on_opt_error == "raise":
