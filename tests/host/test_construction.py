@@ -1,0 +1,113 @@
+"""Ops and nodes made inside an optimization are those that Theano makes outside of one."""
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from theano.scalar import Composite, get_scalar_type
+from theano.tensor.elemwise import DimShuffle, Elemwise
+
+from optdb.host.session import optimizing
+
+DTYPES = ("bool", "int8", "uint16", "int64", "float32", "float64", "complex64")
+BINARY = (tt.add, tt.mul, tt.sub, tt.true_div, tt.int_div, tt.pow, tt.lt, tt.eq, tt.maximum)
+
+
+def description(node):
+    """What distinguishes one elementwise node from another: ops, types, ranks."""
+    return (
+        node.op,
+        [var.type for var in node.inputs],
+        [var.owner.op if var.owner else None for var in node.inputs],
+        [out.type for out in node.outputs],
+    )
+
+
+def made(make):
+    """The description of what `make` gives, or the class of the error that it raises."""
+    try:
+        return description(make())
+    except Exception as error:
+        return type(error)
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    op=st.sampled_from(BINARY),
+    dtypes=st.tuples(st.sampled_from(DTYPES), st.sampled_from(DTYPES)),
+    patterns=st.tuples(*[st.lists(st.booleans(), max_size=3)] * 2),
+)
+def test_elementwise_nodes_are_theanos(op, dtypes, patterns):
+    inputs = [tt.TensorType(dtype, pattern)() for dtype, pattern in zip(dtypes, patterns, strict=True)]
+    stock = made(lambda: op.make_node(*inputs))
+    with optimizing():
+        first = made(lambda: op.make_node(*inputs))
+        again = made(lambda: op.make_node(*inputs))
+    assert first == stock
+    assert again == stock
+
+
+def test_plain_numbers_become_constants():
+    x = tt.fmatrix()
+    with optimizing():
+        node = tt.add.make_node(x, 2)
+    assert node.outputs[0].type == tt.fmatrix
+    assert node.inputs[1].owner.inputs[0].data == 2
+
+
+def test_a_composite_keeps_its_outputs_apart():
+    x, y = (get_scalar_type("float64")() for _ in range(2))
+    op = Elemwise(Composite([x, y], [x + y, x < y]))
+    with optimizing():
+        node = op.make_node(tt.dvector(), tt.dvector())
+    assert [out.dtype for out in node.outputs] == ["float64", "bool"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error"),
+    [
+        ((tt.drow(), tt.dmatrix()), ValueError),  # a broadcast dimension cannot take the result
+        ((tt.fvector(), tt.dvector()), TypeError),  # nor can a smaller dtype
+    ],
+)
+def test_impossible_in_place_is_refused_as_by_theano(inputs, error):
+    op = Elemwise(theano.scalar.Add(theano.scalar.upcast_out), {0: 0})
+    with pytest.raises(error):
+        op.make_node(*inputs)
+    with optimizing(), pytest.raises(error):
+        op.make_node(*inputs)
+
+
+def test_dimshuffle_has_its_code_and_parameters():
+    stock = DimShuffle((False, True), (1, "x", 0))
+    with optimizing():
+        ours = [DimShuffle((False, True), (1, "x", 0)) for _ in range(2)]
+    for op in ours:
+        assert op == stock
+        assert op.func_codes == stock.func_codes
+        assert op.code_sections == stock.code_sections
+        assert op.params_type == stock.params_type
+    assert ours[0].code_sections is not ours[1].code_sections
+
+
+def test_what_was_remembered_follows_the_flags():
+    x = tt.bscalar()
+
+    def quotient():
+        with optimizing():
+            return tt.true_div(x, x).dtype
+
+    with theano.change_flags(floatX="float32"):
+        single = quotient()
+    with theano.change_flags(floatX="float64"):
+        double = quotient()
+    assert (single, double) == ("float32", "float64")
+
+
+def test_values():
+    x = tt.matrix()
+    f = theano.function([x], (x.dimshuffle(1, 0, "x") * 2).sum(axis=0), mode="TOPO")
+    data = np.arange(6, dtype=theano.config.floatX).reshape(2, 3)
+    np.testing.assert_allclose(f(data), (data.T[:, :, None] * 2).sum(axis=0))

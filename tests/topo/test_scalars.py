@@ -1,0 +1,77 @@
+"""Shared 0-d arithmetic is taken into its users, and nothing else is."""
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from theano.tensor.elemwise import Elemwise
+
+import optdb
+
+MODE = optdb.mode(theano.Mode("py", "fast_run"))
+# In place is left out: it comes later, and would only blur the counts.
+COUNTED = MODE.excluding("inplace")
+
+
+def elementwise(function):
+    return [node for node in function.maker.fgraph.toposort() if isinstance(node.op, Elemwise)]
+
+
+def shared_scalar(users):
+    """A sum of two scalars that is used by `users` outputs, none of which is another's part."""
+    x, y = tt.dscalars("xy")
+    shared = tt.exp(x) + y
+    return [x, y], [tt.sin(shared * (i + 2)) for i in range(users)]
+
+
+@pytest.mark.parametrize("users", [2, 3, 4])
+def test_each_user_computes_it_itself(users):
+    inputs, outputs = shared_scalar(users)
+    assert len(elementwise(theano.function(inputs, outputs, mode=COUNTED))) == users
+
+
+def test_many_users_share_it():
+    inputs, outputs = shared_scalar(5)
+    assert len(elementwise(theano.function(inputs, outputs, mode=COUNTED))) == 6
+
+
+def test_values_are_the_same():
+    inputs, outputs = shared_scalar(3)
+    ours = theano.function(inputs, outputs, mode=MODE)
+    stock = theano.function(inputs, outputs, mode=theano.Mode("py", "fast_run"))
+    np.testing.assert_allclose(ours(0.3, -2.0), stock(0.3, -2.0), rtol=1e-15)
+
+
+def test_arrays_are_computed_once():
+    x = tt.dvector()
+    shared = tt.exp(x)
+    f = theano.function([x], [shared * 2, shared + 1], mode=COUNTED)
+    assert len(elementwise(f)) == 3
+
+
+def test_an_output_stays_a_node():
+    x = tt.dscalar()
+    shared = tt.exp(x)
+    f = theano.function([x], [shared, shared * 2, shared + 1], mode=COUNTED)
+    assert len(elementwise(f)) == 3
+    np.testing.assert_allclose(f(1.0), [np.e, 2 * np.e, np.e + 1])
+
+
+def test_a_user_that_is_an_array_keeps_it_outside():
+    x, v = tt.dscalar(), tt.dvector()
+    shared = tt.exp(x)
+    f = theano.function([x, v], [shared * v, shared + 1], mode=COUNTED)
+    assert len(elementwise(f)) == 3
+
+
+def test_it_goes_with_fusion():
+    inputs, outputs = shared_scalar(2)
+    fused = elementwise(theano.function(inputs, outputs, mode=COUNTED))
+    plain = elementwise(theano.function(inputs, outputs, mode=COUNTED.excluding("fusion")))
+    assert len(plain) > len(fused)
+
+
+def test_stock_modes_do_not_know_it():
+    inputs, outputs = shared_scalar(2)
+    stock = theano.Mode("py", "fast_run").excluding("inplace")
+    assert len(elementwise(theano.function(inputs, outputs, mode=stock))) == 3
