@@ -22,6 +22,7 @@ from optdb.host.patching import Patch
 
 _stock_load_c_code = COp.load_c_code
 _stock_params_type = DimShuffle.params_type
+_stock_type_init = TensorType.__init__
 
 #: Class and files of an op to the code and the sections in them.
 _code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
@@ -29,12 +30,15 @@ _code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] =
 _dtypes_of: dict[tuple[int, tuple[str, ...]], tuple[Any, list[str]]] = {}
 _types: dict[tuple[str, tuple[bool, ...]], TensorType] = {}
 _params_types: list[Any] = []
+#: Arguments of TensorType to what its __init__ makes of them.
+_type_state: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 
 def forget() -> None:
     """Forget what depends on ops that may go, or on flags that may change."""
     _dtypes_of.clear()
     _types.clear()
+    _type_state.clear()
 
 
 def load_c_code(self: COp, func_files: list[str]) -> None:
@@ -54,6 +58,21 @@ def params_type(self: DimShuffle) -> Any:
     if not _params_types:
         _params_types.append(_stock_params_type.fget(self))
     return _params_types[0]
+
+
+def init_tensor_type(
+    self: TensorType, dtype: Any, broadcastable: Any, name: str | None = None, sparse_grad: bool = False
+) -> None:
+    """Check dtype and pattern of a type the first time only."""
+    pattern = tuple(broadcastable)
+    key = (dtype, pattern, name)
+    known = _type_state.get(key)
+    if known is not None and not sparse_grad:
+        self.__dict__.update(known)
+        return
+    _stock_type_init(self, dtype, pattern, name, sparse_grad)
+    if not sparse_grad:
+        _type_state[key] = dict(self.__dict__)
 
 
 def tensor_type(dtype: str, broadcastable: tuple[bool, ...]) -> TensorType:
@@ -123,5 +142,6 @@ def patches() -> list[Patch]:
         Patch(COp, "load_c_code", load_c_code),
         Patch(DimShuffle, "params_type", property(params_type)),
         Patch(Elemwise, "get_output_info", get_output_info),
+        Patch(TensorType, "__init__", init_tensor_type),
         Patch(Elemwise, "make_node", make_node),
     ]

@@ -21,6 +21,7 @@ from theano.gof.utils import MethodNotDefined
 from theano.tensor.opt import constant_folding, topo_constant_folding
 
 from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, nodes_outside
+from optdb.host.patching import Patch
 
 __all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_folding_pass"]
 
@@ -32,6 +33,16 @@ _SMALL = 8
 
 #: NumPy's ufuncs take up to 31 inputs; an op with more has C code only.
 _MAX_PY_INPUTS = 31
+
+
+def _transform(node: Apply) -> list[Constant] | bool:
+    """Theano's rewriter ``constant_folding``, which other rewriters call as well."""
+    return fold_node(node) or False
+
+
+def patches() -> list[Patch]:
+    """Return the patch by which whoever folds constants does it without a compiler."""
+    return [Patch(constant_folding, "transform", _transform)]
 
 
 def forget() -> None:

@@ -18,7 +18,7 @@ from optdb.host.patching import Patch
 
 _lock = threading.Lock()
 _identity_patches: list[Patch] = []
-_patches = [*bookkeeping.patches(), *construction.patches()]
+_patches = [*bookkeeping.patches(), *construction.patches(), *folding.patches()]
 
 
 @contextmanager
