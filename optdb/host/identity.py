@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from theano.scan_module.scan_op import Scan
+
 from optdb.host.graph import PureOp
 from optdb.host.patching import Patch
 
@@ -37,7 +39,8 @@ class Numbers:
     def __init__(self) -> None:
         self.of: dict[int, tuple[Any, int, int]] = {}
         self.users = 0
-        self._equals: dict[int, list[tuple[Any, int]]] = {}
+        #: Distinct ops, by what equal ones have in common.
+        self._alike: dict[Any, list[tuple[Any, int, int]]] = {}
         self._count = 0
 
     def enter(self, op: Any) -> tuple[Any, int, int]:
@@ -49,22 +52,25 @@ class Numbers:
             If it is unhashable.
         """
         value = _original(type(op), "__hash__", _originals_hash)(op)
-        same_hash = self._equals.setdefault(value, [])
         equal = _original(type(op), "__eq__", _originals_eq)
-        equals = (n for other, n in same_hash if type(other) is type(op) and equal(op, other))
-        number = next(equals, None)
-        if number is None:
+        # Equal scans may have different hashes: a scan's hash counts the mode of its
+        # inner function, its equality does not. Equality is what Theano merges by.
+        alike = self._alike.setdefault(type(op) if isinstance(op, Scan) else value, [])
+        for other, its_hash, its_number in alike:
+            if type(other) is type(op) and equal(op, other):
+                entry = (op, its_hash, its_number)
+                break
+        else:
             self._count += 1
-            number = self._count
-            same_hash.append((op, number))
-        entry = (op, value, number)
+            entry = (op, value, self._count)
+            alike.append(entry)
         self.of[id(op)] = entry
         return entry
 
     def clear(self) -> None:
         """Forget all ops."""
         self.of.clear()
-        self._equals.clear()
+        self._alike.clear()
 
 
 def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:

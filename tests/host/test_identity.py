@@ -216,7 +216,7 @@ def test_no_op_is_kept_alive():
     gc.collect()
     assert gone() is None
     assert not numbers.of
-    assert not numbers._equals
+    assert not numbers._alike
 
 
 def test_an_id_is_never_taken_for_another_op():
@@ -257,3 +257,14 @@ class Same(Unhashable):
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = inputs[0].copy()
+
+
+def test_equal_scans_are_equal_though_their_hashes_differ():
+    x = tt.dvector()
+    outputs = [theano.scan(lambda s: s + 1, sequences=[x], mode=mode)[0] for mode in (None, "FAST_COMPILE")]
+    first, second = (out.owner.op for out in outputs)
+    assert first == second
+    assert hash(first) != hash(second)
+    with optimizing():
+        assert first == second
+        assert hash(first) == hash(second)
