@@ -72,7 +72,7 @@ class TopoResult:
     folded : int
         Nodes computed as constants once they were in the graph.
     rules : list of RuleCount
-        One for each rewriter, in the order of registration.
+        One for each rewriter that tracks an op of the graph.
     ping_pong : list of PingPong
         Rewriters that undid each other, and were stopped.
     seconds : float

@@ -97,8 +97,8 @@ class TopoRewriter(EquilibriumOptimizer):
     @classmethod
     def from_equilibrium(cls, stock: EquilibriumOptimizer, direction: str = DEFAULT_DIRECTION) -> TopoRewriter:
         """Take over the members and limits of Theano's equilibrium `stock`."""
-        return cls(
-            [*stock.get_local_optimizers(), *stock.global_optimizers],
+        ours = cls(
+            stock.global_optimizers,
             direction=direction,
             max_use_ratio=stock.max_use_ratio,
             final_rewriters=stock.final_optimizers,
@@ -106,6 +106,10 @@ class TopoRewriter(EquilibriumOptimizer):
             failure_callback=stock.failure_callback,
             name=getattr(stock, "name", None),
         )
+        # The index is made anew by each query, and keeps the order of registration for each op.
+        ours.local_optimizers_all = stock.local_optimizers_all
+        ours.local_optimizers_map = stock.local_optimizers_map
+        return ours
 
     @classmethod
     def from_topo(cls, stock: TopoOptimizer) -> TopoRewriter:
@@ -175,7 +179,7 @@ class _Run:
         self.profile = PhaseProfile(rewriter, len(fgraph.apply_nodes))
         self.engine = Engine(
             fgraph,
-            RuleTable(rewriter.get_local_optimizers()),
+            RuleTable.indexed(rewriter.local_optimizers_all, rewriter.local_optimizers_map),
             on_failure=self._report,
             after_change=self._clean_up,
             direction=rewriter.direction,

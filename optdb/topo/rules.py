@@ -61,28 +61,53 @@ class RuleTable:
     """
 
     def __init__(self, rewriters: Iterable[LocalOptimizer]) -> None:
-        self.rules = [Rule(rewriter) for rewriter in rewriters]
-        self._untracked: list[Rule] = []
-        self._tracked: dict[Any, list[Rule]] = {}
-        for rule in self.rules:
-            tracks = rule.rewriter.tracks()
+        untracked: list[LocalOptimizer] = []
+        tracked: dict[Any, list[LocalOptimizer]] = {}
+        for rewriter in rewriters:
+            tracks = rewriter.tracks()
             if tracks is None:
-                self._untracked.append(rule)
+                untracked.append(rewriter)
                 continue
             for track in tracks:
-                self._tracked.setdefault(track, []).append(rule)
+                tracked.setdefault(track, []).append(rewriter)
+        self._fill(untracked, tracked)
+
+    @classmethod
+    def indexed(cls, untracked: list[LocalOptimizer], tracked: dict[Any, list[LocalOptimizer]]) -> RuleTable:
+        """Make a table of rewriters that are indexed already, as Theano's equilibriums keep them."""
+        table = cls.__new__(cls)
+        table._fill(untracked, tracked)
+        return table
+
+    def _fill(self, untracked: list[LocalOptimizer], tracked: dict[Any, list[LocalOptimizer]]) -> None:
+        self._untracked = untracked
+        self._tracked = tracked
+        # Of some hundred rewriters a small graph meets a few: rules are made when met.
+        self._rule_of: dict[int, Rule] = {}
         # The op is kept with its rules: its id stays its own that way.
         self._by_id: dict[int, tuple[Op, tuple[Rule, ...]]] = {}
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The rules that track an op which was asked for, in the order of asking."""
+        return list(self._rule_of.values())
 
     def rules_for(self, op: Op) -> tuple[Rule, ...]:
         """Return the rules to try on a node of `op`."""
         known = self._by_id.get(id(op))
         if known is not None:
             return known[1]
-        rules = (
+        rewriters = (
             *self._untracked,
             *self._tracked.get(type(op), ()),
             *self._tracked.get(op, ()),
         )
+        rules = tuple(self._rule(rewriter) for rewriter in rewriters)
         self._by_id[id(op)] = (op, rules)
         return rules
+
+    def _rule(self, rewriter: LocalOptimizer) -> Rule:
+        rule = self._rule_of.get(id(rewriter))
+        if rule is None:
+            rule = self._rule_of[id(rewriter)] = Rule(rewriter)
+        return rule

@@ -96,6 +96,6 @@ def test_the_answer_is_remembered_with_its_op():
 
 
 def test_counters_start_at_zero():
-    (rule,) = RuleTable([rewriter("r", None)]).rules
+    (rule,) = RuleTable([rewriter("r", None)]).rules_for(tt.exp)
     assert (rule.attempts, rule.applications, rule.nodes_made, rule.seconds) == (0, 0, 0, 0.0)
     assert "r" in repr(rule)
