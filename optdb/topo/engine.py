@@ -51,7 +51,7 @@ class CycleError(InconsistencyError):
 
 
 class Stopped(Exception):
-    """A rule was applied more often than the limit allows."""
+    """A rewriter was applied more often than the limit allows."""
 
 
 class Engine:
@@ -215,6 +215,11 @@ class Engine:
         self.result.nodes_most = max(self.result.nodes_most, len(apply_nodes))
         return fresh
 
+    def check_limit(self, name: str, uses: int) -> None:
+        """Stop the run if the rewriter `name` was used too often for the graph's size."""
+        if uses > self.result.nodes_most * self._max_use_ratio:
+            raise Stopped(name)
+
     def _settle(self, node: Apply) -> None:
         """Rewrite `node`, and each node that replaces it, until no rule applies."""
         apply_nodes = self.fgraph.apply_nodes
@@ -253,7 +258,7 @@ class Engine:
             rule.seconds += now - then
             then = now
             if applied:
-                self._check_limit(rule)
+                self.check_limit(rule.name, rule.applications)
                 if node not in fgraph.apply_nodes:
                     break
         return fresh
@@ -314,8 +319,3 @@ class Engine:
         undone = self._lineage.replaced(node, rule, fresh)
         if undone is not None:
             self.result.ping_pong.append(PingPong(rule.name, undone.name, str(node)))
-
-    def _check_limit(self, rule: Rule) -> None:
-        limit = self.result.nodes_most * self._max_use_ratio
-        if rule.applications > limit:
-            raise Stopped(rule.name)

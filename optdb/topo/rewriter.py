@@ -10,6 +10,7 @@ report.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TextIO
@@ -177,6 +178,7 @@ class _Run:
         self.rewriter = rewriter
         self.fgraph = fgraph
         self.profile = PhaseProfile(rewriter, len(fgraph.apply_nodes))
+        self.uses: Counter[Any] = Counter()
         self.engine = Engine(
             fgraph,
             RuleTable.indexed(rewriter.local_optimizers_all, rewriter.local_optimizers_map),
@@ -237,12 +239,16 @@ class _Run:
             clock, imported = self.engine.clock, self.engine.imported
             start = perf_counter()
             profiles.append(rewriter.apply(self.fgraph))
+            changed = self.engine.clock != clock
             self.profile.count(
                 rewriter,
                 seconds=perf_counter() - start,
-                changed=self.engine.clock != clock,
+                changed=changed,
                 made=self.engine.imported - imported,
             )
+            if changed:
+                self.uses[rewriter] += 1
+                self.engine.check_limit(name_of(rewriter), self.uses[rewriter])
         self._clean_up()
         self.engine.take_in()
         return profiles

@@ -8,9 +8,10 @@ import theano
 import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from theano.gof import Apply, InconsistencyError, Op
+from theano.gof import Apply, FunctionGraph, InconsistencyError, Op, Optimizer
 from theano.tensor.opt import topo_constant_folding
 
+import optdb
 from tests.topo.graphs import PLAIN, graph_of, ops, rewriter, run
 
 VALUE = np.array([0.5, 1.0, 2.0])
@@ -353,3 +354,24 @@ def test_random_replacements_leave_a_valid_graph(data, direction):
     assert result.converged or result.ping_pong
     assert result.refused == len(refusals)
     assert len(fgraph.toposort()) == len(fgraph.apply_nodes), "no cycle, and no node that nobody needs"
+
+
+def test_a_graph_rewriter_that_never_stops_is_stopped(caplog):
+    class Swap(Optimizer):
+        """Exchanges sin and cos, which is a change each time."""
+
+        def apply(self, fgraph):
+            (out,) = fgraph.outputs
+            other = tt.cos if out.owner.op == tt.sin else tt.sin
+            fgraph.replace(out, other(out.owner.inputs[0]), reason="swap")
+
+    db = optdb.TopoOptDB()
+    db.register("swap", Swap(), "always")
+    x = tt.dvector()
+    phase = db.query("+always")
+    fgraph = FunctionGraph([x], [tt.sin(x)], clone=False)
+    phase.optimize(fgraph)
+    assert not phase.result.converged
+    assert "swap" in phase.result.reason
+    assert "max'ed out by 'swap'" in caplog.text
+    fgraph.check_integrity()
