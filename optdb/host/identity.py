@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from theano.scan_module.scan_op import Scan
+from theano.tensor.var import TensorConstant
 
 from optdb.host.graph import PureOp
 from optdb.host.patching import Patch
@@ -92,11 +93,15 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
     def __eq__(self: Any, other: Any) -> Any:  # noqa: N807  it becomes the class's own
         if self is other:
             return True
+        mine = entries.get(id(self))
+        theirs = entries.get(id(other))
+        if mine is not None and theirs is not None:
+            return mine[2] == theirs[2]
         # A subclass's own __eq__ may ask its parent's: then the parent's answer is wanted.
         if not numbers.users or type(self) is not type(other) or type(self).__eq__ is not __eq__:
             return original(self, other)
-        mine = entries.get(id(self)) or _entry(self)
-        theirs = entries.get(id(other)) or _entry(other)
+        mine = mine or _entry(self)
+        theirs = theirs or _entry(other)
         if mine is None or theirs is None:
             return original(self, other)
         return mine[2] == theirs[2]
@@ -135,9 +140,17 @@ def _classes(base: type) -> Iterator[type]:
                 todo.append(sub)
 
 
+_stock_equals = TensorConstant.equals
+
+
+def constant_equals(self: TensorConstant, other: Any) -> bool:
+    """Tell whether two constants hold the same; one and the same does, whatever its size."""
+    return self is other or _stock_equals(self, other)
+
+
 def patches() -> list[Patch]:
-    """Return the patches of all op classes that there are now and define equality."""
-    found = []
+    """Return the patches of constants, and of all op classes that there are now and define equality."""
+    found = [Patch(TensorConstant, "equals", constant_equals)]
     for cls in _classes(PureOp):
         own = vars(cls)
         equal, hashed = own.get("__eq__"), own.get("__hash__")
