@@ -24,12 +24,10 @@ from theano.gof.opt import (
     SeqOptimizer,
     TopoOptimizer,
 )
-from theano.gof.toolbox import BadOptimization
 
 from optdb.host.graph import Apply, FunctionGraph, PureOp, Variable, clients
 
 __all__ = [
-    "BadOptimization",
     "BadReplacement",
     "EquilibriumOptimizer",
     "FunctionNodeRewriter",

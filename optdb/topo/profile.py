@@ -63,27 +63,20 @@ class PhaseProfile:
         """Keep what the round's final rewriters returned."""
         self.finals[-1] = profiles
 
-    def count(
-        self,
-        rewriter: Any,
-        *,
-        seconds: float,
-        changed: bool,
-        made: int,
-        cleanup_profile: Any = None,
-    ) -> None:
+    def count(self, rewriter: Any, *, seconds: float, changed: bool, made: int) -> None:
         """Count one call of a graph rewriter."""
         self.seconds[rewriter] += seconds
         if changed:
             counts = self.round_counts[-1]
             counts[rewriter] = counts.get(rewriter, 0) + 1
             self.made[rewriter] += made
-        if cleanup_profile is None:
-            return
+
+    def keep_cleanup(self, rewriter: Any, profile: Any) -> None:
+        """Add what a cleanup returned to what it returned before in this round."""
         known = self._round_cleanups.get(rewriter)
         if known is not None:
-            cleanup_profile = rewriter.merge_profile(known, cleanup_profile)
-        self._round_cleanups[rewriter] = cleanup_profile
+            profile = rewriter.merge_profile(known, profile)
+        self._round_cleanups[rewriter] = profile
 
     def end_round(self, rules: list[Rule]) -> None:
         """Close the round: what `rules` did in it is the difference to the last."""

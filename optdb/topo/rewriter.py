@@ -26,6 +26,7 @@ from optdb.host.rewriters import (
     NavigatorOptimizer,
     TopoOptimizer,
     name_of,
+    report_failure,
 )
 from optdb.host.session import optimizing
 from optdb.topo.engine import CycleError, Engine, Stopped
@@ -236,16 +237,8 @@ class _Run:
             return []
         profiles = []
         for rewriter in rewriters:
-            clock, imported = self.engine.clock, self.engine.imported
-            start = perf_counter()
-            profiles.append(rewriter.apply(self.fgraph))
-            changed = self.engine.clock != clock
-            self.profile.count(
-                rewriter,
-                seconds=perf_counter() - start,
-                changed=changed,
-                made=self.engine.imported - imported,
-            )
+            profile, changed = self._run_one(rewriter)
+            profiles.append(profile)
             if changed:
                 self.uses[rewriter] += 1
                 self.engine.check_limit(name_of(rewriter), self.uses[rewriter])
@@ -258,16 +251,22 @@ class _Run:
             nothing_to_merge = isinstance(rewriter, MergeOptimizer) and not self.fgraph.merge_feature.scheduled
             if nothing_to_merge and not always:
                 continue
-            clock, imported = self.engine.clock, self.engine.imported
-            start = perf_counter()
-            profile = rewriter.apply(self.fgraph)
-            self.profile.count(
-                rewriter,
-                seconds=perf_counter() - start,
-                changed=self.engine.clock != clock,
-                made=self.engine.imported - imported,
-                cleanup_profile=profile,
-            )
+            profile, _ = self._run_one(rewriter)
+            self.profile.keep_cleanup(rewriter, profile)
+
+    def _run_one(self, rewriter: Any) -> tuple[Any, bool]:
+        """Run one graph rewriter and count it; return its profile, and whether it changed the graph."""
+        clock, imported = self.engine.clock, self.engine.imported
+        start = perf_counter()
+        profile = rewriter.apply(self.fgraph)
+        changed = self.engine.clock != clock
+        self.profile.count(
+            rewriter,
+            seconds=perf_counter() - start,
+            changed=changed,
+            made=self.engine.imported - imported,
+        )
+        return profile, changed
 
     def _report(self, error: Exception, pairs: Sequence[Any], rewriter: Any, node: Apply) -> None:
         """Treat a failure as the rewriter's callback says, and a cycle as an error."""
@@ -277,7 +276,7 @@ class _Run:
         if isinstance(error, CycleError) and callback is NavigatorOptimizer.warn_inplace:
             # The usual callback keeps silent about InconsistencyError, which
             # the in-place rewriters cause by design. A cycle is a mistake.
-            NavigatorOptimizer.warn(error, self.rewriter, pairs, rewriter, node)
+            report_failure(error, self.rewriter, pairs, rewriter, node)
             return
         callback(error, self.rewriter, pairs, rewriter, node)
 
