@@ -4,12 +4,14 @@ These functions stand in for methods of Theano's FunctionGraph while graphs are
 optimized (see :mod:`optdb.host.session`).  They do what the originals do, call
 the features in the same order, and raise the same errors; what is left out is
 the copy of the set of all variables for each import, the search of all inputs
-for each leaf, and the calls of listeners that do not listen.
+for each leaf, the calls of listeners that do not listen, and the sorting of a
+graph whose order somebody keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,9 +22,13 @@ from optdb.host.graph import Apply, Constant, FunctionGraph, nodes_outside
 from optdb.host.patching import Patch
 
 _stock_execute_callbacks = FunctionGraph.execute_callbacks
+_stock_toposort = FunctionGraph.toposort
 
 _Listeners = dict[str, tuple[list[Any], list[Callable[..., Any]]]]
 _listeners: WeakKeyDictionary[FunctionGraph, _Listeners] = WeakKeyDictionary()
+
+KeptOrder = Callable[[], "list[Apply] | None"]
+_kept_orders: WeakKeyDictionary[FunctionGraph, KeptOrder] = WeakKeyDictionary()
 
 
 def forget() -> None:
@@ -57,6 +63,34 @@ def _listening(features: list[Any], name: str) -> list[Callable[..., Any]]:
         if method is not None and getattr(method, "__func__", None) is not does_nothing:
             methods.append(method)
     return methods
+
+
+@contextmanager
+def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
+    """Let ``fgraph.toposort()`` be answered by `order`, while inside.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+    order : callable
+        Returns the nodes of `fgraph` in topological order, or None where it
+        does not know at the moment.
+    """
+    before = _kept_orders.get(fgraph)
+    _kept_orders[fgraph] = order
+    try:
+        yield
+    finally:
+        del _kept_orders[fgraph]
+        if before is not None:
+            _kept_orders[fgraph] = before
+
+
+def toposort(self: FunctionGraph) -> list[Apply]:
+    """Return the nodes in topological order, sorted only where nobody keeps them so."""
+    order = _kept_orders.get(self)
+    nodes = order() if order is not None and not self.orderings() else None
+    return _stock_toposort(self) if nodes is None else nodes
 
 
 def import_node(self: FunctionGraph, apply_node: Apply, check: bool = True, reason: Any = None) -> None:
@@ -116,4 +150,5 @@ def patches() -> list[Patch]:
     return [
         Patch(FunctionGraph, "execute_callbacks", execute_callbacks),
         Patch(FunctionGraph, "__import__", import_node),
+        Patch(FunctionGraph, "toposort", toposort),
     ]

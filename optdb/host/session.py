@@ -12,13 +12,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from optdb.host import bookkeeping, construction, folding, identity
+from optdb.host import algebra, bookkeeping, construction, folding, identity
 from optdb.host.collector import collector_paused
 from optdb.host.patching import Patch
 
 _lock = threading.Lock()
 _identity_patches: list[Patch] = []
-_patches = [*bookkeeping.patches(), *construction.patches(), *folding.patches()]
+_patches = [*bookkeeping.patches(), *construction.patches(), *algebra.patches(), *folding.patches()]
 
 
 @contextmanager
@@ -55,6 +55,7 @@ def _clean_up() -> None:
     identity.numbers.clear()
     bookkeeping.forget()
     construction.forget()
+    algebra.forget()
     folding.forget()
 
 

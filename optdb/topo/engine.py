@@ -177,6 +177,12 @@ class Engine:
         """The number of nodes that entered the graph so far."""
         return self._imported
 
+    def toposort(self) -> list[Apply] | None:
+        """Return the graph's nodes in topological order, or None in the middle of a replacement."""
+        if self._backward_edges or len(self._order) != len(self.fgraph.apply_nodes):
+            return None
+        return list(self._order)
+
     def queue_unverified(self) -> None:
         """Queue every node that was not looked at since the last change."""
         clock, seen_at = self._clock, self._seen_at

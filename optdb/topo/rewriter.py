@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TextIO
 
+from optdb.host.bookkeeping import kept_order
 from optdb.host.config import config
 from optdb.host.folding import is_folding_pass
 from optdb.host.graph import Apply, FunctionGraph, Variable
@@ -197,7 +198,8 @@ class _Run:
         start = perf_counter()
         self.fgraph.attach_feature(self.engine)
         try:
-            self._rounds()
+            with kept_order(self.fgraph, self.engine.toposort):
+                self._rounds()
             result.converged = not result.ping_pong
             if result.ping_pong:
                 result.reason = str(result.ping_pong[0])

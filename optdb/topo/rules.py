@@ -12,6 +12,7 @@ from typing import Any
 
 from optdb.host.graph import Op
 from optdb.host.rewriters import LocalOptimizer, name_of, transform_of
+from optdb.host.tracks import may_apply
 
 
 class Rule:
@@ -57,7 +58,8 @@ class RuleTable:
     The order for a node is Theano's: first the rewriters without tracks, then
     those that track the op's class, then those that track the op itself, each
     in the order given. A class is matched exactly, not by inheritance, as
-    Theano matches it.
+    Theano matches it. Rewriters that are known to decline an op which they
+    track are left out.
     """
 
     def __init__(self, rewriters: Iterable[LocalOptimizer]) -> None:
@@ -102,7 +104,7 @@ class RuleTable:
             *self._tracked.get(type(op), ()),
             *self._tracked.get(op, ()),
         )
-        rules = tuple(self._rule(rewriter) for rewriter in rewriters)
+        rules = tuple(self._rule(rewriter) for rewriter in rewriters if may_apply(rewriter, op))
         self._by_id[id(op)] = (op, rules)
         return rules
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -234,3 +235,44 @@ def test_values_are_the_same():
     value = np.arange(6.0).reshape(2, 3)
     np.testing.assert_allclose(f(value), g(value), rtol=1e-14)
     assert len(f.maker.fgraph.apply_nodes) == len(g.maker.fgraph.apply_nodes)
+
+
+def chain(length=4):
+    x = tt.dvector("x")
+    out = x
+    for _ in range(length):
+        out = tt.exp(out)
+    return FunctionGraph([x], [out], clone=False)
+
+
+def test_a_kept_order_is_taken_for_the_sorted_one():
+    """While it is known; the graph is sorted where it is not, and afterwards."""
+    fgraph = chain()
+    in_order = fgraph.toposort()
+    answers = [None]
+    with optimizing():
+        with bookkeeping.kept_order(fgraph, lambda: answers[0]):
+            answers[0] = ["kept"]
+            assert fgraph.toposort() == ["kept"]
+            answers[0] = None
+            assert fgraph.toposort() == in_order
+            answers[0] = ["outer"]
+            with bookkeeping.kept_order(fgraph, lambda: ["inner"]):
+                assert fgraph.toposort() == ["inner"]
+            assert fgraph.toposort() == ["outer"]
+        assert fgraph.toposort() == in_order
+
+
+def test_a_kept_order_knows_nothing_of_a_feature_s_orderings():
+    class Backwards:
+        """The first node waits for the second of two that data flow leaves free."""
+
+        def orderings(self, fgraph):
+            return OrderedDict([(first, [second])])
+
+    x = tt.dvector("x")
+    fgraph = FunctionGraph([x], [tt.exp(x), tt.sin(x)], clone=False)
+    first, second = fgraph.toposort()
+    fgraph.attach_feature(Backwards())
+    with optimizing(), bookkeeping.kept_order(fgraph, lambda: [first, second]):
+        assert fgraph.toposort() == [second, first]

@@ -1,0 +1,161 @@
+"""Theano's canonizers of sums and products, without the work that changes nothing.
+
+``local_add_canonizer`` and ``local_mul_canonizer`` are tried on every addition
+and every product of a graph, several times each, and nearly always find them
+in order.  Theano's Canonizer learns that by putting constants together and
+comparing lists through NumPy.  While graphs are optimized, the methods here
+stand in for its own: they answer the same, find "nothing to do" without an
+array operation, and walk long chains without recursion.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from theano.tensor import cast
+from theano.tensor.elemwise import DimShuffle
+from theano.tensor.opt import Canonizer, _fill_chain, values_eq_approx_remove_inf_nan
+
+from optdb.host.graph import Apply, Constant, Variable
+from optdb.host.logging import logger
+from optdb.host.patching import Patch
+
+_stock_simplify_constants = Canonizer.simplify_constants
+
+_MAIN, _INVERSE, _RECIPROCAL, _OTHER = range(4)
+
+#: Canonizer (by id, and kept) to the ops met (by id, and kept) and their part in it.
+_parts: dict[int, tuple[Canonizer, dict[int, tuple[Any, int]]]] = {}
+#: Canonizer, leading constant and dtype, where the constant stays as it is.
+_settled: set[tuple[int, Constant, str]] = set()
+
+
+def forget() -> None:
+    """Forget ops and constants, which may go."""
+    _parts.clear()
+    _settled.clear()
+
+
+def _parts_of(canonizer: Canonizer) -> dict[int, tuple[Any, int]]:
+    known = _parts.get(id(canonizer))
+    if known is None:
+        known = _parts[id(canonizer)] = (canonizer, {})
+    return known[1]
+
+
+def _part(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], op: Any) -> int:
+    """Tell which of the canonizer's ops `op` is."""
+    known = parts.get(id(op))
+    if known is not None:
+        return known[1]
+    ops = [canonizer.main, canonizer.inverse, canonizer.reciprocal]
+    part = ops.index(op) if op in ops else _OTHER
+    parts[id(op)] = (op, part)
+    return part
+
+
+def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], list[Variable]]:
+    """Return the operands that `input` is made of, and those that it is divided (or lessened) by."""
+    parts = _parts_of(self)
+    num: list[Variable] = []
+    denum: list[Variable] = []
+    # The operands still to be taken apart, the next one last, each with the
+    # list that it belongs to and the opposite one.
+    todo = [(input, num, denum)]
+    while todo:
+        var, ours, theirs = todo.pop()
+        owner = var.owner
+        if owner is None:
+            ours.append(var)
+            continue
+        part = _part(self, parts, owner.op)
+        operands = owner.inputs
+        if part == _MAIN:
+            todo.extend([(operand, ours, theirs) for operand in reversed(operands)])
+        elif part == _INVERSE:
+            todo.append((operands[1], theirs, ours))
+            todo.append((operands[0], ours, theirs))
+        elif part == _RECIPROCAL:
+            todo.append((operands[0], theirs, ours))
+        elif isinstance(owner.op, DimShuffle) and _completes_rank(owner):
+            todo.append((operands[0], ours, theirs))
+        else:
+            ours.append(var)
+    return num, denum
+
+
+def _completes_rank(node: Apply) -> bool:
+    """Tell whether a DimShuffle only adds broadcastable dimensions on the left, as Elemwise does."""
+    rank = node.inputs[0].type.ndim
+    missing = node.outputs[0].type.ndim - rank
+    return node.op.new_order == ("x",) * missing + tuple(range(rank))
+
+
+def simplify_constants(
+    self: Canonizer, orig_num: list[Variable], orig_denum: list[Variable], out_type: Any = None
+) -> tuple[list[Variable], list[Variable]]:
+    """Put all constants together, unless there is none, or one that stays as it is."""
+    constants = [v for v in orig_num if _is_number(v)]
+    leading = constants[0] if len(constants) == 1 and constants[0] is orig_num[0] else None
+    settled = isinstance(leading, Constant) and (id(self), leading, out_type.dtype) in _settled
+    nothing = not constants and (self.use_reciprocal or orig_num)
+    if (settled or nothing) and not any(map(_is_number, orig_denum)):
+        return orig_num, orig_denum
+    num, denum = _stock_simplify_constants(self, orig_num, orig_denum, out_type)
+    if num is orig_num and isinstance(leading, Constant):
+        _settled.add((id(self), leading, out_type.dtype))
+    return num, denum
+
+
+def _is_number(v: Any) -> bool:
+    """Tell whether `v` is what Theano's canonizer puts together: a scalar constant, or a bare number."""
+    if isinstance(v, Constant):
+        return Canonizer.get_constant(v) is not None
+    return not isinstance(v, Variable)
+
+
+def transform(self: Canonizer, node: Apply) -> Any:
+    """Offer the canonical form of the sum or product that `node` is the last step of."""
+    parts = _parts_of(self)
+    if _part(self, parts, node.op) == _OTHER:
+        return False
+    out = node.outputs[0]
+    if not hasattr(out, "clients"):
+        return None
+    if any(_goes_on(self, parts, client) for client, _ in out.clients):
+        return False
+    orig_num, orig_denum = self.get_num_denum(out)
+    num, denum = self.simplify(list(orig_num), list(orig_denum), out.type)
+    if _same(orig_num, num) and _same(orig_denum, denum):
+        return False
+    new = self.merge_num_denum(num, denum)
+    if new.type.dtype != out.type.dtype:
+        new = cast(new, out.type.dtype)
+    if new.type != out.type:
+        new = _fill_chain(new, node.inputs)[0]
+    if new.type != out.type:
+        logger.warning("CANONIZE FAILED: new, out = %s, %s types %s, %s", new, out, new.type, out.type)
+        return False
+    new.tag.values_eq_approx = values_eq_approx_remove_inf_nan
+    return [new]
+
+
+def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Apply | str) -> bool:
+    """Tell whether a user of the expression is a further step of it, so that it is that step's turn."""
+    while isinstance(getattr(client, "op", None), DimShuffle) and len(client.outputs[0].clients) == 1:
+        client = client.outputs[0].clients[0][0]
+    return not isinstance(client, str) and _part(canonizer, parts, client.op) != _OTHER
+
+
+def _same(before: list[Any], after: list[Any]) -> bool:
+    return len(before) == len(after) and all(x is y or bool(np.all(x == y)) for x, y in zip(before, after, strict=True))
+
+
+def patches() -> list[Patch]:
+    """Return the patches of Theano's Canonizer."""
+    return [
+        Patch(Canonizer, "get_num_denum", get_num_denum),
+        Patch(Canonizer, "simplify_constants", simplify_constants),
+        Patch(Canonizer, "transform", transform),
+    ]
