@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from theano.gof import toolbox
 from theano.gof.fg import MissingInputError
 
+from optdb.host.destroy import validator_patch
 from optdb.host.graph import Apply, Constant, FunctionGraph, nodes_outside
 from optdb.host.patching import Patch
 
@@ -88,9 +89,16 @@ def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
 
 def toposort(self: FunctionGraph) -> list[Apply]:
     """Return the nodes in topological order, sorted only where nobody keeps them so."""
-    order = _kept_orders.get(self)
-    nodes = order() if order is not None and not self.orderings() else None
+    handler = getattr(self, "destroy_handler", None)
+    order = getattr(handler, "toposort", None) or _kept_orders.get(self)
+    if order is None or any(orderings(self) for orderings in _orderings(self) if orderings.__self__ is not handler):
+        return _stock_toposort(self)
+    nodes = order()
     return _stock_toposort(self) if nodes is None else nodes
+
+
+def _orderings(fgraph: FunctionGraph) -> list[Callable[..., Any]]:
+    return [feature.orderings for feature in fgraph._features if hasattr(feature, "orderings")]
 
 
 def import_node(self: FunctionGraph, apply_node: Apply, check: bool = True, reason: Any = None) -> None:
@@ -151,4 +159,5 @@ def patches() -> list[Patch]:
         Patch(FunctionGraph, "execute_callbacks", execute_callbacks),
         Patch(FunctionGraph, "__import__", import_node),
         Patch(FunctionGraph, "toposort", toposort),
+        validator_patch(),
     ]

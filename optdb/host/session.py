@@ -18,7 +18,13 @@ from optdb.host.patching import Patch
 
 _lock = threading.Lock()
 _identity_patches: list[Patch] = []
-_patches = [*bookkeeping.patches(), *construction.patches(), *algebra.patches(), *folding.patches()]
+_patches: list[Patch] = [*bookkeeping.patches(), *construction.patches(), *algebra.patches(), *folding.patches()]
+
+
+def install_during_sessions(*patches: Patch) -> None:
+    """Let `patches` be in force during each session from the next one on."""
+    with _lock:
+        _patches.extend(patches)
 
 
 @contextmanager

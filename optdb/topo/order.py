@@ -9,8 +9,11 @@ Two algorithms keep it right, and neither ever sorts the whole graph again:
   labelled anew (Dietz and Sleator, "Two algorithms for maintaining order in a
   list", STOC 1987: the simpler of the two);
 * a new edge that runs against the order has the nodes between its ends
-  searched and moved, and nothing else (Pearce and Kelly, "A dynamic
-  topological sort algorithm for directed acyclic graphs", ACM JEA 11, 2006).
+  searched, forwards from the edge's head, and what is found moved behind the
+  edge's tail.  This is the first half of the algorithm of Pearce and Kelly ("A
+  dynamic topological sort algorithm for directed acyclic graphs", ACM JEA 11,
+  2006); the second half, the search backwards, shares out places of an array,
+  and a list has room without it.
 
 An edge that would close a cycle is found by the same search.
 """
@@ -18,13 +21,11 @@ An edge that would close a cycle is found by the same search.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from operator import attrgetter
 
 Node = Hashable
 Neighbours = Callable[[Node], Iterable[Node]]
 
 _GAP = 1 << 40
-_by_label = attrgetter("label")
 
 
 class Place:
@@ -124,44 +125,40 @@ class TopologicalOrder:
             edges, so that the new edge closes a cycle. The order is then as
             it was.
         """
-        upper = self.place_of[first].label
-        lower = self.place_of[second].label
-        if upper < lower:
+        anchor = self.place_of[first]
+        if anchor.label < self.place_of[second].label:
             return True
-        forward = self._search(second, self._dependents, lower, upper)
-        if first in forward:
+        found = self.reach(second, anchor.label)
+        if first in found:
             return False
-        backward = self._search(first, self._dependencies, lower, upper)
-        self._reorder(backward, forward)
+        for node in sorted(found, key=lambda node: found[node].label):
+            self.remove(node)
+            anchor = self._link_behind(anchor, node)
         return True
 
-    def _search(self, start: Node, neighbours: Neighbours, lower: float, upper: float) -> dict[Node, Place]:
-        """Return the nodes reachable from `start` within a window of labels.
+    def reach(self, start: Node, upper: float) -> dict[Node, Place]:
+        """Return `start` and the nodes that depend on it, as far as labels from its own to `upper` go.
 
-        The window is closed on both sides, so that an edge that was refused
-        and is still in the graph does not lead the search astray.
+        Both ends count, so that an edge that was refused and is still in the
+        graph does not lead the search astray.
         """
         place_of = self.place_of
-        found = {start: place_of[start]}
+        dependents = self._dependents
+        place = place_of[start]
+        lower = place.label
+        found = {start: place}
         todo = [start]
         while todo:
-            for node in neighbours(todo.pop()):
+            for node in dependents(todo.pop()):
+                if node in found:
+                    continue
                 place = place_of.get(node)
-                if place is not None and node not in found and lower <= place.label <= upper:
+                if place is not None and lower <= place.label <= upper:
                     found[node] = place
                     todo.append(node)
         return found
 
-    def _reorder(self, backward: dict[Node, Place], forward: dict[Node, Place]) -> None:
-        """Share out the places of both sets again, the `backward` nodes first."""
-        before = sorted(backward.values(), key=_by_label)
-        behind = sorted(forward.values(), key=_by_label)
-        nodes = [place.node for place in before + behind]
-        for place, node in zip(sorted(before + behind, key=_by_label), nodes, strict=True):
-            place.node = node
-            self.place_of[node] = place
-
-    def _link_behind(self, prev: Place, node: Node) -> None:
+    def _link_behind(self, prev: Place, node: Node) -> Place:
         following = prev.next
         if following is self.tail:
             label = prev.label + _GAP
@@ -175,6 +172,7 @@ class TopologicalOrder:
         prev.next = place
         following.prev = place
         self.place_of[node] = place
+        return place
 
     def _spread(self, start: Place) -> None:
         """Make room behind `start`: label the shortest sparse stretch anew.

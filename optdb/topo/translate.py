@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from optdb.host.destroy import InplaceElemwiseOptimizer
 from optdb.host.graph import FunctionGraph
 from optdb.host.rewriters import (
     EquilibriumOptimizer,
@@ -20,6 +21,7 @@ from optdb.host.rewriters import (
     TopoOptimizer,
 )
 from optdb.host.session import optimizing
+from optdb.topo.inplace import InplaceElemwise
 from optdb.topo.merge import IndexedMergeOptimizer
 from optdb.topo.rewriter import TopoRewriter
 
@@ -55,6 +57,8 @@ def translate(optimizer: Any) -> Any:
         return _with_names(TopoRewriter.from_topo(optimizer), optimizer)
     if type(optimizer) is MergeOptimizer:
         return _with_names(IndexedMergeOptimizer(), optimizer)
+    if type(optimizer) is InplaceElemwiseOptimizer:
+        return _with_names(InplaceElemwise(optimizer.op), optimizer)
     return optimizer
 
 

@@ -1,0 +1,141 @@
+"""In-place operation as the host knows it: who destroys, who looks on, who forbids it.
+
+An op's ``destroy_map`` says which inputs it overwrites, its ``view_map`` which
+outputs share memory with an input.  The host's DestroyHandler keeps a graph
+from reading what was overwritten; its Supervisor keeps a function from
+overwriting what belongs to its caller.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import OrderedDict
+from typing import Any
+
+from theano.compile.function_module import Supervisor
+from theano.gof.destroyhandler import DestroyHandler
+from theano.gof.toolbox import Validator
+from theano.misc.ordered_set import OrderedSet
+from theano.gof.opt import copy_stack_trace
+from theano.scalar import transfer_type
+from theano.tensor.elemwise import Elemwise
+from theano.tensor.opt import InplaceElemwiseOptimizer
+
+from optdb.host.config import config
+from optdb.host.graph import Apply, FunctionGraph, Variable
+from optdb.host.patching import Patch
+
+__all__ = [
+    "DestroyHandler",
+    "Elemwise",
+    "InplaceElemwiseOptimizer",
+    "OrderedDict",
+    "OrderedSet",
+    "Supervisor",
+    "copy_stack_trace",
+    "destroyed_slots",
+    "handler_patch",
+    "inplace_scalar_op",
+    "protected_variables",
+    "supervisor_patch",
+    "validator_patch",
+    "viewed_slots",
+]
+
+_stock_init = DestroyHandler.__init__
+_stock_supervise = Supervisor.validate
+
+
+def destroyed_slots(node: Apply) -> list[int]:
+    """Return the indices of the inputs that `node` overwrites.
+
+    Raises
+    ------
+    NotImplementedError
+        If an output overwrites several inputs at once, as in the host.
+    """
+    destroy_map = getattr(node.op, "destroy_map", None)
+    if not destroy_map:
+        return []
+    if any(len(slots) != 1 for slots in destroy_map.values()):
+        raise NotImplementedError("an output that destroys several inputs", node.op)
+    return [slots[0] for slots in destroy_map.values()]
+
+
+def viewed_slots(node: Apply) -> list[tuple[Variable, int]]:
+    """Return each output that is a view, with the index of the input that it looks at.
+
+    Raises
+    ------
+    NotImplementedError
+        If an output is a view of several inputs, as in the host.
+    """
+    view_map = getattr(node.op, "view_map", None)
+    if not view_map:
+        return []
+    if any(len(slots) > 1 for slots in view_map.values()):
+        raise NotImplementedError("destroying this output invalidates multiple inputs", node.op)
+    return [(node.outputs[out], slots[0]) for out, slots in view_map.items() if slots]
+
+
+def protected_variables(fgraph: FunctionGraph) -> set[Variable]:
+    """Return what no op may overwrite: the outputs, and what the function's caller keeps."""
+    protected = set(fgraph.outputs)
+    for feature in fgraph._features:
+        if isinstance(feature, Supervisor):
+            protected.update(feature.protected)
+    return protected
+
+
+def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, int]) -> Any:
+    """Return the scalar op for an Elemwise that works in place by `pattern` (output index to input index)."""
+    scalar_op = op.scalar_op
+    if hasattr(scalar_op, "make_new_inplace"):
+        return scalar_op.make_new_inplace(transfer_type(*[pattern.get(i, out.dtype) for i, out in enumerate(outputs)]))
+    return scalar_op.__class__(transfer_type(*[pattern.get(i) for i in range(len(outputs))]))
+
+
+def handler_patch(handler: type[DestroyHandler]) -> Patch:
+    """Make new DestroyHandlers of the class `handler`, where cycles are to be detected exactly."""
+
+    def __init__(self: DestroyHandler, do_imports_on_attach: bool = True, algo: str | None = None) -> None:  # noqa: N807
+        _stock_init(self, do_imports_on_attach, algo)
+        if type(self) is DestroyHandler and self.algo == "regular" and do_imports_on_attach:
+            self.__class__ = handler
+
+    return Patch(DestroyHandler, "__init__", __init__)
+
+
+def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
+    """Let a Supervisor ask a `handler` what is exposed, instead of asking about all that it protects."""
+
+    def validate(self: Supervisor, fgraph: FunctionGraph) -> Any:
+        ours = getattr(fgraph, "destroy_handler", None)
+        if not isinstance(ours, handler) or config.cycle_detection == "fast":
+            return _stock_supervise(self, fgraph)
+        ours.supervise(self.protected)
+        return None
+
+    return Patch(Supervisor, "validate", validate)
+
+
+def _validate(self: Validator, fgraph: FunctionGraph) -> Any:
+    """Ask all features; Theano reads the caller's source file to learn its name when one of them objects."""
+    start = time.time()
+    try:
+        answer = fgraph.execute_callbacks("validate")
+    except Exception as error:
+        caller = sys._getframe(1)
+        if caller.f_code.co_name != "replace_all_validate" and caller.f_locals.get("verbose", False):
+            name, var = caller.f_code.co_name, caller.f_locals.get("r", "")
+            print(f"validate failed on node {var}.\n Reason: {name}, {error}")
+        raise
+    if fgraph.profile:
+        fgraph.profile.validate_time += time.time() - start
+    return answer
+
+
+def validator_patch() -> Patch:
+    """Return the patch of Theano's Validator."""
+    return Patch(Validator, "validate_", _validate)

@@ -1,0 +1,408 @@
+"""May this node overwrite that input now?  Answered exactly, from what is near.
+
+Overwriting a variable asks two things of a graph.  Nobody else may overwrite
+it, its views or what it is a view of, or own them from outside; and all other
+users of that memory have to run before.  The second is a set of edges: *user
+▶ destroyer*.  They go into a topological order that is kept up to date, which
+finds the cycle that an edge would close while it looks for the edge's place.
+
+Flow of one change::
+
+    FunctionGraph ──▶ events ──▶ claims: root ▶ destroyer, uses, faults
+                                   │ edges that are not in the order yet
+                                   ▼
+    validate() ────▶ order.add_edge ──▶ fine, or InconsistencyError
+
+What a change does not touch is not looked at again.  Theano's handler builds
+all of it anew for each validation, and sorts the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copyreg import __newobj__
+from functools import partial
+from typing import Any
+
+from optdb.host.destroy import (
+    DestroyHandler,
+    OrderedDict,
+    OrderedSet,
+    destroyed_slots,
+    handler_patch,
+    supervisor_patch,
+    viewed_slots,
+)
+from optdb.host.graph import (
+    Apply,
+    Constant,
+    FunctionGraph,
+    InconsistencyError,
+    Variable,
+    clients,
+    dependencies,
+    dependents,
+    io_toposort,
+    is_output,
+)
+from optdb.host.session import install_during_sessions
+from optdb.topo.order import TopologicalOrder
+
+
+class IncrementalDestroyHandler(DestroyHandler):
+    """Theano's DestroyHandler, with everything but the graph's change left out of a validation.
+
+    Attributes
+    ----------
+    destroyers : OrderedSet of Apply
+        The nodes with a ``destroy_map``.
+    root_destroyer : dict
+        Root variable to the node that overwrites it. A *root* is the variable
+        at the end of a chain of views; its memory is that of all of them.
+    view_i, view_o : dict
+        View to what it looks at, and variable to its views.
+
+    Notes
+    -----
+    A destroyer is *claimed* once its roots, its fault (if any) and the other
+    users of its roots are known; whatever may change one of these takes the
+    claim back. For a claimed destroyer, ``_before`` counts the slots through
+    which each other node uses its roots, and stays right change by change.
+    Invariant: an edge of the graph, or from a user to a claimed destroyer,
+    that the order does not respect yet is in ``_backward``.
+    """
+
+    # -- features of the graph
+
+    def on_attach(self, fgraph: FunctionGraph) -> None:
+        if self.fgraph is None:
+            self._claims: dict[Apply, list[Variable]] = {}
+            self._unclaimed: dict[Apply, None] = {}
+            self._before: dict[Apply, dict[Apply, int]] = {}
+            self._after: dict[Apply, dict[Apply, None]] = {}
+            self._faults: dict[Apply, InconsistencyError] = {}
+            self._destroyed_outputs: dict[Apply, Variable] = {}
+            self._backward: list[tuple[Apply, Apply]] = []
+            self._order = TopologicalOrder(self._dependencies, self._dependents)
+            self._order.extend(io_toposort(fgraph.inputs, fgraph.outputs))
+        super().on_attach(fgraph)
+
+    def unpickle(self, fgraph: FunctionGraph) -> None:
+        """Give the graph its methods (Theano's name for it)."""
+        fgraph.destroyers = partial(_destroyers_of, self)
+        fgraph.has_destroyers = self.has_destroyers
+
+    def on_detach(self, fgraph: FunctionGraph) -> None:
+        del fgraph.destroyers, fgraph.has_destroyers, fgraph.destroy_handler
+        self.fgraph = None
+
+    def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
+        if node not in self._order:
+            self._order.insert(node)
+        for out, slot in viewed_slots(node):
+            self._look_at(out, node.inputs[slot])
+        if self.root_destroyer:
+            for var in node.inputs:
+                self._gain(node, var)
+        if getattr(node.op, "destroy_map", None):
+            self.destroyers.add(node)
+            self._unclaimed[node] = None
+
+    def on_prune(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
+        if node in self.destroyers:
+            self._withdraw(node)
+            self.destroyers.remove(node)
+            del self._unclaimed[node]
+        if self.root_destroyer:
+            for var in node.inputs:
+                self._lose(node, var)
+        for out, _ in viewed_slots(node):
+            self._look_away(out)
+        self._order.remove(node)
+
+    def on_change_input(
+        self, fgraph: FunctionGraph, node: Apply | str, i: int, old: Variable, new: Variable, reason: Any = None
+    ) -> None:
+        if is_output(node):
+            self._withdraw_destroyer_of(old)
+            self._withdraw_destroyer_of(new)
+            return
+        if new.owner is not None and not self._order.add_edge(new.owner, node):
+            self._backward.append((new.owner, node))
+        if node in self.destroyers:
+            self._withdraw(node)
+        for out, slot in viewed_slots(node):
+            if slot == i:
+                self._withdraw_destroyer_of(old)
+                self._withdraw_destroyer_of(new)
+                self._look_away(out)
+                self._look_at(out, new)
+        if self.root_destroyer:
+            self._lose(node, old)
+            self._gain(node, new)
+
+    def validate(self, fgraph: FunctionGraph) -> bool:
+        """Check what changed since the last call.
+
+        Raises
+        ------
+        InconsistencyError
+            If two nodes destroy the same memory, a destroyer reads what it
+            overwrites under another name, something indestructible is
+            overwritten, or no order of the nodes respects all destroyers.
+        """
+        self._claim_all()
+        for fault in self._faults.values():
+            raise fault
+        backward = self._backward
+        while backward:
+            first, second = backward[-1]
+            if self._is_edge(first, second) and not self._order.add_edge(first, second):
+                raise InconsistencyError("Dependency graph contains cycles")
+            backward.pop()
+        return True
+
+    def orderings(self, fgraph: FunctionGraph, ordered: bool = True) -> dict[Apply, Any]:
+        """Return the nodes that have to run before each destroyer, besides those that it depends on.
+
+        Raises
+        ------
+        InconsistencyError
+            As `validate`, but for cycles.
+        """
+        self._claim_all()
+        for fault in self._faults.values():
+            raise fault
+        if not ordered:
+            return {node: set(before) for node, before in self._before.items() if before}
+        return OrderedDict((node, list(self._before[node])) for node in self.destroyers if self._before[node])
+
+    # -- questions
+
+    def toposort(self) -> list[Apply] | None:
+        """Return the nodes in an order that respects the destroyers, or None where it is not known."""
+        if self._unclaimed or self._backward or self._faults:
+            return None
+        return list(self._order)
+
+    def has_destroyers(self, variables: Iterable[Variable]) -> bool:
+        """Tell whether a node overwrites the memory of any of `variables`."""
+        self._claim_all()
+        destroyed = self.root_destroyer
+        return bool(destroyed) and any(self.root(var) in destroyed for var in variables)
+
+    def supervise(self, protected: Sequence[Variable]) -> None:
+        """Raise InconsistencyError if an output of the graph, or one of `protected`, is overwritten."""
+        self._claim_all()
+        for var in self._destroyed_outputs.values():
+            raise InconsistencyError("Trying to destroy a protected Variable.", var)
+        destroyed = self.root_destroyer
+        if destroyed.keys().isdisjoint(protected) and all(var.owner is None for var in protected):
+            return
+        for var in protected:
+            if self.root(var) in destroyed:
+                raise InconsistencyError("Trying to destroy a protected Variable.", var)
+
+    def may_destroy(self, node: Apply, slot: int, protected: set[Variable]) -> bool:
+        """Tell whether the graph would stay valid if `node` overwrote its input `slot`, which it does not.
+
+        Parameters
+        ----------
+        node : Apply
+        slot : int
+            Index of the input.
+        protected : set of Variable
+            What no node may overwrite.
+        """
+        self._claim_all()
+        root = self.root(node.inputs[slot])
+        if root in self.root_destroyer:
+            return False
+        aliases = self._aliases(root)
+        if any(_is_indestructible(var) or var in protected for var in aliases):
+            return False
+        if _reads_twice(node, slot, aliases):
+            return False
+        place_of = self._order.place_of
+        here = place_of[node].label
+        behind = [
+            client
+            for var in aliases
+            for client, _ in clients(self.fgraph, var)
+            if not is_output(client) and place_of[client].label > here
+        ]
+        if not behind:
+            return True
+        reach = self._order.reach(node, max(place_of[client].label for client in behind))
+        return not any(client in reach for client in behind)
+
+    def root(self, var: Variable) -> Variable:
+        """Return the variable that `var` is a view of, or a view of a view; itself if it is none."""
+        view_i = self.view_i
+        while var in view_i:
+            var = view_i[var]
+        return var
+
+    # -- claims
+
+    def _claim_all(self) -> None:
+        while self._unclaimed:
+            self._claim(next(iter(self._unclaimed)))
+
+    def _claim(self, node: Apply) -> None:
+        slots = destroyed_slots(node)
+        roots = [self.root(node.inputs[slot]) for slot in slots]
+        for i, root in enumerate(roots):
+            if root in self.root_destroyer or root in roots[:i]:
+                raise InconsistencyError(f"Multiple destroyers of {root}")
+        before = self._before[node] = {}
+        for slot, root in zip(slots, roots, strict=True):
+            self.root_destroyer[root] = node
+            aliases = self._aliases(root)
+            self._find_fault(node, slot, aliases)
+            for var in aliases:
+                for client, _ in clients(self.fgraph, var):
+                    if is_output(client):
+                        self._destroyed_outputs[node] = var
+                    elif client is not node:
+                        before[client] = before.get(client, 0) + 1
+        for client in before:
+            self._after.setdefault(client, {})[node] = None
+            self._backward.append((client, node))
+        self._claims[node] = roots
+        del self._unclaimed[node]
+
+    def _withdraw(self, node: Apply) -> None:
+        """Take back what is known of a destroyer."""
+        for root in self._claims.pop(node, ()):
+            del self.root_destroyer[root]
+        for client in self._before.pop(node, ()):
+            del self._after[client][node]
+        self._faults.pop(node, None)
+        self._destroyed_outputs.pop(node, None)
+        self._unclaimed[node] = None
+
+    def _withdraw_destroyer_of(self, var: Variable) -> None:
+        node = self.root_destroyer.get(self.root(var))
+        if node is not None:
+            self._withdraw(node)
+
+    def _find_fault(self, node: Apply, slot: int, aliases: list[Variable]) -> None:
+        illegal = [var for var in aliases if _is_indestructible(var)]
+        if illegal:
+            self._faults[node] = InconsistencyError(f"Attempting to destroy indestructible variables: {illegal}")
+        if _reads_twice(node, slot, aliases):
+            self._faults[node] = InconsistencyError(f"Input aliasing: {node} ({slot})")
+
+    def _gain(self, node: Apply, var: Variable) -> None:
+        """A slot of `node` holds `var` from now on."""
+        destroyer = self.root_destroyer.get(self.root(var))
+        if destroyer is None:
+            return
+        if destroyer is node:
+            self._withdraw(node)
+            return
+        before = self._before[destroyer]
+        before[node] = before.get(node, 0) + 1
+        if before[node] == 1:
+            self._after.setdefault(node, {})[destroyer] = None
+            self._backward.append((node, destroyer))
+
+    def _lose(self, node: Apply, var: Variable) -> None:
+        """A slot of `node` held `var` until now."""
+        destroyer = self.root_destroyer.get(self.root(var))
+        if destroyer is None:
+            return
+        if destroyer is node:
+            self._withdraw(node)
+            return
+        before = self._before[destroyer]
+        before[node] -= 1
+        if not before[node]:
+            del before[node], self._after[node][destroyer]
+
+    # -- views
+
+    def _look_at(self, out: Variable, var: Variable) -> None:
+        self.view_i[out] = var
+        self.view_o.setdefault(var, OrderedSet()).add(out)
+        if _is_indestructible(out):
+            self._withdraw_destroyer_of(var)
+
+    def _look_away(self, out: Variable) -> None:
+        var = self.view_i.pop(out)
+        views = self.view_o[var]
+        views.remove(out)
+        if not views:
+            del self.view_o[var]
+
+    def _aliases(self, root: Variable) -> list[Variable]:
+        """Return `root` and all views of it."""
+        found = [root]
+        view_o = self.view_o
+        if root in view_o:
+            for var in found:  # it grows meanwhile
+                found.extend(view_o.get(var, ()))
+        return found
+
+    # -- edges
+
+    def _dependencies(self, node: Apply) -> list[Apply]:
+        return [*dependencies(node), *self._before.get(node, ())]
+
+    def _dependents(self, node: Apply) -> list[Apply]:
+        return [*dependents(node), *self._after.get(node, ())]
+
+    def _is_edge(self, first: Apply, second: Apply) -> bool:
+        if first not in self._order or second not in self._order:
+            return False
+        return first in self._before.get(second, ()) or any(var.owner is first for var in second.inputs)
+
+    # -- pickling
+
+    def __reduce_ex__(self, protocol: int) -> tuple[Any, ...]:
+        """Pickle as Theano's own handler, which loads where optdb is not installed."""
+        stock = DestroyHandler.__new__(DestroyHandler)
+        vars(stock).update(
+            fgraph=self.fgraph,
+            do_imports_on_attach=self.do_imports_on_attach,
+            algo=self.algo,
+            droot=OrderedDict(),
+            impact=OrderedDict(),
+            root_destroyer=OrderedDict(),
+            fail_validate=OrderedDict(),
+            destroyers=OrderedSet(),
+            view_i={},
+            view_o={},
+            clients=OrderedDict(),
+            debug_all_apps=set(),
+            stale_droot=True,
+        )
+        for node in self._order:
+            DestroyHandler.on_import(stock, self.fgraph, node, "unpickle")
+        return __newobj__, (DestroyHandler,), vars(stock)
+
+
+def _destroyers_of(handler: IncrementalDestroyHandler, var: Variable) -> list[Apply]:
+    handler._claim_all()
+    node = handler.root_destroyer.get(handler.root(var))
+    return [] if node is None else [node]
+
+
+def _is_indestructible(var: Variable) -> bool:
+    return isinstance(var, Constant) or getattr(var.tag, "indestructible", False)
+
+
+def _reads_twice(node: Apply, slot: int, aliases: list[Variable]) -> bool:
+    """Tell whether `node` reads what it overwrites at `slot` through another slot that does not tolerate it."""
+    if len(node.inputs) == 1:
+        return False
+    same = {other for own, other in getattr(node.op, "destroyhandler_tolerate_same", []) if own == slot}
+    aliased = {other for own, other in getattr(node.op, "destroyhandler_tolerate_aliased", []) if own == slot}
+    return any(
+        var in aliases and not (i == slot or i in aliased or (i in same and var is node.inputs[slot]))
+        for i, var in enumerate(node.inputs)
+    )
+
+
+install_during_sessions(handler_patch(IncrementalDestroyHandler), supervisor_patch(IncrementalDestroyHandler))

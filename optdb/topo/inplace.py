@@ -1,0 +1,133 @@
+"""Elementwise ops that overwrite one of their inputs.
+
+For each elementwise node, inputs towards outputs, and for each of its
+outputs, the first input that may be overwritten is.  The destroy handler is
+asked before anything is built, so that a node is made only where it stays,
+and nothing has to be taken back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from optdb.host.config import config
+from optdb.host.destroy import (
+    Elemwise,
+    InplaceElemwiseOptimizer,
+    copy_stack_trace,
+    inplace_scalar_op,
+    protected_variables,
+)
+from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, io_toposort, is_output
+from optdb.topo.destroyer import IncrementalDestroyHandler
+
+#: Theano leaves scalars alone in graphs with more nodes: there is nothing to gain.
+_BIG = 500
+
+
+class InplaceElemwise(InplaceElemwiseOptimizer):
+    """Theano's InplaceElemwiseOptimizer, asking first.
+
+    Parameters
+    ----------
+    OP : type
+        Elemwise, or a class derived from it; nodes of exactly this class are
+        considered.
+    """
+
+    def apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
+        """Make nodes of `fgraph` work in place, and return Theano's profile of that."""
+        if not isinstance(getattr(fgraph, "destroy_handler", None), IncrementalDestroyHandler):
+            return super().apply(fgraph)
+        run = _Run(self, fgraph)
+        for node in io_toposort(fgraph.inputs, fgraph.outputs):
+            if type(node.op) is self.op and not (run.skips_scalars and node.outputs[0].type.ndim == 0):
+                run.visit(node)
+        return run.profile
+
+
+class _Run:
+    """One call of :meth:`InplaceElemwise.apply`."""
+
+    def __init__(self, rewriter: InplaceElemwise, fgraph: FunctionGraph) -> None:
+        self.rewriter = rewriter
+        self.fgraph = fgraph
+        self.handler: IncrementalDestroyHandler = fgraph.destroy_handler
+        self.protected = protected_variables(fgraph)
+        validate_nb = config.tensor.insert_inplace_optimizer_validate_nb
+        self.skips_scalars = validate_nb > 1 or (validate_nb == -1 and len(fgraph.apply_nodes) > _BIG)
+        self.ops: dict[Any, Elemwise] = {}
+        self.profile: dict[str, Any] = {
+            "opt": rewriter,
+            "node_before": len(fgraph.apply_nodes),
+            "nb_call_replace": 0,
+            "nb_call_validate": 0,
+            "nb_inconsistent": 0,
+            "ndim": defaultdict(int),
+        }
+
+    def visit(self, node: Apply) -> None:
+        """Find an input to overwrite for each output of `node` that overwrites none."""
+        pattern = dict(node.op.inplace_pattern)
+        for i in range(len(node.outputs)):
+            if i in pattern:
+                continue
+            for slot in self._slots(node, i, pattern):
+                new_node = self._replace(node, {**pattern, i: slot})
+                if new_node is not None:
+                    node = new_node
+                    pattern[i] = slot
+                    break
+
+    def _slots(self, node: Apply, i: int, pattern: dict[int, int]) -> list[int]:
+        """Return the inputs that output `i` may overwrite, the best first."""
+        out = node.outputs[i]
+        slots = [
+            slot
+            for slot, var in enumerate(node.inputs)
+            if slot not in pattern.values()
+            and var not in self.protected
+            and var.type == out.type
+            and self.handler.may_destroy(node, slot, self.protected)
+        ]
+        updated = self._updated_by(out)
+        if not updated:
+            return slots
+        return sorted(slots, key=lambda slot: self._rank(node.inputs[slot], updated))
+
+    def _updated_by(self, out: Variable) -> list[Variable]:
+        """Return the shared variables whose new value `out` is."""
+        mapping = self.fgraph.update_mapping or {}
+        places = [i for client, i in clients(self.fgraph, out) if is_output(client)]
+        return [self.fgraph.inputs[mapping[i]] for i in places if i in mapping]
+
+    def _rank(self, var: Variable, updated: list[Variable]) -> int:
+        """The updated variable itself is best, then what was made by overwriting it."""
+        if var in updated:
+            return 0
+        destroyers = [self.handler.root_destroyer.get(root) for root in updated]
+        return 1 if var.owner is not None and var.owner in destroyers else 2
+
+    def _replace(self, node: Apply, pattern: dict[int, int]) -> Apply | None:
+        """Put a node that works in place by `pattern` where `node` is; return it unless the graph objects."""
+        new = self._inplace_op(node, pattern)(*node.inputs, return_list=True)
+        copy_stack_trace(node.outputs, new)
+        self.profile["nb_call_replace"] += len(new)
+        self.profile["nb_call_validate"] += 1
+        pairs = list(zip(node.outputs, new, strict=True))
+        try:
+            self.fgraph.replace_all_validate(pairs, reason="inplace_elemwise_optimizer")
+        except (ValueError, InconsistencyError):  # another feature may know more than the handler
+            self.profile["nb_inconsistent"] += 1
+            return None
+        self.profile["ndim"][new[0].type.ndim] += 1
+        self.protected.update(after for before, after in pairs if before in self.protected)
+        return new[0].owner
+
+    def _inplace_op(self, node: Apply, pattern: dict[int, int]) -> Elemwise:
+        key = (node.op, tuple(sorted(pattern.items())), tuple(out.dtype for out in node.outputs))
+        op = self.ops.get(key)
+        if op is None:
+            op = self.ops[key] = self.rewriter.op(inplace_scalar_op(node.op, node.outputs, pattern), pattern)
+        return op
