@@ -15,9 +15,9 @@ from typing import Any
 
 from theano.compile.function_module import Supervisor
 from theano.gof.destroyhandler import DestroyHandler
+from theano.gof.opt import copy_stack_trace
 from theano.gof.toolbox import Validator
 from theano.misc.ordered_set import OrderedSet
-from theano.gof.opt import copy_stack_trace
 from theano.scalar import transfer_type
 from theano.tensor.elemwise import Elemwise
 from theano.tensor.opt import InplaceElemwiseOptimizer

@@ -20,7 +20,6 @@ all of it anew for each validation, and sorts the whole graph.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from copyreg import __newobj__
 from functools import partial
 from typing import Any
 
@@ -180,8 +179,10 @@ class IncrementalDestroyHandler(DestroyHandler):
     # -- questions
 
     def toposort(self) -> list[Apply] | None:
-        """Return the nodes in an order that respects the destroyers, or None where it is not known."""
-        if self._unclaimed or self._backward or self._faults:
+        """Return the nodes in an order that respects the destroyers, or None where there is none."""
+        try:
+            self.validate(self.fgraph)
+        except InconsistencyError:  # in the middle of a replacement
             return None
         return list(self._order)
 
@@ -331,6 +332,8 @@ class IncrementalDestroyHandler(DestroyHandler):
 
     def _look_away(self, out: Variable) -> None:
         var = self.view_i.pop(out)
+        if _is_indestructible(out):
+            self._withdraw_destroyer_of(var)
         views = self.view_o[var]
         views.remove(out)
         if not views:
@@ -380,7 +383,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         )
         for node in self._order:
             DestroyHandler.on_import(stock, self.fgraph, node, "unpickle")
-        return __newobj__, (DestroyHandler,), vars(stock)
+        return stock.__reduce_ex__(1)  # the newer protocols want an object of this class
 
 
 def _destroyers_of(handler: IncrementalDestroyHandler, var: Variable) -> list[Apply]:

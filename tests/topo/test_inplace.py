@@ -1,0 +1,142 @@
+"""Elementwise ops overwrite what they may, at least as often as under stock, and the values stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from hypothesis import given
+from hypothesis import strategies as st
+from theano.gof.destroyhandler import DestroyHandler
+from theano.tensor.elemwise import Elemwise
+from theano.tensor.opt import InplaceElemwiseOptimizer
+
+import optdb
+from optdb.topo.inplace import InplaceElemwise
+from optdb.topo.translate import translate
+from tests.topo.graphs import STOCK
+
+
+def inplace_nodes(f):
+    return [node for node in f.maker.fgraph.toposort() if getattr(node.op, "destroy_map", None)]
+
+
+def both(inputs, outputs, mode=STOCK, **options):
+    stock = theano.function(inputs, outputs, mode=mode, **options)
+    with optdb.enable():
+        ours = theano.function(inputs, outputs, mode=mode, **options)
+    return stock, ours
+
+
+def test_a_chain_works_in_place():
+    """Without fusion, which would leave one op."""
+    x = tt.dvector("x")
+    out = tt.exp(tt.sin(tt.cos(x)))
+    stock, ours = both([x], out, STOCK.excluding("fusion"))
+    assert len(inplace_nodes(ours)) == len(inplace_nodes(stock)) == 2
+    np.testing.assert_array_equal(stock([1.0, 2.0]), ours([1.0, 2.0]))
+
+
+def test_an_update_overwrites_what_it_updates():
+    """The shared variable's own memory comes first, whatever the order of the operands."""
+    x = tt.dvector("x")
+    shared = theano.shared(np.zeros(3))
+    with optdb.enable():
+        f = theano.function([x], [], updates=[(shared, tt.exp(x) + shared)], mode=STOCK.excluding("fusion"))
+    (node,) = inplace_nodes(f)
+    assert node.inputs[node.op.inplace_pattern[0]] in f.maker.fgraph.inputs
+
+
+def test_inputs_are_the_caller_s():
+    x = tt.dvector("x")
+    _, ours = both([x], tt.exp(x))
+    assert inplace_nodes(ours) == []
+    _, mutable = both([theano.In(x, mutable=True)], tt.exp(x))
+    assert len(inplace_nodes(mutable)) == 1
+
+
+def test_what_somebody_still_reads_is_left_alone():
+    x = tt.dvector("x")
+    y = tt.dot(x, tt.eye(3))
+    stock, ours = both([x], [tt.exp(y) * tt.dot(y, tt.dot(tt.eye(3), tt.exp(y)))], STOCK.excluding("fusion"))
+    value = np.array([0.1, 0.2, 0.3])
+    np.testing.assert_allclose(stock(value)[0], ours(value)[0])
+
+
+def test_many_nodes_lose_nothing():
+    """Stock checks ten at a time in a big graph, and gives all ten up for one that may not."""
+    x = tt.dmatrix("x")
+    outputs = []
+    for i in range(200):
+        y = tt.dot(x, x + i)
+        outputs += [tt.exp(y), tt.sin(y) + tt.exp(y)]
+    mode = STOCK.excluding("fusion")
+    stock, ours = both([x], outputs, mode)
+    assert len(inplace_nodes(ours)) >= len(inplace_nodes(stock))
+    value = np.random.RandomState(1).uniform(-1, 1, (3, 3))
+    for theirs, mine in zip(stock(value), ours(value), strict=True):
+        np.testing.assert_allclose(theirs, mine)
+
+
+X, Y = tt.dmatrix("x"), tt.dmatrix("y")
+
+
+def expressions():
+    leaves = st.sampled_from([X, Y, X.T, tt.dot(X, Y), X[::-1], Y + 1])
+    return st.recursive(
+        leaves,
+        lambda smaller: st.one_of(
+            st.builds(tt.add, smaller, smaller),
+            st.builds(tt.mul, smaller, smaller),
+            st.builds(tt.dot, smaller, smaller),
+            st.builds(tt.tanh, smaller),
+            st.builds(lambda v: v.T, smaller),
+            st.builds(lambda v: tt.set_subtensor(v[0], v[1]), smaller),
+        ),
+        max_leaves=10,
+    )
+
+
+@given(expressions(), st.booleans(), st.booleans())
+def test_values_stay(expression, fused, mutable):
+    """Views, dots and subtensors that overwrite, and an update, with and without the caller's memory."""
+    mode = STOCK if fused else STOCK.excluding("fusion")
+    shared = theano.shared(np.full((2, 2), 0.25))
+    inputs = [theano.In(X, mutable=mutable), theano.In(Y, mutable=mutable)]
+    updates = [(shared, shared * 0.5 + expression)]
+    stock, ours = both(inputs, [expression], mode, updates=updates, on_unused_input="ignore")
+    results = []
+    for f in (stock, ours):
+        shared.set_value(np.full((2, 2), 0.25))
+        args = [np.array([[0.1, 0.2], [0.3, 0.4]]), np.array([[0.5, -0.6], [0.7, 0.8]])]
+        results.append((f(*args)[0], shared.get_value()))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-10)
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("limit", [1, 10, -1])
+def test_theano_s_flag_decides_about_scalars(limit):
+    x = tt.dscalar("x")
+    with theano.change_flags(**{"tensor.insert_inplace_optimizer_validate_nb": limit}):
+        stock, ours = both([x], tt.exp(tt.sin(tt.cos(x))), STOCK.excluding("fusion", "inline_scalars"))
+    assert len(inplace_nodes(stock)) == len(inplace_nodes(ours)) == (0 if limit == 10 else 2)
+
+
+def test_a_graph_with_theano_s_handler_is_left_to_theano():
+    """A handler that was there before, or that detects cycles quickly."""
+    x = tt.dvector("x")
+    with theano.change_flags(cycle_detection="fast"):
+        stock, ours = both([x], tt.exp(tt.sin(x)), STOCK.excluding("fusion"))
+    assert type(ours.maker.fgraph.destroy_handler) is DestroyHandler
+    assert len(inplace_nodes(stock)) == len(inplace_nodes(ours)) == 1
+
+
+def test_the_profile_is_theano_s():
+    x = tt.dvector("x")
+    rewriter = translate(InplaceElemwiseOptimizer(Elemwise))
+    assert type(rewriter) is InplaceElemwise
+    with optdb.enable():
+        fgraph = theano.function([x], tt.exp(tt.sin(x)), mode=STOCK.excluding("fusion", "inplace")).maker.fgraph
+        profile = rewriter.optimize(fgraph)
+    assert profile["nb_call_replace"] == 1 and profile["nb_inconsistent"] == 0 and dict(profile["ndim"]) == {1: 1}
