@@ -9,7 +9,7 @@ Data flows one way: these names are imported from Theano and handed on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from theano.gof import Apply, Constant, FunctionGraph, InconsistencyError, Op, Variable
 from theano.gof.graph import io_toposort
@@ -49,19 +49,14 @@ def is_output(client: Apply | str) -> bool:
     return client == "output"
 
 
-def dependencies(node: Apply) -> Iterator[Apply]:
-    """Iterate over the nodes that compute `node`'s inputs (with repeats)."""
-    for var in node.inputs:
-        if var.owner is not None:
-            yield var.owner
+def dependencies(node: Apply) -> list[Apply]:
+    """Return the nodes that compute `node`'s inputs (with repeats)."""
+    return [var.owner for var in node.inputs if var.owner is not None]
 
 
-def dependents(node: Apply) -> Iterator[Apply]:
-    """Iterate over the nodes that use `node`'s outputs (with repeats)."""
-    for var in node.outputs:
-        for client, _ in var.clients:
-            if not isinstance(client, str):
-                yield client
+def dependents(node: Apply) -> list[Apply]:
+    """Return the nodes that use `node`'s outputs (with repeats)."""
+    return [client for var in node.outputs for client, _ in var.clients if client.__class__ is not str]
 
 
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:

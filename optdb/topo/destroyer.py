@@ -207,6 +207,8 @@ class IncrementalDestroyHandler(DestroyHandler):
     def may_destroy(self, node: Apply, slot: int, protected: set[Variable]) -> bool:
         """Tell whether the graph would stay valid if `node` overwrote its input `slot`, which it does not.
 
+        Where it would, the order has been changed to what that would ask for.
+
         Parameters
         ----------
         node : Apply
@@ -224,18 +226,8 @@ class IncrementalDestroyHandler(DestroyHandler):
             return False
         if _reads_twice(node, slot, aliases):
             return False
-        place_of = self._order.place_of
-        here = place_of[node].label
-        behind = [
-            client
-            for var in aliases
-            for client, _ in clients(self.fgraph, var)
-            if not is_output(client) and place_of[client].label > here
-        ]
-        if not behind:
-            return True
-        reach = self._order.reach(node, max(place_of[client].label for client in behind))
-        return not any(client in reach for client in behind)
+        users = (client for var in aliases for client, _ in clients(self.fgraph, var))
+        return self._order.put_behind(node, [user for user in users if not is_output(user) and user is not node])
 
     def root(self, var: Variable) -> Variable:
         """Return the variable that `var` is a view of, or a view of a view; itself if it is none."""
@@ -351,10 +343,12 @@ class IncrementalDestroyHandler(DestroyHandler):
     # -- edges
 
     def _dependencies(self, node: Apply) -> list[Apply]:
-        return [*dependencies(node), *self._before.get(node, ())]
+        before = self._before.get(node)
+        return dependencies(node) + list(before) if before else dependencies(node)
 
     def _dependents(self, node: Apply) -> list[Apply]:
-        return [*dependents(node), *self._after.get(node, ())]
+        after = self._after.get(node)
+        return dependents(node) + list(after) if after else dependents(node)
 
     def _is_edge(self, first: Apply, second: Apply) -> bool:
         if first not in self._order or second not in self._order:

@@ -21,6 +21,7 @@ An edge that would close a cycle is found by the same search.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from heapq import heappop, heappush
 
 Node = Hashable
 Neighbours = Callable[[Node], Iterable[Node]]
@@ -125,37 +126,58 @@ class TopologicalOrder:
             edges, so that the new edge closes a cycle. The order is then as
             it was.
         """
-        anchor = self.place_of[first]
-        if anchor.label < self.place_of[second].label:
+        return self.put_behind(second, (first,))
+
+    def put_behind(self, node: Node, others: Iterable[Node]) -> bool:
+        """Move nodes so that `node` comes behind all `others`, which it does not depend on by an edge.
+
+        Returns
+        -------
+        bool
+            False where any of the others depends on `node`, or is it. The
+            order is then as it was.
+        """
+        place_of = self.place_of
+        lower = place_of[node].label
+        behind = {other for other in others if place_of[other].label >= lower}
+        if not behind:
             return True
-        found = self.reach(second, anchor.label)
-        if first in found:
+        anchor = max((place_of[other] for other in behind), key=lambda place: place.label)
+        found = self._reach(node, behind, anchor.label)
+        if found is None:
             return False
-        for node in sorted(found, key=lambda node: found[node].label):
+        for _, node in sorted(found):
             self.remove(node)
             anchor = self._link_behind(anchor, node)
         return True
 
-    def reach(self, start: Node, upper: float) -> dict[Node, Place]:
-        """Return `start` and the nodes that depend on it, as far as labels from its own to `upper` go.
+    def _reach(self, start: Node, targets: set[Node], upper: float) -> list[tuple[float, Node]] | None:
+        """Return `start` and the nodes that depend on it, with their labels; None where any of `targets` does.
 
-        Both ends count, so that an edge that was refused and is still in the
-        graph does not lead the search astray.
+        Nodes labelled below `start` or above `upper` are left out: an edge that
+        was refused and is still in the graph does not lead astray. What stands
+        nearest to the targets is followed first: a path that exists is mostly
+        found without looking at what lies far from both ends.
         """
+        if start in targets:
+            return None
         place_of = self.place_of
         dependents = self._dependents
-        place = place_of[start]
-        lower = place.label
-        found = {start: place}
-        todo = [start]
+        lower = place_of[start].label
+        found = [(lower, start)]
+        known = {start}
+        todo = [(-lower, 0, start)]
         while todo:
-            for node in dependents(todo.pop()):
-                if node in found:
+            for node in dependents(heappop(todo)[2]):
+                if node in targets:
+                    return None
+                if node in known:
                     continue
+                known.add(node)
                 place = place_of.get(node)
                 if place is not None and lower <= place.label <= upper:
-                    found[node] = place
-                    todo.append(node)
+                    found.append((place.label, node))
+                    heappush(todo, (-place.label, len(found), node))
         return found
 
     def _link_behind(self, prev: Place, node: Node) -> Place:
