@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from optdb.host.destroy import InplaceElemwiseOptimizer
+from optdb.host.fusion import FusionOptimizer, local_elemwise_fusion
 from optdb.host.graph import FunctionGraph
 from optdb.host.rewriters import (
     EquilibriumOptimizer,
@@ -21,6 +22,7 @@ from optdb.host.rewriters import (
     TopoOptimizer,
 )
 from optdb.host.session import optimizing
+from optdb.topo.fusion import GroupFusion
 from optdb.topo.inplace import InplaceElemwise
 from optdb.topo.merge import IndexedMergeOptimizer
 from optdb.topo.rewriter import TopoRewriter
@@ -59,6 +61,8 @@ def translate(optimizer: Any) -> Any:
         return _with_names(IndexedMergeOptimizer(), optimizer)
     if type(optimizer) is InplaceElemwiseOptimizer:
         return _with_names(InplaceElemwise(optimizer.op), optimizer)
+    if type(optimizer) is FusionOptimizer and optimizer.optimizer is local_elemwise_fusion:
+        return _with_names(GroupFusion(), optimizer)
     return optimizer
 
 

@@ -1,0 +1,60 @@
+"""Scalar graphs as the host knows them: what loop fusion is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from theano.gof.graph import io_toposort
+from theano.gof.op import get_test_value
+from theano.gof.utils import MethodNotDefined
+from theano.scalar import Composite, get_scalar_type
+from theano.tensor.opt import FusionOptimizer, elemwise_max_input_fct, local_elemwise_fusion
+
+from optdb.host.config import config
+from optdb.host.graph import Variable
+
+__all__ = [
+    "Composite",
+    "FusionOptimizer",
+    "apply_scalar_op",
+    "elemwise_max_input_fct",
+    "has_c_code",
+    "local_elemwise_fusion",
+    "scalar_like",
+]
+
+
+def scalar_like(var: Variable) -> Variable:
+    """Return a scalar variable of the dtype of `var`, with the first of its test values where they are asked for."""
+    scalar = get_scalar_type(var.dtype).make_variable()
+    if config.compute_test_value == "off":
+        return scalar
+    try:
+        value = get_test_value(var)
+    except AttributeError:  # it has none
+        return scalar
+    scalar.tag.test_value = value.flatten()[0] if value.size else value
+    return scalar
+
+
+def apply_scalar_op(op: Any, inputs: Sequence[Variable]) -> Variable:
+    """Apply a scalar op of one output; a Composite is spelled out, step by step."""
+    if not isinstance(op, Composite):
+        return op(*inputs, return_list=True)[0]
+    known = dict(zip(op.inputs, inputs, strict=True))
+    for node in io_toposort(op.inputs, op.outputs):
+        outputs = node.op(*[known.get(var, var) for var in node.inputs], return_list=True)
+        known.update(zip(node.outputs, outputs, strict=True))
+    return known[op.outputs[0]]
+
+
+def has_c_code(op: Any, dtypes: Sequence[str]) -> bool:
+    """Tell whether a scalar op has C code for inputs of `dtypes`."""
+    node = op(*[get_scalar_type(dtype).make_variable() for dtype in dtypes], return_list=True)[0].owner
+    names = ["x"] * len(node.inputs), ["z"] * len(node.outputs)
+    try:
+        node.op.c_code(node, "test_presence_of_c_code", *names, {"fail": "%(fail)s"})
+    except (MethodNotDefined, NotImplementedError):
+        return False
+    return True

@@ -1,0 +1,197 @@
+"""Loop fusion in one pass: each group of elementwise ops is found whole, and built once.
+
+Outputs towards inputs, a node joins the group of its users where all of them
+are in one group, work on the same broadcast pattern, and the fused op would
+not have too many arguments.  So nothing leaves a group but the output of its
+last node, its *root*: no path can come back, and no node is computed twice.
+This is where Theano's FusionOptimizer ends, which fuses a pair at a time,
+builds a Composite for each, and sorts the graph again until nothing changes.
+
+Groups of the same structure get the same op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from time import time
+from typing import Any
+
+from optdb.host.destroy import Elemwise, copy_stack_trace
+from optdb.host.fusion import (
+    Composite,
+    FusionOptimizer,
+    apply_scalar_op,
+    elemwise_max_input_fct,
+    has_c_code,
+    local_elemwise_fusion,
+    scalar_like,
+)
+from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
+from optdb.host.logging import logger
+
+
+class GroupFusion(FusionOptimizer):
+    """Theano's FusionOptimizer of Elemwise, a group at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(local_elemwise_fusion)
+
+    def apply(self, fgraph: FunctionGraph) -> tuple[Any, ...]:
+        """Fuse the elementwise ops of `fgraph`, and return Theano's profile of that."""
+        spent = _Spent(fgraph)
+        start = time()
+        nodes = fgraph.toposort()
+        sorting = time() - start
+        groups = Grouping()
+        for node in reversed(nodes):
+            groups.place(fgraph, node)
+        builder = _Builder()
+        replaced = refused = 0
+        for group in groups.worth_fusing():
+            old = group.root.outputs[0]
+            new = builder.build(group)
+            copy_stack_trace(old, new)
+            try:
+                fgraph.replace_all_validate([(old, new)], reason=type(self).__name__)
+                replaced += 1
+            except InconsistencyError:
+                refused += 1
+        return (self, 1, replaced, refused, *spent.since(), sorting)
+
+
+class _Spent:
+    """The time that a profiled graph spends with its features, as Theano reports it."""
+
+    def __init__(self, fgraph: FunctionGraph) -> None:
+        self.fgraph = fgraph
+        if fgraph.profile:
+            self.validate = fgraph.profile.validate_time
+            self.callback = fgraph.execute_callbacks_time
+            self.callbacks = fgraph.execute_callbacks_times.copy()
+
+    def since(self) -> tuple[Any, Any, dict[Any, float]]:
+        """Return validation, all callbacks, and each feature's."""
+        fgraph = self.fgraph
+        if not fgraph.profile:
+            return None, None, {}
+        callbacks = {k: v - self.callbacks.get(k, 0) for k, v in fgraph.execute_callbacks_times.items()}
+        return fgraph.profile.validate_time - self.validate, fgraph.execute_callbacks_time - self.callback, callbacks
+
+
+class Group:
+    """Nodes that become one.
+
+    Attributes
+    ----------
+    root : Apply
+        The node whose output is the group's.
+    members : list of Apply
+        The root and the others, users before what they use.
+    inputs : set of Variable
+        What comes in from outside.
+    """
+
+    def __init__(self, root: Apply) -> None:
+        self.root = root
+        self.members = [root]
+        self.inputs = set(root.inputs)
+        self.limit = elemwise_max_input_fct(root)
+
+    def inputs_with(self, node: Apply) -> set[Variable]:
+        """Return what would come in if `node` joined."""
+        return self.inputs.difference(node.outputs).union(node.inputs)
+
+    def join(self, node: Apply) -> None:
+        """Take `node` in."""
+        self.inputs = self.inputs_with(node)
+        self.members.append(node)
+
+
+class Grouping:
+    """The groups of a graph, found as its nodes are placed, users before what they use."""
+
+    def __init__(self) -> None:
+        self._group_of: dict[Apply, Group] = {}
+        self._groups: list[Group] = []
+        self._c_code: dict[tuple[Any, tuple[str, ...]], bool] = {}
+
+    def place(self, fgraph: FunctionGraph, node: Apply) -> None:
+        """Let `node` join its users' group, or begin one."""
+        if not isinstance(node.op, Elemwise) or len(node.outputs) != 1 or not self._has_c_code(node):
+            return
+        group = self._users_group(fgraph, node)
+        if group is not None:
+            group.join(node)
+        elif type(node.op) is Elemwise:
+            group = Group(node)
+            self._groups.append(group)
+        else:
+            return
+        self._group_of[node] = group
+
+    def worth_fusing(self) -> list[Group]:
+        """Return the groups of more than one node."""
+        return [group for group in self._groups if len(group.members) > 1]
+
+    def _users_group(self, fgraph: FunctionGraph, node: Apply) -> Group | None:
+        (out,) = node.outputs
+        users = {None if is_output(client) else client for client, _ in clients(fgraph, out)}
+        groups = {self._group_of.get(user) for user in users}
+        if len(groups) != 1:
+            return None
+        (group,) = groups
+        if group is None or group.root.outputs[0].broadcastable != out.broadcastable:
+            return None
+        return group if len(group.inputs_with(node)) <= group.limit else None
+
+    def _has_c_code(self, node: Apply) -> bool:
+        key = (node.op.scalar_op, tuple(var.dtype for var in node.inputs))
+        known = self._c_code.get(key)
+        if known is None:
+            known = self._c_code[key] = has_c_code(*key)
+            if not known:
+                logger.info("%s has no C code: it is slow, and it is not fused.", node.op.scalar_op)
+        return known
+
+
+class _Builder:
+    """Makes fused ops, one for all groups of a structure."""
+
+    def __init__(self) -> None:
+        self._ops: dict[Hashable, Elemwise] = {}
+
+    def build(self, group: Group) -> Variable:
+        """Return the output of a node that computes what `group` does."""
+        inputs = _in_order(group)
+        number = {var: i for i, var in enumerate(inputs)}
+        steps = []
+        for node in reversed(group.members):
+            steps.append((node.op.scalar_op, tuple(number[var] for var in node.inputs)))
+            number[node.outputs[0]] = len(number)
+        key = (tuple(var.dtype for var in inputs), tuple(steps))
+        op = self._ops.get(key)
+        if op is None:
+            op = self._ops[key] = Elemwise(_composite(inputs, steps))
+        return op(*inputs)
+
+
+def _in_order(group: Group) -> list[Variable]:
+    """Return what comes in from outside, as it is met from the root on, left to right."""
+    inside = {node.outputs[0]: node for node in group.members}
+    found: dict[Variable, None] = {}
+    todo = list(group.root.outputs)
+    while todo:
+        var = todo.pop()
+        if var in inside:
+            todo.extend(reversed(inside.pop(var).inputs))
+        else:
+            found[var] = None
+    return [var for var in found if var in group.inputs]
+
+
+def _composite(inputs: list[Variable], steps: list[tuple[Any, tuple[int, ...]]]) -> Composite:
+    scalars = [scalar_like(var) for var in inputs]
+    values = list(scalars)
+    for op, slots in steps:
+        values.append(apply_scalar_op(op, [values[slot] for slot in slots]))
+    return Composite(scalars, values[-1:])
