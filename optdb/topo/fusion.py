@@ -69,11 +69,11 @@ class _Spent:
             self.callback = fgraph.execute_callbacks_time
             self.callbacks = fgraph.execute_callbacks_times.copy()
 
-    def since(self) -> tuple[Any, Any, dict[Any, float]]:
+    def since(self) -> tuple[float, float, dict[Any, float]]:
         """Return validation, all callbacks, and each feature's."""
         fgraph = self.fgraph
         if not fgraph.profile:
-            return None, None, {}
+            return 0, 0, {}
         callbacks = {k: v - self.callbacks.get(k, 0) for k, v in fgraph.execute_callbacks_times.items()}
         return fgraph.profile.validate_time - self.validate, fgraph.execute_callbacks_time - self.callback, callbacks
 

@@ -1,0 +1,191 @@
+"""Groups are what Theano's fusion ends with, or larger; values stay."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from hypothesis import given
+from hypothesis import strategies as st
+from theano.gof import FunctionGraph
+from theano.scalar import Composite, UnaryScalarOp, upgrade_to_float
+from theano.tensor.elemwise import Elemwise
+from theano.tensor.opt import FusionOptimizer, local_add_mul_fusion
+
+import optdb
+from optdb.topo.fusion import GroupFusion
+from optdb.topo.translate import translate
+from tests.topo.graphs import STOCK
+
+FUSION_ONLY = theano.Mode("py", theano.gof.Query(include=["fusion"], exclude=["inplace"]))
+
+
+class NoCode(UnaryScalarOp):
+    """Doubles; has no C code."""
+
+    def impl(self, x):
+        return 2 * x
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        raise theano.gof.utils.MethodNotDefined
+
+
+def both(inputs, outputs, mode=FUSION_ONLY):
+    stock = theano.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+    with optdb.enable():
+        ours = theano.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+    return stock, ours
+
+
+def composites(f):
+    nodes = f.maker.fgraph.toposort()
+    return [n for n in nodes if isinstance(n.op, Elemwise) and isinstance(n.op.scalar_op, Composite)]
+
+
+X, Y, Z = tt.dmatrix("x"), tt.drow("y"), tt.fmatrix("z")
+VALUES = [
+    np.array([[0.5, 1.5, 2.0], [0.1, 0.2, 0.9]]),
+    np.array([[1.0, 2.0, 3.0]]),
+    np.array([[0.25, 0.5, 1.0], [2.0, 3.0, 4.0]], dtype="float32"),
+]
+
+
+@st.composite
+def graphs(draw):
+    """Elementwise ops over a pool of values, so that many are used more than once; some are outputs."""
+    pool = [X, Y, Z]
+    unary = [tt.exp, tt.tanh, tt.sqr, Elemwise(NoCode(upgrade_to_float, name="no_code")), lambda v: v.sum(axis=0)]
+    for _ in range(draw(st.integers(1, 12))):
+        kind = draw(st.integers(0, 7))
+        first, second = (draw(st.sampled_from(pool)) for _ in "ab")
+        new = unary[kind](first) if kind < 5 else [tt.add, tt.mul, tt.maximum][kind - 5](first, second)
+        pool.append(tt.tanh(new) if draw(st.booleans()) else new)
+    return draw(st.lists(st.sampled_from(pool[3:]), min_size=1, max_size=3))
+
+
+@given(graphs())
+def test_it_fuses_as_much_as_stock(outputs):
+    stock, ours = both([X, Y, Z], outputs)
+    assert len(ours.maker.fgraph.apply_nodes) <= len(stock.maker.fgraph.apply_nodes)
+    for theirs, mine in zip(stock(*VALUES), ours(*VALUES), strict=True):
+        np.testing.assert_allclose(theirs, mine, rtol=1e-12)
+
+
+def test_a_value_used_twice_within_a_group():
+    """Stock gets there in its second round."""
+    y = tt.exp(X)
+    stock, ours = both([X], y * tt.sin(y))
+    assert len(ours.maker.fgraph.apply_nodes) == len(stock.maker.fgraph.apply_nodes) == 1
+
+
+def test_nothing_is_computed_twice():
+    """A value that two groups need stays on its own."""
+    y = tt.exp(X)
+    _, ours = both([X], [tt.sin(y) * 2, tt.cos(y).sum(axis=0)])
+    exps = [n for n in ours.maker.fgraph.toposort() if n.op == tt.exp]
+    assert len(exps) == 1
+
+
+def test_no_path_leaves_a_group_and_comes_back():
+    y = tt.exp(X)
+    out = y * tt.dot(y, X.T).sum()
+    _, ours = both([X], out)
+    np.testing.assert_allclose(ours(VALUES[0]), np.exp(VALUES[0]) * np.dot(np.exp(VALUES[0]), VALUES[0].T).sum())
+
+
+def test_other_broadcast_patterns_stay_out():
+    """What is computed for a row is not computed again for each row."""
+    _, ours = both([X, Y], tt.exp(Y) + X * 2)
+    assert any(n.op == tt.exp for n in ours.maker.fgraph.toposort())
+
+
+def test_an_output_is_not_swallowed():
+    y = tt.exp(X)
+    _, ours = both([X], [y, tt.sin(y)])
+    assert len(ours.maker.fgraph.apply_nodes) == 2 and composites(ours) == []
+
+
+def test_an_op_without_c_code_stays_out():
+    no_code = Elemwise(NoCode(upgrade_to_float, name="no_code"))
+    stock, ours = both([X], tt.exp(no_code(tt.sin(tt.cos(X)))))
+    assert len(ours.maker.fgraph.apply_nodes) == len(stock.maker.fgraph.apply_nodes) == 3
+    np.testing.assert_allclose(stock(VALUES[0]), ours(VALUES[0]))
+
+
+def test_the_argument_limit_is_kept():
+    """NumPy takes 31 inputs, where there is no compiler."""
+    inputs = [tt.dvector(f"x{i}") for i in range(70)]
+    out = tt.exp(inputs[0])
+    for var in inputs[1:]:
+        out = tt.tanh(out + var)
+    with theano.change_flags(cxx=""):
+        stock, ours = both(inputs, out)
+    assert max(len(n.inputs) for n in ours.maker.fgraph.apply_nodes) <= 31
+    assert len(ours.maker.fgraph.apply_nodes) <= len(stock.maker.fgraph.apply_nodes)
+    values = [np.full(2, i / 70) for i in range(70)]
+    np.testing.assert_allclose(stock(*values), ours(*values))
+
+
+def test_groups_of_one_structure_share_their_op():
+    parts = [tt.exp(tt.sin(X + i) * 2).sum(axis=i % 2) for i in range(6)]
+    _, ours = both([X], parts)
+    assert len(composites(ours)) == 6
+    assert len({id(n.op) for n in composites(ours)}) == 1
+
+
+def test_a_composite_in_a_group_is_spelled_out():
+    """Fused once more, nothing is nested."""
+    _, ours = both([X], tt.exp(tt.sin(X)))
+    fused = ours.maker.fgraph.outputs[0].owner.op
+    _, again = both([X], fused(tt.cos(fused(X))))
+    (node,) = composites(again)
+    assert not any(isinstance(inner.op, Composite) for inner in node.op.scalar_op.fgraph.toposort())
+    np.testing.assert_allclose(again(VALUES[0]), np.exp(np.sin(np.cos(np.exp(np.sin(VALUES[0]))))))
+
+
+@pytest.mark.parametrize("dtypes", [("float16", "float32"), ("int8", "float64"), ("bool", "int64"), ("uint8", "int8")])
+def test_dtypes_are_kept(dtypes):
+    a, b = (tt.TensorType(dtype, (False,))() for dtype in dtypes)
+    stock, ours = both([a, b], tt.switch(a > b, a * b, -(a + b)))
+    assert len(ours.maker.fgraph.apply_nodes) <= len(stock.maker.fgraph.apply_nodes)
+    values = [np.array([1, 0, 1], dtype=dtype) for dtype in dtypes]
+    theirs, mine = stock(*values), ours(*values)
+    assert theirs.dtype == mine.dtype
+    np.testing.assert_array_equal(theirs, mine)
+
+
+@pytest.mark.parametrize("value", [np.ones((2, 2)), np.ones((0, 2))], ids=["full", "empty"])
+def test_test_values_are_computed(value):
+    with theano.change_flags(compute_test_value="raise"):
+        x = tt.dmatrix("x")
+        x.tag.test_value = value
+        _, ours = both([x], tt.exp(tt.sin(x) * 2) + x)
+    np.testing.assert_allclose(ours(value), np.exp(np.sin(value) * 2) + value)
+
+
+def test_a_fused_function_pickles():
+    _, ours = both([X], tt.exp(tt.sin(X)) * 2, STOCK)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(ours))(VALUES[0]), ours(VALUES[0]))
+
+
+def test_the_trace_of_the_root_is_kept():
+    out = tt.exp(tt.sin(X))
+    _, ours = both([X], out)
+    assert ours.maker.fgraph.outputs[0].tag.trace == out.tag.trace
+
+
+def test_another_fusion_stays_as_it_is():
+    other = FusionOptimizer(local_add_mul_fusion)
+    assert translate(other) is other
+
+
+def test_its_profile_prints_as_theano_s():
+    fgraph = FunctionGraph([X], [tt.exp(tt.sin(X))], clone=True)
+    profile = GroupFusion().optimize(fgraph)
+    stream = io.StringIO()
+    GroupFusion.print_profile(stream, profile)
+    assert "nb_replacement 1" in stream.getvalue()
