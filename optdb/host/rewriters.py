@@ -15,6 +15,7 @@ from typing import Any
 
 from theano.gof.opt import (
     EquilibriumOptimizer,
+    FromFunctionLocalOptimizer,
     LocalOptGroup,
     LocalOptimizer,
     MergeFeature,
@@ -43,6 +44,7 @@ __all__ = [
     "replacement_pairs",
     "report_failure",
     "transform_of",
+    "trusted_tracks",
 ]
 
 NodeFunction = Callable[[FunctionGraph, Apply], "Sequence[Variable] | dict | bool | None"]
@@ -139,6 +141,23 @@ def transform_of(rewriter: LocalOptimizer) -> NodeFunction:
 
 def _transform_node(transform: Callable[[Apply], Any], fgraph: FunctionGraph, node: Apply) -> Any:
     return transform(node)
+
+
+def trusted_tracks(rewriter: Any) -> list[Any] | None:
+    """Return what a rewriter, or a group of them, tracks; None where it may work on more than it says.
+
+    Theano's passes ask no rewriter what it tracks. The tracks of Theano's own
+    functions are right.
+    """
+    members = rewriter.opts if type(rewriter) is LocalOptGroup else [rewriter]
+    tracks: list[Any] = []
+    for member in members:
+        theirs = type(member) is FromFunctionLocalOptimizer and member.transform.__module__.startswith("theano.")
+        own = member.tracks() if theirs else None
+        if own is None:
+            return None
+        tracks.extend(own)
+    return tracks
 
 
 def name_of(rewriter: Any) -> str:

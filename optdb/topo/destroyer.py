@@ -74,7 +74,7 @@ class IncrementalDestroyHandler(DestroyHandler):
     # -- features of the graph
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
-        if self.fgraph is None:
+        if self.fgraph is None and not hasattr(fgraph, "destroy_handler"):
             self._claims: dict[Apply, list[Variable]] = {}
             self._unclaimed: dict[Apply, None] = {}
             self._before: dict[Apply, dict[Apply, int]] = {}

@@ -9,24 +9,26 @@ Two algorithms keep it right, and neither ever sorts the whole graph again:
   labelled anew (Dietz and Sleator, "Two algorithms for maintaining order in a
   list", STOC 1987: the simpler of the two);
 * a new edge that runs against the order has the nodes between its ends
-  searched, forwards from the edge's head, and what is found moved behind the
-  edge's tail.  This is the first half of the algorithm of Pearce and Kelly ("A
-  dynamic topological sort algorithm for directed acyclic graphs", ACM JEA 11,
-  2006); the second half, the search backwards, shares out places of an array,
-  and a list has room without it.
+  searched from both ends, and those moved that the edge orders otherwise, as
+  Pearce and Kelly do ("A dynamic topological sort algorithm for directed
+  acyclic graphs", ACM JEA 11, 2006).  Their order is an array, whose places
+  both searches share out; a list has room everywhere, so that it is enough to
+  move what one search finds, the one that ends first.
 
-An edge that would close a cycle is found by the same search.
+An edge that would close a cycle is found where the searches meet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
 Node = Hashable
 Neighbours = Callable[[Node], Iterable[Node]]
 
 _GAP = 1 << 40
+_by_label = attrgetter("label")
 
 
 class Place:
@@ -43,6 +45,44 @@ class Place:
         self.label = label
         self.prev: Place | None = None
         self.next: Place | None = None
+
+
+class _Front:
+    """A search from some nodes on, within a window of labels, nearest nodes to the other end first.
+
+    The window is closed on both sides, so that an edge that was refused and is
+    still in the graph does not lead the search astray.  What is nearest to the
+    other end is followed first: a path that exists is mostly found without
+    looking at what lies far from both.
+    """
+
+    def __init__(
+        self,
+        start: Iterable[Node],
+        neighbours: Neighbours,
+        place_of: dict[Node, Place],
+        window: tuple[float, float],
+        nearest: int,
+    ) -> None:
+        self.found = set(start)
+        self.todo = [(nearest * place_of[node].label, i, node) for i, node in enumerate(self.found)]
+        heapify(self.todo)
+        self._neighbours = neighbours
+        self._place_of = place_of
+        self._window = window
+        self._nearest = nearest
+
+    def meets(self, other: _Front) -> bool:
+        """Follow one node's edges; tell whether one leads to what the other front has found."""
+        lower, upper = self._window
+        for node in self._neighbours(heappop(self.todo)[2]):
+            if node in other.found:
+                return True
+            place = self._place_of.get(node)
+            if place is not None and node not in self.found and lower <= place.label <= upper:
+                self.found.add(node)
+                heappush(self.todo, (self._nearest * place.label, len(self.found), node))
+        return False
 
 
 class TopologicalOrder:
@@ -138,47 +178,31 @@ class TopologicalOrder:
             order is then as it was.
         """
         place_of = self.place_of
-        lower = place_of[node].label
-        behind = {other for other in others if place_of[other].label >= lower}
+        here = place_of[node]
+        behind = {other for other in others if place_of[other].label >= here.label}
         if not behind:
             return True
-        anchor = max((place_of[other] for other in behind), key=lambda place: place.label)
-        found = self._reach(node, behind, anchor.label)
-        if found is None:
+        if node in behind:
             return False
-        for _, node in sorted(found):
+        last = max((place_of[other] for other in behind), key=_by_label)
+        window = (here.label, last.label)
+        users = _Front({node}, self._dependents, place_of, window, nearest=-1)
+        needs = _Front(behind, self._dependencies, place_of, window, nearest=1)
+        while True:
+            if users.meets(needs) or needs.meets(users):
+                return False
+            if not users.todo:
+                self._move(users.found, last)
+                return True
+            if not needs.todo:
+                self._move(needs.found, here.prev)
+                return True
+
+    def _move(self, nodes: Iterable[Node], anchor: Place) -> None:
+        """Take `nodes` from where they are, and put them behind `anchor` in the same order."""
+        for node in sorted(nodes, key=lambda node: self.place_of[node].label):
             self.remove(node)
             anchor = self._link_behind(anchor, node)
-        return True
-
-    def _reach(self, start: Node, targets: set[Node], upper: float) -> list[tuple[float, Node]] | None:
-        """Return `start` and the nodes that depend on it, with their labels; None where any of `targets` does.
-
-        Nodes labelled below `start` or above `upper` are left out: an edge that
-        was refused and is still in the graph does not lead astray. What stands
-        nearest to the targets is followed first: a path that exists is mostly
-        found without looking at what lies far from both ends.
-        """
-        if start in targets:
-            return None
-        place_of = self.place_of
-        dependents = self._dependents
-        lower = place_of[start].label
-        found = [(lower, start)]
-        known = {start}
-        todo = [(-lower, 0, start)]
-        while todo:
-            for node in dependents(heappop(todo)[2]):
-                if node in targets:
-                    return None
-                if node in known:
-                    continue
-                known.add(node)
-                place = place_of.get(node)
-                if place is not None and lower <= place.label <= upper:
-                    found.append((place.label, node))
-                    heappush(todo, (-place.label, len(found), node))
-        return found
 
     def _link_behind(self, prev: Place, node: Node) -> Place:
         following = prev.next

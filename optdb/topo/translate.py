@@ -25,6 +25,7 @@ from optdb.host.session import optimizing
 from optdb.topo.fusion import GroupFusion
 from optdb.topo.inplace import InplaceElemwise
 from optdb.topo.merge import IndexedMergeOptimizer
+from optdb.topo.onepass import OnePass
 from optdb.topo.rewriter import TopoRewriter
 
 
@@ -57,6 +58,8 @@ def translate(optimizer: Any) -> Any:
         return _with_names(TopoRewriter.from_equilibrium(optimizer), optimizer)
     if _is_fixed_point_group(optimizer):
         return _with_names(TopoRewriter.from_topo(optimizer), optimizer)
+    if type(optimizer) is TopoOptimizer:
+        return _with_names(OnePass.of(optimizer), optimizer)
     if type(optimizer) is MergeOptimizer:
         return _with_names(IndexedMergeOptimizer(), optimizer)
     if type(optimizer) is InplaceElemwiseOptimizer:

@@ -58,7 +58,13 @@ VALUES = [
 def graphs(draw):
     """Elementwise ops over a pool of values, so that many are used more than once; some are outputs."""
     pool = [X, Y, Z]
-    unary = [tt.exp, tt.tanh, tt.sqr, Elemwise(NoCode(upgrade_to_float, name="no_code")), lambda v: v.sum(axis=0)]
+    unary = [
+        tt.exp,
+        tt.tanh,
+        tt.sqr,
+        Elemwise(NoCode(upgrade_to_float, name="no_code")),
+        lambda v: v.sum(axis=0, keepdims=True),
+    ]
     for _ in range(draw(st.integers(1, 12))):
         kind = draw(st.integers(0, 7))
         first, second = (draw(st.sampled_from(pool)) for _ in "ab")

@@ -140,13 +140,34 @@ def test_a_chain_that_grows_in_its_middle():
     assert list(graph.order) == [*range(3000), "end"]
 
 
-def test_an_edge_moves_only_what_lies_between_its_ends():
+def ten(**needs):
     graph = Graph()
     graph.order.extend(range(10))
     graph.needs.update({node: set() for node in range(10)})
-    graph.needs[5] = {3}
+    graph.needs.update({int(node[1:]): set(others) for node, others in needs.items()})
+    return graph
+
+
+def test_an_edge_moves_only_what_lies_between_its_ends():
+    """The smaller side: what 7 needs where that is less, and what needs 3 otherwise."""
+    graph = ten(n5=[3], n6=[5], n9=[3])
     assert graph.connect(7, 3)
-    assert list(graph.order) == [0, 1, 2, 4, 6, 7, 3, 5, 8, 9]
+    assert list(graph.order) == [0, 1, 2, 7, 3, 4, 5, 6, 8, 9]
+    graph = ten(n7=[6, 5, 2], n6=[4])
+    assert graph.connect(7, 3)
+    assert list(graph.order) == [0, 1, 2, 4, 5, 6, 7, 3, 8, 9]
+
+
+def test_a_node_goes_behind_several_at_once():
+    graph = ten(n4=[3], n7=[6])
+    assert graph.order.put_behind(3, [5, 7, 1])
+    listed = list(graph.order)
+    assert sorted(listed) == list(range(10))
+    assert max(map(listed.index, (5, 7, 1))) < listed.index(3) < listed.index(4)
+    assert listed.index(6) < listed.index(7)
+    assert not graph.order.put_behind(3, [9, 4]), "4 needs 3"
+    assert not graph.order.put_behind(3, [9, 3])
+    assert list(graph.order) == listed
 
 
 def test_an_edge_to_itself_closes_a_cycle():
