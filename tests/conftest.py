@@ -23,4 +23,10 @@ def _keep_inside_checkout() -> None:
 
 _keep_inside_checkout()
 
+from hypothesis import settings  # noqa: E402
+
 import optdb  # noqa: E402, F401 (before any test imports Theano)
+
+# Compiling takes what it takes, and CI is to fail for a change, not by chance.
+settings.register_profile("optdb", deadline=None, derandomize=True)
+settings.load_profile("optdb")

@@ -38,7 +38,7 @@ class GroupFusion(FusionOptimizer):
 
     def apply(self, fgraph: FunctionGraph) -> tuple[Any, ...]:
         """Fuse the elementwise ops of `fgraph`, and return Theano's profile of that."""
-        spent = _Spent(fgraph)
+        spent = Spent(fgraph)
         start = time()
         nodes = fgraph.toposort()
         sorting = time() - start
@@ -59,7 +59,7 @@ class GroupFusion(FusionOptimizer):
         return (self, 1, replaced, refused, *spent.since(), sorting)
 
 
-class _Spent:
+class Spent:
     """The time that a profiled graph spends with its features, as Theano reports it."""
 
     def __init__(self, fgraph: FunctionGraph) -> None:

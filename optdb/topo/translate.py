@@ -13,6 +13,7 @@ from typing import Any
 
 from optdb.host.destroy import InplaceElemwiseOptimizer
 from optdb.host.fusion import FusionOptimizer, local_elemwise_fusion
+from optdb.host.gemm import GemmOptimizer
 from optdb.host.graph import FunctionGraph
 from optdb.host.rewriters import (
     EquilibriumOptimizer,
@@ -23,6 +24,7 @@ from optdb.host.rewriters import (
 )
 from optdb.host.session import optimizing
 from optdb.topo.fusion import GroupFusion
+from optdb.topo.gemm import WholeSumGemm
 from optdb.topo.inplace import InplaceElemwise
 from optdb.topo.merge import IndexedMergeOptimizer
 from optdb.topo.onepass import OnePass
@@ -64,6 +66,8 @@ def translate(optimizer: Any) -> Any:
         return _with_names(IndexedMergeOptimizer(), optimizer)
     if type(optimizer) is InplaceElemwiseOptimizer:
         return _with_names(InplaceElemwise(optimizer.op), optimizer)
+    if type(optimizer) is GemmOptimizer:
+        return _with_names(WholeSumGemm(), optimizer)
     if type(optimizer) is FusionOptimizer and optimizer.optimizer is local_elemwise_fusion:
         return _with_names(GroupFusion(), optimizer)
     return optimizer

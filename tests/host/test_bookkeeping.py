@@ -70,7 +70,7 @@ def play(steps):
     return ops, clients_of(fgraph), log.events
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0), st.integers(0), st.integers(0, 3)), max_size=8))
 def test_the_same_graph_clients_and_events(steps):
     stock = play(steps)

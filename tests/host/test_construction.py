@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from theano.scalar import Composite, get_scalar_type
 from theano.tensor.elemwise import DimShuffle, Elemwise
@@ -33,7 +33,6 @@ def made(make):
         return type(error)
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     op=st.sampled_from(BINARY),
     dtypes=st.tuples(st.sampled_from(DTYPES), st.sampled_from(DTYPES)),

@@ -310,7 +310,7 @@ def test_a_features_veto_is_silent(caplog):
 # -- anything goes
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(data=st.data(), direction=st.sampled_from(["out_to_in", "in_to_out"]))
 def test_random_replacements_leave_a_valid_graph(data, direction):
     """Cycles and vetos are taken back, and all else goes in.

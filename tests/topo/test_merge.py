@@ -79,7 +79,7 @@ def graphs(draw):
     return [x, y], [x, y, *draw(st.lists(st.sampled_from(pool), min_size=1, max_size=5))]
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=120)
 @given(graphs())
 def test_the_same_as_theano(graph):
     inputs, outputs = graph
@@ -89,7 +89,7 @@ def test_the_same_as_theano(graph):
     check_index(ours)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(graph=graphs(), choices=st.lists(st.tuples(st.integers(0), st.integers(0)), max_size=8))
 def test_the_index_follows_each_change(graph, choices):
     """After any replacements: the same graph as one that is merged from scratch."""

@@ -250,7 +250,7 @@ def compare(mine, theirs, rtol, what):
             np.testing.assert_array_equal(a, b, what)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(expressions())
 def test_random_graphs(expression):
     """Against Theano's own optimizer, whose answers are the standard, and against no optimizer.

@@ -25,7 +25,7 @@ def drained(worklist):
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(pushes=st.lists(st.integers(0, 19)))
 def test_each_pending_node_is_popped_once_and_in_order(direction, pushes):
     worklist = chain(20, direction)
@@ -35,7 +35,7 @@ def test_each_pending_node_is_popped_once_and_in_order(direction, pushes):
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(steps=st.lists(st.tuples(st.sampled_from(["push", "push", "pop", "discard"]), st.integers(0, 19))))
 def test_against_a_set_and_a_cursor(direction, steps):
     """The reference: the nearest pending node ahead of the last one popped, else on the way back."""

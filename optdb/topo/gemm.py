@@ -1,0 +1,199 @@
+"""Sums of matrix products become Gemms, a whole sum at a time.
+
+Theano's GemmOptimizer finds two terms that make a Gemm, puts the sum of the
+Gemm and all other terms into the graph, and begins again: for the gradient of
+a recurrent net's weights, which is a sum of a product for each time step, that
+takes the square of the number of steps.  Here the pairs of a sum are found in
+one walk over its terms, and the sum is replaced once.  The pairs are Theano's:
+the first two terms of one type of which one is a product, then the next two; a
+Gemm goes to the end, and takes part; a product that others need ends it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from time import time
+from typing import Any
+
+from optdb.host.destroy import copy_stack_trace
+from optdb.host.gemm import (
+    GemmOptimizer,
+    ReplacementDidntRemovedError,
+    Term,
+    add,
+    as_term,
+    combined,
+    gemm,
+    is_combination,
+    product_of,
+    terms_of,
+    times,
+    values_eq_approx_remove_inf_nan,
+)
+from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, io_toposort
+from optdb.topo.fusion import Spent
+
+
+class WholeSumGemm(GemmOptimizer):
+    """Theano's GemmOptimizer, a sum at a time."""
+
+    def apply(self, fgraph: FunctionGraph) -> tuple[Any, ...]:
+        """Insert Gemms into `fgraph`, and return Theano's profile of that."""
+        spent = Spent(fgraph)
+        count = {"replaced": 0, "not removed": 0, "refused": 0}
+        sorting = finding = 0.0
+        rounds = 0
+        again = True
+        while again:
+            again = False
+            rounds += 1
+            start = time()
+            nodes = [node for node in io_toposort(fgraph.inputs, fgraph.outputs) if is_combination(node)]
+            sorting += time() - start
+            hopeless: set[Apply] = set()
+            for node in reversed(nodes):
+                if node not in fgraph.apply_nodes or node in hopeless:
+                    continue
+                start = time()
+                steps = set(_steps_of(fgraph, node))
+                pairing = _Pairing(fgraph, steps, *terms_of(node))
+                if not pairing.has_products:
+                    hopeless |= steps
+                new = pairing.sum_like(node.outputs[0])
+                finding += time() - start
+                if new is None:
+                    continue
+                outcome = _replace(fgraph, node, new, pairing.swallowed)
+                count[outcome] += 1
+                again = again or outcome == "replaced"
+        return (
+            self,
+            rounds,
+            count["replaced"],
+            count["not removed"],
+            0,
+            count["refused"],
+            finding,
+            0,
+            0,
+            sorting,
+            *spent.since(),
+        )
+
+
+def _replace(fgraph: FunctionGraph, node: Apply, new: Variable, swallowed: list[Variable]) -> str:
+    """Put `new` where `node` is; return what came of it."""
+    new.tag.values_eq_approx = values_eq_approx_remove_inf_nan
+    copy_stack_trace(node.outputs, new)
+    try:
+        fgraph.replace_all_validate_remove([(node.outputs[0], new)], swallowed, reason="GemmOptimizer", warn=False)
+    except InconsistencyError:
+        return "refused"
+    except ReplacementDidntRemovedError:
+        return "not removed"
+    return "replaced"
+
+
+def _steps_of(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
+    """Return `node` and the nodes below that only help to compute its linear combination."""
+    found = [node]
+    for step in found:  # it grows meanwhile
+        for var in combined(step):
+            owner = var.owner
+            if owner is not None and is_combination(owner) and len(clients(fgraph, var)) == 1:
+                found.append(owner)
+    return found
+
+
+class _Pairing:
+    """Terms of a sum, taken two by two.
+
+    Attributes
+    ----------
+    swallowed : list of Variable
+        The products that the Gemms compute themselves.
+
+    Notes
+    -----
+    ``_terms`` holds None where a term was taken, and grows by the Gemms. The
+    queues hold indices of terms in order; those that were passed or taken are
+    dropped when they come to the front.
+    """
+
+    def __init__(self, fgraph: FunctionGraph, steps: set[Apply], terms: list[Term], others: list[Variable]) -> None:
+        self.swallowed: list[Variable] = []
+        self._fgraph = fgraph
+        self._steps = steps
+        self._others = others
+        self._terms: list[Term | None] = []
+        self._first_gemm = len(terms)
+        self._products: dict[Variable, Variable] = {}
+        self._of_type: dict[Any, deque[int]] = defaultdict(deque)
+        self._products_of_type: dict[Any, deque[int]] = defaultdict(deque)
+        for term in terms:
+            self._append(term)
+        if self._products:
+            self._pair_up()
+
+    @property
+    def has_products(self) -> bool:
+        """Whether there was a product that a Gemm could swallow."""
+        return bool(self._products)
+
+    def sum_like(self, out: Variable) -> Variable | None:
+        """Return the sum with its Gemms; None where there is no pair, or a factor's dtype changed the type of `out`."""
+        if not self.swallowed:
+            return None
+        left = [
+            term[1] if i >= self._first_gemm else times(term) for i, term in enumerate(self._terms) if term is not None
+        ]
+        operands = self._others + left
+        new = operands[0] if len(operands) == 1 else add(*operands)
+        return new if new.type == out.type else None
+
+    def _append(self, term: Term) -> None:
+        matrix = term[1]
+        product = product_of(matrix)
+        if product is not None:
+            self._products[matrix] = product
+            self._products_of_type[matrix.type].append(len(self._terms))
+        self._of_type[matrix.type].append(len(self._terms))
+        self._terms.append(term)
+
+    def _is_ours(self, matrix: Variable, product: Variable) -> bool:
+        """Tell whether nobody needs a product but the steps of this sum."""
+        users = {client for client, _ in clients(self._fgraph, matrix)}
+        rearranged = product is not matrix
+        return users <= self._steps and (not rearranged or len(clients(self._fgraph, product)) == 1)
+
+    def _pair_up(self) -> None:
+        i = 0
+        while i < len(self._terms):
+            j = self._partner(i)
+            if j is not None and not self._take(i, j):
+                return
+            i += 1
+
+    def _partner(self, i: int) -> int | None:
+        """Return the first term behind `i` with which it makes a Gemm."""
+        term = self._terms[i]
+        if term is None:
+            return None
+        matrix = term[1]
+        queue = (self._of_type if matrix in self._products else self._products_of_type)[matrix.type]
+        while queue and (queue[0] <= i or self._terms[queue[0]] is None):
+            queue.popleft()
+        return queue[0] if queue else None
+
+    def _take(self, i: int, j: int) -> bool:
+        """Make a Gemm of two terms; return False where others need the product, which would be computed twice."""
+        addend, product = self._terms[i], self._terms[j]
+        if product[1] not in self._products:
+            addend, product = product, addend
+        swallowed = self._products[product[1]]
+        if not self._is_ours(product[1], swallowed):
+            return False
+        self._terms[i] = self._terms[j] = None
+        self.swallowed.append(swallowed)
+        self._append(as_term(gemm(addend, product)))
+        return True
