@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 STAMP := .venv/installed
 CHECKED := optdb tests profiles conformance
 
-.PHONY: demo bench test lint conformance clean
+.PHONY: demo bench growth test lint conformance clean
 
 ## A table and a plot: how long Theano's optimizer takes for some models, with and without optdb
 demo: $(STAMP)
@@ -16,6 +16,11 @@ demo: $(STAMP)
 bench: $(STAMP)
 	@mkdir -p build
 	$(PYTHON) -m profiles.compare --repeat 5 --json build/bench.json --plot build/bench.png
+
+## Time per node for graphs of 1,000 to 64,000 nodes
+growth: $(STAMP)
+	@mkdir -p build
+	$(PYTHON) -m profiles.growth --json build/growth.json --plot build/growth.png
 
 test: $(STAMP)
 	$(PYTHON) -m pytest

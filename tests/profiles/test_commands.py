@@ -6,7 +6,7 @@ import pytest
 import theano
 from click.testing import CliRunner
 
-from profiles import check, compare, lines, profile
+from profiles import check, compare, growth, lines, profile
 
 
 def run(command, *arguments):
@@ -82,3 +82,32 @@ def test_unknown_function_is_explained(name, complaint):
 def test_rewriters_and_properties_are_followed_to_their_functions():
     assert lines.find("theano.tensor.opt.local_fill_sink").__name__ == "local_fill_sink"
     assert lines.find("theano.compile.mode.Mode.optimizer") is theano.compile.mode.Mode.optimizer.fget
+
+
+def test_growth_measures_plots_and_saves(tmp_path):
+    numbers, plot = tmp_path / "growth.json", tmp_path / "growth.png"
+    result = run(growth.main, "gru", "--sizes", "200,300", "--json", str(numbers), "--plot", str(plot))
+    assert result.exit_code == 0, result.output
+    points = json.loads(numbers.read_text())["points"]
+    assert [(point["way"], abs(point["nodes"] - size) < 60) for point, size in zip(points, (200, 200, 300, 300))] == [
+        ("optdb", True),
+        ("stock", True),
+        ("optdb", True),
+        ("stock", True),
+    ]
+    assert plot.exists()
+    assert "gru" in result.output
+
+
+def test_growth_gives_stock_up_where_it_takes_too_long():
+    result = run(growth.main, "gru", "--sizes", "200,300", "--bearable", "0.0001")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("gru, stock") == 1
+    assert result.output.count("gru, optdb") == 2
+
+
+@pytest.mark.parametrize("arguments", [("--sizes", "200,many"), ("tree",)])
+def test_growth_says_what_it_takes(arguments):
+    result = run(growth.main, *arguments)
+    assert result.exit_code == 2
+    assert "200,many" in result.output or "gru" in result.output

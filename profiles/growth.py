@@ -1,0 +1,186 @@
+"""How optimization time grows with the graph: ``python -m profiles.growth [FAMILIES]``.
+
+A family is one model at many sizes: an unrolled GRU with ever more steps, a residual net with ever
+more blocks. Each size is optimized under optdb, and under stock as long as that is bearable; what
+counts is CPU seconds per node. A time that grows with the graph alone is a flat line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from profiles import files, measure, models, screen, ways
+
+SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model and the parameter that makes it larger.
+
+    Parameters
+    ----------
+    model, parameter
+        Names: of the model, and of its builder's parameter.
+    """
+
+    model: str
+    parameter: str
+
+    def build(self, size: int) -> models.Model:
+        """The model at one size."""
+        return models.build(self.model, **{self.parameter: size})
+
+
+FAMILIES = {"gru": Family("gru30", "steps"), "resnet": Family("cifar_resnet", "n")}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement.
+
+    Parameters
+    ----------
+    family, way
+        What was optimized, and how.
+    nodes
+        Apply nodes before optimization.
+    seconds
+        CPU seconds of the whole optimizer.
+    """
+
+    family: str
+    way: str
+    nodes: int
+    seconds: float
+
+    @property
+    def per_node(self) -> float:
+        """CPU microseconds per node."""
+        return 1e6 * self.seconds / self.nodes
+
+
+def parameters(family: Family, sizes: list[int]) -> list[int]:
+    """The values of the family's parameter that come nearest to graphs of `sizes` nodes.
+
+    The number of nodes is linear in it, so that two small graphs tell.
+    """
+    small, large = 4, 8
+    first, second = (len(measure.specify(family.build(value)).graph().apply_nodes) for value in (small, large))
+    each = (second - first) / (large - small)
+    return [max(1, round((size - first) / each) + small) for size in sizes]
+
+
+def grow(name: str, sizes: list[int], bearable: float, tell=lambda point: None) -> list[Point]:
+    """Measure one family.
+
+    Parameters
+    ----------
+    name
+        One of `FAMILIES`.
+    sizes
+        Numbers of nodes.
+    bearable
+        CPU seconds: stock is given up when the next size is expected to take longer.
+    tell
+        Called with each `Point`.
+    """
+    family = FAMILIES[name]
+    points: list[Point] = []
+    stock, ours = ways.stock(), ways.topological()
+    measure.optimize(measure.specify(family.build(2)), ours)  # what happens once happens here
+    expected = 0.0
+    for value in parameters(family, sizes):
+        specification = measure.specify(family.build(value))
+        for way in (ours, stock):
+            if way is stock and expected > bearable:
+                continue
+            run = measure.optimize(specification, way)
+            point = Point(name, way.name, run.before, run.seconds)
+            if way is stock:
+                expected = _next(points, point)
+            points.append(point)
+            tell(point)
+            del run  # the graph is large, and the next one larger
+    return points
+
+
+def _next(points: list[Point], point: Point) -> float:
+    """CPU seconds to expect at twice the size, from the growth up to `point`."""
+    before = [p for p in points if p.way == point.way]
+    return point.seconds * (max(2.0, point.seconds / before[-1].seconds) if before else 4.0)
+
+
+def table(points: list[Point]) -> Table:
+    """The measurements, optdb's and stock's side by side."""
+    result = Table(title="CPU seconds of the whole optimizer, by size of the graph")
+    for heading in ("family", "nodes", "optdb", "µs per node", "stock", "µs per node", "ratio"):
+        result.add_column(heading, justify="left" if heading == "family" else "right")
+    for ours in (p for p in points if p.way == "optdb"):
+        stock = [p for p in points if p.way == "stock" and (p.family, p.nodes) == (ours.family, ours.nodes)]
+        theirs = [f"{p.seconds:.2f}" for p in stock] + [f"{p.per_node:.0f}" for p in stock]
+        ratio = [f"{p.seconds / ours.seconds:.1f}x" for p in stock]
+        cells = [ours.family, f"{ours.nodes}", f"{ours.seconds:.2f}", f"{ours.per_node:.0f}", *theirs, *ratio]
+        result.add_row(*cells, *[""] * (7 - len(cells)))
+    return result
+
+
+def plot(points: list[Point], path: Path) -> None:
+    """Draw CPU microseconds per node against nodes, a line for each family and way."""
+    import matplotlib  # it takes a second to import
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    for family, way in dict.fromkeys((p.family, p.way) for p in points):
+        line = [p for p in points if (p.family, p.way) == (family, way)]
+        style = "o-" if way == "optdb" else "s--"
+        axes.plot([p.nodes for p in line], [p.per_node for p in line], style, label=f"{family}, {way}")
+    axes.set(xscale="log", yscale="log", xlabel="apply nodes before optimization", ylabel="CPU µs per node")
+    axes.grid(True, which="both", alpha=0.3)
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+@click.command()
+@click.argument("chosen", metavar="[FAMILIES]...", nargs=-1, type=click.Choice(sorted(FAMILIES)))
+@click.option("--sizes", default=",".join(map(str, SIZES)), show_default=True, help="Numbers of nodes.")
+@click.option("--bearable", default=60.0, show_default=True, help="CPU seconds after which stock is given up.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers there.")
+@click.option("--plot", "plot_file", type=click.Path(dir_okay=False, path_type=Path), help="Draw them there.")
+def main(chosen: tuple, sizes: str, bearable: float, json_file: Path | None, plot_file: Path | None) -> None:
+    """Optimize FAMILIES (all, if none is named) of models at growing sizes."""
+    # The gradient of a deep graph is taken by recursion.
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 500_000))
+    console = screen.console()
+    try:
+        wanted = [int(size) for size in sizes.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{sizes!r} is no list of numbers, such as 1000,2000", param_hint="--sizes") from None
+
+    def tell(point: Point) -> None:
+        click.echo(f"{point.family}, {point.way}: {point.nodes} nodes, {point.seconds:.2f} s", err=True)
+
+    points = [point for name in chosen or FAMILIES for point in grow(name, wanted, bearable, tell)]
+    console.print(table(points))
+    if json_file:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        document = {"environment": files.environment(), "points": [asdict(point) for point in points]}
+        json_file.write_text(json.dumps(document, indent=1) + "\n")
+        console.print(f"numbers: {json_file}", soft_wrap=True)
+    if plot_file:
+        plot(points, plot_file)
+        console.print(f"plot: {plot_file}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()
