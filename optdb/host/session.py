@@ -12,13 +12,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from optdb.host import algebra, bookkeeping, construction, folding, identity
+from optdb.host import algebra, bookkeeping, construction, folding, identity, shapes
 from optdb.host.collector import collector_paused
 from optdb.host.patching import Patch
 
 _lock = threading.Lock()
 _identity_patches: list[Patch] = []
-_patches: list[Patch] = [*bookkeeping.patches(), *construction.patches(), *algebra.patches(), *folding.patches()]
+_modules = (bookkeeping, construction, algebra, shapes, folding)
+_patches = [patch for module in _modules for patch in module.patches()]
 
 
 def install_during_sessions(*patches: Patch) -> None:

@@ -1,0 +1,340 @@
+"""Shapes worked out when somebody asks for them.
+
+Theano's ShapeFeature builds a symbolic shape for every variable that enters
+the graph, and reconciles two with every replacement; most of them nobody ever
+looks at.  :class:`LazyShapeFeature` notes what there is to work out instead: a
+*promise*, which holds the promises that it needs as they are at that moment.
+So the shape that somebody asks for later is the one that Theano would have
+built then, built by Theano's own rules.
+
+Flow::
+
+    import, replacement ──▶ promise      (constant time, nothing is built)
+    shape_of[x] ──▶ promises behind x, oldest first ──▶ Theano's methods ──▶ a tuple
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, ValuesView
+from typing import Any
+
+from theano.compile.ops import Shape_i
+from theano.gof.graph import ancestors
+from theano.tensor.basic import constant
+from theano.tensor.opt import ShapeFeature, ShapeOptimizer
+
+from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable
+from optdb.host.patching import Patch
+
+_UNKNOWN = object()
+
+
+class _Promise:
+    """A shape to be worked out; ``value`` holds it afterwards."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: Any = _UNKNOWN
+
+    def needed(self) -> list[_Promise]:
+        """Return the promises whose values this one takes."""
+        return []
+
+    def work_out(self, feature: LazyShapeFeature) -> Any:
+        """Return the value, all that is needed being known."""
+        raise NotImplementedError
+
+
+class _Given(_Promise):
+    """A shape that somebody has set."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _Leaf(_Promise):
+    """The shape of a variable that no node computes."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, var: Variable) -> None:
+        super().__init__()
+        self.var = var
+
+    def work_out(self, feature: LazyShapeFeature) -> Any:
+        return feature.as_theano({}, ShapeFeature.init_r, self.var)[self.var]
+
+
+class _Inferred(_Promise):
+    """The shapes of a node's outputs, by variable."""
+
+    __slots__ = ("inputs", "node")
+
+    def __init__(self, node: Apply, inputs: list[_Promise]) -> None:
+        super().__init__()
+        self.node = node
+        self.inputs = inputs
+
+    def needed(self) -> list[_Promise]:
+        return self.inputs
+
+    def work_out(self, feature: LazyShapeFeature) -> Any:
+        node, inputs = self.node, self.inputs
+        self.inputs = []  # what is known needs no past
+        known = {var: feature.renewed(promise.value) for var, promise in zip(node.inputs, inputs, strict=True)}
+        return feature.as_theano(known, ShapeFeature.on_import, feature.fgraph, node, "shape asked")
+
+
+class _Output(_Promise):
+    """The shape of one output of a node."""
+
+    __slots__ = ("inferred", "var")
+
+    def __init__(self, inferred: _Inferred, var: Variable) -> None:
+        super().__init__()
+        self.inferred = inferred
+        self.var = var
+
+    def needed(self) -> list[_Promise]:
+        return [self.inferred]
+
+    def work_out(self, feature: LazyShapeFeature) -> Any:
+        return self.inferred.value[self.var]
+
+
+class _Merged(_Promise):
+    """The shape of a variable that is known to have the shape of another one, too."""
+
+    __slots__ = ("other", "other_var", "own", "var")
+
+    def __init__(self, var: Variable, own: _Promise, other_var: Variable, other: _Promise) -> None:
+        super().__init__()
+        self.var = var
+        self.own = own
+        self.other_var = other_var
+        self.other = other
+
+    def needed(self) -> list[_Promise]:
+        return [self.own, self.other]
+
+    def work_out(self, feature: LazyShapeFeature) -> Any:
+        known = {
+            self.other_var: feature.renewed(self.other.value),
+            self.var: feature.renewed(self.own.value),
+        }
+        return feature.as_theano(known, ShapeFeature.update_shape, self.var, self.other_var)[self.var]
+
+
+class _Shapes(dict):
+    """``shape_of``: to its readers a dictionary of shapes, in fact one of promises."""
+
+    def __init__(self, feature: LazyShapeFeature) -> None:
+        super().__init__()
+        self._feature = feature
+
+    def __getitem__(self, var: Variable) -> Any:
+        return self._feature.keep(super().__getitem__(var))
+
+    def __setitem__(self, var: Variable, shape: Any) -> None:
+        super().__setitem__(var, shape if isinstance(shape, _Promise) else _Given(shape))
+
+    def get(self, var: Variable, default: Any = None) -> Any:
+        return self[var] if var in self else default  # noqa: SIM401  this is what get is made of
+
+    def promise(self, var: Variable) -> _Promise:
+        """Return what is to be worked out for `var`."""
+        return super().__getitem__(var)
+
+    def _kept(self) -> dict:
+        return {var: self[var] for var in self}
+
+    def values(self) -> ValuesView:
+        return self._kept().values()
+
+    def items(self) -> ItemsView:
+        return self._kept().items()
+
+
+class _Scratch(dict):
+    """What one of Theano's methods sees as ``shape_of``: what it needs; the rest where it asks."""
+
+    def __init__(self, known: dict, shapes: _Shapes) -> None:
+        super().__init__(known)
+        self._shapes = shapes
+
+    def __missing__(self, var: Variable) -> Any:
+        return self._shapes[var]
+
+
+class LazyShapeFeature(ShapeFeature):
+    """Theano's ShapeFeature, working only when asked.
+
+    Attributes
+    ----------
+    fgraph : FunctionGraph or None
+        Whose shapes it keeps.
+
+    Notes
+    -----
+    Where a variable that is itself a length is replaced, Theano exchanges it
+    in the shapes that it has built. ``_renamed`` remembers that for the shapes
+    that are built later from older ones.
+    """
+
+    def __init__(self) -> None:
+        self.fgraph: FunctionGraph | None = None
+
+    def on_attach(self, fgraph: FunctionGraph) -> None:
+        assert not hasattr(fgraph, "shape_feature")
+        fgraph.shape_feature = self
+        self.fgraph = fgraph
+        self.lscalar_one = constant(1, dtype="int64")
+        self.shape_of = _Shapes(self)
+        self.scheduled: dict[Apply, Variable] = {}
+        self.shape_of_reverse_index: dict[Variable, set[Variable]] = {}
+        self._renamed: dict[Variable, Variable] = {}
+        self._asking: dict[Variable, dict[Apply, None]] = {}
+        for node in fgraph.toposort():
+            self.on_import(fgraph, node, "on_attach")
+
+    def on_detach(self, fgraph: FunctionGraph) -> None:
+        super().on_detach(fgraph)
+        self.fgraph = None
+
+    # -- events: noted, not worked out
+
+    def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
+        if isinstance(node.op, Shape_i):
+            self._asking.setdefault(node.inputs[0], {})[node] = None
+        shapes = self.shape_of
+        if node.outputs[0] in shapes:  # it was taken out, and comes back
+            return
+        for var in node.inputs:
+            self.init_r(var)
+        inferred = _Inferred(node, [shapes.promise(var) for var in node.inputs])
+        for out in node.outputs:
+            shapes[out] = _Output(inferred, out)
+
+    def on_prune(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
+        if isinstance(node.op, Shape_i):
+            self._asking.get(node.inputs[0], {}).pop(node, None)
+
+    def on_change_input(
+        self, fgraph: FunctionGraph, node: Apply | str, i: int, old: Variable, new: Variable, reason: Any = None
+    ) -> None:
+        self.init_r(new)
+        self.update_shape(new, old)
+        if isinstance(getattr(node, "op", None), Shape_i):
+            self._asking.get(old, {}).pop(node, None)
+            self._asking.setdefault(new, {})[node] = None
+            self._schedule(node, new)
+        for shape_node in self._asking.get(old, ()):
+            self._schedule(shape_node, new)
+        for shape_node in [k for k, scheduled in self.scheduled.items() if scheduled is old]:
+            del self.scheduled[shape_node]
+        self._rename(old, new)
+
+    def _schedule(self, node: Apply, new: Variable) -> None:
+        """Have a length of what was replaced taken from what replaces it."""
+        length = self.shape_of[new][node.op.i]
+        owner = length.owner
+        if owner is node:
+            return
+        if owner is not None and owner.op == node.op and owner.inputs[0] is node.inputs[0]:
+            return
+        if node.outputs[0] in ancestors([length]):
+            raise InconsistencyError(f"This substitution would insert a cycle in the graph: {node} needs {length}")
+        self.scheduled[node] = new
+
+    def _rename(self, old: Variable, new: Variable) -> None:
+        """Where `old` is a length in a shape, `new` is from now on."""
+        if not _may_be_length(old):
+            return
+        self._renamed.pop(new, None)
+        self._renamed[old] = new
+        for var in list(self.shape_of_reverse_index.pop(old, ())):
+            promise = self.shape_of.promise(var)
+            if promise.value is _UNKNOWN or promise.value is None:
+                continue
+            for k, length in enumerate(promise.value):
+                if length is old:
+                    self.set_shape_i(var, k, new)
+
+    # -- what Theano's methods call
+
+    def init_r(self, r: Variable) -> None:
+        """Make sure that there is a shape of `r` to ask for."""
+        if r not in self.shape_of:
+            self.shape_of[r] = _Leaf(r)
+
+    def update_shape(self, r: Variable, other_r: Variable) -> None:
+        """Note that `r` has the shape of `other_r`."""
+        own, other = self.shape_of.promise(r), self.shape_of.promise(other_r)
+        again = isinstance(own, _Merged) and own.other is other
+        if own is not other and not again:
+            self.shape_of[r] = _Merged(r, own, other_r, other)
+
+    # -- promises
+
+    def keep(self, promise: _Promise) -> Any:
+        """Return the value of `promise`, after working out what it needs."""
+        todo = [promise]
+        while todo:
+            current = todo[-1]
+            if current.value is not _UNKNOWN:
+                todo.pop()
+                continue
+            missing = [needed for needed in current.needed() if needed.value is _UNKNOWN]
+            if missing:
+                todo.extend(missing)
+                continue
+            current.value = current.work_out(self)
+            todo.pop()
+        return promise.value
+
+    def renewed(self, shape: Any) -> Any:
+        """Return a shape that was built earlier, with the lengths that stand for its own now."""
+        if not self._renamed or shape is None:
+            return shape
+        return tuple(map(self._now, shape))
+
+    def _now(self, length: Variable) -> Variable:
+        while length in self._renamed:
+            length = self._renamed[length]
+        return length
+
+    def as_theano(self, known: dict[Variable, Any], method: Any, *args: Any) -> dict[Variable, Any]:
+        """Run one of Theano's methods where `known` is ``shape_of``; return it with what was entered."""
+        shapes = self.shape_of
+        scratch = self.shape_of = _Scratch(known, shapes if isinstance(shapes, _Shapes) else shapes._shapes)
+        try:
+            method(self, *args)
+        finally:
+            self.shape_of = shapes
+        return dict(scratch)
+
+    def __reduce_ex__(self, protocol: int) -> tuple[Any, ...]:
+        """Pickle as Theano's own feature, with everything worked out."""
+        stock = ShapeFeature.__new__(ShapeFeature)
+        for name in ("lscalar_one", "scheduled", "shape_of_reverse_index"):
+            if hasattr(self, name):
+                setattr(stock, name, getattr(self, name))
+        stock.shape_of = dict(self.shape_of.items())
+        return stock.__reduce_ex__(1)
+
+
+def _may_be_length(var: Variable) -> bool:
+    return getattr(var.type, "ndim", None) == 0 and var.type.dtype.startswith(("int", "uint"))
+
+
+def _attach(self: ShapeOptimizer, fgraph: FunctionGraph) -> None:
+    if not hasattr(fgraph, "shape_feature"):
+        fgraph.attach_feature(LazyShapeFeature())
+
+
+def patches() -> list[Patch]:
+    """Return the patch that makes Theano attach lazy shapes."""
+    return [Patch(ShapeOptimizer, "add_requirements", _attach)]
