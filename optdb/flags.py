@@ -82,6 +82,12 @@ FLAGS: tuple[Flag, ...] = (
         live=False,
     ),
     Flag(
+        "optdb.shapes",
+        True,
+        "Let rewriters ask for symbolic shapes (Theano's ShapeFeature). Without it optdb "
+        "compiles sooner, and lengths that could be told from the inputs are computed from arrays.",
+    ),
+    Flag(
         "optdb.trace",
         False,
         "Print each rewrite that optdb's engine makes, as it makes it.",

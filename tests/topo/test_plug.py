@@ -352,3 +352,16 @@ def test_functions_are_copied():
     other = f.copy(share_memory=False)
     f([1.0, 1.0])
     np.testing.assert_array_equal(np.ravel(other([1.0, 1.0])), [2, 2], "w is shared by both")
+
+
+@pytest.mark.parametrize("shapes", [True, False])
+def test_shapes_may_be_left_out(shapes):
+    """Lengths are then computed from the arrays; the values are the same."""
+    x = tt.dmatrix("x")
+    with theano.change_flags(**{"optdb.shapes": shapes}), optdb.enable():
+        f = theano.function([x], [tt.dot(x, x.T).shape[0], tt.grad(tt.exp(x).sum(), x)], mode=STOCK)
+    assert hasattr(f.maker.fgraph, "shape_feature") == shapes
+    value = np.arange(6.0).reshape(2, 3)
+    length, gradient = f(value)
+    assert length == 2
+    np.testing.assert_allclose(gradient, np.exp(value))
