@@ -21,6 +21,7 @@ from theano.gof.utils import MethodNotDefined
 from theano.tensor.opt import constant_folding, topo_constant_folding
 
 from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, nodes_outside
+from optdb.host.identity import numbers
 from optdb.host.patching import Patch
 
 __all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_folding_pass"]
@@ -69,7 +70,7 @@ def fold_node(node: Apply) -> list[Constant] | None:
             return None
     if not node.op.do_constant_folding(node):
         return None
-    return [_constant_like(output, value) for output, value in zip(node.outputs, _evaluate(node), strict=True)]
+    return [_constant_like(output, value) for output, value in zip(node.outputs, _value(node), strict=True)]
 
 
 def _constant_like(output: Variable, value: Any) -> Constant:
@@ -81,7 +82,7 @@ def _constant_like(output: Variable, value: Any) -> Constant:
 
 def _value(node: Apply) -> list[Any]:
     """Return what `node` computes; for the small constants of rewriters, once per session."""
-    key = _key(node)
+    key = _key(node) if numbers.users else None
     if key is None:
         return _evaluate(node)
     known = _values.get(key)

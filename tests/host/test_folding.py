@@ -10,6 +10,7 @@ from theano.gof import Apply, Constant, FunctionGraph, Op
 from theano.tensor.opt import ShapeFeature, constant_folding, topo_constant_folding
 
 from optdb.host.folding import fold_node, fold_replacements, is_folding_pass
+from optdb.host.session import optimizing
 
 
 def const(value, dtype="float64"):
@@ -241,6 +242,17 @@ def test_what_is_shared_is_computed_once(fgraph):
     assert isinstance(first, Constant)
     assert isinstance(second, Constant)
     assert op.performed == 1
+
+
+def test_equal_nodes_are_computed_once_in_a_session(fgraph):
+    """Small ones: rewriters make the same casts of the same numbers by the thousand."""
+    op = Counted()
+    with optimizing():
+        values = [fold_replacements(fgraph, [op(const([1.0, 2.0]))])[0].data for _ in range(3)]
+    assert op.performed == 1
+    assert all(np.array_equal(value, values[0]) for value in values)
+    fold_replacements(fgraph, [op(const([1.0, 2.0]))])
+    assert op.performed == 2, "nothing is kept"
 
 
 def test_what_cannot_be_computed_stays(fgraph):

@@ -132,6 +132,10 @@ def flat(optimizer):
             yield from flat(member)
 
 
+def names_of(optimizer):
+    return [getattr(member, "name", None) for member in flat(optimizer)]
+
+
 def test_the_sequence_is_theanos():
     """The same phases, in the same order, with the same members."""
     stock = queried()
@@ -145,7 +149,9 @@ def test_the_sequence_is_theanos():
             assert {str(one) for one in theirs.get_local_optimizers()} <= {
                 str(one) for one in mine.get_local_optimizers()
             }
-            assert [str(one) for one in theirs.global_optimizers] == [str(one) for one in mine.global_optimizers]
+            assert [names_of(one) for one in theirs.global_optimizers] == [
+                names_of(one) for one in mine.global_optimizers
+            ]
             assert mine.max_use_ratio == theirs.max_use_ratio
 
 
