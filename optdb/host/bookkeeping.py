@@ -88,17 +88,23 @@ def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
 
 
 def toposort(self: FunctionGraph) -> list[Apply]:
-    """Return the nodes in topological order, sorted only where nobody keeps them so."""
-    handler = getattr(self, "destroy_handler", None)
-    order = getattr(handler, "toposort", None) or _kept_orders.get(self)
-    if order is None or any(orderings(self) for orderings in _orderings(self) if orderings.__self__ is not handler):
+    """Return the nodes in topological order, sorted only where nobody keeps them so.
+
+    A destroy handler that keeps an order knows its own orderings; any other
+    feature's are known to nobody.
+    """
+    keeper = getattr(self, "destroy_handler", None)
+    order = getattr(keeper, "toposort", None)
+    if order is None:
+        keeper, order = None, _kept_orders.get(self)
+    if order is None or any(_orders(feature, self) for feature in self._features if feature is not keeper):
         return _stock_toposort(self)
     nodes = order()
     return _stock_toposort(self) if nodes is None else nodes
 
 
-def _orderings(fgraph: FunctionGraph) -> list[Callable[..., Any]]:
-    return [feature.orderings for feature in fgraph._features if hasattr(feature, "orderings")]
+def _orders(feature: Any, fgraph: FunctionGraph) -> bool:
+    return hasattr(feature, "orderings") and bool(feature.orderings(fgraph))
 
 
 def import_node(self: FunctionGraph, apply_node: Apply, check: bool = True, reason: Any = None) -> None:

@@ -45,7 +45,7 @@ class GroupFusion(FusionOptimizer):
         groups = Grouping()
         for node in reversed(nodes):
             groups.place(fgraph, node)
-        builder = _Builder()
+        builder = Builder()
         replaced = refused = 0
         for group in groups.worth_fusing():
             old = group.root.outputs[0]
@@ -117,7 +117,7 @@ class Grouping:
 
     def place(self, fgraph: FunctionGraph, node: Apply) -> None:
         """Let `node` join its users' group, or begin one."""
-        if not isinstance(node.op, Elemwise) or len(node.outputs) != 1 or not self._has_c_code(node):
+        if not isinstance(node.op, Elemwise) or len(node.outputs) != 1 or not self.has_c_code(node):
             return
         group = self._users_group(fgraph, node)
         if group is not None:
@@ -144,7 +144,8 @@ class Grouping:
             return None
         return group if len(group.inputs_with(node)) <= group.limit else None
 
-    def _has_c_code(self, node: Apply) -> bool:
+    def has_c_code(self, node: Apply) -> bool:
+        """Tell whether the scalar op of an elementwise node has C code for its inputs."""
         key = (node.op.scalar_op, tuple(var.dtype for var in node.inputs))
         known = self._c_code.get(key)
         if known is None:
@@ -154,8 +155,8 @@ class Grouping:
         return known
 
 
-class _Builder:
-    """Makes fused ops, one for all groups of a structure."""
+class Builder:
+    """Makes fused nodes; those of all groups of a structure share their op."""
 
     def __init__(self) -> None:
         self._ops: dict[Hashable, Elemwise] = {}

@@ -73,23 +73,22 @@ class _Run:
         for i in range(len(node.outputs)):
             if i in pattern:
                 continue
-            for slot in self._slots(node, i, pattern):
+            for slot in self._candidates(node, i, pattern):
+                if not self.handler.may_destroy(node, slot, self.protected):
+                    continue
                 new_node = self._replace(node, {**pattern, i: slot})
                 if new_node is not None:
                     node = new_node
                     pattern[i] = slot
                     break
 
-    def _slots(self, node: Apply, i: int, pattern: dict[int, int]) -> list[int]:
-        """Return the inputs that output `i` may overwrite, the best first."""
+    def _candidates(self, node: Apply, i: int, pattern: dict[int, int]) -> list[int]:
+        """Return the inputs that output `i` would fit into, the best first."""
         out = node.outputs[i]
         slots = [
             slot
             for slot, var in enumerate(node.inputs)
-            if slot not in pattern.values()
-            and var not in self.protected
-            and var.type == out.type
-            and self.handler.may_destroy(node, slot, self.protected)
+            if slot not in pattern.values() and var not in self.protected and var.type == out.type
         ]
         updated = self._updated_by(out)
         if not updated:

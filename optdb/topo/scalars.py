@@ -8,13 +8,15 @@ user gets a copy to itself, and Theano's fusion takes the copy in.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from optdb.host.databases import compile_db
 from optdb.host.graph import Apply, FunctionGraph, Variable, clients, is_output
 from optdb.host.rewriters import Optimizer
-from optdb.host.tensor import Elemwise, copy_stack_trace, fuse_elemwise
+from optdb.host.tensor import Elemwise, copy_stack_trace
 from optdb.topo.db import ENGINE_TAG
+from optdb.topo.fusion import Builder, Group, Grouping
 
 #: A node with more users than this stays: copies are code that the compiler reads.
 MOST_USERS = 4
@@ -26,42 +28,37 @@ class InlineScalars(Optimizer):
     """Copy 0-d elementwise nodes into all their users, where all of them are 0-d too."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
+        grouping, builder = Grouping(), Builder()
         for node in fgraph.toposort():
             if node in fgraph.apply_nodes and _is_scalar_arithmetic(node):
-                self._inline(fgraph, node)
-
-    def _inline(self, fgraph: FunctionGraph, node: Apply) -> None:
-        users = list(dict.fromkeys(user for user, _ in clients(fgraph, node.outputs[0])))
-        takes_part = (
-            1 < len(users) <= MOST_USERS
-            and _operations(node) <= MOST_OPERATIONS
-            and not any(is_output(user) or not _is_scalar_arithmetic(user) for user in users)
-        )
-        if not takes_part:
-            return
-        for user in users:
-            if not self._copy_into(fgraph, node, user):
-                return
-
-    def _copy_into(self, fgraph: FunctionGraph, node: Apply, user: Apply) -> bool:
-        shared = node.outputs[0]
-        own = copy_stack_trace(shared, node.op.make_node(*node.inputs).outputs[0])
-        self._exchange(fgraph, user, shared, own)
-        fused = fuse_elemwise(user)
-        if not fused:
-            self._exchange(fgraph, user, own, shared)
-            return False
-        copy_stack_trace(user.outputs[0], fused[0])
-        fgraph.replace_all_validate([(user.outputs[0], fused[0])], reason=self)
-        return True
-
-    def _exchange(self, fgraph: FunctionGraph, user: Apply, old: Variable, new: Variable) -> None:
-        for i, var in enumerate(list(user.inputs)):
-            if var is old:
-                fgraph.change_input(user, i, new, reason=self)
+                for old, new in _fused_users(fgraph, node, grouping, builder):
+                    copy_stack_trace(old, new)
+                    fgraph.replace_all_validate([(old, new)], reason=self)
 
     def __str__(self) -> str:
         return "inline_scalars"
+
+
+def _fused_users(
+    fgraph: FunctionGraph, node: Apply, grouping: Grouping, builder: Builder
+) -> Iterator[tuple[Variable, Variable]]:
+    """Give each user's output with what takes its place, the user and `node` in one; nothing where one cannot.
+
+    A user may use another one: it is built when the other one has been replaced.
+    """
+    users = list(dict.fromkeys(user for user, _ in clients(fgraph, node.outputs[0])))
+    takes_part = (
+        1 < len(users) <= MOST_USERS
+        and _operations(node) <= MOST_OPERATIONS
+        and grouping.has_c_code(node)
+        and all(not is_output(user) and _is_scalar_arithmetic(user) and grouping.has_c_code(user) for user in users)
+    )
+    if not takes_part or any(len(Group(user).inputs_with(node)) > Group(user).limit for user in users):
+        return
+    for user in users:
+        group = Group(user)
+        group.join(node)
+        yield user.outputs[0], builder.build(group)
 
 
 def _is_scalar_arithmetic(node: Apply) -> bool:

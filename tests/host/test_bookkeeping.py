@@ -13,8 +13,10 @@ import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.gof import FunctionGraph, InconsistencyError
+from theano.gof.destroyhandler import DestroyHandler
 from theano.gof.fg import MissingInputError
 from theano.gof.toolbox import Feature, ReplaceValidate
+from theano.tensor.elemwise import Elemwise
 
 from optdb.host import bookkeeping
 from optdb.host.session import optimizing
@@ -276,3 +278,13 @@ def test_a_kept_order_knows_nothing_of_a_feature_s_orderings():
     fgraph.attach_feature(Backwards())
     with optimizing(), bookkeeping.kept_order(fgraph, lambda: [first, second]):
         assert fgraph.toposort() == [second, first]
+
+
+def test_a_kept_order_knows_nothing_of_theano_s_destroy_handler():
+    x = tt.dvector("x")
+    overwriting = Elemwise(theano.scalar.Exp(theano.scalar.transfer_type(0)), {0: 0})
+    fgraph = FunctionGraph([x], [overwriting(x), tt.sin(x)], clone=False)
+    fgraph.attach_feature(DestroyHandler())
+    last, first = (out.owner for out in fgraph.outputs)
+    with optimizing(), bookkeeping.kept_order(fgraph, lambda: [last, first]):
+        assert fgraph.toposort() == [first, last]
