@@ -26,6 +26,9 @@ from theano.tensor.opt import ShapeFeature, ShapeOptimizer
 from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable
 from optdb.host.patching import Patch
 
+#: What Theano registers the shape feature as, and the rewriters that fail without it.
+SHAPES_AND_THEIR_USERS = ("ShapeOpt", "local_elemwise_alloc", "local_alloc_elemwise")
+
 _UNKNOWN = object()
 
 

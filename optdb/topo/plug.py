@@ -14,10 +14,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from optdb.host.config import config
 from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db
 from optdb.host.modes import Mode, provided_parts, register_mode
 from optdb.host.patching import Patch
 from optdb.host.session import remove_all
+from optdb.host.shapes import SHAPES_AND_THEIR_USERS
 from optdb.topo.db import ENGINE_TAG
 from optdb.topo.translate import translate
 
@@ -26,7 +28,7 @@ def _translating(query: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(query)
     def query_and_translate(self: Any, *tags: Any, **kwtags: Any) -> Any:
         if tags and isinstance(tags[0], Query):
-            tags = (with_engine_rewriters(tags[0]), *tags[1:])
+            tags = (as_flags_say(with_engine_rewriters(tags[0])), *tags[1:])
         return translate(query(self, *tags, **kwtags))
 
     return query_and_translate
@@ -35,6 +37,11 @@ def _translating(query: Callable[..., Any]) -> Callable[..., Any]:
 def with_engine_rewriters(query: Query) -> Query:
     """Let a query for optimized code select what is registered for the engine alone."""
     return query.including(ENGINE_TAG) if "fast_run" in query.include else query
+
+
+def as_flags_say(query: Query) -> Query:
+    """Leave shapes out where the user wants none, and what would fail without them."""
+    return query if config.optdb.shapes else query.excluding(*SHAPES_AND_THEIR_USERS)
 
 
 _lock = threading.RLock()
@@ -101,7 +108,7 @@ class TopoMode(Mode):
     @property
     def optimizer(self) -> Any:
         if isinstance(self._optimizer, Query):
-            return translate(compile_db().query(with_engine_rewriters(self._optimizer)))
+            return translate(compile_db().query(as_flags_say(with_engine_rewriters(self._optimizer))))
         return translate(Mode.optimizer.fget(self))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from optdb.host.config import config
 from optdb.host.destroy import InplaceElemwiseOptimizer
 from optdb.host.fusion import FusionOptimizer, local_elemwise_fusion
 from optdb.host.gemm import GemmOptimizer
@@ -24,7 +23,6 @@ from optdb.host.rewriters import (
     TopoOptimizer,
 )
 from optdb.host.session import optimizing
-from optdb.host.shapes import ShapeOptimizer
 from optdb.topo.fusion import GroupFusion
 from optdb.topo.gemm import WholeSumGemm
 from optdb.topo.inplace import InplaceElemwise
@@ -56,7 +54,7 @@ def translate(optimizer: Any) -> Any:
     if isinstance(optimizer, (TopoRewriter, TopoSequence)):
         return optimizer
     if isinstance(optimizer, SeqOptimizer):
-        optimizer[:] = [translate(member) for member in optimizer if not _is_left_out(member)]
+        optimizer[:] = [translate(member) for member in optimizer]
         return TopoSequence.of(optimizer)
     if type(optimizer) is EquilibriumOptimizer:
         return _with_names(TopoRewriter.from_equilibrium(optimizer), optimizer)
@@ -73,10 +71,6 @@ def translate(optimizer: Any) -> Any:
     if type(optimizer) is FusionOptimizer and optimizer.optimizer is local_elemwise_fusion:
         return _with_names(GroupFusion(), optimizer)
     return optimizer
-
-
-def _is_left_out(optimizer: Any) -> bool:
-    return type(optimizer) is ShapeOptimizer and not config.optdb.shapes
 
 
 def _is_fixed_point_group(optimizer: Any) -> bool:

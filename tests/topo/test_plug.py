@@ -364,8 +364,10 @@ def test_functions_are_copied():
 def test_shapes_may_be_left_out(shapes):
     """Lengths are then computed from the arrays; the values are the same."""
     x = tt.dmatrix("x")
-    with theano.change_flags(**{"optdb.shapes": shapes}), optdb.enable():
-        f = theano.function([x], [tt.dot(x, x.T).shape[0], tt.grad(tt.exp(x).sum(), x)], mode=STOCK)
+    filled = tt.alloc(1.0, x.shape[0], x.shape[1]) * tt.exp(x)
+    flags = {"optdb.shapes": shapes, "on_opt_error": "raise"}
+    with theano.change_flags(**flags), optdb.enable():
+        f = theano.function([x], [tt.dot(x, x.T).shape[0], tt.grad(filled.sum(), x)], mode=STOCK)
     assert hasattr(f.maker.fgraph, "shape_feature") == shapes
     value = np.arange(6.0).reshape(2, 3)
     length, gradient = f(value)
