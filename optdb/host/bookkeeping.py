@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary
 from theano.gof import toolbox
 from theano.gof.fg import MissingInputError
 
-from optdb.host.destroy import validator_patch
 from optdb.host.graph import Apply, Constant, FunctionGraph, nodes_outside
 from optdb.host.patching import Patch
 
@@ -165,5 +164,4 @@ def patches() -> list[Patch]:
         Patch(FunctionGraph, "execute_callbacks", execute_callbacks),
         Patch(FunctionGraph, "__import__", import_node),
         Patch(FunctionGraph, "toposort", toposort),
-        validator_patch(),
     ]

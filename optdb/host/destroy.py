@@ -10,36 +10,31 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import OrderedDict
 from typing import Any
 
 from theano.compile.function_module import Supervisor
 from theano.gof.destroyhandler import DestroyHandler
-from theano.gof.opt import copy_stack_trace
 from theano.gof.toolbox import Validator
 from theano.misc.ordered_set import OrderedSet
 from theano.scalar import transfer_type
-from theano.tensor.elemwise import Elemwise
 from theano.tensor.opt import InplaceElemwiseOptimizer
 
 from optdb.host.config import config
 from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.patching import Patch
+from optdb.host.tensor import Elemwise
 
 __all__ = [
     "DestroyHandler",
-    "Elemwise",
     "InplaceElemwiseOptimizer",
-    "OrderedDict",
     "OrderedSet",
     "Supervisor",
-    "copy_stack_trace",
     "destroyed_slots",
     "handler_patch",
     "inplace_scalar_op",
+    "patches",
     "protected_variables",
     "supervisor_patch",
-    "validator_patch",
     "viewed_slots",
 ]
 
@@ -136,6 +131,6 @@ def _validate(self: Validator, fgraph: FunctionGraph) -> Any:
     return answer
 
 
-def validator_patch() -> Patch:
-    """Return the patch of Theano's Validator."""
-    return Patch(Validator, "validate_", _validate)
+def patches() -> list[Patch]:
+    """Return the patch of Theano's Validator; the others want a handler."""
+    return [Patch(Validator, "validate_", _validate)]

@@ -12,13 +12,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from optdb.host import algebra, bookkeeping, construction, folding, identity, shapes
+from optdb.host import algebra, bookkeeping, construction, destroy, folding, identity, shapes
 from optdb.host.collector import collector_paused
 from optdb.host.patching import Patch
 
 _lock = threading.Lock()
 _identity_patches: list[Patch] = []
-_modules = (bookkeeping, construction, algebra, shapes, folding)
+_modules = (bookkeeping, destroy, construction, algebra, shapes, folding)
 _patches = [patch for module in _modules for patch in module.patches()]
 
 

@@ -12,7 +12,10 @@ Read from the bottom up::
     profile    its figures in Theano's report;  result: the same as an object
     db         TopoOptDB and register_topo
     powers     large powers as repeated squares, a rule of our own
+    destroyer  may this node overwrite that input?;  inplace: elementwise ops that ask
+    fusion     groups of elementwise ops, found whole;  gemm: sums of products
     scalars    shared scalar arithmetic inside its users, after fusion
+    onepass    Theano's passes over the nodes that concern them
     translate  Theano's queried optimizers in the engine's hands
     plug       enable, disable and mode
 """

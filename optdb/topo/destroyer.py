@@ -19,13 +19,12 @@ all of it anew for each validation, and sorts the whole graph.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 from optdb.host.destroy import (
     DestroyHandler,
-    OrderedDict,
     OrderedSet,
     destroyed_slots,
     handler_patch,
@@ -88,7 +87,7 @@ class IncrementalDestroyHandler(DestroyHandler):
 
     def unpickle(self, fgraph: FunctionGraph) -> None:
         """Give the graph its methods (Theano's name for it)."""
-        fgraph.destroyers = partial(_destroyers_of, self)
+        fgraph.destroyers = self._destroyers_of
         fgraph.has_destroyers = self.has_destroyers
 
     def on_detach(self, fgraph: FunctionGraph) -> None:
@@ -118,6 +117,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         for out, _ in viewed_slots(node):
             self._look_away(out)
         self._order.remove(node)
+        self._after.pop(node, None)  # it is empty: a node that is gone is not to be kept
 
     def on_change_input(
         self, fgraph: FunctionGraph, node: Apply | str, i: int, old: Variable, new: Variable, reason: Any = None
@@ -150,9 +150,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             overwrites under another name, something indestructible is
             overwritten, or no order of the nodes respects all destroyers.
         """
-        self._claim_all()
-        for fault in self._faults.values():
-            raise fault
+        self._check_claims()
         backward = self._backward
         while backward:
             first, second = backward[-1]
@@ -169,9 +167,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         InconsistencyError
             As `validate`, but for cycles.
         """
-        self._claim_all()
-        for fault in self._faults.values():
-            raise fault
+        self._check_claims()
         if not ordered:
             return {node: set(before) for node, before in self._before.items() if before}
         return OrderedDict((node, list(self._before[node])) for node in self.destroyers if self._before[node])
@@ -191,6 +187,11 @@ class IncrementalDestroyHandler(DestroyHandler):
         self._claim_all()
         destroyed = self.root_destroyer
         return bool(destroyed) and any(self.root(var) in destroyed for var in variables)
+
+    def _destroyers_of(self, var: Variable) -> list[Apply]:
+        self._claim_all()
+        node = self.destroyer_of(var)
+        return [] if node is None else [node]
 
     def supervise(self, protected: Sequence[Variable]) -> None:
         """Raise InconsistencyError if an output of the graph, or one of `protected`, is overwritten."""
@@ -229,6 +230,10 @@ class IncrementalDestroyHandler(DestroyHandler):
         users = (client for var in aliases for client, _ in clients(self.fgraph, var))
         return self._order.put_behind(node, [user for user in users if not is_output(user) and user is not node])
 
+    def destroyer_of(self, var: Variable) -> Apply | None:
+        """Return the claimed node that overwrites the memory of `var`."""
+        return self.root_destroyer.get(self.root(var))
+
     def root(self, var: Variable) -> Variable:
         """Return the variable that `var` is a view of, or a view of a view; itself if it is none."""
         view_i = self.view_i
@@ -241,6 +246,11 @@ class IncrementalDestroyHandler(DestroyHandler):
     def _claim_all(self) -> None:
         while self._unclaimed:
             self._claim(next(iter(self._unclaimed)))
+
+    def _check_claims(self) -> None:
+        self._claim_all()
+        for fault in self._faults.values():
+            raise fault
 
     def _claim(self, node: Apply) -> None:
         slots = destroyed_slots(node)
@@ -276,7 +286,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         self._unclaimed[node] = None
 
     def _withdraw_destroyer_of(self, var: Variable) -> None:
-        node = self.root_destroyer.get(self.root(var))
+        node = self.destroyer_of(var)
         if node is not None:
             self._withdraw(node)
 
@@ -289,11 +299,8 @@ class IncrementalDestroyHandler(DestroyHandler):
 
     def _gain(self, node: Apply, var: Variable) -> None:
         """A slot of `node` holds `var` from now on."""
-        destroyer = self.root_destroyer.get(self.root(var))
+        destroyer = self._other_destroyer(node, var)
         if destroyer is None:
-            return
-        if destroyer is node:
-            self._withdraw(node)
             return
         before = self._before[destroyer]
         before[node] = before.get(node, 0) + 1
@@ -303,16 +310,21 @@ class IncrementalDestroyHandler(DestroyHandler):
 
     def _lose(self, node: Apply, var: Variable) -> None:
         """A slot of `node` held `var` until now."""
-        destroyer = self.root_destroyer.get(self.root(var))
+        destroyer = self._other_destroyer(node, var)
         if destroyer is None:
-            return
-        if destroyer is node:
-            self._withdraw(node)
             return
         before = self._before[destroyer]
         before[node] -= 1
         if not before[node]:
             del before[node], self._after[node][destroyer]
+
+    def _other_destroyer(self, node: Apply, var: Variable) -> Apply | None:
+        """Return the node that overwrites `var`; if it is `node`, whose slots change, its claim is taken back."""
+        destroyer = self.destroyer_of(var)
+        if destroyer is node:
+            self._withdraw(node)
+            return None
+        return destroyer
 
     # -- views
 
@@ -378,12 +390,6 @@ class IncrementalDestroyHandler(DestroyHandler):
         for node in self._order:
             DestroyHandler.on_import(stock, self.fgraph, node, "unpickle")
         return stock.__reduce_ex__(1)  # the newer protocols want an object of this class
-
-
-def _destroyers_of(handler: IncrementalDestroyHandler, var: Variable) -> list[Apply]:
-    handler._claim_all()
-    node = handler.root_destroyer.get(handler.root(var))
-    return [] if node is None else [node]
 
 
 def _is_indestructible(var: Variable) -> bool:

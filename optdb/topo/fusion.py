@@ -16,7 +16,6 @@ from collections.abc import Hashable
 from time import time
 from typing import Any
 
-from optdb.host.destroy import Elemwise, copy_stack_trace
 from optdb.host.fusion import (
     Composite,
     FusionOptimizer,
@@ -28,6 +27,7 @@ from optdb.host.fusion import (
 )
 from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
 from optdb.host.logging import logger
+from optdb.host.tensor import Elemwise, copy_stack_trace
 
 
 class GroupFusion(FusionOptimizer):
@@ -95,15 +95,18 @@ class Group:
         self.root = root
         self.members = [root]
         self.inputs = set(root.inputs)
-        self.limit = elemwise_max_input_fct(root)
+        self._limit = elemwise_max_input_fct(root)
 
-    def inputs_with(self, node: Apply) -> set[Variable]:
-        """Return what would come in if `node` joined."""
+    def has_room_for(self, node: Apply) -> bool:
+        """Tell whether the fused op would not have too many arguments if `node` joined."""
+        return len(self._inputs_with(node)) <= self._limit
+
+    def _inputs_with(self, node: Apply) -> set[Variable]:
         return self.inputs.difference(node.outputs).union(node.inputs)
 
     def join(self, node: Apply) -> None:
         """Take `node` in."""
-        self.inputs = self.inputs_with(node)
+        self.inputs = self._inputs_with(node)
         self.members.append(node)
 
 
@@ -142,7 +145,7 @@ class Grouping:
         (group,) = groups
         if group is None or group.root.outputs[0].broadcastable != out.broadcastable:
             return None
-        return group if len(group.inputs_with(node)) <= group.limit else None
+        return group if group.has_room_for(node) else None
 
     def has_c_code(self, node: Apply) -> bool:
         """Tell whether the scalar op of an elementwise node has C code for its inputs."""

@@ -15,7 +15,6 @@ from collections import defaultdict, deque
 from time import time
 from typing import Any
 
-from optdb.host.destroy import copy_stack_trace
 from optdb.host.gemm import (
     GemmOptimizer,
     ReplacementDidntRemovedError,
@@ -31,6 +30,7 @@ from optdb.host.gemm import (
     values_eq_approx_remove_inf_nan,
 )
 from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, io_toposort
+from optdb.host.tensor import copy_stack_trace
 from optdb.topo.fusion import Spent
 
 

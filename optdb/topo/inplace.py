@@ -13,13 +13,12 @@ from typing import Any
 
 from optdb.host.config import config
 from optdb.host.destroy import (
-    Elemwise,
     InplaceElemwiseOptimizer,
-    copy_stack_trace,
     inplace_scalar_op,
     protected_variables,
 )
 from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, io_toposort, is_output
+from optdb.host.tensor import Elemwise, copy_stack_trace
 from optdb.topo.destroyer import IncrementalDestroyHandler
 
 #: Theano leaves scalars alone in graphs with more nodes: there is nothing to gain.
@@ -85,11 +84,7 @@ class _Run:
     def _candidates(self, node: Apply, i: int, pattern: dict[int, int]) -> list[int]:
         """Return the inputs that output `i` would fit into, the best first."""
         out = node.outputs[i]
-        slots = [
-            slot
-            for slot, var in enumerate(node.inputs)
-            if slot not in pattern.values() and var not in self.protected and var.type == out.type
-        ]
+        slots = [slot for slot, var in enumerate(node.inputs) if slot not in pattern.values() and var.type == out.type]
         updated = self._updated_by(out)
         if not updated:
             return slots

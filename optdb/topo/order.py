@@ -166,7 +166,7 @@ class TopologicalOrder:
             edges, so that the new edge closes a cycle. The order is then as
             it was.
         """
-        return self.put_behind(second, (first,))
+        return self.precedes(first, second) or self.put_behind(second, (first,))
 
     def put_behind(self, node: Node, others: Iterable[Node]) -> bool:
         """Move nodes so that `node` comes behind all `others`, which it does not depend on by an edge.

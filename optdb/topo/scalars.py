@@ -53,7 +53,7 @@ def _fused_users(
         and grouping.has_c_code(node)
         and all(not is_output(user) and _is_scalar_arithmetic(user) and grouping.has_c_code(user) for user in users)
     )
-    if not takes_part or any(len(Group(user).inputs_with(node)) > Group(user).limit for user in users):
+    if not takes_part or not all(Group(user).has_room_for(node) for user in users):
         return
     for user in users:
         group = Group(user)
