@@ -42,10 +42,23 @@ def _topo() -> None:
     optdb.enable()
 
 
+def _cache() -> None:
+    import optdb
+
+    optdb.cache.install()
+
+
+def _both() -> None:
+    _topo()
+    _cache()
+
+
 WAYS: dict[str, Way] = {
     way.name: way
     for way in (
         Way(STOCK, "Theano as it is; compared with the baseline it shows the unsteady tests", _stock),
         Way("topo", "optdb's engine behind Theano's phases: optdb.enable()", _topo),
+        Way("cache", "one object for one op: optdb.cache.install()", _cache),
+        Way("topo+cache", "both", _both),
     )
 }

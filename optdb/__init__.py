@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from optdb.host import bootstrap
 
 if TYPE_CHECKING:
+    from optdb import cache
     from optdb.topo import TopoOptDB, disable, enable, mode, register_topo
 
 __version__ = "0.1.0"
@@ -26,10 +27,16 @@ _HOME = {
     "register_topo": "optdb.topo",
 }
 
-__all__ = ["TopoOptDB", "__version__", "disable", "enable", "mode", "register_topo"]
+__all__ = ["TopoOptDB", "__version__", "cache", "disable", "enable", "mode", "register_topo"]
+
+
+#: Rooms that are used by their name, as in ``optdb.cache.install()``.
+_ROOMS = ("cache",)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"optdb.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'optdb' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)

@@ -82,6 +82,13 @@ FLAGS: tuple[Flag, ...] = (
         live=False,
     ),
     Flag(
+        "optdb.op_cache",
+        False,
+        "Let constructing an op give the one object that is like it, from the moment Theano "
+        "is imported. Later, optdb.cache.install() and optdb.cache.uninstall() do it.",
+        live=False,
+    ),
+    Flag(
         "optdb.shapes",
         True,
         "Let rewriters ask for symbolic shapes (Theano's ShapeFeature). Without it optdb "

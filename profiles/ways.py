@@ -68,3 +68,14 @@ def stock(baseline: str = "fast_run") -> Way:
 def topological() -> Way:
     """Theano's ``fast_run`` with optdb's engine behind its phases."""
     return Way("optdb", _fast_run, optdb.enable)
+
+
+def with_op_cache(way: Way) -> Way:
+    """The same, with one object for one op."""
+
+    @contextlib.contextmanager
+    def context() -> Iterator[None]:
+        with way.context(), optdb.cache.install():
+            yield
+
+    return Way(f"{way.name} + op cache", way.mode, context)

@@ -8,8 +8,8 @@ and what `AROUND` lists happens when Theano is imported, by whomever, in this or
 3. ``theano.configdefaults``: two of Theano's flags are amended as they are declared, so that
    a BLAS is found by linking where the user named none, and ``mode`` takes the name TOPO;
 4. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
-5. the end of ``theano``: `finish` makes the mode TOPO known, and turns the engine on, if the
-   flag says so;
+5. the end of ``theano``: `finish` makes the mode TOPO known, and turns on the engine and the
+   cache of ops, if the flags say so;
 6. ``theano.scan_module.scan_perform_ext``, later: its C code finds the header it needs.
 """
 
@@ -27,7 +27,7 @@ from optdb.host import flags, support
 from optdb.host.importhook import ImportHook
 from optdb.host.support import UnsupportedHost
 
-__all__ = ["INCLUDE_DIR", "UnsupportedHost", "finish", "prepare", "start"]
+__all__ = ["INCLUDE_DIR", "UnsupportedHost", "bring_in", "finish", "prepare", "start"]
 
 INCLUDE_DIR = Path(__file__).parent / "include"
 
@@ -38,6 +38,14 @@ def start() -> None:
     if "theano" in sys.modules:
         flags.register(sys.modules["theano.configparser"])
         finish()
+
+
+def bring_in() -> None:
+    """Import Theano, and with it what `finish` brings.
+
+    The rooms that need it call this before anything else: `finish` needs their modules whole.
+    """
+    import theano  # noqa: F401
 
 
 def prepare() -> None:
@@ -52,13 +60,18 @@ def prepare() -> None:
 
 
 def finish() -> None:
-    """Bring the engine in, after Theano's code has run; turn it on if ``optdb.topo`` says so."""
+    """Bring the engine in, after Theano's code has run; turn on what the flags say."""
     import theano
 
-    from optdb import topo  # registers the mode TOPO
+    # From the modules themselves: the package that they are in may have just begun to be imported.
+    from optdb.topo import plug  # registers the mode TOPO
 
     if theano.config.optdb.topo:
-        topo.enable()
+        plug.enable()
+    if theano.config.optdb.op_cache:
+        from optdb.cache import plug as cache_plug
+
+        cache_plug.install()
 
 
 def default_ldflags() -> str:

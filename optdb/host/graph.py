@@ -9,17 +9,19 @@ Data flows one way: these names are imported from Theano and handed on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from theano.gof import Apply, Constant, FunctionGraph, InconsistencyError, Op, Variable
 from theano.gof.graph import io_toposort
 from theano.gof.op import PureOp
+from theano.gof.utils import MetaObject
 
 __all__ = [
     "Apply",
     "Constant",
     "FunctionGraph",
     "InconsistencyError",
+    "MetaObject",
     "Op",
     "PureOp",
     "Variable",
@@ -31,8 +33,22 @@ __all__ = [
     "is_output",
     "node_ancestors",
     "nodes_outside",
+    "op_classes",
     "reconnect",
 ]
+
+
+def op_classes() -> Iterator[type[PureOp]]:
+    """Yield every class of ops that there is now, parents before children."""
+    seen = {PureOp}
+    todo = [PureOp]
+    while todo:
+        cls = todo.pop()
+        yield cls
+        for sub in type.__subclasses__(cls):
+            if sub not in seen:
+                seen.add(sub)
+                todo.append(sub)
 
 
 def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply | str, int]]:

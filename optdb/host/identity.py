@@ -1,24 +1,31 @@
-"""Op equality and hashes, computed once per op object while graphs are optimized.
+"""Op equality and hashes, computed once per op object.
 
 Theano compares and hashes ops by their ``__props__``, anew each time; an
 optimization does so hundreds of thousands of times over a few hundred distinct
-ops.  Here each op object gets a number the first time it is asked for, equal
-ops the same one, by Theano's own ``__eq__`` and ``__hash__``; afterwards both
-questions are a look-up.
+ops.  Two tables answer instead:
 
-The numbers live as long as :class:`Numbers` is in use, and hold the ops that
-they stand for, so that no id is ever taken for another object's.
+- While graphs are optimized, each op object gets a number the first time it is
+  asked for, equal ops the same one, by Theano's own ``__eq__`` and
+  ``__hash__``; afterwards both questions are a look-up.  The numbers live as
+  long as :class:`Numbers` is in use, and hold the ops that they stand for, so
+  that no id is ever taken for another object's.
+- Ops that somebody vouches for (`settled`: they do not change as long as they
+  live) keep their hash for good.  Who vouches also says when they go.
+
+Both need methods of their own on the op classes, which `install` puts there for
+as long as anybody wants them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from theano.scan_module.scan_op import Scan
 from theano.tensor.var import TensorConstant
 
-from optdb.host.graph import PureOp
+from optdb.host.graph import PureOp, op_classes
 from optdb.host.patching import Patch
 
 _originals_eq: dict[type, Callable[[Any, Any], Any]] = {}
@@ -84,7 +91,16 @@ def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:
     raise AttributeError(name)
 
 
+def own_hash(cls: type) -> Callable[[Any], int] | None:
+    """Return the ``__hash__`` that a class has without the tables; None if it can have none."""
+    return _original(cls, "__hash__", _originals_hash)
+
+
 numbers = Numbers()
+
+#: Ids of ops that do not change, to their hash; None until somebody asks for it.
+#: Whoever enters an op takes it out again before it goes.
+settled: dict[int, int | None] = {}
 
 
 def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -98,26 +114,44 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
         if mine is not None and theirs is not None:
             return mine[2] == theirs[2]
         # A subclass's own __eq__ may ask its parent's: then the parent's answer is wanted.
-        if not numbers.users or type(self) is not type(other) or type(self).__eq__ is not __eq__:
+        if type(self) is not type(other) or type(self).__eq__ is not __eq__:
             return original(self, other)
+        if not numbers.users:
+            return not _hashes_differ(self, other) and original(self, other)
         mine = mine or _entry(self)
         theirs = theirs or _entry(other)
         if mine is None or theirs is None:
             return original(self, other)
         return mine[2] == theirs[2]
 
+    __eq__.quick = True
     return __eq__
+
+
+def _hashes_differ(one: Any, other: Any) -> bool:
+    """Tell whether two ops are known to be unequal by the hashes that are kept of them."""
+    mine, theirs = settled.get(id(one)), settled.get(id(other))
+    if mine is None or theirs is None or mine == theirs:
+        return False
+    return not isinstance(one, Scan)  # equal ones may differ, see Numbers.enter
 
 
 def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], int]:
     entries = numbers.of
 
     def __hash__(self: Any) -> int:  # noqa: N807  it becomes the class's own
-        if not numbers.users or type(self).__hash__ is not __hash__:
+        if type(self).__hash__ is not __hash__:
             return original(self)
-        entry = entries.get(id(self)) or _entry(self)
-        return original(self) if entry is None else entry[1]
+        known = settled.get(id(self))
+        if known is not None:
+            return known
+        entry = (entries.get(id(self)) or _entry(self)) if numbers.users else None
+        value = original(self) if entry is None else entry[1]
+        if id(self) in settled:
+            settled[id(self)] = value
+        return value
 
+    __hash__.quick = True
     return __hash__
 
 
@@ -128,18 +162,6 @@ def _entry(op: Any) -> tuple[Any, int, int] | None:
         return None
 
 
-def _classes(base: type) -> Iterator[type]:
-    seen = {base}
-    todo = [base]
-    while todo:
-        cls = todo.pop()
-        yield cls
-        for sub in type.__subclasses__(cls):
-            if sub not in seen:
-                seen.add(sub)
-                todo.append(sub)
-
-
 _stock_equals = TensorConstant.equals
 
 
@@ -148,16 +170,68 @@ def constant_equals(self: TensorConstant, other: Any) -> bool:
     return self is other or _stock_equals(self, other)
 
 
-def patches() -> list[Patch]:
-    """Return the patches of constants, and of all op classes that there are now and define equality."""
-    found = [Patch(TensorConstant, "equals", constant_equals)]
-    for cls in _classes(PureOp):
-        own = vars(cls)
-        equal, hashed = own.get("__eq__"), own.get("__hash__")
-        if not callable(equal) or not callable(hashed):
-            continue
-        _originals_eq[cls] = equal
-        _originals_hash[cls] = hashed
-        found.append(Patch(cls, "__eq__", _quick_eq(cls, equal)))
-        found.append(Patch(cls, "__hash__", _quick_hash(cls, hashed)))
-    return found
+_lock = threading.Lock()
+_holders: set[str] = set()
+_patches: list[Patch] = []
+
+
+def install(holder: str) -> None:
+    """Let the tables answer for all op classes that there are now.
+
+    Parameters
+    ----------
+    holder : str
+        Who wants it; the methods stay until the last holder lets go.
+    """
+    with _lock:
+        if not _patches:
+            _patches.append(Patch(TensorConstant, "equals", constant_equals))
+            for cls in op_classes():
+                _patches.extend(_patches_of(cls))
+            for patch in _patches:
+                patch.install()
+        _holders.add(holder)
+
+
+def uninstall(holder: str) -> None:
+    """Let go; Theano's own methods come back with the last holder's leave."""
+    with _lock:
+        _holders.discard(holder)
+        if _holders:
+            return
+        for patch in _patches:
+            patch.uninstall()
+        _patches.clear()
+
+
+def cover(cls: type) -> None:
+    """Let the tables answer for an op class that came after `install`, and for its parents."""
+    with _lock:
+        if not _patches:
+            return
+        for base in cls.__mro__:
+            if issubclass(base, PureOp):
+                _patches.extend(_installed(_patches_of(base)))
+
+
+def quicken(cls: type) -> None:
+    """Let the tables answer for one op class for good, installed or not."""
+    for patch in _patches_of(cls):
+        patch.install()
+
+
+def _installed(patches: list[Patch]) -> list[Patch]:
+    for patch in patches:
+        patch.install()
+    return patches
+
+
+def _patches_of(cls: type) -> list[Patch]:
+    """Return the patches of a class, if it defines equality and has not got them."""
+    own = vars(cls)
+    equal, hashed = own.get("__eq__"), own.get("__hash__")
+    if not callable(equal) or not callable(hashed) or hasattr(equal, "quick"):
+        return []
+    _originals_eq[cls] = equal
+    _originals_hash[cls] = hashed
+    return [Patch(cls, "__eq__", _quick_eq(cls, equal)), Patch(cls, "__hash__", _quick_hash(cls, hashed))]

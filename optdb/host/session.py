@@ -17,7 +17,6 @@ from optdb.host.collector import collector_paused
 from optdb.host.patching import Patch
 
 _lock = threading.Lock()
-_identity_patches: list[Patch] = []
 _modules = (bookkeeping, destroy, construction, algebra, shapes, folding)
 _patches = [patch for module in _modules for patch in module.patches()]
 
@@ -46,12 +45,9 @@ def optimizing() -> Iterator[None]:
 
 
 def _set_up() -> None:
-    if not _identity_patches:
-        _identity_patches.extend(identity.patches())
-    for patch in _identity_patches:
-        # These stay: they ask Theano's own methods while no session is on, and
-        # putting a thousand methods back and forth would cost more than it saves.
-        patch.install()
+    # This stays: it asks Theano's own methods while no session is on, and putting a
+    # thousand methods back and forth would cost more than it saves.
+    identity.install("engine")
     for patch in _patches:
         patch.install()
 
@@ -69,8 +65,5 @@ def _clean_up() -> None:
 def remove_all() -> None:
     """Put back what stays between sessions, too, unless one is going on."""
     with _lock:
-        if identity.numbers.users:
-            return
-        for patch in _identity_patches:
-            patch.uninstall()
-        _identity_patches.clear()
+        if not identity.numbers.users:
+            identity.uninstall("engine")

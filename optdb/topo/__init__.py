@@ -20,6 +20,10 @@ Read from the bottom up::
     plug       enable, disable and mode
 """
 
+from optdb.host import bootstrap
+
+bootstrap.bring_in()
+
 from optdb.topo import powers as _powers  # noqa: F401  registers its rule
 from optdb.topo import scalars as _scalars  # noqa: F401  registers its rewriter
 from optdb.topo.db import TopoOptDB, register_topo, topo_db

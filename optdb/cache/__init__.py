@@ -1,0 +1,38 @@
+"""Singleton ops: one object for one op.
+
+::
+
+    Cls(*args) ─▶ construct ─▶ calls: made like this before? ─▶ that op
+                     │
+                     ▼ made anew
+                   store ◀─ key ◀─ frozen values, inner graphs, host.definition
+                     │
+                     ▼
+                   the op that is like it, or the new one
+
+`install` lets all op classes take part, Theano's and others', now and later;
+:class:`SingletonOp` is for those that want it always. Equality is identity
+first, and a shared op's hash is computed once (``optdb.host.identity``).
+"""
+
+from __future__ import annotations
+
+from optdb.host import bootstrap
+
+bootstrap.bring_in()
+
+from optdb.cache.guard import SharedOpChanged
+from optdb.cache.plug import Installed, install, is_installed, stats, uninstall
+from optdb.cache.singleton import SingletonOp
+from optdb.cache.stats import Stats
+
+__all__ = [
+    "Installed",
+    "SharedOpChanged",
+    "SingletonOp",
+    "Stats",
+    "install",
+    "is_installed",
+    "stats",
+    "uninstall",
+]

@@ -1,0 +1,180 @@
+"""Values as keys: equal keys stand for values that are alike in type and in content.
+
+Python's own equality will not do: ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN
+differs from itself, a dtype equals its name, and a list has no hash. A
+:class:`Freezer` takes any value and gives something hashable that is equal for
+values that mean the same, and different for the rest.
+
+Functions are alike if they have the same code and nothing bound to it. Other
+values without an equality of their own (modules, loggers) are alike if they are
+one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+#: Arrays above this size are told apart by identity: their contents would be kept in the key.
+LARGEST_ARRAY = 4096  # bytes
+
+_ITSELF = frozenset({str, bytes, type(None), type(Ellipsis), type(NotImplemented)})
+_CHANGING = (list, dict, set, bytearray, np.ndarray)
+
+
+class Unhashable(TypeError):
+    """A value that may change, where one is wanted that cannot."""
+
+
+class Same:
+    """Stands for one object, and is equal only to what stands for that very object."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.of is other.of
+
+    def __hash__(self) -> int:
+        return id(self.of)
+
+    def __repr__(self) -> str:
+        return repr(self.of)
+
+
+class Freezer:
+    """Makes keys of values.
+
+    Parameters
+    ----------
+    changing : bool
+        Take lists, dicts, sets and small arrays by what they hold now. Otherwise they
+        are refused: what can change is no key.
+    special : callable, optional
+        Asked about each value that is not plain; returns its key, or None where it has
+        nothing to say.
+    """
+
+    def __init__(self, changing: bool = False, special: Callable[[Any], Any] | None = None) -> None:
+        self.changing = changing
+        self.special = special
+
+    def __call__(self, value: Any) -> Any:
+        """Return a hashable key that stands for `value`.
+
+        Raises
+        ------
+        Unhashable
+            If a value can change and `changing` is false; the message says what it is.
+        """
+        cls = type(value)
+        if cls in _ITSELF:
+            return value
+        if cls is int or cls is bool:
+            return (cls, value)
+        if cls is tuple:
+            return (tuple, *[self(item) for item in value])
+        make = _maker_of.get(cls)
+        if make is None:
+            make = _maker_of[cls] = _maker(cls)
+        return make(self, value)
+
+    def _object(self, value: Any) -> Any:
+        known = self.special(value) if self.special else None
+        if known is not None:
+            return known
+        cls = type(value)
+        if cls.__hash__ is object.__hash__ or issubclass(cls, type):
+            return Same(value)
+        return self._by_own_equality(value)
+
+    def _function(self, value: FunctionType) -> Any:
+        if value.__closure__ is not None or vars(value):
+            return Same(value)
+        bound = (self(value.__defaults__), self(tuple((value.__kwdefaults__ or {}).items())))
+        return (FunctionType, value.__code__, Same(value.__globals__), bound)
+
+    def _partial(self, value: partial) -> Any:
+        return (type(value), self(value.func), self(value.args), self(tuple(value.keywords.items())))
+
+    def _float(self, value: float) -> Any:
+        return (type(value), value.hex())
+
+    def _complex(self, value: complex) -> Any:
+        return (type(value), value.real.hex(), value.imag.hex())
+
+    def _numpy_scalar(self, value: np.generic) -> Any:
+        return (type(value), value.dtype, value.tobytes())
+
+    def _dtype(self, value: np.dtype) -> Any:
+        return (np.dtype, value)
+
+    def _slice(self, value: slice) -> Any:
+        return (slice, self(value.start), self(value.stop), self(value.step))
+
+    def _items(self, value: Any) -> Any:
+        return (type(value), *map(self, value))
+
+    def _members(self, value: Any) -> Any:
+        return (type(value), frozenset(map(self, value)))
+
+    def _mapping(self, value: Mapping) -> Any:
+        if type(value).__hash__ is None:
+            self._refuse_unless_changing(value)
+        return (type(value), frozenset((self(key), self(item)) for key, item in value.items()))
+
+    def _contents(self, value: Any) -> Any:
+        self._refuse_unless_changing(value)
+        if isinstance(value, np.ndarray):
+            return self._array(value)
+        if isinstance(value, bytearray):
+            return (type(value), bytes(value))
+        return self._members(value) if isinstance(value, set) else self._items(value)
+
+    def _array(self, value: np.ndarray) -> Any:
+        if value.nbytes > LARGEST_ARRAY or value.dtype.hasobject:
+            return Same(value)
+        return (type(value), value.dtype, value.shape, value.tobytes())
+
+    def _by_own_equality(self, value: Any) -> Any:
+        try:
+            hash(value)
+        except TypeError:
+            self._refuse_unless_changing(value)
+            return Same(value)
+        return (type(value), value)
+
+    def _refuse_unless_changing(self, value: Any) -> None:
+        if not self.changing:
+            raise Unhashable(f"is a {type(value).__name__}, which can change")
+
+
+_MAKERS: tuple[tuple[Any, Callable[[Freezer, Any], Any]], ...] = (
+    # NumPy's scalars first: some are Python's floats and complexes, too.
+    (np.generic, Freezer._numpy_scalar),
+    (float, Freezer._float),
+    (complex, Freezer._complex),
+    (tuple, Freezer._items),
+    (frozenset, Freezer._members),
+    (slice, Freezer._slice),
+    (np.dtype, Freezer._dtype),
+    (Mapping, Freezer._mapping),
+    (_CHANGING, Freezer._contents),
+    (FunctionType, Freezer._function),
+    (partial, Freezer._partial),
+    (object, Freezer._object),
+)
+
+#: Answers of `_maker` so far. Weak keys would cost more than the few classes that go.
+_maker_of: dict[type, Callable[[Freezer, Any], Any]] = {}
+
+
+def _maker(cls: type) -> Callable[[Freezer, Any], Any]:
+    """Return what makes keys of a class's instances."""
+    return next(make for kinds, make in _MAKERS if issubclass(cls, kinds))

@@ -1,0 +1,113 @@
+"""The key of an op: its class and all that defines it, as one hashable value.
+
+An op's description comes from :mod:`optdb.host.definition`; values become keys
+in :mod:`optdb.cache.frozen`. An op that is part of another one's description,
+like the scalar op of an Elemwise, stands there for itself if it is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.cache.frozen import Freezer, Same, Unhashable
+from optdb.cache.inner import constant_key, graph_key
+from optdb.host.definition import (
+    InnerGraph,
+    declared,
+    definition,
+    has_inner_graph,
+    hashes_itself,
+    keeps_test_values,
+)
+from optdb.host.graph import Constant, PureOp
+
+
+class Unshareable(Exception):
+    """An op that cannot be shared; the message says why."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What an op is found by.
+
+    Parameters
+    ----------
+    declared : tuple
+        The class and the values of its props.
+    rest : tuple
+        Name and value of everything else that defines the op, by name.
+    label : str or None
+        What it is called.
+    """
+
+    declared: tuple[Any, ...]
+    rest: tuple[tuple[str, Any], ...]
+    label: str | None
+
+    @property
+    def whole(self) -> tuple[Any, ...]:
+        """All of it, as a dictionary's key."""
+        return (self.declared, self.rest, self.label)
+
+    @property
+    def unnamed(self) -> tuple[Any, ...]:
+        """The same for an op that goes by any name."""
+        return (self.declared, self.rest, None)
+
+
+class Keys:
+    """Makes the keys of ops.
+
+    Parameters
+    ----------
+    shared : callable
+        Returns the op that is shared in place of an op, None if there is none.
+    """
+
+    def __init__(self, shared: Callable[[PureOp], PureOp | None]) -> None:
+        self._shared = shared
+        self._props = Freezer(special=self._special)
+        self._rest = Freezer(changing=True, special=self._special)
+
+    def of(self, op: PureOp) -> Key:
+        """Return the key of `op`.
+
+        Raises
+        ------
+        Unshareable
+            If its class does not say what defines its ops, or what defines this one can change.
+        """
+        cls = type(op)
+        names = declared(cls)
+        if names is None:
+            raise Unshareable("has no __props__")
+        if has_inner_graph(cls) and keeps_test_values():
+            raise Unshareable("carries test values in its inner graph")
+        for name in names:
+            if not hasattr(op, name):
+                raise Unshareable(f"has no attribute {name!r}, which __props__ names")
+        described = definition(op)
+        # Some classes have lists or dicts for props, and a hash of their own that knows about it.
+        freeze = self._rest if hashes_itself(cls) else self._props
+        props = [_prop(freeze, name, value) for name, value in zip(names, described.props, strict=False)]
+        rest = tuple([(name, self._rest(described.rest[name])) for name in sorted(described.rest)])
+        return Key((cls, *props), rest, described.label)
+
+    def _special(self, value: Any) -> Any:
+        if isinstance(value, PureOp):
+            shared = self._shared(value)
+            return None if shared is None else Same(shared)
+        if isinstance(value, InnerGraph):
+            return graph_key(value.inputs, value.outputs, self._rest)
+        if isinstance(value, Constant):
+            return constant_key(value, self._rest)
+        return None
+
+
+def _prop(freeze: Freezer, name: str, value: Any) -> Any:
+    try:
+        return freeze(value)
+    except Unhashable as reason:
+        raise Unshareable(f"prop {name!r} {reason}") from None

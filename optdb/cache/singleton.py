@@ -1,0 +1,63 @@
+"""SingletonOp: ops that are shared from their class's definition on, installed or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optdb.cache.construct import construct, store
+from optdb.cache.guard import set_attribute
+from optdb.host import identity
+from optdb.host.graph import MetaObject, Op
+
+
+class SingletonMeta(MetaObject):
+    """Metaclass of ops of which there is one object for one op."""
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:  # noqa: N805
+        super().__init__(name, bases, namespace)
+        identity.quicken(cls)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        return construct(cls, *args, **kwargs)
+
+
+def _restore(cls: type, state: Any) -> Any:
+    """Make the op that was pickled, and return the shared one."""
+    op = object.__new__(cls)
+    if hasattr(op, "__setstate__"):
+        op.__setstate__(state)
+    elif state:
+        vars(op).update(state)
+    return store.share(op)
+
+
+class SingletonOp(Op, metaclass=SingletonMeta):
+    """An op of which there is one object for the same ``__props__``.
+
+    Subclasses declare ``__props__`` and set them in ``__init__``, as any op of
+    Theano does; equality and hash follow from them. Whatever else a constructor
+    sets counts as well: ops that differ in it are two objects.
+
+    Examples
+    --------
+    >>> import optdb
+    >>> class Scale(optdb.cache.SingletonOp):
+    ...     __props__ = ("factor",)
+    ...     def __init__(self, factor=2):
+    ...         self.factor = factor
+    >>> Scale() is Scale(2) is Scale(factor=2)
+    True
+    """
+
+    def __copy__(self) -> SingletonOp:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SingletonOp:
+        return self
+
+    def __reduce_ex__(self, protocol: int) -> tuple[Any, ...]:
+        state = object.__reduce_ex__(self, max(protocol, 2))[2]
+        return _restore, (type(self), state)
+
+    if __debug__:
+        __setattr__ = set_attribute

@@ -1,0 +1,89 @@
+"""What became of the ops that were asked for, as :func:`optdb.cache.stats` tells it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+class Counts:
+    """Counts while it goes on. Under many threads a count may miss one; the ops are exact.
+
+    Attributes
+    ----------
+    found, shared : int
+        Constructions that gave a shared op, and ops that became shared.
+    """
+
+    def __init__(self) -> None:
+        self.found = 0
+        self.shared = 0
+        self._refused: Counter[tuple[str, str]] = Counter()
+        self._apart: Counter[tuple[str, tuple[str, ...]]] = Counter()
+
+    def refuse(self, cls: type, reason: str) -> None:
+        """Count an op that was built as without the cache."""
+        self._refused[_name(cls), reason] += 1
+
+    def keep_apart(self, cls: type, attributes: tuple[str, ...]) -> None:
+        """Count an op that differs from one with the same props by other attributes."""
+        self._apart[_name(cls), attributes] += 1
+
+    def report(self, installed: bool, alive: int) -> Stats:
+        """Return the counts as they are now."""
+        return Stats(installed, self.found, self.shared, alive, dict(self._refused), dict(self._apart))
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The cache of ops at one moment.
+
+    Parameters
+    ----------
+    installed : bool
+        Whether Theano's own op classes take part.
+    found : int
+        Constructions that gave an op that was there already.
+    shared : int
+        Ops that became shared since the start.
+    alive : int
+        Shared ops in use now.
+    uncached : dict
+        ``(class, reason)`` to how many ops of it were built as without the cache.
+    kept_apart : dict
+        ``(class, attributes)`` to how many ops have the props of another one and differ from it
+        in these attributes.
+    """
+
+    installed: bool
+    found: int
+    shared: int
+    alive: int
+    uncached: dict[tuple[str, str], int] = field(default_factory=dict)
+    kept_apart: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        table = Table(title="Ops", title_justify="left")
+        table.add_column("class", overflow="fold")
+        table.add_column("what happened", overflow="fold")
+        table.add_column("ops", justify="right")
+        table.add_row("all", "given again", str(self.found))
+        table.add_row("all", "became shared", str(self.shared))
+        table.add_row("all", "shared and in use", str(self.alive))
+        for (name, reason), count in sorted(self.uncached.items()):
+            table.add_row(name, f"not shared: {reason}", str(count))
+        for (name, attributes), count in sorted(self.kept_apart.items()):
+            table.add_row(
+                name, f"kept apart: differ in {', '.join(attributes)}, which __props__ leaves out", str(count)
+            )
+        console = Console(width=100, color_system=None, force_terminal=False)
+        with console.capture() as captured:
+            console.print(table)
+        return captured.get()

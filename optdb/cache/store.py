@@ -1,0 +1,179 @@
+"""The ops that are shared: one object for one op, for as long as anybody uses it.
+
+A :class:`Store` is asked for the shared op in place of a new one, and keeps the
+new one if there is none. It holds ops weakly. Lookups take no lock; what is
+dead is swept out when the next op comes in, because an op may go at any moment,
+in any thread, even while that thread holds the lock.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from optdb.cache.key import Key, Keys, Unshareable
+from optdb.cache.stats import Counts
+from optdb.host import identity
+from optdb.host.definition import has_props
+from optdb.host.graph import PureOp
+
+
+class Entry(weakref.ref):
+    """A weak reference to a shared op, and where it is found.
+
+    Attributes
+    ----------
+    op_id : int
+        ``id`` of the op.
+    key : Key
+        What the op was when it was shared.
+    calls : list
+        Keys of the calls that are known to give this op, see :mod:`optdb.cache.calls`.
+    """
+
+    __slots__ = ("calls", "key", "op_id")
+
+    def __new__(cls, op: PureOp, key: Key, store: Store) -> Entry:
+        return super().__new__(cls, op, store._gone)
+
+    def __init__(self, op: PureOp, key: Key, store: Store) -> None:
+        super().__init__(op, store._gone)
+        self.op_id = id(op)
+        self.key = key
+        self.calls: list[Any] = []
+
+
+class Store:
+    """Shared ops, found by what defines them.
+
+    Attributes
+    ----------
+    counts : Counts
+        What was asked for, and what came of it.
+    calls : dict
+        Key of a constructor's call to ``(entry, arguments)``; the arguments are held, so
+        that a key with their ids in it stands for them as long as the op lives.
+    """
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.calls: dict[Any, tuple[Entry, Any]] = {}
+        self._keys = Keys(self.find)
+        self._by_key: dict[Any, Entry] = {}
+        self._by_id: dict[int, Entry] = {}
+        #: Class and props to one of the ops that have them, to tell what makes others differ.
+        self._by_props: dict[Any, Entry] = {}
+        self._dead: deque[Entry] = deque()
+        # Through names of its own: ops also go while the interpreter takes modules apart.
+        self._settled = identity.settled
+        self._covered: weakref.WeakSet[type] = weakref.WeakSet()
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[PureOp]:
+        """Yield the shared ops that are alive."""
+        for entry in list(self._by_id.values()):
+            op = entry()
+            if op is not None:
+                yield op
+
+    def entry(self, op: PureOp) -> Entry | None:
+        """Return the entry of an op that is shared itself."""
+        return self._by_id.get(id(op))
+
+    def find(self, op: PureOp) -> PureOp | None:
+        """Return the op that is shared in place of `op`, None if there is none."""
+        if id(op) in self._by_id:
+            return op
+        try:
+            return self._alive(self._keys.of(op).whole)
+        except Unshareable:
+            return None
+
+    def share(self, op: PureOp) -> PureOp:
+        """Return the one op that is like `op`; `op` itself if it is the first, or cannot be shared."""
+        if id(op) in self._by_id:
+            return op
+        try:
+            key = self._keys.of(op)
+        except Unshareable as reason:
+            self.counts.refuse(type(op), str(reason))
+            return op
+        known = self._alive(key.whole)
+        if known is not None:
+            self.counts.found += 1
+            return known
+        with self._lock:
+            return self._alive(key.whole) or self._add(op, key)
+
+    def forget(self, keep: type | None = None) -> None:
+        """Share no op any longer, except for those of class `keep`."""
+        with self._lock:
+            for entry in list(self._by_id.values()):
+                op = entry()
+                if keep is None or not isinstance(op, keep):
+                    self._gone(entry)
+            self._covered.clear()
+            self._sweep()
+
+    def _alive(self, key: Any) -> PureOp | None:
+        entry = self._by_key.get(key)
+        return None if entry is None else entry()
+
+    def _add(self, op: PureOp, key: Key) -> PureOp:
+        self._sweep()
+        entry = Entry(op, key, self)
+        self._by_key[key.whole] = entry
+        if self._alive(key.unnamed) is None:
+            self._by_key[key.unnamed] = entry
+        self._by_id[entry.op_id] = entry
+        self._compare_with_likeness(entry)
+        if type(op) not in self._covered:
+            self._covered.add(type(op))
+            identity.cover(type(op))
+        self._settled[entry.op_id] = None
+        self.counts.shared += 1
+        return op
+
+    def _compare_with_likeness(self, entry: Entry) -> None:
+        """Note what keeps an op apart from another one with the same props."""
+        key = entry.key
+        if not has_props(key.declared[0]):
+            return
+        like = self._by_props.setdefault(key.declared, entry)
+        if like() is None:
+            self._by_props[key.declared] = entry
+        elif like.key.rest != key.rest:
+            self.counts.keep_apart(key.declared[0], _difference(like.key, key))
+
+    def _gone(self, entry: Entry) -> None:
+        """Take out an op that is going; the rest is swept later."""
+        if self._by_id.get(entry.op_id) is entry:
+            del self._by_id[entry.op_id]
+            self._settled.pop(entry.op_id, None)
+            self._dead.append(entry)
+
+    def _sweep(self) -> None:
+        while self._dead:
+            entry = self._dead.popleft()
+            for key in (entry.key.whole, entry.key.unnamed):
+                if self._by_key.get(key) is entry:
+                    del self._by_key[key]
+            if self._by_props.get(entry.key.declared) is entry:
+                del self._by_props[entry.key.declared]
+            for call in entry.calls:
+                if self.calls.get(call, (None,))[0] is entry:
+                    del self.calls[call]
+
+
+def _difference(one: Key, other: Key) -> tuple[str, ...]:
+    """Name the attributes in which two keys differ."""
+    mine, theirs = dict(one.rest), dict(other.rest)
+    names = {*mine, *theirs}
+    missing = object()
+    return tuple(sorted(name for name in names if mine.get(name, missing) != theirs.get(name, missing)))

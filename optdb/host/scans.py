@@ -1,0 +1,87 @@
+"""What it takes to share a Scan, which is not like other ops in two ways.
+
+Its class is no child of ``Op`` and has no metaclass of Theano's, so that its
+construction can be led elsewhere only by ``__new__``. What that returns goes
+through ``__init__`` once more, which must then do nothing.
+
+And it keeps the function that runs its loop, with that function's storage, as
+an attribute of the op, made by the first graph that needs it. Two compiled
+functions that share the op would share the storage (run in two threads, each
+would find the other's numbers in it) and the flags under which the first was
+compiled. So the thunks of each graph get an op of their own; the one that is
+shared keeps what was compiled last, for those who look there.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from theano.scan_module.scan_op import Scan
+
+from optdb.host.graph import Apply, FunctionGraph
+from optdb.host.patching import Patch
+
+_stock_init = Scan.__init__
+_stock_make_thunk = Scan.make_thunk
+
+#: What a new Scan is exchanged for; None while Scans are not shared.
+_share: Callable[[Scan], Scan] | None = None
+
+
+def _new(cls: type[Scan], *args: Any, **kwargs: Any) -> Scan:
+    """Return a Scan that is not initialized, or a shared one that is."""
+    op = object.__new__(cls)
+    # Copies and pickles come without arguments; children have constructors of their own.
+    if _share is None or cls is not Scan or not (args or kwargs):
+        return op
+    _stock_init(op, *args, **kwargs)
+    return _share(op)
+
+
+def _init(self: Scan, *args: Any, **kwargs: Any) -> None:
+    """Initialize a child's instance; a Scan comes initialized from `_new`."""
+    if type(self) is not Scan:
+        _stock_init(self, *args, **kwargs)
+
+
+#: For each graph, the ops that its thunks run on, by the id of the op that is in the graph.
+_own: weakref.WeakKeyDictionary[FunctionGraph, dict[int, Scan]] = weakref.WeakKeyDictionary()
+
+
+def _make_thunk(self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
+    """Make a thunk that runs on a copy of the op, which the graph's other nodes with this op share."""
+    fgraph = getattr(node, "fgraph", None)
+    copies = {} if fgraph is None else _own.setdefault(fgraph, {})
+    own = copies.get(id(self))
+    if own is None:
+        own = copies[id(self)] = copy.copy(self)
+        vars(own).pop("fn", None)
+    thunk = _stock_make_thunk(own, node, *args, **kwargs)
+    vars(self).update(vars(own))
+    return thunk
+
+
+_patches = (Patch(Scan, "__init__", _init), Patch(Scan, "make_thunk", _make_thunk))
+
+
+def install(share: Callable[[Scan], Scan]) -> None:
+    """Exchange each new Scan for what `share` returns for it."""
+    global _share
+    _share = share
+    if "__new__" not in vars(Scan):
+        # It stays: CPython does not find its way back to object.__new__, and
+        # then refuses arguments. Without `share` it does what that does.
+        Scan.__new__ = staticmethod(_new)
+    for patch in _patches:
+        patch.install()
+
+
+def uninstall() -> None:
+    """Let each construction make a Scan of its own again."""
+    global _share
+    _share = None
+    for patch in _patches:
+        patch.uninstall()

@@ -1,0 +1,124 @@
+"""What singleton ops save: ``python -m profiles.opcache [MODELS]``.
+
+Each model is optimized by stock and by optdb, each with and without ``optdb.cache``, the four in
+turn in one process. The graph of a model is made anew for each way, because the cache also serves
+whoever makes a graph. Beside the CPU seconds stand the op objects that the optimized graph holds,
+and how many different ones are among them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import click
+import theano
+from rich.table import Table
+from theano.gof.fg import FunctionGraph
+from theano.scan_module.scan_op import Scan
+
+from profiles import cli, measure, models, report, screen, ways
+
+WARM_UP = "mlp"
+
+
+@dataclass(frozen=True)
+class Ops:
+    """The ops of an optimized graph.
+
+    Parameters
+    ----------
+    objects
+        How many op objects there are, those inside of others included.
+    different
+        How many of them are unequal.
+    """
+
+    objects: int
+    different: int
+
+
+def count_ops(graph: FunctionGraph) -> Ops:
+    """Count the ops that `graph` keeps alive."""
+    found: dict[int, object] = {}
+    todo = [node.op for node in graph.apply_nodes]
+    while todo:
+        op = todo.pop()
+        if id(op) not in found:
+            found[id(op)] = op
+            todo.extend(_parts(op))
+    return Ops(len(found), len(set(found.values())))
+
+
+def _parts(op: object) -> list[object]:
+    """The ops that an op holds."""
+    parts = [op.scalar_op] if hasattr(op, "scalar_op") else []
+    if isinstance(op, Scan | theano.scalar.Composite):
+        parts.extend(node.op for node in theano.gof.graph.ops(op.inputs, op.outputs))
+    return parts
+
+
+def measure_model(
+    build: Callable[[], models.Model], repeat: int
+) -> tuple[str, dict[str, list[measure.Measurement]], dict[str, Ops]]:
+    """Measure one model in all four ways, in turn.
+
+    Returns
+    -------
+    tuple
+        Its name; name of the way to its runs; name of the way to the ops of its last graph.
+    """
+    four = _four_ways()
+    specifications = {}
+    for way in four:
+        with way.context():
+            specifications[way.name] = measure.specify(build())
+    runs: dict[str, list[measure.Measurement]] = {way.name: [] for way in four}
+    ops = {}
+    for _ in range(repeat):
+        for way in four:
+            run = measure.optimize_warm(specifications[way.name], way)
+            ops[way.name] = count_ops(run.graph)
+            run.graph = None
+            runs[way.name].append(run)
+    return specifications[four[0].name].model.name, runs, ops
+
+
+def _four_ways() -> list[ways.Way]:
+    plain = [ways.stock(), ways.topological()]
+    return [way for one in plain for way in (one, ways.with_op_cache(one))]
+
+
+@click.command()
+@click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL)
+@click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each way.")
+def main(chosen: tuple, repeat: int) -> None:
+    """Compare optimization of MODELS (all, if none is named) with and without the cache of ops."""
+    measure_model(lambda: models.build(WARM_UP), 1)
+    table = Table(title="Singleton ops: CPU seconds without / with, medians; op objects / different ones")
+    table.add_column("model")
+    for way in ("stock", "optdb"):
+        table.add_column(way, justify="right")
+        table.add_column("ratio", justify="right")
+        table.add_column("ops without", justify="right")
+        table.add_column("with", justify="right")
+    ratios: dict[str, list[float]] = {"stock": [], "optdb": []}
+    for build in chosen or [cli.MODEL.convert(name, None, None) for name in models.known()]:
+        name, runs, ops = measure_model(build, repeat)
+        row = [name]
+        for way in ratios:
+            cached = f"{way} + op cache"
+            without, with_cache = (statistics.median(run.seconds for run in runs[key]) for key in (way, cached))
+            ratios[way].append(without / with_cache)
+            row += [f"{without:.2f} / {with_cache:.2f}", f"{without / with_cache:.2f}x"]
+            row += [f"{ops[key].objects} / {ops[key].different}" for key in (way, cached)]
+        table.add_row(*row)
+    means = [f"{report.geometric_mean(values):.2f}x" for values in ratios.values()]
+    table.add_section()
+    table.add_row("geometric mean", "", means[0], "", "", "", means[1])
+    screen.console().print(table)
+
+
+if __name__ == "__main__":
+    main()
