@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import theano
 import theano.scalar as ts
+import theano.sparse
 import theano.tensor as tt
 from theano.gof import Apply, Op
 from theano.gof.op import PureOp
