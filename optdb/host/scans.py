@@ -59,6 +59,9 @@ def _make_thunk(self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
     if own is None:
         own = copies[id(self)] = copy.copy(self)
         vars(own).pop("fn", None)
+        # Equal Scans may differ in whether two of these lists are one. Making the thunk takes
+        # from them one by one, and fails where they are.
+        own.mit_mot_out_slices = [list(taps) for taps in own.mit_mot_out_slices]
     thunk = _stock_make_thunk(own, node, *args, **kwargs)
     vars(self).update(vars(own))
     return thunk
