@@ -1,4 +1,4 @@
-"""Tests of Theano's that may fail with the engine, each with the reason why that is no loss.
+"""Tests of Theano's that may fail with optdb switched on, each with the reason why that is no loss.
 
 Only a test that asserts how stock goes about it (an exact phase, a class name, a count of its own passes) belongs
 here, never one that asserts a value or the quality of a graph. A test that passes after all is shown, so that its
@@ -7,4 +7,7 @@ line can go.
 
 from __future__ import annotations
 
-EXPECTED: dict[str, str] = {}
+EXPECTED: dict[str, str] = {
+    "theano/tests/test_printing.py::test_scan_debugprint5": "with the cache: compares printed text, in which an unnamed "
+    "Elemwise(second) has no name; it is the one that theano.tensor.second names",
+}

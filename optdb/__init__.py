@@ -14,20 +14,23 @@ from optdb.host import bootstrap
 
 if TYPE_CHECKING:
     from optdb import cache
+    from optdb.lifters import GraphToGPU, op_lifter
     from optdb.topo import TopoOptDB, disable, enable, mode, register_topo
 
 __version__ = "0.1.0"
 
 #: Where each public name comes from.
 _HOME = {
+    "GraphToGPU": "optdb.lifters",
     "TopoOptDB": "optdb.topo",
     "disable": "optdb.topo",
     "enable": "optdb.topo",
     "mode": "optdb.topo",
+    "op_lifter": "optdb.lifters",
     "register_topo": "optdb.topo",
 }
 
-__all__ = ["TopoOptDB", "__version__", "cache", "disable", "enable", "mode", "register_topo"]
+__all__ = ["GraphToGPU", "TopoOptDB", "__version__", "cache", "disable", "enable", "mode", "op_lifter", "register_topo"]
 
 
 #: Rooms that are used by their name, as in ``optdb.cache.install()``.

@@ -1,4 +1,8 @@
-"""Finds out who changes an op that others use, too.
+"""Finds out who changes an op that others may use, too.
+
+Theano allows it, and some ops count in a prop how often they ran. So the change
+is made, the op is shared no longer with those who ask for one like it was, and a
+warning says which class and prop it was; a filter makes it an error.
 
 Only where ``__debug__`` is true: under ``python -O`` nothing is watched and
 nothing is paid.
@@ -6,6 +10,7 @@ nothing is paid.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from optdb.cache.construct import store
@@ -16,29 +21,30 @@ _frozen = Freezer(changing=True)
 _MISSING = object()
 
 
-class SharedOpChanged(TypeError):
+class SharedOpChanged(RuntimeWarning):
     """A prop of an op was changed that is shared by all who made one like it."""
 
 
 def set_attribute(op: Any, name: str, value: Any) -> None:
-    """Set an attribute of `op`, unless it is a prop of a shared op.
+    """Set an attribute of `op`; a shared op whose prop changes is shared no longer.
 
-    Raises
-    ------
+    Warns
+    -----
     SharedOpChanged
         If the value is another than the one by which the op is shared.
     """
     if store.entry(op) is not None and name in (declared(type(op)) or ()):
         before = getattr(op, name, _MISSING)
         if before is not value and _frozen(before) != _frozen(value):
-            raise SharedOpChanged(_complaint(op, name, before, value))
+            store.drop(op)
+            warnings.warn(_complaint(op, name, before, value), SharedOpChanged, stacklevel=2)
     object.__setattr__(op, name, value)
 
 
 def _complaint(op: Any, name: str, before: Any, value: Any) -> str:
     cls = type(op)
     return (
-        f"{cls.__module__}.{cls.__qualname__}: prop {name!r} of a shared op was to be changed from {before!r} to "
-        f"{value!r}. Every graph that uses {cls.__name__} with {name}={before!r} would change with it.\n"
+        f"{cls.__module__}.{cls.__qualname__}: prop {name!r} of a shared op was changed from {before!r} to {value!r}. "
+        f"Every graph that used this op has changed with it.\n"
         f"HINT: make another op instead, {cls.__name__}(..., {name}={value!r})."
     )

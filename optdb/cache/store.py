@@ -111,6 +111,14 @@ class Store:
         with self._lock:
             return self._alive(key.whole) or self._add(op, key)
 
+    def drop(self, op: PureOp) -> None:
+        """Share `op` no longer."""
+        with self._lock:
+            entry = self._by_id.get(id(op))
+            if entry is not None:
+                self._gone(entry)
+            self._sweep()
+
     def forget(self, keep: type | None = None) -> None:
         """Share no op any longer, except for those of class `keep`."""
         with self._lock:

@@ -1,0 +1,37 @@
+"""Whole graphs to a device in one pass, for any device.
+
+Read from the bottom up::
+
+    device     what has to be known of a device: its array type, its transfers, some answers
+    contexts   names bound to devices
+    borders    a value that several ops want crosses the border once
+    lifter     op_lifter: how one op of the host becomes one of the device
+    plan       where each node will run: forward, then backward
+    islands    small sets of nodes that change sides to save transfers
+    lift       GraphToGPU: the plan carried out, and its database
+    report     what became of each node
+
+The OpenCL device (``optdb.opencl``) is the first user.
+"""
+
+from optdb.host import bootstrap
+
+bootstrap.bring_in()
+
+from optdb.lifters.device import Device
+from optdb.lifters.lift import GraphToGPU, GraphToGPUDB
+from optdb.lifters.lifter import BadLift, Declined, Lifter, op_lifter
+from optdb.lifters.report import LiftReport, NodeReport, lift_reports
+
+__all__ = [
+    "BadLift",
+    "Declined",
+    "Device",
+    "GraphToGPU",
+    "GraphToGPUDB",
+    "LiftReport",
+    "Lifter",
+    "NodeReport",
+    "lift_reports",
+    "op_lifter",
+]

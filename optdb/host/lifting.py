@@ -1,0 +1,51 @@
+"""What moving graphs to a device needs of Theano: host arrays, traces, and ops with graphs inside."""
+
+from __future__ import annotations
+
+from theano.gof.opt import copy_stack_trace, pre_constant_merge
+from theano.gof.toolbox import ReplaceValidate
+from theano.tensor.type import TensorType as HostArrayType
+
+from optdb.host.graph import Apply, FunctionGraph, Variable
+
+__all__ = [
+    "HostArrayType",
+    "attach_validation",
+    "copy_stack_trace",
+    "copy_trace",
+    "is_host_array",
+    "pre_constant_merge",
+    "rebuild",
+    "replace_all",
+]
+
+
+def is_host_array(var: Variable) -> bool:
+    """Tell whether a variable is a dense array on the host."""
+    return isinstance(var.type, HostArrayType)
+
+
+def attach_validation(fgraph: FunctionGraph) -> None:
+    """Let replacements in `fgraph` be undone where they break it."""
+    fgraph.attach_feature(ReplaceValidate())
+
+
+def replace_all(fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]], reason: str) -> None:
+    """Replace all first variables by the second ones, at once; the graph stays as it was if that breaks it."""
+    fgraph.replace_all_validate(pairs, reason=reason)
+
+
+def copy_trace(old: Variable, new: Variable) -> None:
+    """Let `new` tell where `old` was made, if it does not yet."""
+    trace = getattr(old.tag, "trace", None)
+    if trace and not getattr(new.tag, "trace", None):
+        new.tag.trace = trace
+    elif trace and trace is not new.tag.trace:
+        copy_stack_trace(old, new)
+
+
+def rebuild(node: Apply, inputs: list[Variable]) -> Apply:
+    """Return `node` with other inputs of the same types; `node` itself if they are the same."""
+    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+        return node
+    return node.clone_with_new_inputs(inputs)

@@ -1,0 +1,116 @@
+"""What the lift has to know of a device.
+
+A device is an array type, three ops that move arrays, and some answers. The
+OpenCL device is one (``optdb.opencl.device``); another needs nothing else, see
+``docs/howto-add-a-device.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from optdb.host.graph import Op, Variable
+from optdb.host.lifting import HostArrayType, is_host_array
+
+#: Name of a context, or None for the default one.
+ContextName = str | None
+
+
+def no_weight(op: Op) -> float:
+    """Weigh any op like one elementwise pass over an array."""
+    return 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """A device that graphs are lifted to.
+
+    Parameters
+    ----------
+    name : str
+        What users and messages call it.
+    array_type : type
+        Of device variables; instances have ``dtype``, ``broadcastable`` and ``context_name``.
+    from_host, to_host, between : type
+        The transfer ops: ``from_host(context_name)``, ``to_host()`` and
+        ``between(context_name)``. Instances of the first and last have ``context_name``.
+    as_variable : callable
+        ``as_variable(x, context_name)`` returns `x` as a variable on that context, by way of
+        `optdb.lifters.borders.transfer_once` where it makes a transfer.
+    default_context : callable
+        Returns the name of the context that is used where nothing says which; None if there is none.
+    refuses : callable
+        ``refuses(dtype, context_name)`` returns why the context cannot hold a dtype, None if it can.
+    weight : callable
+        ``weight(op)`` returns what an op is worth having on the device, in elementwise passes over
+        an array; a view is worth nothing.
+    sources : tuple of types
+        Ops that make arrays out of nothing and go where they are needed.
+    """
+
+    name: str
+    array_type: type
+    from_host: type[Op]
+    to_host: type[Op]
+    between: type[Op]
+    as_variable: Callable[[Variable, ContextName], Variable]
+    default_context: Callable[[], ContextName]
+    refuses: Callable[[str, ContextName], str | None] = field(default=lambda dtype, context_name: None)
+    weight: Callable[[Op], float] = no_weight
+    sources: tuple[type, ...] = ()
+
+    def __post_init__(self) -> None:
+        _devices.append(self)
+
+    def __repr__(self) -> str:
+        return f"<device {self.name}>"
+
+    def has(self, var: Variable) -> bool:
+        """Tell whether a variable is on the device."""
+        return isinstance(var.type, self.array_type)
+
+    def context_of(self, var: Variable) -> ContextName:
+        """Return the name of the context that a variable is on; None if it is on the host."""
+        return var.type.context_name if self.has(var) else None
+
+    def home(self, var: Variable) -> Variable:
+        """Return a device variable's value on the host; what came from there is what was there."""
+        if var.owner is not None and isinstance(var.owner.op, self.from_host):
+            return var.owner.inputs[0]
+        return self.to_host()(var)
+
+    def moves(self, var: Variable) -> bool:
+        """Tell whether an input of a graph is worth moving: an array of floats, unless its tag says otherwise.
+
+        ``tag.target`` says which context an input is to be moved to; ``'cpu'`` keeps it on the host.
+        """
+        if not is_host_array(var):
+            return False
+        target = getattr(var.tag, "target", None)
+        if target is not None:
+            return target != "cpu"
+        return var.type.ndim > 0 and var.type.dtype.startswith("float")
+
+
+#: All devices, the youngest last.
+_devices: list[Device] = []
+
+
+def devices() -> Iterator[Device]:
+    """Yield the devices that there are, the youngest first."""
+    return reversed(_devices)
+
+
+def device_of(var: Variable) -> Device | None:
+    """Return the device that a variable is on; None for the host."""
+    if isinstance(var.type, HostArrayType):
+        return None
+    return next((device for device in devices() if device.has(var)), None)
+
+
+def describe(var: Any) -> str:
+    """Say where a variable is, for messages."""
+    device = device_of(var)
+    return "the host" if device is None else f"{device.name} context {var.type.context_name!r}"

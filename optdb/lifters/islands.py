@@ -1,0 +1,122 @@
+"""Small islands change sides where that saves more transfers than it costs.
+
+An island is a set of neighbouring nodes on one side, all of which could be on
+the other: working nodes of the device that have the host around them, or nodes
+of the host that a lifter would take. Its price where it is are the variables
+that cross its border; on the other side, others would. What the device gains
+is `Device.weight` of each op, in passes over an array, which is also what one
+transfer costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from optdb.host.graph import Apply, Variable, clients, is_output
+from optdb.lifters.plan import ISLAND, NO_INPUT, Plan, is_constant
+
+#: Islands with more nodes are where they are for good.
+LARGEST = 32
+
+
+def settle_islands(plan: Plan) -> None:
+    """Let islands of `plan` change sides, first those on the device, then those on the host."""
+    for island in list(_islands(plan, on_device=True)):
+        if _gain(plan, island) < _saved(plan, island):
+            for node in island:
+                plan.take_back(node, ISLAND)
+    for island in list(_islands(plan, on_device=False)):
+        _move_in(plan, island)
+    _forget_unused_inputs(plan)
+
+
+def _move_in(plan: Plan, island: list[Apply]) -> None:
+    """Move an island of the host to the device, if that saves transfers."""
+    contexts = {plan.place[user] for node in island for user in plan.users(node) if user in plan.place}
+    if len(contexts) != 1:
+        return
+    if _saved(plan, island) >= 0:
+        return
+    [context_name] = contexts
+    for node in island:
+        plan.put(node, context_name)
+
+
+def _gain(plan: Plan, island: list[Apply]) -> float:
+    return sum(plan.device.weight(node.op) for node in island)
+
+
+def _saved(plan: Plan, island: list[Apply]) -> int:
+    """Return how many transfers fewer there are with the island on the host than with it on the device."""
+    inside = set(island)
+    incoming = {var for node in island for var in node.inputs if var.owner not in inside and not is_constant(var)}
+    outgoing = {var for node in island for var in node.outputs}
+    on_device = sum(_is_moved(plan, var) for var in incoming)
+    on_device += sum(_wanted(plan, var, inside, by_device=False) for var in outgoing)
+    on_host = sum(not _at_home(plan, var) for var in incoming)
+    on_host += sum(_wanted(plan, var, inside, by_device=True) for var in outgoing)
+    return on_device - on_host
+
+
+def _at_home(plan: Plan, var: Variable) -> bool:
+    """Tell whether a variable has its value on the host: it comes from there, moved or not."""
+    return plan.on_host(var) or (var.owner is None and not plan.device.has(var))
+
+
+def _is_moved(plan: Plan, var: Variable) -> bool:
+    """Tell whether a variable from the host is wanted by the device's side of the border."""
+    return _at_home(plan, var) and plan.device.moves(var)
+
+
+def _wanted(plan: Plan, var: Variable, inside: set[Apply], by_device: bool) -> bool:
+    users = [user for user, _ in clients(plan.fgraph, var) if user not in inside]
+    return any((not is_output(user) and _runs_there(plan, user)) == by_device for user in users)
+
+
+def _runs_there(plan: Plan, node: Apply) -> bool:
+    return node in plan.place or isinstance(node.op, plan.device.from_host)
+
+
+def _islands(plan: Plan, on_device: bool) -> Iterator[list[Apply]]:
+    """Yield the small sets of connected nodes on one side that could be on the other."""
+    members = set(plan.place) if on_device else {n for n in plan.nodes if _could_move_in(plan, n)}
+    seen: set[Apply] = set()
+    for node in plan.nodes:
+        if node not in members or node in seen:
+            continue
+        island = _connected(plan, node, members)
+        seen.update(island)
+        if len(island) <= LARGEST:
+            yield island
+
+
+def _could_move_in(plan: Plan, node: Apply) -> bool:
+    if plan.reasons.get(node) != NO_INPUT or not all(map(plan.device.moves, node.outputs)):
+        return False
+    contexts = {plan.place[user] for user in plan.users(node) if user in plan.place}
+    return len(contexts) == 1 and plan.unwilling(node, *contexts) is None
+
+
+def _connected(plan: Plan, start: Apply, members: set[Apply]) -> list[Apply]:
+    found = {start: None}
+    todo = [start]
+    while todo:
+        node = todo.pop()
+        near = [var.owner for var in node.inputs if var.owner is not None]
+        near += [user for user in plan.users(node) if not is_output(user)]
+        for other in near:
+            if other in members and other not in found:
+                found[other] = None
+                todo.append(other)
+        if len(found) > LARGEST:
+            # Too large to be looked at: still gather it whole, so that it is gathered once.
+            continue
+    return list(found)
+
+
+def _forget_unused_inputs(plan: Plan) -> None:
+    """Do not move inputs that nobody on the device uses any more."""
+    for var in list(plan.moved):
+        users = [user for user, _ in clients(plan.fgraph, var)]
+        if not any(not is_output(user) and user in plan.place for user in users):
+            del plan.moved[var]

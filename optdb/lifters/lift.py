@@ -1,0 +1,224 @@
+"""GraphToGPU: a whole graph moves to a device in one pass.
+
+Flow: a plan says where each node will run; the builder goes over the nodes in
+topological order and makes the new graph beside the old one, asking lifters for
+the nodes that go, making the others anew where their inputs changed; then the
+outputs of the old graph are replaced, all at once, and validated once.
+
+Each variable of the old graph has a value on the host, on the device, or on
+both sides of a transfer that is made when somebody asks for it, and once. A
+transfer back of what was moved is what was there before, so no value goes back
+and forth.
+
+References
+----------
+The single pass comes from Theano's GraphToGPU (PR 4570), which knew one device;
+the backward pass was planned then, and left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from optdb.host.databases import Query
+from optdb.host.graph import Apply, FunctionGraph, Variable
+from optdb.host.lifting import attach_validation, copy_trace, rebuild, replace_all
+from optdb.host.logging import logger
+from optdb.host.rewriters import Optimizer
+from optdb.lifters.borders import one_lift, transfer_once
+from optdb.lifters.device import Device
+from optdb.lifters.islands import settle_islands
+from optdb.lifters.lifter import BadLift, Declined, Lifter
+from optdb.lifters.plan import Plan, tracked
+from optdb.lifters.report import LiftReport, NodeReport, keep_report
+from optdb.topo.db import TopoOptDB
+
+
+class GraphToGPU(Optimizer):
+    """Move a graph to a device, as far as there are lifters for it.
+
+    Parameters
+    ----------
+    lifters : TopoOptDB, sequence of Lifter or mapping
+        A database is queried each time a graph is lifted, so that what was registered late
+        takes part. A sequence is asked in its order. A mapping gives the lifters of each op
+        class or instance.
+    device : Device
+        Where to.
+    tags : sequence of str
+        For a database: which of its lifters to take.
+
+    Attributes
+    ----------
+    report : LiftReport or None
+        What the last lift did.
+    """
+
+    def __init__(
+        self,
+        lifters: TopoOptDB | Sequence[Lifter] | Mapping[Any, list[Lifter]],
+        device: Device,
+        tags: Sequence[str] = ("fast_run",),
+    ) -> None:
+        self.lifters = lifters
+        self.device = device
+        self.tags = tuple(tags)
+        self.name = f"GraphToGPU[{device.name}]"
+        self.report: LiftReport | None = None
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        """Let the replacement be validated."""
+        attach_validation(fgraph)
+
+    def apply(self, fgraph: FunctionGraph) -> LiftReport:
+        """Lift `fgraph`; where the new graph is not valid, the old one stays."""
+        start = time.perf_counter()
+        nodes = fgraph.toposort()
+        plan = Plan(fgraph, self.device, self._by_op(), nodes).make()
+        settle_islands(plan)
+        with one_lift():
+            builder = Builder(plan)
+            pairs = builder.build()
+        if pairs:
+            replace_all(fgraph, pairs, reason=self.name)
+        self.report = LiftReport(self.device.name, builder.reports, time.perf_counter() - start)
+        keep_report(fgraph, self.report)
+        return self.report
+
+    def _by_op(self) -> dict[Any, list[Lifter]]:
+        if isinstance(self.lifters, Mapping):
+            return dict(self.lifters)
+        if not isinstance(self.lifters, TopoOptDB):
+            return tracked(self.lifters)
+        return self.lifters.query(*(f"+{tag}" for tag in self.tags)).local_optimizers_map
+
+    def print_summary(self, stream: Any, level: int = 0, depth: int = -1) -> None:
+        """Write one line, for ``theano.printing``."""
+        print(f"{' ' * level}{self.name}", file=stream)
+
+
+class GraphToGPUDB(TopoOptDB):
+    """A database of lifters whose query gives a `GraphToGPU`.
+
+    Registered in ``theano.compile.optdb``, it makes the lift a part of every mode that includes
+    its tags; modes include and exclude single lifters by their names.
+
+    Parameters
+    ----------
+    device : Device
+        Where to.
+    """
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(direction="in_to_out")
+        self.device = device
+
+    def query(self, *tags: Any, **kwtags: Any) -> Any:
+        """Return the lift by the lifters that the query selects."""
+        if not tags and not kwtags:
+            tags = (Query(include=["fast_run"]),)
+        selected = super().query(*tags, **kwtags)
+        return GraphToGPU(selected.local_optimizers_map, self.device)
+
+
+class Builder:
+    """Makes the lifted graph of a plan.
+
+    Attributes
+    ----------
+    reports : list of NodeReport
+        What became of each node.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.device = plan.device
+        self.reports: list[NodeReport] = []
+        #: Old variable to the new one of the same type, where they differ.
+        self._new: dict[Variable, Variable] = {}
+        #: Old variable of the host to its value on the device.
+        self._there: dict[Variable, Variable] = {}
+
+    def build(self) -> list[tuple[Variable, Variable]]:
+        """Return pairs of old outputs and what replaces them."""
+        for node in self.plan.nodes:
+            self._build(node)
+        pairs = {}
+        for out in self.plan.fgraph.outputs:
+            new = self._same_place(out)
+            if new is not out:
+                pairs[out] = new
+        return list(pairs.items())
+
+    def _build(self, node: Apply) -> None:
+        if isinstance(node.op, self.device.to_host):
+            self._there[node.outputs[0]] = self._same_place(node.inputs[0])
+        elif isinstance(node.op, (self.device.from_host, self.device.between)):
+            self._build_transfer(node)
+        elif node not in self.plan.place:
+            self._build_on_host(node, self.plan.reasons.get(node))
+        else:
+            self._lift(node)
+
+    def _build_transfer(self, node: Apply) -> None:
+        """Make a transfer to a context that the user wrote, unless the value is there."""
+        [var] = node.inputs
+        context_name = node.op.context_name
+        source = self._there.get(var, self._new.get(var, var))
+        self._new[node.outputs[0]] = self.device.as_variable(source, context_name)
+
+    def _lift(self, node: Apply) -> None:
+        context_name = self.plan.place[node]
+        inputs = [self._for_lifter(var, context_name) for var in node.inputs]
+        reason = None
+        for lifter in self.plan.candidates(node):
+            lifted = self._offer(lifter, node, context_name, inputs)
+            if not isinstance(lifted, Declined):
+                self._take(node, lifted)
+                self.reports.append(NodeReport(str(node.op), context_name, str(lifter), None))
+                return
+            reason = f"{lifter}: {lifted.reason}"
+        self._build_on_host(node, reason)
+
+    def _offer(self, lifter: Lifter, node: Apply, context_name: Any, inputs: list[Variable]) -> Any:
+        try:
+            return lifter.offer(node.op, context_name, inputs, node.outputs)
+        except BadLift as error:
+            logger.warning("%s. The node stays on the host.", error)
+            return Declined(str(error))
+
+    def _take(self, node: Apply, lifted: list[Variable]) -> None:
+        for old, new in zip(node.outputs, lifted, strict=True):
+            if self.device.has(new):
+                self._there[old] = new
+            else:
+                self._new[old] = new
+
+    def _build_on_host(self, node: Apply, reason: str | None) -> None:
+        new = rebuild(node, [self._same_place(var) for var in node.inputs])
+        if new is not node:
+            self._new.update(zip(node.outputs, new.outputs, strict=True))
+            for old, out in zip(node.outputs, new.outputs, strict=True):
+                copy_trace(old, out)
+        if reason is not None:
+            self.reports.append(NodeReport(str(node.op), None, None, reason))
+
+    def _for_lifter(self, var: Variable, context_name: Any) -> Variable:
+        """Return a node's input as lifters get it: on the device where it was lifted or is to be moved."""
+        if var in self._there:
+            return self._there[var]
+        if self.plan.moved.get(var, self) == context_name:
+            return self.device.as_variable(var, context_name)
+        return self._new.get(var, var)
+
+    def _same_place(self, var: Variable) -> Variable:
+        """Return the new variable where the old one was: on the host if it was there."""
+        there = self._there.get(var)
+        if there is None:
+            return self._new.get(var, var)
+        home = transfer_once((there, self.device.to_host), lambda: self.device.home(there))
+        if home.owner is not None:
+            copy_trace(var, home)
+        return home

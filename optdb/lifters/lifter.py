@@ -1,0 +1,236 @@
+"""Lifters: how an op of the host becomes one of a device.
+
+A lifter is a function ``lift(op, context_name, inputs, outputs)``. `op_lifter`
+says for which ops; `optdb.register_topo`, above it, says in which database,
+under which tags and at which position. What comes of both is used in two ways:
+`GraphToGPU` calls `Lifter.offer` for each node of a graph, once; and as a node
+rewriter of its own it lifts one node at a time between two transfers, which is
+the older and slower way.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.host.graph import Apply, Op, PureOp, Variable, clients, is_output
+from optdb.host.lifting import copy_trace
+from optdb.host.rewriters import LocalOptimizer
+from optdb.lifters.device import ContextName, Device, devices
+
+LiftFunction = Callable[[Op, ContextName, Sequence[Variable], Sequence[Variable]], Any]
+Predicate = Callable[[Op, ContextName, Sequence[Variable], Sequence[Variable]], "bool | str | None"]
+
+
+class BadLift(TypeError):
+    """A lifter gave something that cannot stand in for the node it was given."""
+
+
+@dataclass(frozen=True)
+class Declined:
+    """A lifter's no.
+
+    Parameters
+    ----------
+    reason : str
+        Why, in words for the user.
+    """
+
+    reason: str
+
+
+class Lifter(LocalOptimizer):
+    """A function that lifts some ops, with its conditions.
+
+    Parameters
+    ----------
+    ops : sequence of Op classes or Op instances
+        What it lifts. A class stands for itself, not for its children.
+    function : callable
+        ``function(op, context_name, inputs, outputs)`` returns an op of the device, to be
+        applied to `inputs`; a variable, or a list of variables, one for each of `outputs`; or
+        None if it does not lift this one.
+    supports : callable, optional
+        Asked first, with the same arguments, also while a lift is planned: then `inputs` are
+        the variables of the host. Returns False or a reason in words where it does not lift.
+
+    Raises
+    ------
+    TypeError
+        If `ops` is not a list of op classes and instances.
+    """
+
+    def __init__(self, ops: Sequence[Any], function: LiftFunction, supports: Predicate | None = None) -> None:
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.__doc__ = function.__doc__
+        _check_ops(ops, self.__name__)
+        self._ops = list(ops)
+        self.function = function
+        self.supports = supports
+
+    def tracks(self) -> list[Any]:
+        """Return the classes and instances of ops that it lifts."""
+        return self._ops
+
+    def __str__(self) -> str:
+        return getattr(self, "name", None) or self.__name__
+
+    def __call__(
+        self, op: Op, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
+    ) -> Any:
+        """Call the function itself."""
+        return self.function(op, context_name, inputs, outputs)
+
+    def declines(
+        self, op: Op, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
+    ) -> Declined | None:
+        """Return why it does not lift this op, as far as `supports` knows; None if it may."""
+        if self.supports is None:
+            return None
+        answer = self.supports(op, context_name, inputs, outputs)
+        if answer is None or answer is True:
+            return None
+        return Declined(answer if isinstance(answer, str) else "its predicate says no")
+
+    def offer(
+        self, op: Op, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
+    ) -> list[Variable] | Declined:
+        """Lift one application of an op.
+
+        Parameters
+        ----------
+        op : Op
+            Of the host.
+        context_name : str or None
+            Where to.
+        inputs : sequence of Variable
+            Of the node, those that were lifted already on the device.
+        outputs : sequence of Variable
+            Of the node, on the host.
+
+        Returns
+        -------
+        list of Variable or Declined
+            One variable for each of `outputs`, on the host or on the device, of the same dtype,
+            rank and broadcast pattern.
+
+        Raises
+        ------
+        BadLift
+            If the function gave anything else.
+        """
+        no = self.declines(op, context_name, inputs, outputs)
+        if no is not None:
+            return no
+        given = self.function(op, context_name, inputs, outputs)
+        if given is None or given is False:
+            return Declined("the lifter declined")
+        lifted = _as_list(given, op, inputs)
+        _check(self, op, lifted, outputs)
+        for old, new in zip(outputs, lifted, strict=True):
+            copy_trace(old, new)
+        return lifted
+
+    def transform(self, node: Apply) -> list[Variable] | bool:
+        """Lift one node between transfers, if some input comes from a device or every user is there."""
+        found = _neighbourhood(node)
+        if found is None:
+            return False
+        device, context_name = found
+        inputs = [_inside(device, var) for var in node.inputs]
+        lifted = self.offer(node.op, context_name, inputs, node.outputs)
+        if isinstance(lifted, Declined):
+            return False
+        at_home = [device.home(new) if device.has(new) else new for new in lifted]
+        for old, new in zip(node.outputs, at_home, strict=True):
+            copy_trace(old, new)
+        return at_home
+
+
+def op_lifter(ops: Sequence[Any], supports: Predicate | None = None) -> Callable[[LiftFunction], Lifter]:
+    """Make a lifter of the decorated function.
+
+    Parameters
+    ----------
+    ops : sequence of Op classes or Op instances
+        What it lifts.
+    supports : callable, optional
+        ``supports(op, context_name, inputs, outputs)`` returns False, or the reason in words,
+        for what it does not lift.
+
+    Returns
+    -------
+    callable
+        A decorator for ``lift(op, context_name, inputs, outputs)``.
+
+    Examples
+    --------
+    ::
+
+        @optdb.register_topo("fast_run", "opencl", db=lifters_db, position=10)
+        @optdb.op_lifter([Dot22])
+        def lift_dot22(op, context_name, inputs, outputs):
+            return opencl_dot22
+
+    References
+    ----------
+    Named after, and used like, Theano's ``theano.gpuarray.opt.op_lifter``; the two decorators
+    are apart because their parameters are (Theano PR 4672).
+    """
+
+    def decorate(function: LiftFunction) -> Lifter:
+        return functools.wraps(function, updated=())(Lifter(ops, function, supports))
+
+    return decorate
+
+
+def _check_ops(ops: Sequence[Any], name: str) -> None:
+    if isinstance(ops, type | PureOp) or not ops:
+        raise TypeError(f"op_lifter for '{name}' takes a list of ops: op_lifter([Elemwise]), not op_lifter(Elemwise)")
+    for op in ops:
+        if not isinstance(op, PureOp) and not (isinstance(op, type) and issubclass(op, PureOp)):
+            raise TypeError(f"op_lifter for '{name}': {op!r} is neither an op nor a class of ops")
+
+
+def _as_list(given: Any, op: Op, inputs: Sequence[Variable]) -> list[Variable]:
+    if isinstance(given, PureOp):
+        return given(*inputs, return_list=True)
+    if isinstance(given, Variable):
+        return [given]
+    if isinstance(given, list | tuple) and all(isinstance(var, Variable) for var in given):
+        return list(given)
+    raise BadLift(f"lifting {op} gave {given!r}: a lifter returns an op, a variable, a list of variables, or None")
+
+
+def _check(lifter: Lifter, op: Op, lifted: list[Variable], outputs: Sequence[Variable]) -> None:
+    if len(lifted) != len(outputs):
+        raise BadLift(f"lifter {lifter} gave {len(lifted)} outputs for {op}, which has {len(outputs)}")
+    for index, (new, old) in enumerate(zip(lifted, outputs, strict=True)):
+        for what in ("dtype", "ndim", "broadcastable"):
+            theirs, ours = getattr(old.type, what, None), getattr(new.type, what, None)
+            if theirs != ours:
+                raise BadLift(f"lifter {lifter} gave {what} {ours} for output {index} of {op}, which has {theirs}")
+
+
+def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
+    """Return the device that an input comes from, or that every user is on."""
+    for var in node.inputs:
+        if var.owner is not None:
+            source = next((d for d in devices() if isinstance(var.owner.op, d.to_host)), None)
+            if source is not None:
+                return source, var.owner.inputs[0].type.context_name
+    users = [client for out in node.outputs for client, _ in clients(node.fgraph, out)]
+    ops = [None if is_output(user) else user.op for user in users]
+    for device in devices():
+        if ops and all(isinstance(op, device.from_host) for op in ops):
+            return device, ops[0].context_name
+    return None
+
+
+def _inside(device: Device, var: Variable) -> Variable:
+    """Return what a transfer from the device brought."""
+    if var.owner is not None and isinstance(var.owner.op, device.to_host):
+        return var.owner.inputs[0]
+    return var

@@ -1,0 +1,209 @@
+"""Where each node of a graph will run, decided before anything is built.
+
+Three passes over the nodes in topological order::
+
+    forward    a node goes where its inputs are, if it has a lifter
+    backward   a node whose every user is on a device goes there, too, and ops
+               that make arrays out of nothing go to whoever wants them there
+    islands    a few nodes that cost more in transfers than they gain by being
+               where they are change sides (see ``optdb.lifters.islands``)
+
+Lifters are only asked whether they would (`Lifter.declines`); building may still
+find one that will not, and then leaves that node on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
+from optdb.host.lifting import is_host_array
+from optdb.lifters.device import ContextName, Device
+from optdb.lifters.lifter import Declined, Lifter
+
+#: Reasons that a report gives for staying on the host.
+NO_INPUT = "no input is on the device"
+NO_LIFTER = "no lifter"
+ISLAND = "island: its transfers cost more than it gains"
+
+_HOST = object()
+
+
+class Plan:
+    """Places of the nodes and variables of one graph.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        To be lifted; it is not changed.
+    device : Device
+        Where to.
+    lifters : mapping
+        Op class or instance to its lifters, in the order they are asked.
+    nodes : sequence of Apply
+        Of the graph, in topological order.
+
+    Attributes
+    ----------
+    place : dict
+        Node that goes to the device to the name of its context.
+    moved : dict
+        Input of the graph that is wanted on the device to the name of its context.
+    reasons : dict
+        Node that stays on the host to why.
+    """
+
+    def __init__(
+        self, fgraph: FunctionGraph, device: Device, lifters: dict[Any, list[Lifter]], nodes: Sequence[Apply]
+    ) -> None:
+        self.fgraph = fgraph
+        self.device = device
+        self.nodes = nodes
+        self.place: dict[Apply, ContextName] = {}
+        self.moved: dict[Variable, ContextName] = {}
+        self.reasons: dict[Apply, str] = {}
+        self._lifters = lifters
+        self._default = device.default_context()
+        self._refused: dict[tuple[str, ContextName], str | None] = {}
+
+    def make(self) -> Plan:
+        """Decide; return the plan itself."""
+        for var in self.fgraph.inputs:
+            self._place_input(var)
+        for node in self.nodes:
+            self._forward(node)
+        for node in reversed(self.nodes):
+            self._backward(node)
+        return self
+
+    def candidates(self, node: Apply) -> list[Lifter]:
+        """Return the lifters to ask about a node, those of the op itself before those of its class."""
+        if not self._lifters:
+            return []
+        of_class = self._lifters.get(type(node.op), [])
+        try:
+            return [*self._lifters.get(node.op, ()), *of_class] if self._tracks_instances else of_class
+        except TypeError:  # an op without a hash is nobody's instance
+            return of_class
+
+    @property
+    def _tracks_instances(self) -> bool:
+        return any(not isinstance(key, type) for key in self._lifters)
+
+    def context(self, var: Variable) -> Any:
+        """Return the name of the context that `var` will be on; `plan.host` if it will be on the host."""
+        if self.device.has(var):
+            return var.type.context_name
+        if var.owner is None:
+            return self.moved.get(var, _HOST)
+        if isinstance(var.owner.op, self.device.to_host):
+            return self.context(var.owner.inputs[0])
+        return self.place.get(var.owner, _HOST)
+
+    def on_host(self, var: Variable) -> bool:
+        """Tell whether `var` will be on the host."""
+        return self.context(var) is _HOST
+
+    def unwilling(self, node: Apply, context_name: ContextName) -> str | None:
+        """Return why a node cannot go to a context, None if it can, as far as is known now."""
+        candidates = self.candidates(node)
+        if not candidates:
+            return NO_LIFTER
+        for var in (*node.inputs, *node.outputs):
+            reason = self._refusal(var, context_name)
+            if reason is not None:
+                return reason
+        for lifter in candidates:
+            no = lifter.declines(node.op, context_name, node.inputs, node.outputs)
+            if no is None:
+                return None
+        return no.reason if isinstance(no, Declined) else NO_LIFTER
+
+    def users(self, node: Apply) -> list[Apply | str]:
+        """Return who uses a node's outputs."""
+        return [client for out in node.outputs for client, _ in clients(self.fgraph, out)]
+
+    def _refusal(self, var: Variable, context_name: ContextName) -> str | None:
+        if not is_host_array(var):
+            return None
+        key = (var.type.dtype, context_name)
+        if key not in self._refused:
+            self._refused[key] = self.device.refuses(*key)
+        return self._refused[key]
+
+    def _place_input(self, var: Variable) -> None:
+        if not self.device.moves(var):
+            return
+        target = getattr(var.tag, "target", None) or self._default
+        if target is not None and self._refusal(var, target) is None:
+            self.moved[var] = target
+
+    def _forward(self, node: Apply) -> None:
+        if isinstance(node.op, (self.device.to_host, self.device.from_host, self.device.between)):
+            return
+        if any(self.device.has(out) for out in node.outputs):
+            return  # made for the device by the user
+        contexts = list(dict.fromkeys(c for c in map(self.context, node.inputs) if c is not _HOST))
+        if not contexts:
+            self.reasons[node] = NO_INPUT
+        elif len(contexts) > 1:
+            self.reasons[node] = f"its inputs are in several contexts: {', '.join(map(repr, contexts))}"
+        else:
+            self._settle(node, contexts[0])
+
+    def _settle(self, node: Apply, context_name: ContextName) -> None:
+        reason = self.unwilling(node, context_name)
+        if reason is None:
+            self.put(node, context_name)
+        else:
+            self.reasons[node] = reason
+
+    def put(self, node: Apply, context_name: ContextName) -> None:
+        """Place a node on the device."""
+        self.place[node] = context_name
+        self.reasons.pop(node, None)
+
+    def take_back(self, node: Apply, reason: str) -> None:
+        """Place a node on the host."""
+        self.place.pop(node, None)
+        self.reasons[node] = reason
+
+    def _backward(self, node: Apply) -> None:
+        if self.reasons.get(node) != NO_INPUT:
+            return
+        wanted = self._wanted_in(node)
+        if wanted is not _HOST:
+            self._settle(node, wanted)
+
+    def _wanted_in(self, node: Apply) -> Any:
+        """Return the one context in which a node's outputs are wanted; `_HOST` if there is none such."""
+        source = isinstance(node.op, self.device.sources)
+        if not source and not all(map(self.device.moves, node.outputs)):
+            return _HOST  # sizes and indexes are wanted on the host, even by ops of the device
+        contexts = [self._context_of_user(user) for user in self.users(node)]
+        if source:
+            contexts = [context for context in contexts if context is not _HOST]
+        distinct = set(contexts)
+        return contexts[0] if len(distinct) == 1 else _HOST
+
+    def _context_of_user(self, user: Apply | str) -> Any:
+        if is_output(user):
+            return _HOST
+        if isinstance(user.op, (self.device.from_host, self.device.between)):
+            return user.op.context_name
+        return self.place.get(user, _HOST)
+
+
+def tracked(lifters: Iterable[Lifter]) -> dict[Any, list[Lifter]]:
+    """Sort lifters by what they lift: op class or instance to its lifters, in the order given."""
+    by_op: dict[Any, list[Lifter]] = {}
+    for lifter in lifters:
+        for op in lifter.tracks():
+            by_op.setdefault(op, []).append(lifter)
+    return by_op
+
+
+def is_constant(var: Variable) -> bool:
+    """Tell whether a variable is a constant, which is copied instead of moved."""
+    return isinstance(var, Constant)
