@@ -1,0 +1,32 @@
+"""The kit to add ops with kernels of their own.
+
+An op describes its kernels as :class:`Kernel` objects, in Python (:class:`OpenCLKernelBase`) or in a file
+(:class:`OpenCLKernelFileBase`). They are compiled when a function is, and launched from the op's ``run``.
+"""
+
+from optdb.opencl.kernels.base import OpenCLKernelBase, output_array
+from optdb.opencl.kernels.files import KernelFileError, OpenCLKernelFileBase
+from optdb.opencl.kernels.kernel import CompiledKernel, Kernel, UnsupportedKernel, compile_kernels
+from optdb.opencl.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, KernelArgumentError
+from optdb.opencl.kernels.prelude import PRELUDE, ctype
+from optdb.runtime.build import BuildError
+
+__all__ = [
+    "ARRAY",
+    "BUFFER",
+    "LOCAL",
+    "PRELUDE",
+    "SIZE",
+    "SSIZE",
+    "BuildError",
+    "CompiledKernel",
+    "Kernel",
+    "KernelArgumentError",
+    "KernelFileError",
+    "OpenCLKernelBase",
+    "OpenCLKernelFileBase",
+    "UnsupportedKernel",
+    "compile_kernels",
+    "ctype",
+    "output_array",
+]

@@ -1,0 +1,126 @@
+"""Ops whose kernels are in a file of their own.
+
+The file says how each kernel is called, and has its code::
+
+    #section kernels
+
+    #kernel eye : *, size, size, ssize : GA_USE_DOUBLE
+    KERNEL void eye(GLOBAL_MEM DTYPE_OUTPUT_0 *a, ga_size a_off, ...) {...}
+
+The parameters are names of dtypes, ``*`` for an array (a pointer and its offset in bytes), ``buffer``, ``local``,
+``size`` and ``ssize``; the flags are separated by '|', and there may be none. Everything in the section belongs to one
+program: what stands above the first kernel can be used by all.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from optdb.host.graph import Apply, Variable
+from optdb.opencl.fp16_help import load_w, work_dtype, write_w
+from optdb.opencl.kernels.base import OpenCLKernelBase
+from optdb.opencl.kernels.kernel import Kernel
+from optdb.opencl.kernels.params import KernelArgumentError
+from optdb.opencl.kernels.prelude import ctype
+
+_SECTION = re.compile(r"\s*#\s*section\s+(\w+)\s*$")
+_KERNEL = re.compile(r"\s*#\s*kernel\b(.*)$")
+
+
+class KernelFileError(ValueError):
+    """A kernel file that cannot be understood. The message says where, and what is expected."""
+
+
+def parse(text: str, path: str = "the kernel file") -> list[Kernel]:
+    """Return the kernels of a file, which have one code: all of it."""
+    declared: list[tuple[int, str]] = []
+    code: list[str] = []
+    section = None
+    for number, line in enumerate(text.splitlines(), 1):
+        section_here, kernel_here = _SECTION.match(line), _KERNEL.match(line)
+        if section_here:
+            section = section_here[1]
+            if section != "kernels":
+                raise KernelFileError(f"{path}:{number}: there is no section {section!r}, only kernels")
+        elif section is None and line.strip():
+            raise KernelFileError(f"{path}:{number}: the file has to begin with '#section kernels'")
+        elif kernel_here:
+            declared.append((number, kernel_here[1]))
+        code.append("" if section_here or kernel_here else line)
+    if not declared:
+        raise KernelFileError(f"{path} declares no kernel: '#kernel name : *, size, float32 : flags' before its code")
+    return [_declared("\n".join(code), text, f"{path}:{number}") for number, text in declared]
+
+
+def definitions(node: Apply) -> list[tuple[str, str]]:
+    """Return the macros that tell a file's code what a node's variables are.
+
+    For each input, and likewise for each output: ``DTYPE_INPUT_0``, its type; ``WORK_INPUT_0``, the type to compute
+    in; ``LOAD_INPUT_0(x)`` and ``WRITE_INPUT_0(x)``, which go around what is read and what is stored.
+    """
+    inputs = (macro for i, var in enumerate(node.inputs) for macro in _of_variable(var, f"INPUT_{i}"))
+    outputs = (macro for i, var in enumerate(node.outputs) for macro in _of_variable(var, f"OUTPUT_{i}"))
+    return [*inputs, *outputs]
+
+
+class OpenCLKernelFileBase(OpenCLKernelBase):
+    """An op that launches the kernels of a file. Subclasses have ``make_node`` and ``run``.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; where it is not absolute, it is looked for beside the module in which the op's class is.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+        # The text is part of the op, so that it can be pickled and run where the file is not.
+        self.text = self._find().read_text()
+        parse(self.text, self.path)
+
+    def get_op_params(self) -> Iterable[tuple[str, Any]]:
+        """Return names and values to define in the code, besides those of `definitions`."""
+        return []
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        macros = [*definitions(node), *self.get_op_params()]
+        defined = "".join(f"#define {macro} {value}\n" for macro, value in macros)
+        flags = Kernel.get_flags(*(var.type.dtype for var in node.outputs))
+        return [
+            Kernel(defined + kernel.code, kernel.name, kernel.params, dict.fromkeys((*kernel.flags, *flags)))
+            for kernel in parse(self.text, self.path)
+        ]
+
+    def _find(self) -> Path:
+        path = Path(inspect.getfile(type(self))).parent / self.path
+        if not path.is_file():
+            raise FileNotFoundError(f"{type(self).__name__} looks for its kernels in {path}, which is not there")
+        return path
+
+
+def _declared(code: str, declaration: str, where: str) -> Kernel:
+    parts = [part.strip() for part in declaration.split(":")]
+    if len(parts) not in (2, 3) or not parts[0]:
+        raise KernelFileError(f"{where}: a kernel is declared as '#kernel name : params : flags', not {declaration!r}")
+    name, params, flags = (*parts, "")[:3]
+    words = [word.strip() for word in params.split(",")] if params else []
+    try:
+        return Kernel(code, name, words, flags)
+    except (KernelArgumentError, ValueError) as error:
+        raise KernelFileError(f"{where}: {error}") from None
+
+
+def _of_variable(var: Variable, which: str) -> list[tuple[str, str]]:
+    dtype = getattr(var.type, "dtype", None)
+    if dtype is None:
+        return []
+    return [
+        (f"DTYPE_{which}", ctype(dtype)),
+        (f"WORK_{which}", ctype(work_dtype(dtype))),
+        (f"LOAD_{which}", load_w(dtype)),
+        (f"WRITE_{which}", write_w(dtype)),
+    ]
