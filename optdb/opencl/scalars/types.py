@@ -1,0 +1,107 @@
+"""Numbers in OpenCL C: the type a dtype is computed in, conversions and literals.
+
+Booleans are bytes of 0 and 1. Half floats are stored as such and computed as floats, so
+a value passes from one step to the next unrounded; an explicit cast to float16 rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+#: What a value of a dtype is computed in.
+C_TYPES = {
+    "bool": "uchar",
+    "int8": "char",
+    "uint8": "uchar",
+    "int16": "short",
+    "uint16": "ushort",
+    "int32": "int",
+    "uint32": "uint",
+    "int64": "long",
+    "uint64": "ulong",
+    "float16": "float",
+    "float32": "float",
+    "float64": "double",
+}
+
+
+class NoCode(NotImplementedError):
+    """There is no OpenCL C for something; the message says why."""
+
+
+def c_type(dtype: str) -> str:
+    """Return the type that values of `dtype` are computed in.
+
+    Raises
+    ------
+    NoCode
+        If there is none.
+    """
+    try:
+        return C_TYPES[dtype]
+    except KeyError:
+        raise NoCode(f"no {'complex' if dtype.startswith('complex') else dtype} on the device") from None
+
+
+def unsigned(dtype: str) -> str:
+    """Return the C type in which integers of `dtype` are added and multiplied.
+
+    It is unsigned, because overflow of the others is undefined, and no narrower than
+    an int, because narrower ones become ints in C before anything else.
+    """
+    return "ulong" if dtype.endswith("64") else "uint"
+
+
+def is_float(dtype: str) -> bool:
+    """Tell whether `dtype` holds floating point numbers."""
+    return dtype.startswith("float")
+
+
+def convert(code: str, source: str, target: str) -> str:
+    """Return `code`, an expression of dtype `source`, as one of dtype `target`."""
+    if source == target or c_type(source) == c_type(target) != "uchar":
+        return code
+    if target == "bool":
+        return f"(uchar)(({code}) != 0)"
+    if not is_float(source) or is_float(target):
+        return f"({c_type(target)})({code})"
+    return _whole(code, target)
+
+
+def _whole(code: str, target: str) -> str:
+    """Convert a float to an integer by way of one that holds negative numbers, as processors do."""
+    name = c_type(target)
+    if target == "uint64":
+        return f"(({code}) < 0 ? (ulong)(long)({code}) : (ulong)({code}))"
+    if target == "uint32":
+        return f"(uint)(long)({code})"
+    return f"({name})({code})" if target in ("int32", "int64") else f"({name})(int)({code})"
+
+
+def literal(value: Any, dtype: str) -> str:
+    """Return `value` as a constant expression of dtype `dtype`, to the last bit."""
+    if is_float(dtype):
+        return _float_literal(float(value), c_type(dtype))
+    number = int(value)
+    if dtype == "uint64":
+        return f"{number}UL"
+    if dtype == "int64":
+        lowest = number == np.iinfo(np.int64).min
+        return f"({number + 1}L - 1L)" if lowest else f"{number}L" if number >= 0 else f"({number}L)"
+    if number == np.iinfo(np.int32).min:
+        return f"({number + 1} - 1)"
+    text = f"{number}u" if dtype == "uint32" else f"{number}"
+    return f"(({c_type(dtype)}){text})" if number >= 0 else f"(({c_type(dtype)})({text}))"
+
+
+def _float_literal(value: float, name: str) -> str:
+    if math.isnan(value):
+        return "NAN" if name == "float" else "(double)NAN"
+    if math.isinf(value):
+        sign = "-" if value < 0 else ""
+        return f"({sign}INFINITY)" if name == "float" else f"({sign}(double)INFINITY)"
+    text = value.hex() + ("f" if name == "float" else "")
+    return f"({text})" if text.startswith("-") else text
