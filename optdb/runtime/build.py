@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-import pyopencl as cl
+from optdb.runtime.library import cl
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context

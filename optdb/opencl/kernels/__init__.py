@@ -4,7 +4,7 @@ An op describes its kernels as :class:`Kernel` objects, in Python (:class:`OpenC
 (:class:`OpenCLKernelFileBase`). They are compiled when a function is, and launched from the op's ``run``.
 """
 
-from optdb.opencl.kernels.base import OpenCLKernelBase, output_array
+from optdb.opencl.kernels.base import OpenCLKernelBase, output_array, output_zeros
 from optdb.opencl.kernels.files import KernelFileError, OpenCLKernelFileBase
 from optdb.opencl.kernels.kernel import CompiledKernel, Kernel, UnsupportedKernel, compile_kernels
 from optdb.opencl.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, KernelArgumentError
@@ -29,4 +29,5 @@ __all__ = [
     "compile_kernels",
     "ctype",
     "output_array",
+    "output_zeros",
 ]

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyopencl.array as cl_array
 from numpy.typing import DTypeLike
 
 from optdb.host.graph import Apply, Op, Variable
 from optdb.opencl.kernels.kernel import CompiledKernel, Kernel, compile_kernels
+from optdb.runtime.arrays import Array, empty
+from optdb.runtime.library import cl
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -120,7 +121,7 @@ class OpenCLKernelBase(Op):
         return thunk
 
 
-def output_array(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> cl_array.Array:
+def output_array(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
     """Return an array for an output, in C order: the one that is there if it fits, else a new one.
 
     What is in it is left over from before. New memory costs more than most kernels: use it again where possible.
@@ -129,13 +130,22 @@ def output_array(storage: list[Any], context: Context, shape: Sequence[int], dty
     kept = storage[0]
     if _fits(kept, context, shape, np.dtype(dtype)):
         return kept
-    storage[0] = cl_array.empty(context.queue, shape, dtype)
+    storage[0] = empty(context, shape, dtype)
     return storage[0]
+
+
+def output_zeros(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
+    """Return an array for an output like `output_array`, filled with zeros."""
+    array = output_array(storage, context, shape, dtype)
+    if array.size:
+        zero = np.zeros((), array.dtype)
+        cl.enqueue_fill_buffer(context.queue, array.base_data, zero, array.offset, array.nbytes)
+    return array
 
 
 def _fits(kept: Any, context: Context, shape: tuple[int, ...], dtype: np.dtype) -> bool:
     return (
-        isinstance(kept, cl_array.Array)
+        isinstance(kept, Array)
         and kept.context == context.cl_context
         and kept.shape == shape
         and kept.dtype == dtype

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from optdb.opencl.kernels.params import KernelArgumentError, Param, as_param
 from optdb.opencl.kernels.prelude import PRELUDE
 from optdb.runtime.build import build
+from optdb.runtime.library import cl
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context

@@ -11,11 +11,11 @@ import numbers
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyopencl as cl
 from numpy.typing import DTypeLike
-from pyopencl.array import Array
 
 from optdb.opencl.kernels.prelude import ctype
+from optdb.runtime.arrays import Array
+from optdb.runtime.library import cl
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context

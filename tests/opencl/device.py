@@ -1,0 +1,12 @@
+"""The device that tests of this folder compute on: one context for all of them."""
+
+from __future__ import annotations
+
+import functools
+
+from optdb.runtime.context import Context
+
+
+@functools.cache
+def runtime_context() -> Context:
+    return Context("opencl")
