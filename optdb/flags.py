@@ -8,7 +8,8 @@ registers them, and the command line puts what it insists on into `FORCED`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,11 @@ class Flag:
         What it does, in a sentence or two, as shown by ``print(theano.config)``.
     spellings : tuple of (str, object)
         Each text that the user may write, and the value it stands for.
+    check : callable, optional
+        For a flag that takes more texts than can be listed: raises ValueError, which says
+        what is wrong, for those that it does not take. The others are the flag's values.
+    takes : str
+        What those texts are, ready to print.
     live : bool
         Whether it may still be changed after Theano is imported.
     """
@@ -50,10 +56,14 @@ class Flag:
     doc: str
     spellings: tuple[tuple[str, Any], ...] = BOOL
     live: bool = True
+    check: Callable[[str], object] | None = None
+    takes: str = ""
 
     @property
     def allowed(self) -> str:
         """The values it takes, each by its first spelling, ready to print."""
+        if self.check is not None:
+            return self.takes
         shown: dict[Any, str] = {}
         for text, value in self.spellings:
             shown.setdefault(value, text)
@@ -67,10 +77,67 @@ class Flag:
         FlagError
             If the flag takes no such value.
         """
+        if self.check is not None:
+            return self._checked(str(value).strip())
         for text, meaning in self.spellings:
             if text == str(value):
                 return meaning
         raise FlagError(f"{self.name}={value}: {self.name} is {self.allowed}")
+
+    def _checked(self, text: str) -> str:
+        try:
+            self.check(text)
+        except ValueError as error:
+            raise FlagError(f"{self.name}={text}: {error}") from None
+        return text
+
+
+#: How a device is named by its numbers; any other text is part of a device's name.
+_NUMBERED = re.compile(r"opencl\d+:\d+(\s*\[\d+/\d+\])?")
+_ALMOST_NUMBERED = re.compile(r"opencl\d*:?\d*$")
+
+
+def device_spec(text: str) -> str:
+    """Return a text that says which device is meant, if it can mean one.
+
+    Raises
+    ------
+    ValueError
+        If it cannot.
+    """
+    text = text.strip()
+    if not text or "->" in text or ";" in text:
+        raise ValueError("a device is opencl, opencl<platform>:<device>, or part of a device's name")
+    bare = text.partition("[")[0].strip()
+    if bare != "opencl" and _ALMOST_NUMBERED.match(bare) and not _NUMBERED.fullmatch(text):
+        raise ValueError("a device is numbered opencl<platform>:<device>, as in opencl0:0")
+    return text
+
+
+def context_pairs(text: str) -> list[tuple[str, str]]:
+    """Read the flag optdb.contexts, such as ``dev0->opencl0:0;dev1->opencl0:1``.
+
+    Returns
+    -------
+    list of (str, str)
+        Each name, and which device it stands for.
+
+    Raises
+    ------
+    ValueError
+        If the text is not like that.
+    """
+    pairs: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
+        name, arrow, device = map(str.strip, part.partition("->"))
+        if not arrow or not name or not device:
+            raise ValueError(f"{part!r} is not name->device, as in dev0->opencl0:0;dev1->opencl0:1")
+        if name == "cpu":
+            raise ValueError("cpu is the host, and names no device")
+        if name in pairs:
+            raise ValueError(f"{name} is there twice")
+        pairs[name] = device_spec(device)
+    return list(pairs.items())
 
 
 FLAGS: tuple[Flag, ...] = (
@@ -98,6 +165,22 @@ FLAGS: tuple[Flag, ...] = (
         "optdb.trace",
         False,
         "Print each rewrite that optdb's engine makes, as it makes it.",
+    ),
+    Flag(
+        "optdb.device",
+        "cpu",
+        "Where graphs are computed, and where theano.shared puts arrays, unless something else is said.",
+        live=False,
+        check=device_spec,
+        takes="cpu, opencl, opencl<platform>:<device>, part of a device's name, or a name in optdb.contexts",
+    ),
+    Flag(
+        "optdb.contexts",
+        "",
+        "Names for devices, to be used as targets of transfers and of theano.shared.",
+        live=False,
+        check=context_pairs,
+        takes="name->device;name->device;...",
     ),
 )
 

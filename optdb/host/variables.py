@@ -1,0 +1,69 @@
+"""What a new kind of variable is made of: types, variables, shared variables, transfers.
+
+A device brings its own array type. These are the host's classes that it derives from, the
+host's own array type, and the two places where the host asks who can make a shared variable,
+or move a variable elsewhere.
+
+Data flows one way: these names are imported from Theano and handed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from theano.compile.ops import Rebroadcast
+from theano.compile.sharedvalue import SharedVariable, shared, shared_constructor
+from theano.gof import Constant, Type, Variable
+from theano.tensor.basic import as_tensor_variable, patternbroadcast, register_transfer, transfer
+from theano.tensor.type import TensorType
+from theano.tensor.var import TensorConstant, TensorConstantSignature, _tensor_py_operators
+
+#: Arithmetic, indexing and methods as those of the host's arrays.
+TensorOperators = _tensor_py_operators
+
+__all__ = [
+    "Constant",
+    "Rebroadcast",
+    "SharedVariable",
+    "TensorConstant",
+    "TensorConstantSignature",
+    "TensorOperators",
+    "TensorType",
+    "Type",
+    "Variable",
+    "add_transfer",
+    "as_tensor_variable",
+    "patternbroadcast",
+    "shared",
+    "shared_constructor",
+]
+
+
+def add_transfer(
+    move: Callable[[Variable, Hashable], Variable | None], unknown: Callable[[Hashable], Exception]
+) -> Callable[[Variable, Hashable], Variable | None]:
+    """Let ``variable.transfer(target)`` ask one more device.
+
+    Parameters
+    ----------
+    move : callable
+        Moves a variable to a target, or returns None if it is not one of its own.
+    unknown : callable
+        Makes the error for a target that is nobody's. It is raised only where no
+        other device is asked afterwards.
+
+    Returns
+    -------
+    callable
+        What was added.
+    """
+
+    def ask(var: Any, target: Hashable) -> Variable | None:
+        moved = move(var, target)
+        if moved is None and transfer._others[-1] is ask:
+            raise unknown(target)
+        return moved
+
+    register_transfer(ask)
+    return ask

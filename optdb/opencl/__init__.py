@@ -1,0 +1,34 @@
+"""The OpenCL device, compile side: types, variables, transfers, ops and their lifters.
+
+Importing this package imports Theano and PyOpenCL, and lets Theano's own functions know the
+device: ``theano.shared(value, target='dev0')``, ``x.transfer('dev0')``, and pickles of what
+these make. Which devices there are is looked up later, when one is needed.
+"""
+
+from optdb.host import bootstrap
+
+bootstrap.bring_in()
+
+from optdb.opencl import pickling, shared, transfers, variables
+from optdb.opencl.contexts import contexts, get_context, infer_context_name
+from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
+from optdb.opencl.type import OpenCLArrayType
+from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLVariable
+
+__all__ = [
+    "HostFromOpenCL",
+    "OpenCLArrayType",
+    "OpenCLConstant",
+    "OpenCLFromHost",
+    "OpenCLSharedVariable",
+    "OpenCLToOpenCL",
+    "OpenCLVariable",
+    "as_opencl_variable",
+    "contexts",
+    "get_context",
+    "infer_context_name",
+    "pickling",
+    "shared",
+    "transfers",
+    "variables",
+]

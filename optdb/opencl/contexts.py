@@ -1,0 +1,48 @@
+"""OpenCL contexts by name, and in which of them an op should work.
+
+`contexts` holds them; `infer_context_name` looks at an op's inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from optdb.host.graph import Variable
+from optdb.opencl.registry import DEFAULT_NAME, ContextNotDefined, contexts, get_context
+from optdb.opencl.transfers import HostFromOpenCL
+from optdb.opencl.type import OpenCLArrayType
+
+__all__ = ["DEFAULT_NAME", "ContextNotDefined", "MixedContexts", "contexts", "get_context", "infer_context_name"]
+
+
+class MixedContexts(ValueError):
+    """An op was given arrays of more than one context."""
+
+
+def infer_context_name(*variables: Variable) -> Hashable:
+    """Return the name of the context in which an op of these inputs should work.
+
+    That of an input on a device goes first, then that of an input that comes from one, then
+    one noted at an input (``tag.context_name`` or ``tag.target``), then the default.
+
+    Raises
+    ------
+    MixedContexts
+        If inputs are on different devices.
+    ContextNotDefined
+        If none is anywhere, and there is no default.
+    """
+    here = {var.type.context_name: var for var in variables if isinstance(var.type, OpenCLArrayType)}
+    if len(here) > 1:
+        where = ", ".join(f"{var} is on {name}" for name, var in here.items())
+        raise MixedContexts(f"{where}; move them to one of these first: x.transfer({next(iter(here))!r})")
+    if here:
+        return next(iter(here))
+    for var in variables:
+        if var.owner is not None and isinstance(var.owner.op, HostFromOpenCL):
+            return var.owner.inputs[0].type.context_name
+    for var in variables:
+        noted = getattr(var.tag, "context_name", None) or getattr(var.tag, "target", None)
+        if noted is not None and noted != "cpu":
+            return contexts.resolve(noted)
+    return contexts.resolve(None)

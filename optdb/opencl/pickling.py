@@ -1,0 +1,41 @@
+"""Pickles of arrays on a device: the values, and the name of the context.
+
+Whoever reads the pickle finds the array in the context of that name, which may be another
+device by then. What holds such arrays (constants, shared variables, compiled functions) can
+be pickled as it is.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from optdb.opencl.registry import contexts
+from optdb.runtime import arrays
+
+__all__ = ["reduce_array"]
+
+
+def _rebuild(value: np.ndarray, context_name: Hashable) -> arrays.Array:
+    return arrays.from_host(contexts.get(context_name), value)
+
+
+def reduce_array(array: arrays.Array) -> Any:
+    """Say how an array is pickled; PyOpenCL's own arrays outside of our contexts are not.
+
+    Parameters
+    ----------
+    array : Array
+        The array.
+    """
+    name = contexts.name_of(lambda context: context.queue == array.queue)
+    if name is None:
+        return object.__reduce_ex__(array, 2)
+    return _rebuild, (arrays.to_host(array), name)
+
+
+copyreg.pickle(arrays.Array, reduce_array)
+copyreg.pickle(arrays.DeviceArray, reduce_array)

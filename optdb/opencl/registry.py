@@ -1,0 +1,44 @@
+"""The OpenCL contexts by name, first of all those that the flags name."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from optdb.host.config import config
+from optdb.lifters.contexts import ContextNotDefined, Contexts, parse
+from optdb.runtime.context import Context
+
+__all__ = ["DEFAULT_NAME", "ContextNotDefined", "contexts", "get_context"]
+
+#: What the context of the flag optdb.device is called, whichever device that names: a pickle
+#: made with one device is read with another.
+DEFAULT_NAME = "opencl"
+
+
+def _fill(known: Contexts) -> None:
+    for name, spec in parse(config.optdb.contexts):
+        known.register(name, spec)
+    device = config.optdb.device
+    if device == "cpu":
+        return
+    if device not in known:
+        known.register(DEFAULT_NAME, device)
+        device = DEFAULT_NAME
+    known.default = device
+
+
+#: The contexts of the OpenCL device.
+contexts = Contexts(Context, fill=_fill)
+
+
+def get_context(name: Hashable = None) -> Context:
+    """Return the context of a name, of the default's for None.
+
+    Raises
+    ------
+    ContextNotDefined
+        If there is no such name.
+    optdb.runtime.devices.DeviceError
+        If its device is not there, or does not work.
+    """
+    return contexts.get(name)

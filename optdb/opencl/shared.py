@@ -1,0 +1,98 @@
+"""``theano.shared(value, target='dev0')``: shared variables on a device.
+
+Without a target, arrays go to the default context if the flag optdb.device gives one and
+the device can take them; numbers stay on the host, as small things do that every op needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import numpy as np
+
+from optdb.host.variables import as_tensor_variable, shared_constructor
+from optdb.opencl.registry import contexts
+from optdb.opencl.type import OpenCLArrayType
+from optdb.opencl.variables import OpenCLSharedVariable
+from optdb.runtime import arrays
+
+__all__ = ["opencl_shared"]
+
+_NOT_GIVEN = object()
+
+
+@shared_constructor
+def opencl_shared(
+    value: Any,
+    name: str | None = None,
+    strict: bool = False,
+    allow_downcast: bool | None = None,
+    borrow: bool = False,
+    broadcastable: Iterable[bool] | None = None,
+    target: Hashable = _NOT_GIVEN,
+) -> OpenCLSharedVariable:
+    """Make a shared variable on a device; the host calls this for ``theano.shared``.
+
+    Parameters
+    ----------
+    value : object
+        An array on a device or on the host, or a number.
+    name : str, optional
+        What it is called.
+    strict, allow_downcast : bool
+        What later values may be made of; see `OpenCLArrayType.filter`.
+    borrow : bool
+        Whether an array on the device may be used itself, not a copy.
+    broadcastable : sequence of bool, optional
+        Which axes have length 1, always; none if it is not given.
+    target : str, optional
+        The name of the context; None is the default one.
+
+    Raises
+    ------
+    TypeError
+        If the value is not for this device, by which the host knows to ask another.
+    ContextNotDefined
+        If there is no context of that name.
+    ValueError
+        If that context cannot take the value.
+    """
+    if target == "cpu":
+        raise TypeError("for the host")
+    if target is _NOT_GIVEN:
+        if not _goes_by_itself(value):
+            raise TypeError("for the host, unless a target is given")
+        return _make(value, name, strict, allow_downcast, borrow, broadcastable, None)
+    contexts.resolve(target)
+    try:
+        return _make(value, name, strict, allow_downcast, borrow, broadcastable, target)
+    except TypeError as error:
+        # The host takes a TypeError for "ask another", and then says nothing of the reason.
+        raise ValueError(f"theano.shared(target={target!r}): {error}") from error
+
+
+def _goes_by_itself(value: Any) -> bool:
+    if isinstance(value, arrays.Array):
+        return True
+    if not isinstance(value, np.ndarray) or value.ndim == 0 or contexts.default is None:
+        return False
+    return contexts.get(None).supports(value.dtype) is None
+
+
+def _make(
+    value: Any,
+    name: str | None,
+    strict: bool,
+    allow_downcast: bool | None,
+    borrow: bool,
+    broadcastable: Iterable[bool] | None,
+    target: Hashable,
+) -> OpenCLSharedVariable:
+    if not isinstance(value, arrays.Array):
+        value = as_tensor_variable(value).data if not isinstance(value, np.ndarray) else value
+    if broadcastable is None:
+        broadcastable = (False,) * value.ndim
+    kind = OpenCLArrayType(value.dtype, broadcastable, target)
+    on_device = kind.own(value, borrow, allow_downcast)
+    return OpenCLSharedVariable(name=name, type=kind, value=on_device, strict=strict, allow_downcast=allow_downcast)

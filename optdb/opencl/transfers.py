@@ -1,0 +1,231 @@
+"""Moves between the host and the device, and between devices.
+
+`as_opencl_variable` brings anything to a device in as few moves as possible; the three ops
+are the moves. They always copy: a value on one side never shares memory with one on the
+other, whatever becomes of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+
+from optdb.host.graph import Apply, Constant, Op, Variable
+from optdb.host.tensor import copy_stack_trace
+from optdb.host.variables import TensorType, add_transfer, as_tensor_variable
+from optdb.lifters.borders import transfer_once
+from optdb.opencl.registry import ContextNotDefined, contexts
+from optdb.opencl.type import OpenCLArrayType
+from optdb.runtime import arrays
+
+__all__ = [
+    "HostFromOpenCL",
+    "OpenCLFromHost",
+    "OpenCLToOpenCL",
+    "as_opencl_variable",
+    "host_from_opencl",
+]
+
+
+class _Transfer(Op):
+    """What all moves share: the value stays the same, only its place changes."""
+
+    _f16_ok = True
+
+    def infer_shape(self, node: Apply, shapes: list) -> list:
+        return shapes
+
+    def R_op(self, inputs: list, eval_points: list) -> list:  # noqa: N802 (the host's name)
+        (point,) = eval_points
+        return [None if point is None else self(point)]
+
+
+class OpenCLFromHost(_Transfer):
+    """Move an array to the device.
+
+    Parameters
+    ----------
+    context_name : str, optional
+        The context to move it to; the default one if it is not given.
+    """
+
+    __props__ = ("context_name",)
+
+    def __init__(self, context_name: Hashable = None) -> None:
+        self.context_name = contexts.resolve(context_name)
+
+    def make_node(self, x: Any) -> Apply:
+        if isinstance(getattr(x, "type", None), OpenCLArrayType):
+            raise TypeError(f"{self} moves arrays from the host, and {x} is on {x.type.context_name}")
+        x = as_tensor_variable(x)
+        out = OpenCLArrayType(x.dtype, x.broadcastable, self.context_name)()
+        _keep_comparison(x, out, _OnHost)
+        return Apply(self, [x], [out])
+
+    def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
+        ((out,),) = output_storage
+        output_storage[0][0] = arrays.from_host(node.outputs[0].type.context, inputs[0], out)
+
+    def grad(self, inputs: list, output_grads: list) -> list:
+        (grad,) = output_grads
+        return [as_tensor_variable(grad)]
+
+    def __str__(self) -> str:
+        return f"OpenCLFromHost<{self.context_name}>"
+
+
+class HostFromOpenCL(_Transfer):
+    """Move an array from the device to the host."""
+
+    __props__ = ()
+
+    def make_node(self, x: Any) -> Apply:
+        _check_on_device(self, x)
+        out = TensorType(x.dtype, x.broadcastable)()
+        _keep_comparison(x, out, _unwrapped)
+        return Apply(self, [x], [out])
+
+    def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
+        ((out,),) = output_storage
+        output_storage[0][0] = arrays.to_host(inputs[0], out)
+
+    def grad(self, inputs: list, output_grads: list) -> list:
+        (grad,) = output_grads
+        return [as_opencl_variable(grad, inputs[0].type.context_name)]
+
+    def __str__(self) -> str:
+        return "HostFromOpenCL"
+
+
+class OpenCLToOpenCL(_Transfer):
+    """Move an array from one device to another, by way of the host.
+
+    Parameters
+    ----------
+    context_name : str, optional
+        The context to move it to; the default one if it is not given.
+    """
+
+    __props__ = ("context_name",)
+
+    def __init__(self, context_name: Hashable = None) -> None:
+        self.context_name = contexts.resolve(context_name)
+
+    def make_node(self, x: Any) -> Apply:
+        _check_on_device(self, x)
+        out = x.type.clone(context_name=self.context_name)()
+        _keep_comparison(x, out, lambda compare: compare)
+        return Apply(self, [x], [out])
+
+    def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
+        ((out,),) = output_storage
+        value = arrays.to_host(inputs[0])
+        output_storage[0][0] = arrays.from_host(node.outputs[0].type.context, value, out)
+
+    def grad(self, inputs: list, output_grads: list) -> list:
+        (grad,) = output_grads
+        return [as_opencl_variable(grad, inputs[0].type.context_name)]
+
+    def __str__(self) -> str:
+        return f"OpenCLToOpenCL<{self.context_name}>"
+
+
+host_from_opencl = HostFromOpenCL()
+
+
+def _check_on_device(op: Op, x: Any) -> None:
+    kind = getattr(x, "type", type(x).__name__)
+    if not isinstance(kind, OpenCLArrayType):
+        raise TypeError(f"{op} moves arrays from an OpenCL device, and {x} is of type {kind}")
+
+
+class _OnHost:
+    """A comparison of values on the host, for values on the device."""
+
+    def __init__(self, compare: Callable[..., bool]) -> None:
+        self.compare = compare
+
+    def __call__(self, a: Any, b: Any) -> bool:
+        return self.compare(arrays.to_host(a), arrays.to_host(b))
+
+
+def _unwrapped(compare: Callable[..., bool]) -> Callable[..., bool] | None:
+    return compare.compare if isinstance(compare, _OnHost) else None
+
+
+def _keep_comparison(x: Variable, out: Variable, adapt: Callable) -> None:
+    """Have the output compared as the input is, where the input asks for something special."""
+    compare = getattr(x.tag, "values_eq_approx", None)
+    adapted = None if compare is None else adapt(compare)
+    if adapted is not None:
+        out.tag.values_eq_approx = adapted
+
+
+def as_opencl_variable(x: Any, context_name: Hashable = None) -> Variable:
+    """Return a variable on the device for a variable anywhere, or for a value.
+
+    Parameters
+    ----------
+    x : object
+        A variable, an array on a device or on the host, or what the host makes one of.
+    context_name : str, optional
+        Where to; the default context if it is not given.
+
+    Returns
+    -------
+    Variable
+        What `x` was moved from, if it was there already; a constant for a constant and for
+        a value; a transfer for anything else, the one made before for the same variable
+        while a graph is being lifted.
+    """
+    name = contexts.resolve(context_name)
+    if isinstance(x, arrays.Array):
+        return _type_of_array(x, name).make_constant(x)
+    start = x
+    x = _before_transfers(x, name)
+    if isinstance(x.type, OpenCLArrayType) and x.type.context_name == name:
+        return x
+    if isinstance(x, Constant):
+        return transfer_once((x, name), lambda: _constant(x, name))
+    op = OpenCLToOpenCL(name) if isinstance(x.type, OpenCLArrayType) else OpenCLFromHost(name)
+    return transfer_once((x, op), lambda: copy_stack_trace(start, op(x)))
+
+
+def _type_of_array(array: arrays.Array, name: Hashable) -> OpenCLArrayType:
+    return OpenCLArrayType(array.dtype, [length == 1 for length in array.shape], name)
+
+
+def _before_transfers(x: Any, name: Hashable) -> Variable:
+    """Return the variable that `x` was moved from, one in context `name` if there is one on the way."""
+    x = x if isinstance(getattr(x, "type", None), OpenCLArrayType) else as_tensor_variable(x)
+    while x.owner is not None and isinstance(x.owner.op, _Transfer):
+        if isinstance(x.type, OpenCLArrayType) and x.type.context_name == name:
+            break
+        (x,) = x.owner.inputs
+    return x
+
+
+def _constant(x: Constant, name: Hashable) -> Variable:
+    data = np.asarray(x.data) if isinstance(x.type, TensorType) else arrays.to_host(x.data)
+    return OpenCLArrayType(x.type.dtype, x.type.broadcastable, name).make_constant(data, name=x.name)
+
+
+def _move(x: Any, target: Hashable) -> Variable | None:
+    if target is None and contexts.default is None:
+        return None
+    if target is not None and target not in contexts:
+        return None
+    return as_opencl_variable(x, target)
+
+
+def _unknown(target: Hashable) -> Exception:
+    try:
+        contexts.resolve(target)
+    except ContextNotDefined as error:
+        return error
+    return ContextNotDefined(f"{target}: variables of this type cannot be moved there")
+
+
+add_transfer(_move, _unknown)

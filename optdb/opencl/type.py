@@ -1,0 +1,253 @@
+"""The type of arrays on an OpenCL device.
+
+A value of this type is a ``pyopencl.array.Array`` on the queue of the type's context; views
+with strides and offsets are welcome. What is given as NumPy arrays or numbers goes through
+the host's own array type first, which says what may be cast, and is copied to the device
+then. The type itself holds the context's name alone, so that it can be pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import numpy as np
+
+from optdb.host.variables import TensorType, Type, Variable, patternbroadcast
+from optdb.opencl.registry import contexts, get_context
+from optdb.runtime import arrays
+from optdb.runtime.context import Context
+
+__all__ = ["OpenCLArrayType", "UnsupportedDtype"]
+
+_SHAPE_NAMES = {
+    (): "scalar",
+    (False,): "vector",
+    (False, True): "col",
+    (True, False): "row",
+    (False, False): "matrix",
+}
+
+
+class UnsupportedDtype(TypeError):
+    """A device cannot hold arrays of that dtype, or cannot compute with them."""
+
+
+class OpenCLArrayType(Type):
+    """The type of arrays on an OpenCL device.
+
+    Parameters
+    ----------
+    dtype : str
+        The name of a NumPy dtype.
+    broadcastable : sequence of bool
+        For each axis, whether it has length 1.
+    context_name : str, optional
+        In which context its values are; the default one if it is not given.
+    name : str, optional
+        What the type is called in print.
+
+    Raises
+    ------
+    ContextNotDefined
+        If there is no such context.
+    UnsupportedDtype
+        If the device cannot hold the dtype.
+    """
+
+    def __init__(
+        self, dtype: Any, broadcastable: Iterable[bool], context_name: Hashable = None, name: str | None = None
+    ) -> None:
+        self.host_type = TensorType(dtype, broadcastable)
+        self.dtype = self.host_type.dtype
+        self.broadcastable = self.host_type.broadcastable
+        self.context_name = contexts.resolve(context_name)
+        self.name = name
+        self.numpy_dtype = self.host_type.numpy_dtype
+        trouble = self.context.supports(self.dtype)
+        if trouble is not None:
+            raise UnsupportedDtype(
+                f"{self.context_name} cannot take arrays of {self.dtype}: {trouble}. "
+                "Cast to another dtype, or leave them on the host"
+            )
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.broadcastable)
+
+    @property
+    def context(self) -> Context:
+        """The context in which values of this type are."""
+        return get_context(self.context_name)
+
+    def clone(
+        self, dtype: Any = None, broadcastable: Iterable[bool] | None = None, context_name: Hashable = None
+    ) -> OpenCLArrayType:
+        """Return a type like this one, with something changed."""
+        return type(self)(
+            self.dtype if dtype is None else dtype,
+            self.broadcastable if broadcastable is None else broadcastable,
+            self.context_name if context_name is None else context_name,
+            name=self.name,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(self) is type(other)
+            and self.dtype == other.dtype
+            and self.broadcastable == other.broadcastable
+            and self.context_name == other.context_name
+        )
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.dtype, self.broadcastable, self.context_name))
+
+    def filter(self, data: Any, strict: bool = False, allow_downcast: bool | None = None) -> arrays.Array:
+        """Return a value of this type.
+
+        Parameters
+        ----------
+        data : object
+            An array on a device, a NumPy array, or what NumPy makes one of.
+        strict : bool
+            Whether only a value of this type will do.
+        allow_downcast : bool, optional
+            Whether precision may be lost; None allows it for Python floats only.
+
+        Raises
+        ------
+        TypeError
+            If the value is not one of this type, and must not be made one.
+        """
+        if not isinstance(data, arrays.Array):
+            if strict:
+                raise TypeError(f"{self} expected an array on the device, got {type(data).__name__}")
+            return arrays.from_host(self.context, self.host_type.filter(data, allow_downcast=allow_downcast))
+        if data.dtype == self.numpy_dtype and data.queue == self.context.queue:
+            self._check_shape(data.shape)
+            return data
+        if strict:
+            raise TypeError(f"{self} expected {self.dtype} on the queue of {self.context_name}, got {_describe(data)}")
+        if data.dtype == self.numpy_dtype and data.context == self.context.cl_context:
+            self._check_shape(data.shape)
+            return arrays.adopt(self.context, data)
+        on_host = arrays.to_host(_with_queue(data))
+        return arrays.from_host(self.context, self.host_type.filter(on_host, allow_downcast=allow_downcast))
+
+    def own(self, data: Any, borrow: bool = False, allow_downcast: bool | None = None) -> arrays.Array:
+        """Return a value of this type that nobody else has, or may have if `borrow` is set."""
+        value = self.filter(data, allow_downcast=allow_downcast)
+        if borrow or not self.may_share_memory(value, data):
+            return value
+        return arrays.copy(value)
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        if len(shape) != self.ndim:
+            raise TypeError(f"{self} expected {self.ndim} dimension(s), got {len(shape)}, of shape {shape}")
+        for axis, broadcastable in enumerate(self.broadcastable):
+            if broadcastable and shape[axis] != 1:
+                raise TypeError(f"{self} expected length 1 at axis {axis}, got the shape {shape}")
+
+    def is_valid_value(self, data: Any) -> bool:
+        """Tell whether something is a value of this type as it is."""
+        try:
+            self.filter(data, strict=True)
+        except TypeError:
+            return False
+        return True
+
+    def value_validity_msg(self, data: Any) -> str:
+        """Say why something is no value of this type."""
+        try:
+            self.filter(data, strict=True)
+        except TypeError as error:
+            return str(error)
+        return "value is valid"
+
+    def filter_variable(self, other: Any, allow_convert: bool = True) -> Variable:
+        """Return a variable of this type for another variable, or for a value.
+
+        Variables on the host, and in other contexts, are moved here.
+
+        Raises
+        ------
+        TypeError
+            If they have another dtype, or another number of dimensions.
+        """
+        if not isinstance(other, Variable):
+            other = self.make_constant(other)
+        if other.type == self:
+            return other
+        if isinstance(other.type, (TensorType, OpenCLArrayType)) and other.type.dtype == self.dtype:
+            moved = other.transfer(self.context_name)
+            if moved.type == self:
+                return moved
+            converted = self.convert_variable(moved) if allow_convert else None
+            if converted is not None:
+                return converted
+        raise TypeError(f"{other}, of type {other.type}, cannot stand where {self} is wanted; convert it first")
+
+    def convert_variable(self, var: Variable) -> Variable | None:
+        """Return `var` with fewer axes known to have length 1, None if that is not all that differs."""
+        other = var.type
+        if (
+            type(self) is not type(other)
+            or (self.dtype, self.ndim, self.context_name) != (other.dtype, other.ndim, other.context_name)
+            or any(ours and not theirs for ours, theirs in zip(self.broadcastable, other.broadcastable))
+        ):
+            return None
+        return patternbroadcast(var, self.broadcastable)
+
+    @staticmethod
+    def values_eq(a: Any, b: Any, force_same_dtype: bool = True) -> bool:
+        """Tell whether two values are equal; NaN equals NaN."""
+        if a.shape != b.shape or (force_same_dtype and a.dtype != b.dtype):
+            return False
+        return bool(TensorType.values_eq(arrays.to_host(a), arrays.to_host(b), force_same_dtype))
+
+    @staticmethod
+    def values_eq_approx(a: Any, b: Any, *args: Any, **kwargs: Any) -> bool:
+        """Tell whether two values are as near as the host wants its own to be; see TensorType."""
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        return bool(TensorType.values_eq_approx(arrays.to_host(a), arrays.to_host(b), *args, **kwargs))
+
+    @staticmethod
+    def may_share_memory(a: Any, b: Any) -> bool:
+        """Tell whether a change of one value may change the other."""
+        if not isinstance(a, arrays.Array) or not isinstance(b, arrays.Array):
+            return False
+        return arrays.may_share_memory(a, b)
+
+    def get_shape_info(self, obj: arrays.Array) -> tuple[int, ...]:
+        """Return what `get_size` wants to know of a value."""
+        return obj.shape
+
+    def get_size(self, shape_info: tuple[int, ...]) -> int:
+        """Return how many bytes a value takes."""
+        return int(np.prod(shape_info, dtype=np.int64)) * self.numpy_dtype.itemsize
+
+    def __str__(self) -> str:
+        if self.name:
+            return self.name
+        shape = _SHAPE_NAMES.get(self.broadcastable)
+        if shape is None:
+            shape = str(self.broadcastable) if any(self.broadcastable) else f"{self.ndim}D"
+        return f"{type(self).__name__}<{self.context_name}>({self.dtype}, {shape})"
+
+    __repr__ = __str__
+
+
+def _describe(data: arrays.Array) -> str:
+    device = data.queue.device.name.strip() if data.queue is not None else "no queue"
+    return f"{data.dtype} on another queue ({device})"
+
+
+def _with_queue(data: arrays.Array) -> arrays.Array:
+    if data.queue is None:
+        raise TypeError("an array without a queue cannot be read; give it one: array.with_queue(queue)")
+    return data

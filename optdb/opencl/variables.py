@@ -1,0 +1,136 @@
+"""Variables, constants and shared variables whose values are on an OpenCL device.
+
+They do all that the host's array variables do: an op of the host that is given one takes
+its value from the device first, until a lifter puts an op of the device in its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from optdb.host.graph import Constant, Variable
+from optdb.host.variables import SharedVariable, TensorConstantSignature, TensorOperators
+from optdb.opencl.transfers import as_opencl_variable, host_from_opencl
+from optdb.opencl.type import OpenCLArrayType
+from optdb.runtime import arrays
+
+__all__ = ["OpenCLConstant", "OpenCLSharedVariable", "OpenCLVariable"]
+
+
+class _Operators(TensorOperators):
+    """Arithmetic, indexing and methods, by way of the host."""
+
+    def _as_TensorVariable(self) -> Variable:  # noqa: N802 (the host's name)
+        return host_from_opencl(self)
+
+    def _as_OpenCLVariable(self, context_name: Any) -> Variable:  # noqa: N802
+        return as_opencl_variable(self, context_name)
+
+
+class OpenCLVariable(_Operators, Variable):
+    """A variable whose value is on a device."""
+
+
+class OpenCLConstant(_Operators, Constant):
+    """A constant on a device.
+
+    Parameters
+    ----------
+    type : OpenCLArrayType
+        Its type.
+    data : object
+        Its value, on a device or on the host.
+    name : str, optional
+        What it is called.
+    """
+
+    def __init__(self, type: OpenCLArrayType, data: Any, name: str | None = None) -> None:
+        super().__init__(type, data, name)
+        # Where all elements are the same, the host's rewriters ask for that one here.
+        self.tag.unique_value = _unique(self.on_host)
+
+    @property
+    def on_host(self) -> np.ndarray:
+        """The value, on the host. It is kept there, too: whoever merges constants compares them."""
+        value = self.__dict__.get("_on_host")
+        if value is None:
+            value = self._on_host = arrays.to_host(self.data)
+            value.flags.writeable = False
+        return value
+
+    def signature(self) -> tuple:
+        return TensorConstantSignature((self.type, self.on_host))
+
+    def equals(self, other: object) -> bool:
+        return isinstance(other, OpenCLConstant) and self.signature() == other.signature()
+
+    def __getstate__(self) -> dict:
+        state = super().__getstate__()
+        state.pop("_on_host", None)
+        return state
+
+    def __str__(self) -> str:
+        if self.name is not None:
+            return self.name
+        value = str(self.on_host)
+        if self.tag.unique_value is not None and self.data.shape:
+            value = f"{self.data.shape} of {self.tag.unique_value}"
+        if len(value) > 20:
+            value = f"{value[:10]}..{value[-10:]}"
+        return f"OpenCLConstant<{self.type.context_name}>{{{value}}}"
+
+
+def _unique(value: np.ndarray) -> Any:
+    if not value.size:
+        return None
+    first = value.flat[0]
+    return first if (value == first).all() else None
+
+
+class OpenCLSharedVariable(_Operators, SharedVariable):
+    """A shared variable whose value stays on a device."""
+
+    def get_value(self, borrow: bool = False, return_internal_type: bool = False) -> Any:
+        """Return the value.
+
+        Parameters
+        ----------
+        borrow : bool
+            Whether the array on the device may be returned itself, not a copy. Values on
+            the host are copies always.
+        return_internal_type : bool
+            Whether to return the array on the device, and not one on the host.
+        """
+        value = self.container.value
+        if not return_internal_type:
+            return arrays.to_host(value)
+        return value if borrow else arrays.copy(value)
+
+    def set_value(self, new_value: Any, borrow: bool = False) -> None:
+        """Give it another value.
+
+        Parameters
+        ----------
+        new_value : object
+            An array on a device or on the host. One on the host is written over the old
+            value, if that has the same shape.
+        borrow : bool
+            Whether an array on the device may be used itself, not a copy.
+        """
+        if isinstance(new_value, arrays.Array):
+            self.container.value = self.type.own(new_value, borrow, self.container.allow_downcast)
+            return
+        # Checked as the host checks its own: strict means of this very dtype, not on the device.
+        value = self.type.host_type.filter(new_value, self.container.strict, self.container.allow_downcast)
+        self.container.value = arrays.from_host(self.type.context, value, self.container.value)
+
+    def zero(self, borrow: bool = False) -> None:
+        """Set all elements to 0."""
+        self.set_value(np.zeros(self.container.value.shape, self.type.dtype))
+
+
+OpenCLArrayType.Variable = OpenCLVariable
+OpenCLArrayType.Constant = OpenCLConstant
+OpenCLArrayType.SharedVariable = OpenCLSharedVariable

@@ -1,0 +1,185 @@
+"""Arrays on a device: making them, and moving them there and back.
+
+A value on a device is a ``pyopencl.array.Array``. It may be a view: with an offset, with
+strides of any size and sign. PyOpenCL copies only what is contiguous; the functions here
+take any view. `DeviceArray` is an Array whose own methods do, too, and so do those of the
+views of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optdb.runtime.library import cl, cl_array
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+__all__ = ["Array", "DeviceArray", "adopt", "copy", "empty", "from_host", "may_share_memory", "span", "to_host"]
+
+Array = cl_array.Array
+
+
+class DeviceArray(Array):
+    """A PyOpenCL array that copies whatever its strides, and that NumPy can read."""
+
+    def copy(self, queue: Any = None) -> DeviceArray:
+        """Return a copy, contiguous in C order, on the same queue or on another."""
+        return copy(self if queue is None else self.with_queue(queue))
+
+    def get(self, queue: Any = None, ary: np.ndarray | None = None) -> np.ndarray:
+        """Return the values as a NumPy array, in `ary` if that is given."""
+        if ary is not None and not _fits(ary, self):
+            raise TypeError(f"expected an array of {self.dtype} {self.shape} in C order, got {ary.dtype} {ary.shape}")
+        return to_host(self if queue is None else self.with_queue(queue), ary)
+
+    def __array__(self, dtype: Any = None) -> np.ndarray:
+        return np.asarray(to_host(self), dtype)
+
+    def __deepcopy__(self, memo: dict) -> DeviceArray:
+        return copy(self)
+
+
+def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+    """Return an array with nothing certain in it.
+
+    Raises
+    ------
+    MemoryError
+        If the device has no room for it.
+    """
+    return _empty(context.queue, shape, dtype)
+
+
+def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+    try:
+        return DeviceArray(queue, shape, dtype)
+    except (cl.MemoryError, cl.LogicError) as error:
+        nbytes = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=object))
+        raise MemoryError(f"no room for {nbytes} bytes on {queue.device.name.strip()}: {error}") from error
+
+
+def adopt(context: Context, array: Array) -> DeviceArray:
+    """Return a view of an array that goes through the context's queue.
+
+    What another queue still does to the array is waited for.
+    """
+    queue = context.queue
+    if isinstance(array, DeviceArray) and array.queue == queue:
+        return array
+    if array.queue is not None and array.queue != queue:
+        array.queue.finish()
+    if array.events:
+        cl.wait_for_events(array.events)
+    return DeviceArray(
+        queue, array.shape, array.dtype, data=array.base_data, offset=array.offset, strides=array.strides
+    )
+
+
+def from_host(context: Context, value: np.ndarray, out: Array | None = None) -> Array:
+    """Copy a NumPy array, of any strides, to the device.
+
+    Parameters
+    ----------
+    context : Context
+        Where to.
+    value : numpy.ndarray
+        The values. They may be changed as soon as this returns.
+    out : Array, optional
+        An array to overwrite, if it has the same shape and dtype and is contiguous.
+    """
+    if out is None or not _fits(out, value):
+        out = empty(context, value.shape, value.dtype)
+    if value.size:
+        cl.enqueue_copy(
+            context.queue, out.base_data, np.asarray(value, order="C"), dst_offset=out.offset, is_blocking=True
+        )
+    return out
+
+
+def to_host(array: Array, out: np.ndarray | None = None) -> np.ndarray:
+    """Copy an array from the device.
+
+    Parameters
+    ----------
+    array : Array
+        A view of any strides.
+    out : numpy.ndarray, optional
+        An array to overwrite, if it has the same shape and dtype, and is in C order.
+
+    Returns
+    -------
+    numpy.ndarray
+        In C order.
+    """
+    if out is None or not (_fits(out, array) and out.flags.writeable):
+        out = np.empty(array.shape, array.dtype)
+    if not array.size:
+        return out
+    if array.flags.c_contiguous:
+        cl.enqueue_copy(array.queue, out, array.base_data, src_offset=array.offset, is_blocking=True)
+    else:
+        _read_strided(array, out)
+    return out
+
+
+def _read_strided(array: Array, out: np.ndarray) -> None:
+    """Copy a view by mapping what it spans: on a processor, that moves nothing."""
+    start, stop = span(array)
+    mapped, _ = cl.enqueue_map_buffer(
+        array.queue, array.base_data, cl.map_flags.READ, start, (stop - start,), np.uint8, is_blocking=True
+    )
+    try:
+        out[...] = np.ndarray(array.shape, array.dtype, mapped, array.offset - start, array.strides)
+    finally:
+        mapped.base.release(array.queue)
+
+
+def copy(array: Array) -> DeviceArray:
+    """Return a copy of an array, of any strides, contiguous in C order, on the same device."""
+    result = _empty(array.queue, array.shape, array.dtype)
+    if not array.size:
+        return result
+    if array.flags.c_contiguous:
+        cl.enqueue_copy(
+            array.queue, result.base_data, array.base_data, byte_count=array.nbytes, src_offset=array.offset
+        )
+    else:
+        cl.enqueue_copy(array.queue, result.base_data, to_host(array), is_blocking=True)
+    return result
+
+
+def span(array: Array) -> tuple[int, int]:
+    """Return the first byte of its buffer that an array touches, and the one after the last."""
+    if not array.size:
+        return array.offset, array.offset
+    reach = [stride * (length - 1) for stride, length in zip(array.strides, array.shape)]
+    start = array.offset + sum(step for step in reach if step < 0)
+    stop = array.offset + sum(step for step in reach if step > 0) + array.dtype.itemsize
+    return start, stop
+
+
+def may_share_memory(a: Array, b: Array) -> bool:
+    """Tell whether a change of one array may change the other."""
+    if not a.size or not b.size:
+        return False
+    (a_root, a_shift), (b_root, b_shift) = _root(a.base_data), _root(b.base_data)
+    if a_root != b_root:
+        return False
+    (a_start, a_stop), (b_start, b_stop) = span(a), span(b)
+    return a_start + a_shift < b_stop + b_shift and b_start + b_shift < a_stop + a_shift
+
+
+def _root(data: Any) -> tuple[int, int]:
+    """Return the handle of the buffer that this one is a part of, and where in it that part begins."""
+    parent = data.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
+    if parent is None:
+        return data.int_ptr, 0
+    return parent.int_ptr, data.get_info(cl.mem_info.OFFSET)
+
+
+def _fits(out: Any, value: Any) -> bool:
+    """Tell whether the values of one array can be written over another's as they are."""
+    return out.shape == value.shape and out.dtype == value.dtype and out.flags.c_contiguous

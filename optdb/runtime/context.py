@@ -1,0 +1,93 @@
+"""A device made ready for use: its OpenCL context, one queue, and what it can compute.
+
+All commands of a context go through its one queue, in order, so that whoever uses an array
+need not wait for whoever filled it.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from optdb.runtime import devices
+from optdb.runtime.errors import ForkedContext
+from optdb.runtime.library import check_process, cl
+
+__all__ = ["Context", "ForkedContext"]
+
+_HELD = frozenset("bool float16 float32 float64 complex64 complex128".split()) | frozenset(
+    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+)
+_DOUBLE = frozenset(["float64", "complex128"])
+
+
+class Context:
+    """A device, its OpenCL context and its queue.
+
+    Parameters
+    ----------
+    spec : str
+        Which device; see `optdb.runtime.devices`.
+
+    Attributes
+    ----------
+    spec : str
+        The same.
+    device : pyopencl.Device
+        The device.
+    flavour : {'cpu', 'gpu'}
+        What kernels should be written for. Whatever is no processor counts as 'gpu'.
+    float64 : bool
+        Whether it computes in double precision.
+    float16 : bool
+        Whether it computes in half precision. It holds half-precision arrays in any case:
+        they are widened and narrowed where they are read and written.
+    """
+
+    def __init__(self, spec: str) -> None:
+        self.spec = spec
+        self.device = devices.find(spec)
+        self._pid = os.getpid()
+        self._cl_context = cl.Context([self.device])
+        self._queue = cl.CommandQueue(self._cl_context, self.device)
+        extensions = self.device.extensions.split()
+        self.flavour = "cpu" if self.device.type & cl.device_type.CPU else "gpu"
+        self.float64 = "cl_khr_fp64" in extensions
+        self.float16 = "cl_khr_fp16" in extensions
+        # Only the embedded profile may lack it.
+        self._int64 = "EMBEDDED" not in self.device.profile or "cles_khr_int64" in extensions
+
+    @property
+    def cl_context(self) -> cl.Context:
+        """The OpenCL context."""
+        if os.getpid() != self._pid:
+            check_process()
+        return self._cl_context
+
+    @property
+    def queue(self) -> cl.CommandQueue:
+        """The queue, which works in order."""
+        if os.getpid() != self._pid:
+            check_process()
+        return self._queue
+
+    def supports(self, dtype: object) -> str | None:
+        """Tell why arrays of a dtype cannot be held or computed with, None if they can.
+
+        Parameters
+        ----------
+        dtype : str or numpy.dtype
+            The dtype.
+        """
+        name = np.dtype(dtype).name
+        if name not in _HELD:
+            return f"OpenCL has no {name}"
+        if name in _DOUBLE and not self.float64:
+            return f"{self.device.name.strip()} has no double precision"
+        if name.endswith("int64") and not self._int64:
+            return f"{self.device.name.strip()} has no 64-bit integers"
+        return None
+
+    def __repr__(self) -> str:
+        return f"Context({self.spec!r}: {self.device.name.strip()})"

@@ -1,0 +1,45 @@
+"""PyOpenCL, or an error that says how to get it.
+
+The modules here take `cl` and `cl_array` from this one, so that all of them say the same
+where PyOpenCL is missing. It also knows whether this process may use OpenCL at all: what
+an OpenCL driver has set up (threads, locks) does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import os
+
+from optdb.runtime.errors import DeviceError, ForkedContext
+
+try:
+    import pyopencl as cl
+    import pyopencl.array as cl_array
+except ImportError as error:
+    raise DeviceError(
+        f"OpenCL needs PyOpenCL, which cannot be imported ({error}).\nThe cure: pip install optdb[opencl]"
+    ) from error
+
+__all__ = ["check_process", "cl", "cl_array"]
+
+_first_user: int | None = None
+
+
+def check_process() -> None:
+    """Note that this process uses OpenCL; refuse to in the child of one that did.
+
+    Raises
+    ------
+    ForkedContext
+        Where a process that used OpenCL has forked, and this is the child. Its calls to
+        OpenCL would hang.
+    """
+    global _first_user
+    here = os.getpid()
+    if _first_user is None:
+        _first_user = here
+    elif _first_user != here:
+        raise ForkedContext(
+            f"process {here} was forked from process {_first_user}, which had used OpenCL; OpenCL drivers do not "
+            "survive that.\nThe cure: start processes before the first use of OpenCL, or by "
+            "multiprocessing.set_start_method('spawn')"
+        )
