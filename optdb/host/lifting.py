@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from theano.gof.opt import copy_stack_trace, pre_constant_merge
 from theano.gof.toolbox import ReplaceValidate
 from theano.tensor.type import TensorType as HostArrayType
 
@@ -11,10 +10,8 @@ from optdb.host.graph import Apply, FunctionGraph, Variable
 __all__ = [
     "HostArrayType",
     "attach_validation",
-    "copy_stack_trace",
     "copy_trace",
     "is_host_array",
-    "pre_constant_merge",
     "rebuild",
     "replace_all",
 ]
@@ -36,12 +33,10 @@ def replace_all(fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]], r
 
 
 def copy_trace(old: Variable, new: Variable) -> None:
-    """Let `new` tell where `old` was made, if it does not yet."""
+    """Let `new`, made in place of `old`, tell where that was made: the user's line, not ours."""
     trace = getattr(old.tag, "trace", None)
-    if trace and not getattr(new.tag, "trace", None):
+    if trace and new.owner is not None:
         new.tag.trace = trace
-    elif trace and trace is not new.tag.trace:
-        copy_stack_trace(old, new)
 
 
 def rebuild(node: Apply, inputs: list[Variable]) -> Apply:

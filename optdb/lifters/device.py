@@ -7,6 +7,7 @@ OpenCL device is one (``optdb.opencl.device``); another needs nothing else, see
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +63,9 @@ class Device:
     sources: tuple[type, ...] = ()
 
     def __post_init__(self) -> None:
+        transfers = (self.from_host, self.to_host, self.between)
+        if any(issubclass(one, other) for one, other in itertools.permutations(transfers, 2)):
+            raise TypeError(f"device {self.name}: no transfer op may be a child of another one")
         _devices.append(self)
 
     def __repr__(self) -> str:
@@ -77,8 +81,11 @@ class Device:
 
     def home(self, var: Variable) -> Variable:
         """Return a device variable's value on the host; what came from there is what was there."""
-        if var.owner is not None and isinstance(var.owner.op, self.from_host):
-            return var.owner.inputs[0]
+        source = var
+        while source.owner is not None and isinstance(source.owner.op, self.between):
+            [source] = source.owner.inputs
+        if source.owner is not None and isinstance(source.owner.op, self.from_host):
+            return source.owner.inputs[0]
         return self.to_host()(var)
 
     def moves(self, var: Variable) -> bool:

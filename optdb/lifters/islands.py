@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optdb.host.graph import Apply, Variable, clients, is_output
+from optdb.lifters.device import ContextName
 from optdb.lifters.plan import ISLAND, NO_INPUT, Plan, is_constant
 
-#: Islands with more nodes are where they are for good.
+#: Islands of the device with more nodes stay: what large graphs gain is not told by their borders.
 LARGEST = 32
 
 
@@ -31,15 +32,20 @@ def settle_islands(plan: Plan) -> None:
 
 
 def _move_in(plan: Plan, island: list[Apply]) -> None:
-    """Move an island of the host to the device, if that saves transfers."""
-    contexts = {plan.place[user] for node in island for user in plan.users(node) if user in plan.place}
-    if len(contexts) != 1:
+    """Move an island of the host to the device, if that is worth its transfers."""
+    context_name = _context_for(plan, island)
+    if _gain(plan, island) <= _saved(plan, island):
         return
-    if _saved(plan, island) >= 0:
+    if any(plan.unwilling(node, context_name) is not None for node in island):
         return
-    [context_name] = contexts
     for node in island:
         plan.put(node, context_name)
+
+
+def _context_for(plan: Plan, island: list[Apply]) -> ContextName:
+    """Return the context of the users of an island, the default one if they have none or several."""
+    contexts = {plan.place[user] for node in island for user in plan.users(node) if user in plan.place}
+    return contexts.pop() if len(contexts) == 1 else plan.default
 
 
 def _gain(plan: Plan, island: list[Apply]) -> float:
@@ -79,22 +85,21 @@ def _runs_there(plan: Plan, node: Apply) -> bool:
 
 def _islands(plan: Plan, on_device: bool) -> Iterator[list[Apply]]:
     """Yield the small sets of connected nodes on one side that could be on the other."""
-    members = set(plan.place) if on_device else {n for n in plan.nodes if _could_move_in(plan, n)}
+    members = set(plan.place) if on_device else {node for node in plan.nodes if _could_move_in(plan, node)}
     seen: set[Apply] = set()
     for node in plan.nodes:
         if node not in members or node in seen:
             continue
         island = _connected(plan, node, members)
         seen.update(island)
-        if len(island) <= LARGEST:
+        if len(island) <= LARGEST or not on_device:
             yield island
 
 
 def _could_move_in(plan: Plan, node: Apply) -> bool:
-    if plan.reasons.get(node) != NO_INPUT or not all(map(plan.device.moves, node.outputs)):
+    if plan.default is None or plan.reasons.get(node) != NO_INPUT:
         return False
-    contexts = {plan.place[user] for user in plan.users(node) if user in plan.place}
-    return len(contexts) == 1 and plan.unwilling(node, *contexts) is None
+    return all(map(plan.device.moves, node.outputs)) and plan.unwilling(node, plan.default) is None
 
 
 def _connected(plan: Plan, start: Apply, members: set[Apply]) -> list[Apply]:
@@ -108,9 +113,6 @@ def _connected(plan: Plan, start: Apply, members: set[Apply]) -> list[Apply]:
             if other in members and other not in found:
                 found[other] = None
                 todo.append(other)
-        if len(found) > LARGEST:
-            # Too large to be looked at: still gather it whole, so that it is gathered once.
-            continue
     return list(found)
 
 

@@ -78,9 +78,11 @@ class GraphToGPU(Optimizer):
         nodes = fgraph.toposort()
         plan = Plan(fgraph, self.device, self._by_op(), nodes).make()
         settle_islands(plan)
-        with one_lift():
+        with one_lift() as made:
             builder = Builder(plan)
             pairs = builder.build()
+            for (source, _), transfer in made.items():
+                copy_trace(source, transfer)
         if pairs:
             replace_all(fgraph, pairs, reason=self.name)
         self.report = LiftReport(self.device.name, builder.reports, time.perf_counter() - start)
@@ -92,7 +94,8 @@ class GraphToGPU(Optimizer):
             return dict(self.lifters)
         if not isinstance(self.lifters, TopoOptDB):
             return tracked(self.lifters)
-        return self.lifters.query(*(f"+{tag}" for tag in self.tags)).local_optimizers_map
+        # Not the query of a GraphToGPUDB, which would give a lift to its own device.
+        return TopoOptDB.query(self.lifters, *(f"+{tag}" for tag in self.tags)).local_optimizers_map
 
     def print_summary(self, stream: Any, level: int = 0, depth: int = -1) -> None:
         """Write one line, for ``theano.printing``."""
@@ -219,6 +222,6 @@ class Builder:
         if there is None:
             return self._new.get(var, var)
         home = transfer_once((there, self.device.to_host), lambda: self.device.home(there))
-        if home.owner is not None:
+        if home.owner is not None and isinstance(home.owner.op, self.device.to_host):
             copy_trace(var, home)
         return home

@@ -130,7 +130,8 @@ class Lifter(LocalOptimizer):
         lifted = _as_list(given, op, inputs)
         _check(self, op, lifted, outputs)
         for old, new in zip(outputs, lifted, strict=True):
-            copy_trace(old, new)
+            if new not in inputs:
+                copy_trace(old, new)
         return lifted
 
     def transform(self, node: Apply) -> list[Variable] | bool:
@@ -187,7 +188,7 @@ def op_lifter(ops: Sequence[Any], supports: Predicate | None = None) -> Callable
 
 
 def _check_ops(ops: Sequence[Any], name: str) -> None:
-    if isinstance(ops, type | PureOp) or not ops:
+    if not isinstance(ops, list | tuple) or not ops:
         raise TypeError(f"op_lifter for '{name}' takes a list of ops: op_lifter([Elemwise]), not op_lifter(Elemwise)")
     for op in ops:
         if not isinstance(op, PureOp) and not (isinstance(op, type) and issubclass(op, PureOp)):

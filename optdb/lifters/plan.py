@@ -52,6 +52,8 @@ class Plan:
         Input of the graph that is wanted on the device to the name of its context.
     reasons : dict
         Node that stays on the host to why.
+    default : str or None
+        Name of the context for what is placed nowhere else; None if there is none.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Plan:
         self.moved: dict[Variable, ContextName] = {}
         self.reasons: dict[Apply, str] = {}
         self._lifters = lifters
-        self._default = device.default_context()
+        self.default = device.default_context()
         self._refused: dict[tuple[str, ContextName], str | None] = {}
 
     def make(self) -> Plan:
@@ -135,7 +137,7 @@ class Plan:
     def _place_input(self, var: Variable) -> None:
         if not self.device.moves(var):
             return
-        target = getattr(var.tag, "target", None) or self._default
+        target = getattr(var.tag, "target", None) or self.default
         if target is not None and self._refusal(var, target) is None:
             self.moved[var] = target
 
