@@ -14,7 +14,7 @@ from optdb.host import bootstrap
 
 if TYPE_CHECKING:
     from optdb import cache
-    from optdb.lifters import GraphToGPU, op_lifter
+    from optdb.lifters import GraphToGPU, explain, op_lifter
     from optdb.topo import TopoOptDB, disable, enable, mode, register_topo
 
 __version__ = "0.1.0"
@@ -25,12 +25,24 @@ _HOME = {
     "TopoOptDB": "optdb.topo",
     "disable": "optdb.topo",
     "enable": "optdb.topo",
+    "explain": "optdb.lifters",
     "mode": "optdb.topo",
     "op_lifter": "optdb.lifters",
     "register_topo": "optdb.topo",
 }
 
-__all__ = ["GraphToGPU", "TopoOptDB", "__version__", "cache", "disable", "enable", "mode", "op_lifter", "register_topo"]
+__all__ = [
+    "GraphToGPU",
+    "TopoOptDB",
+    "__version__",
+    "cache",
+    "disable",
+    "enable",
+    "explain",
+    "mode",
+    "op_lifter",
+    "register_topo",
+]
 
 
 #: Rooms that are used by their name, as in ``optdb.cache.install()``.

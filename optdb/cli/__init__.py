@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
@@ -37,6 +38,22 @@ def run(is_module: bool, topo: bool, script: str, args: tuple[str, ...]) -> Call
 
     flags.FORCED["optdb.topo"] = topo
     return lambda: launch(script, args, is_module=is_module)
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.option("--topo/--no-topo", default=True, help="Turn optdb's engine on (the default), or off.")
+@click.option("--pictures", type=click.Path(file_okay=False, path_type=Path), help="Draw the graphs in this folder.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def explain(
+    is_module: bool, topo: bool, pictures: Path | None, script: str, args: tuple[str, ...]
+) -> Callable[[], None]:
+    """Run SCRIPT, then tell where the ops of its functions ran, and why."""
+    from optdb.cli.explain import explain_script
+
+    flags.FORCED["optdb.topo"] = topo
+    return lambda: explain_script(script, args, is_module=is_module, pictures=pictures)
 
 
 @cli.command()

@@ -9,7 +9,8 @@ Read from the bottom up::
     plan       where each node will run: forward, then backward
     islands    small sets of nodes that change sides to save transfers
     lift       GraphToGPU: the plan carried out, and its database
-    report     what became of each node
+    report     what became of each node;  explain: the same for a compiled function, with a picture
+    inner      ops with branches inside, for any device
 
 The OpenCL device (``optdb.opencl``) is the first user.
 """
@@ -19,6 +20,7 @@ from optdb.host import bootstrap
 bootstrap.bring_in()
 
 from optdb.lifters.device import Device
+from optdb.lifters.explain import Explanation, explain
 from optdb.lifters.lift import GraphToGPU, GraphToGPUDB
 from optdb.lifters.lifter import BadLift, Declined, Lifter, op_lifter
 from optdb.lifters.report import LiftReport, NodeReport, lift_reports
@@ -27,11 +29,13 @@ __all__ = [
     "BadLift",
     "Declined",
     "Device",
+    "Explanation",
     "GraphToGPU",
     "GraphToGPUDB",
     "LiftReport",
     "Lifter",
     "NodeReport",
+    "explain",
     "lift_reports",
     "op_lifter",
 ]

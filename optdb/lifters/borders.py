@@ -1,17 +1,21 @@
-"""Each value crosses a border once: transfers that a lift made are remembered while it goes on.
+"""The borders between host and device: each value crosses once, and what crosses can be counted.
 
 Device ops move their inputs to the device where they are made. While a graph is
 lifted, many ops ask for the same value; the first transfer serves them all.
+When a function runs, its transfer ops tell `crossed` what they moved.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 _lifting = threading.local()
+_counting = threading.local()
 
 
 @contextmanager
@@ -47,3 +51,39 @@ def transfer_once(key: Hashable, make: Callable[[], Any]) -> Any:
     if key not in made:
         made[key] = make()
     return made[key]
+
+
+@dataclass
+class Traffic:
+    """What crossed borders, per transfer op.
+
+    Parameters
+    ----------
+    transfers : Counter
+        Name of the transfer op to how often it ran.
+    nbytes : Counter
+        Name of the transfer op to how many bytes it moved.
+    """
+
+    transfers: Counter[str] = field(default_factory=Counter)
+    nbytes: Counter[str] = field(default_factory=Counter)
+
+
+@contextmanager
+def counted() -> Iterator[Traffic]:
+    """Count what crosses borders meanwhile, in this thread."""
+    outer = getattr(_counting, "traffic", None)
+    _counting.traffic = Traffic()
+    try:
+        yield _counting.traffic
+    finally:
+        _counting.traffic = outer
+
+
+def crossed(op: object, nbytes: int) -> None:
+    """Tell that a transfer op moved an array of `nbytes` bytes. Called by the ops of a device as they run."""
+    traffic = getattr(_counting, "traffic", None)
+    if traffic is not None:
+        name = type(op).__name__
+        traffic.transfers[name] += 1
+        traffic.nbytes[name] += nbytes

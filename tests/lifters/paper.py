@@ -9,7 +9,7 @@ from theano.gof import Apply, Op, Type, Variable
 
 import optdb
 from optdb.lifters import Device, GraphToGPUDB
-from optdb.lifters.borders import transfer_once
+from optdb.lifters.borders import crossed, transfer_once
 from optdb.lifters.inner import lift_inner
 
 
@@ -67,6 +67,7 @@ class ToPaper(Op):
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = PaperArray(inputs[0].copy())
+        crossed(self, inputs[0].nbytes)
 
 
 class FromPaper(Op):
@@ -77,6 +78,7 @@ class FromPaper(Op):
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = inputs[0].data.copy()
+        crossed(self, inputs[0].data.nbytes)
 
 
 class Recopy(Op):

@@ -1,0 +1,230 @@
+"""Why each op of a compiled function runs where it runs: `explain`.
+
+What lifts did is remembered with the graph (``report``); what the graph is now,
+after everything else that was done to it, is read off the graph. Both go into
+an :class:`Explanation`, which prints as tables and draws a picture.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+
+from optdb.host.graph import Apply, FunctionGraph
+from optdb.lifters.borders import Traffic, counted
+from optdb.lifters.device import Device, devices
+from optdb.lifters.report import LiftReport, lift_reports
+
+HOST = "host"
+#: Colours of the picture: nodes of the host, of contexts in the order they are met, and transfers.
+HOST_COLOUR = "#f4f4f4"
+CONTEXT_COLOURS = ("#b7e1cd", "#c9daf8", "#fce8b2", "#ead1dc", "#d9d2e9")
+TRANSFER_COLOUR = "#f4b6a6"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Where the ops of a function run, and why.
+
+    Parameters
+    ----------
+    name : str
+        Of the function.
+    graph : FunctionGraph
+        As it was compiled.
+    reports : list of LiftReport
+        What lifts did to it.
+    places : Counter
+        Name of a place to how many nodes run there; transfers are not counted.
+    transfers : Counter
+        Transfer op, with its context, to how many nodes do it.
+    traffic : Traffic or None
+        What crossed borders in one call, if one was made.
+    """
+
+    name: str
+    graph: FunctionGraph
+    reports: list[LiftReport]
+    places: Counter[str]
+    transfers: Counter[str]
+    traffic: Traffic | None = None
+
+    def __str__(self) -> str:
+        console = Console(width=120, color_system=None, force_terminal=False)
+        with console.capture() as captured:
+            console.print(self.render())
+        return captured.get()
+
+    def render(self) -> Group:
+        """Return the tables, for `rich`."""
+        return Group(self._summary(), *map(_lifted_table, self.reports), *map(_stayed_table, self.reports))
+
+    def picture(self, path: str | Path) -> Path:
+        """Draw the graph, coloured by place.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where to; its suffix says how: ``.dot`` is Graphviz's own text, which needs nothing else;
+            ``.svg``, ``.png`` and ``.pdf`` need Graphviz's program ``dot``.
+
+        Returns
+        -------
+        Path
+            `path`.
+
+        Raises
+        ------
+        RuntimeError
+            If a package or program is missing; says which.
+        """
+        return _draw(self.graph, Path(path))
+
+    def _summary(self) -> Table:
+        table = Table(title=f"{self.name}: where its ops run", title_justify="left")
+        table.add_column("place", overflow="fold")
+        table.add_column("ops", justify="right")
+        table.add_column("in a call", justify="right")
+        for place, count in sorted(self.places.items()):
+            table.add_row(place, str(count), "")
+        for op, count in sorted(self.transfers.items()):
+            table.add_row(f"transfer: {op}", str(count), self._moved(op))
+        return table
+
+    def _moved(self, op: str) -> str:
+        if self.traffic is None:
+            return ""
+        kind = op.split("{")[0]
+        return f"{self.traffic.transfers[kind]} times, {self.traffic.nbytes[kind]:,} bytes"
+
+
+def explain(function: Any, *inputs: Any) -> Explanation:
+    """Tell where the ops of a compiled function run, and why.
+
+    Parameters
+    ----------
+    function : theano.compile.Function
+        As ``theano.function`` returned it.
+    *inputs : objects
+        If there are any, the function is called with them once, updates and all, and what crosses
+        borders is counted in bytes.
+
+    Returns
+    -------
+    Explanation
+        Prints as tables: which op was lifted by which lifter, which stayed on the host and why,
+        how many transfers there are. ``picture`` draws it.
+
+    Raises
+    ------
+    TypeError
+        If `function` is not a compiled function.
+    """
+    graph = getattr(getattr(function, "maker", None), "fgraph", None)
+    if graph is None:
+        raise TypeError(f"explain takes a function that theano.function returned, not {function!r}")
+    traffic = None
+    if inputs:
+        with counted() as traffic:
+            function(*inputs)
+    name = function.name or "function"
+    places, transfers = _count(graph)
+    return Explanation(name, graph, lift_reports(graph), places, transfers, traffic)
+
+
+def _count(graph: FunctionGraph) -> tuple[Counter[str], Counter[str]]:
+    places: Counter[str] = Counter()
+    transfers: Counter[str] = Counter()
+    for node in graph.apply_nodes:
+        if _is_transfer(node):
+            transfers[str(node.op)] += 1
+        else:
+            places[place(node)] += 1
+    return places, transfers
+
+
+def _is_transfer(node: Apply) -> bool:
+    return any(isinstance(node.op, (d.from_host, d.to_host, d.between)) for d in devices())
+
+
+def place(node: Apply) -> str:
+    """Return where a node runs: the name of its first output's device and context, or ``'host'``."""
+    for device in devices():
+        for var in (*node.outputs, *node.inputs):
+            if device.has(var):
+                return _place_name(device, var.type.context_name)
+    return HOST
+
+
+def _place_name(device: Device, context_name: str | None) -> str:
+    return device.name if context_name is None else f"{device.name} {context_name}"
+
+
+def _lifted_table(report: LiftReport) -> Table:
+    table = Table(title=f"lifted to {report.device}", title_justify="left")
+    table.add_column("op", overflow="fold")
+    table.add_column("by", overflow="fold")
+    table.add_column("nodes", justify="right")
+    for (op, lifter), count in report.by_lifter().most_common():
+        table.add_row(op, lifter, str(count))
+    return table
+
+
+def _stayed_table(report: LiftReport) -> Table:
+    table = Table(title="stayed on the host", title_justify="left")
+    table.add_column("op", overflow="fold")
+    table.add_column("because", overflow="fold")
+    table.add_column("nodes", justify="right")
+    for (op, reason), count in report.by_reason().most_common():
+        table.add_row(op, reason, str(count))
+    return table
+
+
+def _draw(graph: FunctionGraph, path: Path) -> Path:
+    try:
+        import graphviz
+    except ImportError as error:
+        raise RuntimeError("drawing needs the package graphviz: pip install optdb[picture]") from error
+
+    drawing = graphviz.Digraph(node_attr={"shape": "box", "style": "filled", "fontname": "sans-serif"})
+    names = {node: f"n{number}" for number, node in enumerate(graph.toposort())}
+    colours: dict[str, str] = {HOST: HOST_COLOUR}
+    for node, name in names.items():
+        where = place(node)
+        colours.setdefault(where, CONTEXT_COLOURS[(len(colours) - 1) % len(CONTEXT_COLOURS)])
+        colour = TRANSFER_COLOUR if _is_transfer(node) else colours[where]
+        drawing.node(name, graphviz.escape(str(node.op)), fillcolor=colour, tooltip=where)
+    _draw_edges(drawing, graph, names)
+    for where, colour in colours.items():
+        drawing.node(f"legend {where}", where, fillcolor=colour, shape="note")
+    if path.suffix == ".dot":
+        path.write_text(drawing.source)
+        return path
+    try:
+        path.write_bytes(drawing.pipe(format=path.suffix.lstrip(".")))
+    except graphviz.ExecutableNotFound as error:
+        raise RuntimeError(
+            f"drawing {path.name} needs Graphviz's program dot (apt install graphviz); a .dot file needs nothing"
+        ) from error
+    return path
+
+
+def _draw_edges(drawing: Any, graph: FunctionGraph, names: dict[Apply, str]) -> None:
+    for number, var in enumerate(graph.inputs):
+        drawing.node(f"i{number}", str(var), shape="ellipse", fillcolor="white")
+    inputs = {var: f"i{number}" for number, var in enumerate(graph.inputs)}
+    for node, name in names.items():
+        for var in node.inputs:
+            source = names.get(var.owner) or inputs.get(var)
+            if source is not None:
+                drawing.edge(source, name, label=str(var.type), fontsize="8")
+    for number, var in enumerate(graph.outputs):
+        drawing.node(f"o{number}", f"output {number}", shape="ellipse", fillcolor="white")
+        source = names.get(var.owner) or inputs.get(var)
+        if source is not None:
+            drawing.edge(source, f"o{number}", label=str(var.type), fontsize="8")

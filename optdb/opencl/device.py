@@ -1,0 +1,77 @@
+"""The OpenCL device, as the lift knows it, and the database of its lifters.
+
+Lifters register in `lifters_db`. It stands in Theano's main database, behind
+canonicalization and specialization and before what is for CPUs alone, under the
+tag ``opencl``: a mode that includes the tag lifts, and so does every mode where
+the flag ``optdb.device`` names a device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optdb.host import ops
+from optdb.host.config import config
+from optdb.host.convolutions import BaseAbstractConv
+from optdb.host.databases import compile_db
+from optdb.host.graph import Op
+from optdb.lifters.device import ContextName, Device
+from optdb.lifters.inner import lift_inner
+from optdb.lifters.lift import GraphToGPUDB
+from optdb.opencl.registry import contexts, get_context
+from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
+from optdb.opencl.type import OpenCLArrayType
+
+#: Where the lift stands among Theano's phases.
+POSITION = 48.4
+TAG = "opencl"
+
+VIEWS = (ops.DimShuffle, ops.Reshape, ops.Subtensor, ops.Rebroadcast, ops.SpecifyShape)
+HEAVY = (
+    *(ops.Dot, ops.Dot22, ops.Dot22Scalar, ops.Gemm, ops.Gemv, ops.CGemv, ops.Ger, ops.CGer, ops.BatchedDot),
+    BaseAbstractConv,
+)
+SOURCES = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri)
+
+#: A product of matrices or a convolution, in elementwise passes over its arrays.
+HEAVY_WEIGHT = 10.0
+
+
+def weight(op: Op) -> float:
+    """Return what an op is worth having on the device, in elementwise passes over an array."""
+    if isinstance(op, VIEWS):
+        return 0.0
+    return HEAVY_WEIGHT if isinstance(op, HEAVY) else 1.0
+
+
+def _default_context() -> Any:
+    return contexts.resolve(None) if contexts.default is not None else None
+
+
+def _refuses(dtype: str, context_name: ContextName) -> str | None:
+    trouble = get_context(context_name).supports(dtype)
+    return None if trouble is None else f"{context_name} cannot take arrays of {dtype}: {trouble}"
+
+
+OPENCL = Device(
+    name="opencl",
+    array_type=OpenCLArrayType,
+    from_host=OpenCLFromHost,
+    to_host=HostFromOpenCL,
+    between=OpenCLToOpenCL,
+    as_variable=as_opencl_variable,
+    default_context=_default_context,
+    refuses=_refuses,
+    weight=weight,
+    sources=SOURCES,
+)
+
+lifters_db = GraphToGPUDB(OPENCL)
+lift_inner(lifters_db, OPENCL, "fast_run", "fast_compile", TAG)
+compile_db().register("opencl_lift", lifters_db, POSITION, TAG)
+
+
+def follow_flag() -> None:
+    """Lift in every mode, if ``optdb.device`` names a device."""
+    if config.optdb.device != "cpu":
+        compile_db().add_tags("opencl_lift", "fast_run", "fast_compile")

@@ -1,0 +1,49 @@
+"""The older way to lift, for comparison: one node at a time, to an equilibrium.
+
+Each input of a graph is moved to the device and back at once; lifters, run as node rewriters, take
+one node after another from between two transfers; another rewriter cuts transfers that undo each
+other. This is how Theano lifted before its GraphToGPU (PR 4570).
+"""
+
+from __future__ import annotations
+
+from theano.gof.fg import FunctionGraph
+from theano.gof.graph import Apply
+from theano.gof.opt import EquilibriumOptimizer, LocalOptimizer
+from theano.gof.toolbox import ReplaceValidate
+
+from optdb.lifters import Device, Lifter
+
+USE_RATIO = 10.0
+"""How often each rewriter may be applied, per node of the graph."""
+
+
+class CutTransfers(LocalOptimizer):
+    """Replace a transfer of what a transfer brought by what it brought that from."""
+
+    def __init__(self, device: Device):
+        self.device = device
+
+    def tracks(self) -> list[type]:
+        """Both ends of a detour."""
+        return [self.device.from_host, self.device.to_host]
+
+    def transform(self, node: Apply):
+        """Cut a detour over the other side."""
+        [var] = node.inputs
+        opposite = self.device.to_host if isinstance(node.op, self.device.from_host) else self.device.from_host
+        if var.owner is None or not isinstance(var.owner.op, opposite):
+            return False
+        [source] = var.owner.inputs
+        return [source] if source.type == node.outputs[0].type else False
+
+
+def lift_stepwise(fgraph: FunctionGraph, lifters: list[Lifter], device: Device) -> None:
+    """Lift a graph in place."""
+    fgraph.attach_feature(ReplaceValidate())
+    for var in fgraph.inputs:
+        if device.moves(var) and any(client != "output" for client, _ in var.clients):
+            there = device.from_host(device.default_context())(var)
+            fgraph.replace_validate(var, device.to_host()(there), reason="input to device")
+    rewriters = [*lifters, CutTransfers(device)]
+    EquilibriumOptimizer(rewriters, max_use_ratio=USE_RATIO).optimize(fgraph)
