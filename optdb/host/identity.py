@@ -142,11 +142,13 @@ def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], in
     def __hash__(self: Any) -> int:  # noqa: N807  it becomes the class's own
         if type(self).__hash__ is not __hash__:
             return original(self)
+        if numbers.users:
+            entry = entries.get(id(self)) or _entry(self)
+            return original(self) if entry is None else entry[1]
         known = settled.get(id(self))
         if known is not None:
             return known
-        entry = (entries.get(id(self)) or _entry(self)) if numbers.users else None
-        value = original(self) if entry is None else entry[1]
+        value = original(self)
         if id(self) in settled:
             settled[id(self)] = value
         return value
