@@ -3,7 +3,7 @@
 
 PYTHON := .venv/bin/python
 STAMP := .venv/installed
-CHECKED := optdb tests profiles conformance
+CHECKED := optdb tests profiles conformance examples
 
 .PHONY: demo bench growth test lint conformance clean
 

@@ -73,7 +73,7 @@ class OpenCLKernelFileBase(OpenCLKernelBase):
     Parameters
     ----------
     path : str or Path
-        The file; where it is not absolute, it is looked for beside the module in which the op's class is.
+        The file; unless it is absolute, it is looked for beside the one in which the op's ``run`` is.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -96,7 +96,9 @@ class OpenCLKernelFileBase(OpenCLKernelBase):
         ]
 
     def _find(self) -> Path:
-        path = Path(inspect.getfile(type(self))).parent / self.path
+        path = Path(self.path)
+        if not path.is_absolute():
+            path = Path(inspect.getfile(type(self).run)).parent / path
         if not path.is_file():
             raise FileNotFoundError(f"{type(self).__name__} looks for its kernels in {path}, which is not there")
         return path

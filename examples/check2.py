@@ -1,0 +1,36 @@
+"""As check1.py, with the result left on the device: what is returned is an array there.
+
+    THEANO_FLAGS=floatX=float32,optdb.device=opencl python examples/check2.py
+
+`as_opencl_variable` says where the result should be. What it moves is moved no more once exp itself is computed on
+the device. NumPy fetches the values when it is asked for an array of them.
+"""
+
+import sys
+import time
+
+import numpy
+
+import optdb  # noqa: F401  before Theano
+import theano.tensor as tt
+from optdb.opencl import as_opencl_variable, infer_context_name
+from theano import config, function, shared
+
+vlen = 10 * 30 * 768  # 10 x number of cores x threads per core
+iters = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+
+rng = numpy.random.RandomState(22)
+x = shared(numpy.asarray(rng.rand(vlen), config.floatX))
+f = function([], as_opencl_variable(tt.exp(x), infer_context_name(x)))
+print(f.maker.fgraph.toposort())
+t0 = time.time()
+for _ in range(iters):
+    r = f()
+t1 = time.time()
+print(f"Looping {iters} times took", t1 - t0, "seconds")
+print("Result is", type(r))
+print("Numpy result is", numpy.asarray(r))
+if numpy.any([isinstance(node.op, tt.Elemwise) for node in f.maker.fgraph.toposort()]):
+    print("Used the cpu")
+else:
+    print("Used the gpu")

@@ -1,0 +1,36 @@
+"""As check2.py, with a result that the next call may overwrite.
+
+    THEANO_FLAGS=floatX=float32,optdb.device=opencl python examples/check3.py
+
+With ``Out(..., borrow=True)`` the function returns the memory that it works in, and works in it again when it is
+called again: no call needs new memory. Whoever keeps a result for longer than that has to copy it: ``r.copy()``.
+"""
+
+import sys
+import time
+
+import numpy
+
+import optdb  # noqa: F401  before Theano
+import theano.tensor as tt
+from optdb.opencl import as_opencl_variable, infer_context_name
+from theano import Out, config, function, shared
+
+vlen = 10 * 30 * 768  # 10 x number of cores x threads per core
+iters = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+
+rng = numpy.random.RandomState(22)
+x = shared(numpy.asarray(rng.rand(vlen), config.floatX))
+f = function([], Out(as_opencl_variable(tt.exp(x), infer_context_name(x)), borrow=True))
+print(f.maker.fgraph.toposort())
+t0 = time.time()
+for _ in range(iters):
+    r = f()
+t1 = time.time()
+print(f"Looping {iters} times took", t1 - t0, "seconds")
+print("Result is", type(r))
+print("Numpy result is", numpy.asarray(r))
+if numpy.any([isinstance(node.op, tt.Elemwise) for node in f.maker.fgraph.toposort()]):
+    print("Used the cpu")
+else:
+    print("Used the gpu")
