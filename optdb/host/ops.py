@@ -1,0 +1,70 @@
+"""The tensor ops of the host that have counterparts on a device, by name."""
+
+from theano.compile.ops import Rebroadcast, Shape, Shape_i, SpecifyShape
+from theano.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    ARange,
+    Dot,
+    Eye,
+    Join,
+    Reshape,
+    Split,
+    Tri,
+)
+from theano.tensor.blas import BatchedDot, Dot22, Dot22Scalar, Gemm, Gemv, Ger
+from theano.tensor.blas_c import CGemv, CGer
+from theano.tensor.blas_scipy import ScipyGer
+from theano.tensor.elemwise import All, Any, CAReduce, CAReduceDtype, DimShuffle, Elemwise, Prod, Sum
+from theano.tensor.extra_ops import CpuContiguous
+from theano.tensor.nnet.nnet import LogSoftmax, Softmax, SoftmaxGrad, SoftmaxWithBias
+from theano.tensor.subtensor import (
+    AdvancedIncSubtensor1,
+    AdvancedSubtensor1,
+    IncSubtensor,
+    Subtensor,
+    get_idx_list,
+)
+
+__all__ = [
+    "ARange",
+    "AdvancedIncSubtensor1",
+    "AdvancedSubtensor1",
+    "All",
+    "Alloc",
+    "AllocEmpty",
+    "Any",
+    "BatchedDot",
+    "CAReduce",
+    "CAReduceDtype",
+    "CGemv",
+    "CGer",
+    "CpuContiguous",
+    "DimShuffle",
+    "Dot",
+    "Dot22",
+    "Dot22Scalar",
+    "Elemwise",
+    "Eye",
+    "Gemm",
+    "Gemv",
+    "Ger",
+    "IncSubtensor",
+    "Join",
+    "LogSoftmax",
+    "Prod",
+    "Rebroadcast",
+    "Reshape",
+    "ScipyGer",
+    "Shape",
+    "Shape_i",
+    "Softmax",
+    "SoftmaxGrad",
+    "SoftmaxWithBias",
+    "SpecifyShape",
+    "Split",
+    "Subtensor",
+    "Sum",
+    "Tri",
+    "get_idx_list",
+]
