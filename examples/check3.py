@@ -1,9 +1,10 @@
 """As check2.py, with a result that the next call may overwrite.
 
-    THEANO_FLAGS=floatX=float32,optdb.device=opencl python examples/check3.py
+    THEANO_FLAGS=floatX=float32,optdb.device=opencl,allow_gc=False python examples/check3.py
 
-With ``Out(..., borrow=True)`` the function returns the memory that it works in, and works in it again when it is
-called again: no call needs new memory. Whoever keeps a result for longer than that has to copy it: ``r.copy()``.
+With ``Out(..., borrow=True)`` and the flag allow_gc=False the function returns the memory that it works in, and works
+in it again when it is called again: no call needs new memory. Whoever keeps a result for longer than that has to copy
+it: ``r.copy()``.
 """
 
 import sys

@@ -16,19 +16,8 @@ from optdb.opencl.ops.eye import OpenCLEye
 MODE = theano.Mode("py", "fast_compile")
 DTYPES = [
     "bool",
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    *("float16", "float32", "float64", "complex64", "complex128"),
 ]
 
 
@@ -73,8 +62,10 @@ def test_what_was_returned_stays_as_it_was():
 
 def test_memory_used_again_is_cleared():
     n, m, k = tt.lscalars("n", "m", "k")
-    f = theano.function([n, m, k], theano.Out(OpenCLEye("float32", "eye_dev")(n, m, k), borrow=True), mode=MODE)
-    f(3, 3, 0)
+    keeping = theano.Mode(theano.gof.PerformLinker(allow_gc=False), "fast_compile")
+    f = theano.function([n, m, k], theano.Out(OpenCLEye("float32", "eye_dev")(n, m, k), borrow=True), mode=keeping)
+    first = f(3, 3, 0)
+    assert f(3, 3, 1).base_data is first.base_data
     np.testing.assert_array_equal(f(3, 3, 1).get(), np.eye(3, k=1))
     np.testing.assert_array_equal(f(2, 3, 1).get(), np.eye(2, 3, 1))
 
