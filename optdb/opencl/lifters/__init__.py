@@ -1,0 +1,8 @@
+"""How ops of the host become ops of the OpenCL device, one module for each family.
+
+Importing this package fills ``optdb.opencl.lifters_db``.
+"""
+
+from optdb.opencl.lifters import elemwise, memory, views
+
+__all__ = ["elemwise", "memory", "views"]

@@ -1,0 +1,56 @@
+"""What lifters ask before they lift."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from optdb.host.graph import Op, Variable
+from optdb.opencl.contexts import get_context
+from optdb.opencl.scalars.code import ScalarCode, scalar_code
+from optdb.opencl.scalars.types import NoCode
+from optdb.opencl.transfers import as_opencl_variable
+
+
+def trouble(context_name: str | None, dtypes: Iterable[str]) -> str | None:
+    """Return why a context cannot compute with some dtypes; None if it can."""
+    context = get_context(context_name)
+    for dtype in dtypes:
+        reason = context.supports(dtype)
+        if reason is not None:
+            return f"it computes in {dtype}, and {reason}"
+    return None
+
+
+def scalar_trouble(op: Any, context_name: str | None, dtypes: Sequence[str], nout: int = 1) -> str | None:
+    """Return why a context cannot compute a scalar op; None if it can."""
+    names = [f"i{i}" for i in range(len(dtypes))]
+    try:
+        code: ScalarCode = scalar_code(op, dtypes, names, [f"o{i}" for i in range(nout)])
+    except NoCode as reason:
+        return str(reason)
+    return trouble(context_name, sorted(code.dtypes))
+
+
+def real_arrays(
+    op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> str | None:
+    """Say no to complex numbers: what has kernels of its own computes with real ones."""
+    for var in (*inputs, *outputs):
+        if getattr(var.type, "dtype", "").startswith("complex"):
+            return "no complex on the device"
+    return None
+
+
+def floats_only(
+    op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> str | None:
+    """Say no to all but floating point numbers."""
+    dtypes = {out.type.dtype for out in outputs}
+    wrong = sorted(dtype for dtype in dtypes if not dtype.startswith("float"))
+    return f"no {wrong[0]} in this op on the device" if wrong else None
+
+
+def on_device(inputs: Iterable[Variable], context_name: str | None) -> list[Variable]:
+    """Return variables, moved to a context where they are not there."""
+    return [as_opencl_variable(x, context_name) for x in inputs]

@@ -1,0 +1,64 @@
+"""Ops that are counterparts of ops of the host: they take over what is the same on both sides.
+
+A counterpart derives from the host's class, which gives it the parameters, the shapes
+and the gradients, and from :class:`Counterpart`, which puts the arrays on the device. The
+types of the outputs are those that the host's op would give, so its checks apply too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from optdb.host.graph import Apply, Variable
+from optdb.opencl.contexts import infer_context_name
+from optdb.opencl.transfers import as_opencl_variable
+from optdb.opencl.type import OpenCLArrayType
+
+
+class Counterpart:
+    """What counterparts share. Subclasses name the host's class, and come before it among the bases."""
+
+    #: The host's class.
+    host: ClassVar[type]
+    #: Which inputs are arrays of the device; the others stay on the host.
+    device_inputs: ClassVar[slice] = slice(None)
+    #: The host's C code asks for these; here, there is none.
+    params_type: ClassVar[None] = None
+
+    _f16_ok = True
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Return a node of which the arrays are on a device: that of the first array that is on one."""
+        arrays = inputs[self.device_inputs]
+        context_name = infer_context_name(*[x for x in arrays if isinstance(x, Variable)])
+        moved = list(inputs)
+        moved[self.device_inputs] = [as_opencl_variable(x, context_name) for x in arrays]
+        like = self.host.make_node(self, *[_stand_in(x) for x in moved])
+        taken = [x if _on_device(x) else theirs for x, theirs in zip(moved, like.inputs, strict=True)]
+        outputs = [OpenCLArrayType(out.type.dtype, out.type.broadcastable, context_name)() for out in like.outputs]
+        return Apply(like.op, taken, outputs)
+
+
+class View(Counterpart):
+    """A counterpart without kernels: it computes by ``perform``, never by the host's C code."""
+
+    def make_thunk(
+        self,
+        node: Apply,
+        storage_map: dict[Variable, list[Any]],
+        compute_map: dict[Variable, list[bool]],
+        no_recycling: Sequence[Variable],
+        impl: str | None = None,
+    ) -> Callable[[], None]:
+        """Return what computes the node once."""
+        return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
+
+
+def _on_device(x: Any) -> bool:
+    return isinstance(getattr(x, "type", None), OpenCLArrayType)
+
+
+def _stand_in(x: Any) -> Any:
+    """Return a variable of the host with the type of one on the device."""
+    return x.type.host_type() if _on_device(x) else x

@@ -1,0 +1,210 @@
+"""Ops that make arrays: filled, empty, counting, triangular.
+
+Sizes come from the host. As no input says where the array is to be, the ops do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optdb.host import ops as host
+from optdb.host.graph import Apply
+from optdb.opencl.fp16_help import work_dtype, write_w
+from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
+from optdb.opencl.ops.elements import ElementKernels, once_per_node
+from optdb.opencl.ops.layout import view
+from optdb.opencl.scalars.types import unsigned
+from optdb.opencl.transfers import as_opencl_variable
+from optdb.opencl.type import OpenCLArrayType
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+Outputs = Sequence[list[Any]]
+Kernels = dict[str, CompiledKernel]
+
+
+class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
+    """An array of some shape, filled with a value that broadcasts to it.
+
+    Parameters
+    ----------
+    context_name : str, optional
+        Where it is made; the default context if it is not given.
+    """
+
+    __props__ = ("context_name",)
+
+    def __init__(self, context_name: str | None = None) -> None:
+        self.context_name = context_name
+
+    def make_node(self, value: Any, *shape: Any) -> Apply:
+        """Return the node for a value and the lengths of the axes."""
+        value = as_opencl_variable(value, self.context_name)
+        like = host.Alloc.make_node(self, value.type.host_type(), *shape)
+        out = OpenCLArrayType(value.type.dtype, like.outputs[0].type.broadcastable, self.context_name)()
+        return Apply(self, [value, *like.inputs[1:]], [out])
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        return self._elements(node).kernels()
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        value, *lengths = inputs
+        shape = tuple(int(length) for length in lengths)
+        if min(shape, default=0) < 0:
+            raise ValueError(f"{self} cannot make an array with a negative length: {shape}")
+        missing = len(shape) - value.ndim
+        _check_broadcast(value.shape, shape[missing:])
+        out = output_array(outputs[0], context, shape, value.dtype)
+        item = value.dtype.itemsize
+        value = view(value, (1,) * missing + value.shape, (item,) * missing + value.strides)
+        self._elements(node).launch(kernels, context, shape, [value, out])
+
+    @once_per_node
+    def _elements(self, node: Apply) -> ElementKernels:
+        value, out = node.inputs[0].type, node.outputs[0].type
+        return ElementKernels.copying(out.dtype, out.ndim, single=all(value.broadcastable))
+
+
+def _check_broadcast(small: Sequence[int], large: Sequence[int]) -> None:
+    if any(length not in (1, wanted) for length, wanted in zip(small, large, strict=True)):
+        raise ValueError(f"could not broadcast a value of shape {tuple(small)} to shape {tuple(large)}")
+
+
+class OpenCLAllocEmpty(host.AllocEmpty):
+    """An array with nothing certain in it.
+
+    Parameters
+    ----------
+    dtype : str
+        Of the array.
+    context_name : str, optional
+        Where it is made; the default context if it is not given.
+    """
+
+    __props__ = ("dtype", "context_name")
+    params_type = None
+    _f16_ok = True
+
+    def __init__(self, dtype: str, context_name: str | None = None) -> None:
+        super().__init__(dtype)
+        self.context_name = context_name
+
+    def make_node(self, *shape: Any) -> Apply:
+        """Return the node for the lengths of the axes."""
+        like = host.AllocEmpty.make_node(self, *shape)
+        out = OpenCLArrayType(self.dtype, like.outputs[0].type.broadcastable, self.context_name)()
+        vars(out.tag).update(vars(like.outputs[0].tag))
+        return Apply(self, like.inputs, [out])
+
+    def make_thunk(
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
+    ) -> Any:
+        """Return what computes the node once, without the host's C code."""
+        return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, params: Any = None) -> None:
+        context = node.outputs[0].type.context
+        output_array(outputs[0], context, [int(length) for length in inputs], self.dtype)
+
+    def debug_perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, params: Any = None) -> None:
+        """Compute for a debugger: here as ever, for the device fills nothing in."""
+        self.perform(node, inputs, outputs)
+
+
+_ARANGE = """
+#pragma OPENCL FP_CONTRACT OFF
+KERNEL void arange(ga_size n, {work} start, {work} step, GLOBAL_MEM {ctype} *a, ga_size a_off) {{
+    a = (GLOBAL_MEM {ctype} *)((GLOBAL_MEM char *)a + a_off);
+    for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
+        a[i] = {value};
+}}
+"""
+
+
+class OpenCLARange(OpenCLKernelBase, host.ARange):
+    """Numbers at equal distances.
+
+    Parameters
+    ----------
+    dtype : str
+        Of the numbers.
+    context_name : str, optional
+        Where they are made; the default context if it is not given.
+    """
+
+    __props__ = ("dtype", "context_name")
+
+    def __init__(self, dtype: str, context_name: str | None = None) -> None:
+        super().__init__(dtype)
+        self.context_name = context_name
+
+    def make_node(self, start: Any, stop: Any, step: Any) -> Apply:
+        """Return the node for the first number, the end and the distance."""
+        like = host.ARange.make_node(self, start, stop, step)
+        return Apply(self, like.inputs, [OpenCLArrayType(self.dtype, (False,), self.context_name)()])
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        work = work_dtype(self.dtype)
+        value = f"{write_w(self.dtype)}(start + i * step)"
+        if np.dtype(self.dtype).kind in "iu":
+            wide = unsigned(self.dtype)
+            value = f"({ctype(self.dtype)})(({wide})start + ({wide})i * ({wide})step)"
+        code = _ARANGE.format(work=ctype(work), ctype=ctype(self.dtype), value=value)
+        return [Kernel(code, "arange", [SIZE, work, work, ARRAY], Kernel.get_flags(self.dtype))]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        start, stop, step = [x.item() for x in inputs]
+        n = max(0, math.ceil((stop - start) / step))
+        out = output_array(outputs[0], context, (n,), self.dtype)
+        kind = np.dtype(work_dtype(self.dtype)).type
+        # NumPy writes two numbers, and goes on with their difference.
+        first = np.array([start]).astype(kind)
+        with np.errstate(over="ignore"):
+            distance = np.array([start + step]).astype(kind) - first
+        kernels["arange"].scall(n, n, first[0], distance[0], out)
+
+
+_TRI = """
+KERNEL void tri(ga_size n, ga_size columns, ga_ssize k, GLOBAL_MEM {ctype} *a, ga_size a_off) {{
+    a = (GLOBAL_MEM {ctype} *)((GLOBAL_MEM char *)a + a_off);
+    for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
+        a[i] = {write}((ga_ssize)(i % columns) <= (ga_ssize)(i / columns) + k);
+}}
+"""
+
+
+class OpenCLTri(OpenCLKernelBase, host.Tri):
+    """Ones at and below a diagonal.
+
+    Parameters
+    ----------
+    dtype : str, optional
+        Of the matrix; `config.floatX` if it is not given.
+    context_name : str, optional
+        Where it is made; the default context if it is not given.
+    """
+
+    __props__ = ("dtype", "context_name")
+
+    def __init__(self, dtype: str | None = None, context_name: str | None = None) -> None:
+        super().__init__(dtype)
+        self.context_name = context_name
+
+    def make_node(self, n: Any, m: Any, k: Any) -> Apply:
+        """Return the node for so many rows and columns, and the diagonal."""
+        like = host.Tri.make_node(self, n, m, k)
+        return Apply(self, like.inputs, [OpenCLArrayType(self.dtype, (False, False), self.context_name)()])
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        code = _TRI.format(ctype=ctype(self.dtype), write=write_w(self.dtype))
+        return [Kernel(code, "tri", [SIZE, SIZE, SSIZE, ARRAY], Kernel.get_flags(self.dtype))]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        rows, columns, k = [int(x) for x in inputs]
+        out = output_array(outputs[0], context, (rows, columns), self.dtype)
+        kernels["tri"].scall(out.size, out.size, columns, k, out)

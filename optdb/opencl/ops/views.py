@@ -1,0 +1,163 @@
+"""Ops that look at an array in another way, and copy nothing: strides and offsets change.
+
+Only a reshape may have to copy, where no strides give the new shape.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optdb.host import ops as host
+from optdb.host.graph import Apply
+from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase
+from optdb.opencl.ops.counterpart import Counterpart, View
+from optdb.opencl.ops.elements import ElementKernels
+from optdb.opencl.ops.layout import c_strides, collapse, is_contiguous, size_of, view
+from optdb.runtime.arrays import Array, DeviceArray, empty
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+
+class OpenCLDimShuffle(View, host.DimShuffle):
+    """Axes in another order, dropped, or added with length 1."""
+
+    host = host.DimShuffle
+    # The host's constructor reads its C code, and looks for it beside this module.
+    c_func_file = str(Path(inspect.getfile(host)).parent / host.c_func_file)
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
+        (x,) = inputs
+        for axis in self.drop:
+            if x.shape[axis] != 1:
+                raise ValueError(f"{self} drops axis {axis}, which is to have length 1, and has {x.shape[axis]}")
+        shape = [1 if axis == "x" else x.shape[axis] for axis in self.new_order]
+        strides = [x.dtype.itemsize if axis == "x" else x.strides[axis] for axis in self.new_order]
+        outputs[0][0] = view(x, shape, strides)
+
+
+class OpenCLSubtensor(View, host.Subtensor):
+    """A part of an array, by whole numbers and slices."""
+
+    host = host.Subtensor
+    device_inputs = slice(0, 1)
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
+        outputs[0][0] = subtensor(inputs[0], host.get_idx_list(inputs, self.idx_list))
+
+
+class OpenCLReshape(Counterpart, OpenCLKernelBase, host.Reshape):
+    """The same elements in another shape."""
+
+    host = host.Reshape
+    device_inputs = slice(0, 1)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        return copying(node.inputs[0].type).kernels()
+
+    def run(
+        self,
+        node: Apply,
+        inputs: Sequence[Any],
+        outputs: Sequence[list[Any]],
+        kernels: dict[str, CompiledKernel],
+        context: Context,
+    ) -> None:
+        x, wanted = inputs
+        shape = full_shape(x.shape, [int(length) for length in np.atleast_1d(wanted)], self.ndim)
+        strides = strides_for(x, shape)
+        if strides is None:
+            x = contiguous(x, node.inputs[0].type, kernels, context)
+            strides = c_strides(shape, x.dtype.itemsize)
+        outputs[0][0] = view(x, shape, strides)
+
+
+def copying(array_type: Any, name: str = "copy") -> ElementKernels:
+    """Return the kernels that copy arrays of a type."""
+    return ElementKernels.copying(array_type.dtype, array_type.ndim, name)
+
+
+def contiguous(
+    x: Array, array_type: Any, kernels: Mapping[str, CompiledKernel], context: Context, name: str = "copy"
+) -> DeviceArray:
+    """Return `x` in C order; a copy if it is not, made by the kernels of `copying`."""
+    if is_contiguous(x):
+        return x
+    result = empty(context, x.shape, x.dtype)
+    copying(array_type, name).launch(kernels, context, x.shape, [x, result])
+    return result
+
+
+def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
+    """Return a view of a part of `x`, which `index` names as NumPy does it, with whole numbers and slices.
+
+    Raises
+    ------
+    IndexError
+        If a number is out of the array.
+    """
+    shape, strides, offset = [], [], 0
+    padded = [*index, *[slice(None)] * (x.ndim - len(index))]
+    for axis, (entry, length, stride) in enumerate(zip(padded, x.shape, x.strides, strict=True)):
+        if isinstance(entry, slice):
+            bounds = slice(*[None if v is None else int(v) for v in (entry.start, entry.stop, entry.step)])
+            places = range(*bounds.indices(length))
+            shape.append(len(places))
+            strides.append(stride * places.step)
+            offset += stride * places.start if len(places) else 0
+            continue
+        place = int(entry)
+        if not -length <= place < length:
+            raise IndexError(f"index {place} is out of bounds for axis {axis} with size {length}")
+        offset += stride * (place % length)
+    return view(x, shape, strides, offset)
+
+
+def full_shape(old: Sequence[int], wanted: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Return the shape that is wanted, with its -1 worked out.
+
+    Raises
+    ------
+    ValueError
+        If the elements of `old` do not fit.
+    """
+    if len(wanted) != ndim:
+        raise ValueError(f"a reshape to {ndim} dimensions was given {len(wanted)} lengths: {tuple(wanted)}")
+    size = size_of(old)
+    known = size_of([length for length in wanted if length != -1])
+    open_axes = [axis for axis, length in enumerate(wanted) if length == -1]
+    shape = list(wanted)
+    fits = min([0, *shape]) >= -1 and len(open_axes) <= 1
+    if fits and open_axes:
+        fits = known != 0 and size % known == 0
+        shape[open_axes[0]] = size // known if fits else 0
+    if not fits or size_of(shape) != size:
+        raise ValueError(f"Cannot reshape input of shape {tuple(old)} to shape {tuple(wanted)}")
+    return tuple(shape)
+
+
+def strides_for(x: Array, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the strides in bytes with which the elements of `x` have another shape, None if there are none."""
+    item = x.dtype.itemsize
+    if not x.size:
+        return c_strides(shape, item)
+    lengths, (steps,) = collapse(x.shape, [x.strides])
+    strides: list[int] = []
+    todo = list(zip(lengths, steps))
+    room, step = todo.pop() if todo else (1, item)
+    for length in reversed(shape):
+        if room == 1 and length > 1:
+            if not todo:
+                return None
+            room, step = todo.pop()
+        if room % length:
+            return None
+        strides.append(step)
+        step *= length
+        room //= length
+    return tuple(reversed(strides))

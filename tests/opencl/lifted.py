@@ -1,0 +1,46 @@
+"""The same graph on the host and on the device, for tests that compare."""
+
+from __future__ import annotations
+
+import numpy as np
+import theano
+from theano.gof import Apply
+
+from optdb.lifters import GraphToGPU
+from optdb.opencl import OPENCL, HostFromOpenCL, OpenCLFromHost, contexts, lifters_db
+from optdb.opencl import lifters as _lifters  # noqa: F401  fills the database
+
+
+def lifted_function(inputs, outputs, name="dev0"):
+    """Return a function that computes on the device what there are lifters for, and no other rewrites."""
+    for x in inputs:
+        x.tag.target = name
+    outputs = [out.transfer(name) for out in outputs]
+    before, contexts.default = contexts.default, name
+    try:
+        mode = theano.Mode(linker="py", optimizer=GraphToGPU(lifters_db, OPENCL))
+        return theano.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+    finally:
+        contexts.default = before
+
+
+def ops_of(function) -> list[type]:
+    """Return the classes of a function's ops, transfers left out."""
+    nodes: list[Apply] = function.maker.fgraph.toposort()
+    return [type(node.op) for node in nodes if not isinstance(node.op, OpenCLFromHost | HostFromOpenCL)]
+
+
+def host_function(inputs, outputs):
+    """Return a function that computes on the host, in Python."""
+    return theano.function(inputs, outputs, mode=theano.Mode(linker="py", optimizer=None), on_unused_input="ignore")
+
+
+def both(inputs, outputs, values):
+    """Return what the device and what the host computes, as NumPy arrays, and the device's ops."""
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    on_host = host_function(inputs, outputs)
+    on_device = lifted_function(inputs, outputs)
+    with np.errstate(all="ignore"):
+        want = on_host(*values)
+    got = [np.asarray(value) for value in on_device(*values)]
+    return got, want, ops_of(on_device)
