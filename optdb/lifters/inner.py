@@ -1,8 +1,13 @@
 """Ops with branches or loops inside, lifted for any device.
 
-`lift_inner` registers a device's lifters for IfElse. Its condition stays on the
-host, which decides; both branches are the device's, and what it returns is one
-of them, as it is.
+`lift_inner` registers a device's lifters for IfElse and Scan.
+
+The condition of an IfElse stays on the host, which decides; both branches are
+the device's, and what it returns is one of them, as it is.
+
+Of a Scan, all arrays of floats go to the device, those that go round the loop,
+those it reads and those it gives; the graph inside is lifted between them, in
+the same way as the one outside. What counts and indexes stays on the host.
 """
 
 from __future__ import annotations
@@ -11,9 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from optdb.host.branching import IfElse, ifelse_between
-from optdb.host.graph import Variable
-from optdb.host.lifting import is_host_array
+from optdb.host.graph import FunctionGraph, Variable
+from optdb.host.lifting import HostArrayType, is_host_array
+from optdb.host.loops import Scan, inner_graph, scan_around
 from optdb.lifters.device import ContextName, Device
+from optdb.lifters.lift import GraphToGPU
 from optdb.lifters.lifter import Lifter, op_lifter
 from optdb.topo.db import TopoOptDB, register_topo
 
@@ -39,6 +46,58 @@ def ifelse_lifter(device: Device) -> Lifter:
     return lift_ifelse
 
 
+def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
+    """Return the lifter of Scan for `device`, by the lifters in `database`."""
+
+    @op_lifter([Scan])
+    def lift_scan(
+        op: Any, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
+    ) -> list[Variable] | None:
+        """Iterate on the device."""
+        fgraph = _lifted_body(op, context_name, device, database)
+
+        def array_type(broadcastable: Sequence[bool], dtype: str) -> Any:
+            if _is_float(dtype):
+                return device.array_type(dtype, broadcastable, context_name=context_name)
+            return HostArrayType(dtype, broadcastable)
+
+        lifted = scan_around(op, fgraph, array_type, key=(op, context_name))
+        return lifted(*[_outside(device, var, context_name) for var in inputs], return_list=True)
+
+    return lift_scan
+
+
+def _lifted_body(op: Any, context_name: ContextName, device: Device, database: TopoOptDB) -> FunctionGraph:
+    """Return the graph inside of a Scan with its floats on the device."""
+    inside: dict[Variable, Variable] = {}
+    for var in op.inputs:
+        if is_host_array(var) and _is_float(var.type.dtype):
+            there = device.array_type(var.type.dtype, var.type.broadcastable, context_name=context_name)
+            inside[var] = there.make_variable(name=var.name)
+    inputs, outputs = inner_graph(op, {var: device.home(there) for var, there in inside.items()})
+    last = len(outputs) - op.as_while  # the condition is the host's to read
+    outputs = [
+        device.as_variable(out, context_name)
+        if number < last and is_host_array(out) and _is_float(out.type.dtype)
+        else out
+        for number, out in enumerate(outputs)
+    ]
+    fgraph = FunctionGraph([inside.get(var, var) for var in inputs], outputs, clone=True)
+    GraphToGPU(database, device).optimize(fgraph)
+    return fgraph
+
+
+def _outside(device: Device, var: Variable, context_name: ContextName) -> Variable:
+    """Return an outer input where the loop wants it: floats on the device, the rest on the host."""
+    if _is_float(getattr(var.type, "dtype", "")) and (device.has(var) or is_host_array(var)):
+        return device.as_variable(var, context_name)
+    return device.home(var) if device.has(var) else var
+
+
+def _is_float(dtype: str) -> bool:
+    return dtype.startswith("float")
+
+
 def lift_inner(database: TopoOptDB, device: Device, *tags: str, position: float = 1) -> None:
     """Register `device`'s lifters of ops with graphs inside.
 
@@ -54,3 +113,4 @@ def lift_inner(database: TopoOptDB, device: Device, *tags: str, position: float 
         Where they stand among the lifters.
     """
     register_topo(*tags, db=database, position=position)(ifelse_lifter(device))
+    register_topo(*tags, db=database, position=position)(scan_lifter(database, device))

@@ -15,6 +15,7 @@ from optdb.host.config import config
 from optdb.host.convolutions import BaseAbstractConv
 from optdb.host.databases import compile_db
 from optdb.host.graph import Op
+from optdb.host.loops import Scan
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.inner import lift_inner
 from optdb.lifters.lift import GraphToGPUDB
@@ -30,10 +31,11 @@ VIEWS = (ops.DimShuffle, ops.Reshape, ops.Subtensor, ops.Rebroadcast, ops.Specif
 HEAVY = (
     *(ops.Dot, ops.Dot22, ops.Dot22Scalar, ops.Gemm, ops.Gemv, ops.CGemv, ops.Ger, ops.CGer, ops.BatchedDot),
     BaseAbstractConv,
+    Scan,
 )
 SOURCES = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri)
 
-#: A product of matrices or a convolution, in elementwise passes over its arrays.
+#: A product of matrices, a convolution or a loop, in elementwise passes over its arrays.
 HEAVY_WEIGHT = 10.0
 
 

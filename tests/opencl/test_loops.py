@@ -1,0 +1,95 @@
+"""Scan and IfElse on the device, with what is inside of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from theano.ifelse import IfElse, ifelse
+from theano.scan_module.scan_op import Scan
+
+import optdb.opencl
+from optdb.opencl import OpenCLArrayType
+
+HOST = theano.Mode("py", "fast_compile")
+LIFTED = theano.Mode("py", "fast_run").including("opencl")
+RNG = np.random.RandomState(5)
+
+
+def floats(*shape):
+    return RNG.uniform(-1, 1, shape).astype("float32")
+
+
+@pytest.fixture(autouse=True)
+def default_context(contexts):
+    optdb.opencl.contexts.default = "dev0"
+    yield
+    optdb.opencl.contexts.default = None
+
+
+def both(inputs, outputs, *arguments):
+    """Compute on the host and on the device; return the lifted graph's ops."""
+    expected = theano.function(inputs, outputs, mode=HOST, on_unused_input="ignore")(*arguments)
+    f = theano.function(inputs, outputs, mode=LIFTED, on_unused_input="ignore")
+    for _ in range(2):  # again, with what the first call left in the storage
+        for one, other in zip(f(*arguments), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    return [node for node in f.maker.fgraph.toposort()]
+
+
+def on_device(nodes):
+    scans = [node for node in nodes if isinstance(node.op, Scan)]
+    assert scans
+    return all(any(isinstance(var.type, OpenCLArrayType) for var in node.outputs) for node in scans)
+
+
+x, w, h0 = tt.fmatrix("x"), tt.fmatrix("w"), tt.fvector("h0")
+
+
+def test_a_recurrent_net():
+    h, _ = theano.scan(lambda a, h, w: tt.tanh(a + tt.dot(h, w)), sequences=x, outputs_info=h0, non_sequences=w)
+    assert on_device(both([x, w, h0], [h, h[-1] * 2], floats(5, 3), floats(3, 3), floats(3)))
+
+
+def test_its_gradient():
+    h, _ = theano.scan(lambda a, h, w: tt.tanh(a + tt.dot(h, w)), sequences=x, outputs_info=h0, non_sequences=w)
+    grads = tt.grad((h**2).sum(), [x, w, h0])
+    assert on_device(both([x, w, h0], grads, floats(4, 3), floats(3, 3), floats(3)))
+
+
+def test_several_taps_and_outputs():
+    (a, b), _ = theano.scan(
+        lambda s, back2, back1: (back2 + back1 * s, tt.exp(s).sum()),
+        sequences=x,
+        outputs_info=[{"initial": w, "taps": [-2, -1]}, None],
+    )
+    assert on_device(both([x, w], [a, b], floats(5, 3), floats(2, 3)))
+
+
+def test_scalars_round_the_loop():
+    v = tt.fvector("v")
+    total, _ = theano.scan(lambda s, so_far: so_far + s * s, sequences=v, outputs_info=np.float32(0))
+    both([v], [total], floats(6))
+
+
+def test_a_condition():
+    powers, _ = theano.scan(
+        lambda p: (p * 2, theano.scan_module.until(p.sum() > 20)), outputs_info=h0, n_steps=30, strict=True
+    )
+    both([h0], [powers], np.abs(floats(3)) + 1)
+
+
+def test_counting_stays_on_the_host():
+    n = tt.lscalar("n")
+    steps, _ = theano.scan(lambda i: i * 2, sequences=tt.arange(n))
+    nodes = both([n], [steps], 5)
+    assert not on_device(nodes)
+
+
+@pytest.mark.parametrize("condition", [0, 1])
+def test_ifelse(condition):
+    c = tt.bscalar("c")
+    nodes = both([c, x], [ifelse(c, tt.exp(x), tt.tanh(x) + 1) * 2], condition, floats(3, 4))
+    [chosen] = [node for node in nodes if isinstance(node.op, IfElse)]
+    assert all(isinstance(var.type, OpenCLArrayType) for var in chosen.inputs[1:])
