@@ -64,6 +64,14 @@ def doctor() -> int:
     return report()
 
 
+@cli.command()
+def devices() -> int:
+    """Show the OpenCL devices, each of them tried, and what optdb.device calls them."""
+    from optdb.cli.devices import report
+
+    return report()
+
+
 def main() -> None:
     """Read the command line and do what it says; exit as the command asks."""
     try:

@@ -8,13 +8,14 @@ and what `AROUND` lists happens when Theano is imported, by whomever, in this or
 3. ``theano.configdefaults``: two of Theano's flags are amended as they are declared, so that
    a BLAS is found by linking where the user named none, and ``mode`` takes the name TOPO;
 4. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
-5. the end of ``theano``: `finish` makes the mode TOPO known, and turns on the engine and the
-   cache of ops, if the flags say so;
+5. the end of ``theano``: `finish` makes the mode TOPO known, and turns on the engine, the
+   cache of ops and the device, if the flags say so;
 6. ``theano.scan_module.scan_perform_ext``, later: its C code finds the header it needs.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -72,6 +73,8 @@ def finish() -> None:
         from optdb.cache import plug as cache_plug
 
         cache_plug.install()
+    if theano.config.optdb.device != "cpu" or theano.config.optdb.contexts:
+        importlib.import_module("optdb.opencl")  # lets theano.shared and x.transfer know the device
 
 
 def default_ldflags() -> str:

@@ -50,8 +50,8 @@ def add_transfer(
     move : callable
         Moves a variable to a target, or returns None if it is not one of its own.
     unknown : callable
-        Makes the error for a target that is nobody's. It is raised only where no
-        other device is asked afterwards.
+        Makes the error for a target that is nobody's, of those either that are asked
+        afterwards.
 
     Returns
     -------
@@ -59,11 +59,13 @@ def add_transfer(
         What was added.
     """
 
-    def ask(var: Any, target: Hashable) -> Variable | None:
-        moved = move(var, target)
-        if moved is None and transfer._others[-1] is ask:
-            raise unknown(target)
-        return moved
+    def ask(var: Any, target: Hashable) -> Variable:
+        others = transfer._others
+        for one in (move, *others[others.index(ask) + 1 :]):
+            moved = one(var, target)
+            if moved is not None:
+                return moved
+        raise unknown(target)
 
     register_transfer(ask)
     return ask

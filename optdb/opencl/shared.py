@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.variables import as_tensor_variable, shared_constructor
+from optdb.host.variables import shared_constructor
 from optdb.opencl.registry import contexts
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLSharedVariable
@@ -61,10 +61,8 @@ def opencl_shared(
     if target == "cpu":
         raise TypeError("for the host")
     if target is _NOT_GIVEN:
-        if not _goes_by_itself(value):
-            raise TypeError("for the host, unless a target is given")
-        return _make(value, name, strict, allow_downcast, borrow, broadcastable, None)
-    contexts.resolve(target)
+        return _make(value, name, strict, allow_downcast, borrow, broadcastable, _place_of(value))
+    target = contexts.resolve(target)
     try:
         return _make(value, name, strict, allow_downcast, borrow, broadcastable, target)
     except TypeError as error:
@@ -72,12 +70,19 @@ def opencl_shared(
         raise ValueError(f"theano.shared(target={target!r}): {error}") from error
 
 
-def _goes_by_itself(value: Any) -> bool:
+def _place_of(value: Any) -> Hashable:
+    """Return the context that a value goes to by itself: the one it is in, or the default one."""
     if isinstance(value, arrays.Array):
-        return True
+        here = contexts.name_of(lambda context: context.queue == value.queue)
+        if here is None:
+            raise TypeError("an array of a context that has no name")
+        return here
     if not isinstance(value, np.ndarray) or value.ndim == 0 or contexts.default is None:
-        return False
-    return contexts.get(None).supports(value.dtype) is None
+        raise TypeError("for the host, unless a target is given")
+    trouble = contexts.get().supports(value.dtype)
+    if trouble is not None:
+        raise TypeError(trouble)
+    return contexts.default
 
 
 def _make(
@@ -89,8 +94,10 @@ def _make(
     broadcastable: Iterable[bool] | None,
     target: Hashable,
 ) -> OpenCLSharedVariable:
-    if not isinstance(value, arrays.Array):
-        value = as_tensor_variable(value).data if not isinstance(value, np.ndarray) else value
+    if isinstance(value, (np.generic, bool, int, float, complex)):
+        value = np.asarray(value)
+    if not isinstance(value, (np.ndarray, arrays.Array)):
+        raise TypeError(f"expected an array or a number, got {type(value).__name__}")
     if broadcastable is None:
         broadcastable = (False,) * value.ndim
     kind = OpenCLArrayType(value.dtype, broadcastable, target)

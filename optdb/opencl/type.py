@@ -127,16 +127,14 @@ class OpenCLArrayType(Type):
             if strict:
                 raise TypeError(f"{self} expected an array on the device, got {type(data).__name__}")
             return arrays.from_host(self.context, self.host_type.filter(data, allow_downcast=allow_downcast))
-        if data.dtype == self.numpy_dtype and data.queue == self.context.queue:
-            self._check_shape(data.shape)
-            return data
-        if strict:
+        context = self.context
+        if strict and not (data.dtype == self.numpy_dtype and data.queue == context.queue):
             raise TypeError(f"{self} expected {self.dtype} on the queue of {self.context_name}, got {_describe(data)}")
-        if data.dtype == self.numpy_dtype and data.context == self.context.cl_context:
+        if data.dtype == self.numpy_dtype and data.context == context.cl_context:
             self._check_shape(data.shape)
-            return arrays.adopt(self.context, data)
+            return data if strict else arrays.adopt(context, data)
         on_host = arrays.to_host(_with_queue(data))
-        return arrays.from_host(self.context, self.host_type.filter(on_host, allow_downcast=allow_downcast))
+        return arrays.from_host(context, self.host_type.filter(on_host, allow_downcast=allow_downcast))
 
     def own(self, data: Any, borrow: bool = False, allow_downcast: bool | None = None) -> arrays.Array:
         """Return a value of this type that nobody else has, or may have if `borrow` is set."""
@@ -151,6 +149,10 @@ class OpenCLArrayType(Type):
         for axis, broadcastable in enumerate(self.broadcastable):
             if broadcastable and shape[axis] != 1:
                 raise TypeError(f"{self} expected length 1 at axis {axis}, got the shape {shape}")
+
+    def value_zeros(self, shape: tuple[int, ...]) -> arrays.DeviceArray:
+        """Return an array of zeros, of this type."""
+        return arrays.from_host(self.context, np.zeros(shape, self.dtype))
 
     def is_valid_value(self, data: Any) -> bool:
         """Tell whether something is a value of this type as it is."""
@@ -207,7 +209,9 @@ class OpenCLArrayType(Type):
         """Tell whether two values are equal; NaN equals NaN."""
         if a.shape != b.shape or (force_same_dtype and a.dtype != b.dtype):
             return False
-        return bool(TensorType.values_eq(arrays.to_host(a), arrays.to_host(b), force_same_dtype))
+        on_host_a, on_host_b = arrays.to_host(a), arrays.to_host(b)
+        # Not the host's own comparison, which takes all numbers for equal where there is a NaN.
+        return bool(np.all((on_host_a == on_host_b) | (np.isnan(on_host_a) & np.isnan(on_host_b))))
 
     @staticmethod
     def values_eq_approx(a: Any, b: Any, *args: Any, **kwargs: Any) -> bool:

@@ -35,8 +35,17 @@ class DeviceArray(Array):
             raise TypeError(f"expected an array of {self.dtype} {self.shape} in C order, got {ary.dtype} {ary.shape}")
         return to_host(self if queue is None else self.with_queue(queue), ary)
 
+    @property
+    def gpudata(self) -> tuple[int, int]:
+        """Where the values begin: the buffer, as a number, and the offset. Loops compare it."""
+        return self.base_data.int_ptr, self.offset
+
     def __array__(self, dtype: Any = None) -> np.ndarray:
         return np.asarray(to_host(self), dtype)
+
+    def __copy__(self) -> DeviceArray:
+        # As NumPy's arrays: the host's functions part inputs that share memory by copy.copy.
+        return copy(self)
 
     def __deepcopy__(self, memo: dict) -> DeviceArray:
         return copy(self)

@@ -16,7 +16,7 @@ from optdb.runtime.library import check_process, cl
 
 __all__ = ["Context", "ForkedContext"]
 
-_HELD = frozenset("bool float16 float32 float64 complex64 complex128".split()) | frozenset(
+_HELD = frozenset(["bool", "float16", "float32", "float64", "complex64", "complex128"]) | frozenset(
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
 _DOUBLE = frozenset(["float64", "complex128"])

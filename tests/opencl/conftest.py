@@ -1,0 +1,34 @@
+"""Two contexts for the tests of this folder: 'dev0', a device, and 'dev1', half of it.
+
+Where the device cannot be divided (the simulator), 'dev1' is a second context on all of it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from optdb.opencl import contexts
+from optdb.runtime.devices import DeviceError, find
+
+
+def _half() -> str:
+    try:
+        find("opencl[1/2]")
+    except DeviceError:
+        return "opencl"
+    return "opencl[1/2]"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def two_contexts():
+    for name, spec in {"dev0": "opencl", "dev1": _half()}.items():
+        if name not in contexts:
+            contexts.register(name, spec)
+
+
+@pytest.fixture
+def default():
+    """Make 'dev0' the default context for a while."""
+    before, contexts.default = contexts.default, "dev0"
+    yield "dev0"
+    contexts.default = before

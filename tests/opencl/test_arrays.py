@@ -1,0 +1,80 @@
+"""Arrays on a device: views of all kinds, copies, memory that is not there."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optdb.opencl import get_context
+from optdb.runtime import arrays
+
+slices = st.builds(slice, st.none(), st.none(), st.sampled_from([1, 2, -1, -3]))
+
+
+def _views(index, axes, plain=False):
+    """Return the same view of an array on the host, and of one on the device."""
+    value = np.arange(4 * 5 * 6, dtype="float32").reshape(4, 5, 6)
+    there = arrays.from_host(get_context("dev0"), value)
+    if plain:
+        there = cl_array.Array(there.queue, there.shape, there.dtype, data=there.base_data)
+    return value[index].transpose(axes), there[index].transpose(axes)
+
+
+@given(st.tuples(slices, slices, slices), st.permutations(range(3)), st.booleans())
+def test_views_are_read_and_copied(index, axes, plain):
+    value, there = _views(index, axes, plain)
+    assert isinstance(there, arrays.DeviceArray) != plain
+    np.testing.assert_array_equal(arrays.to_host(there), value)
+    twin = arrays.copy(there)
+    assert twin.flags.c_contiguous
+    assert not arrays.may_share_memory(twin, there)
+    np.testing.assert_array_equal(arrays.to_host(twin), value)
+
+
+def test_own_methods_take_views():
+    value, there = _views((slice(None, None, 2), slice(1, 3), 5), (1, 0))
+    np.testing.assert_array_equal(there.copy().get(), value)
+    np.testing.assert_array_equal(copy.deepcopy(there).get(), value)
+    np.testing.assert_array_equal(np.asarray(there, "int8"), value)
+    out = np.empty_like(value, order="C")
+    assert there.get(ary=out) is out
+    np.testing.assert_array_equal(out, value)
+    with pytest.raises(TypeError, match="in C order"):
+        there.get(ary=np.empty(3))
+
+
+def test_broadcast_views():
+    there = arrays.from_host(get_context("dev0"), np.arange(3, dtype="int64"))
+    wide = arrays.DeviceArray(there.queue, (2, 3), there.dtype, data=there.base_data, strides=(0, 8))
+    np.testing.assert_array_equal(wide.get(), [[0, 1, 2], [0, 1, 2]])
+
+
+def test_outputs_are_used_again_where_they_fit():
+    context = get_context("dev0")
+    value = np.arange(6, dtype="float32").reshape(2, 3)
+    out = arrays.empty(context, (2, 3), "float32")
+    assert arrays.from_host(context, value, out) is out
+    for other in (out.T, arrays.empty(context, (3, 2), "float32"), arrays.empty(context, (2, 3), "int32")):
+        assert arrays.from_host(context, value, other) is not other
+    back = np.empty((2, 3), "float32")
+    assert arrays.to_host(out, back) is back
+    np.testing.assert_array_equal(back, value)
+    back.flags.writeable = False
+    assert arrays.to_host(out, back) is not back
+
+
+def test_parts_of_an_array_are_overwritten_in_place():
+    context = get_context("dev0")
+    whole = arrays.from_host(context, np.zeros(6, "float32"))
+    arrays.from_host(context, np.ones(2, "float32"), whole[2:4])
+    np.testing.assert_array_equal(whole.get(), [0, 0, 1, 1, 0, 0])
+
+
+def test_no_room():
+    with pytest.raises(MemoryError, match="no room for 4611686018427387904 bytes"):
+        arrays.empty(get_context("dev0"), (2**60,), "float32")
