@@ -67,7 +67,7 @@ def doctor() -> int:
 @cli.command()
 def devices() -> int:
     """Show the OpenCL devices, each of them tried, and what optdb.device calls them."""
-    from optdb.cli.devices import report
+    from optdb.cli.hardware import report
 
     return report()
 

@@ -22,7 +22,7 @@ import numpy as np
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import check_process, cl
 
-__all__ = ["NO_PLATFORM", "DeviceError", "Row", "find", "list_devices", "trouble"]
+__all__ = ["DeviceError", "Row", "find", "list_devices", "trouble"]
 
 _SPEC = re.compile(r"^(?P<device>.*?)\s*(\[(?P<part>\d+)/(?P<parts>\d+)\])?$")
 _NUMBERED = re.compile(r"^opencl(?P<platform>\d+):(?P<device>\d+)$")
@@ -33,8 +33,7 @@ __kernel void optdb_trial(__global int *out) {
 }
 """
 
-#: What to say where there is nothing at all.
-NO_PLATFORM = (
+_NO_PLATFORM = (
     "no OpenCL platform was found.\nThe cure: install a driver for your device; for the processor, "
     "apt-get install pocl-opencl-icd (Debian), or, slowly and everywhere, pip install optdb[oclgrind]"
 )
@@ -118,7 +117,7 @@ def _whole(wanted: str, spec: str) -> cl.Device:
     if wanted == "opencl":
         candidates = [device for _, device in _all()]
         if not candidates:
-            raise DeviceError(f"{spec}: {NO_PLATFORM}")
+            raise DeviceError(f"{spec}: {_what_there_is()}")
     else:
         candidates = _by_name(wanted)
         if not candidates:
@@ -167,7 +166,7 @@ def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:
 def _what_there_is() -> str:
     rows = list_devices()
     if not rows:
-        return NO_PLATFORM
+        return _NO_PLATFORM
     lines = [f"    {row.spec}  {row.name}" + ("" if row.works else f"  (fails: {row.trouble})") for row in rows]
     return "\n".join(["there is:", *lines, "The cure: name one of these, or part of its name"])
 

@@ -93,3 +93,33 @@ def test_flags_are_documented_in_theanos_own_list():
 
 def test_unknown_names_that_resemble_nothing():
     assert "there are a.b" in str(flags.unknown("zzz", ["a.b"]))
+
+
+def test_devices_and_contexts():
+    show = "import optdb, theano; print(theano.config.optdb.device, theano.config.optdb.contexts)"
+    assert output(show) == "cpu"
+    setting = "optdb.device=dev1,optdb.contexts=dev0->opencl;dev1->opencl[1/1]"
+    assert output(show, flags=setting) == "dev1 dev0->opencl;dev1->opencl[1/1]"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("optdb.device=", "optdb.device=: a device is opencl, opencl<platform>:<device>, or part of a device's name"),
+        (
+            "optdb.device=opencl0",
+            "optdb.device=opencl0: a device is numbered opencl<platform>:<device>, as in opencl0:0",
+        ),
+        (
+            "optdb.contexts=dev0",
+            "optdb.contexts=dev0: 'dev0' is not name->device, as in dev0->opencl0:0;dev1->opencl0:1",
+        ),
+    ],
+)
+def test_mistakes_in_devices(setting, message):
+    assert run_code(SHOW, flags=setting).stderr.strip().endswith(f"FlagError: {message}")
+
+
+def test_flags_that_take_any_text_say_what_it_is():
+    listed = output("import optdb, theano; print(theano.config)")
+    assert "optdb.contexts (name->device;name->device;...)" in listed

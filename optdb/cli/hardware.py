@@ -21,15 +21,13 @@ def report() -> int:
         from optdb.runtime import devices
 
         rows = devices.list_devices()
-        best = devices.find("opencl") if rows else None
+        if rows:
+            Console().print(_table(rows))
+        best = devices.find("opencl")
     except DeviceError as error:
-        # There is nothing to fall back to: the message is the report.
+        # Whatever it is, its message is what the user came for.
         print(error)
         return 1
-    if best is None:
-        print(devices.NO_PLATFORM)
-        return 1
-    Console().print(_table(rows))
     print("optdb.device=opencl takes", best.name.strip())
     return 0
 

@@ -1,0 +1,44 @@
+"""``python -m optdb devices``."""
+
+from __future__ import annotations
+
+from optdb.cli import hardware
+from optdb.runtime import devices
+from optdb.runtime.devices import Row
+from tests.processes import ROOT, python
+
+
+def test_here():
+    done = python("-m", "optdb", "devices", env={"COLUMNS": "200"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "opencl0:0" in done.stdout
+    assert "works" in done.stdout
+    assert "optdb.device=opencl takes " in done.stdout
+
+
+def test_no_driver():
+    done = python("-m", "optdb", "devices", env={"OCL_ICD_VENDORS": "/nonexistent", "OPENCL_VENDOR_PATH": "/nowhere"})
+    assert done.returncode == 1
+    assert done.stdout.startswith("opencl: no OpenCL platform was found.\nThe cure: ")
+
+
+def test_no_pyopencl(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyopencl'] = None\n")
+    done = python("-m", "optdb", "devices", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert done.returncode == 1
+    assert done.stdout.strip().endswith("The cure: pip install optdb[opencl]")
+
+
+def test_none_works(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    row = Row("opencl0:0", "[some] platform", "[odd] device", "CPU", 2, 3 * 2**30, "unknown [target]")
+    monkeypatch.setattr(devices, "list_devices", lambda: [row])
+
+    def none(spec):
+        raise devices.DeviceError("opencl: no such device works")
+
+    monkeypatch.setattr(devices, "find", none)
+    assert hardware.report() == 1
+    printed = capsys.readouterr().out
+    for part in ("[some] platform", "[odd] device", "fails: unknown [target]", "3.0 GiB", "no such device works"):
+        assert part in printed

@@ -1,0 +1,59 @@
+"""The flags optdb.device and optdb.contexts, in programs that say nothing of OpenCL themselves."""
+
+from __future__ import annotations
+
+from tests.processes import output, run_code
+
+PROGRAM = """
+    import numpy as np
+    import optdb, theano, theano.tensor as tt
+    s = theano.shared(np.ones(3, "float32"))
+    t = theano.shared(np.ones(3, "float32"), target=TARGET)
+    print(s.type, t.type, tt.fvector().transfer(TARGET).type)
+    print(t.get_value().tolist())
+"""
+
+
+def printed(target, flags):
+    return output(PROGRAM.replace("TARGET", repr(target)), flags=flags).splitlines()
+
+
+def test_contexts_are_targets():
+    there = "OpenCLArrayType<dev0>(float32, vector)"
+    lines = printed("dev0", "optdb.contexts=dev0->opencl;dev1->opencl")
+    assert lines == [f"TensorType(float32, vector) {there} {there}", "[1.0, 1.0, 1.0]"]
+
+
+def test_the_device_is_the_default_target():
+    there = "OpenCLArrayType<opencl>(float32, vector)"
+    assert printed("opencl", "optdb.device=opencl")[0] == f"{there} {there} {there}"
+    assert printed(None, "optdb.device=opencl")[0] == f"{there} {there} {there}"
+
+
+def test_the_device_may_be_a_context():
+    there = "OpenCLArrayType<dev1>(float32, vector)"
+    lines = printed("dev1", "optdb.device=dev1,optdb.contexts=dev0->opencl;dev1->opencl")
+    assert lines[0] == f"{there} {there} {there}"
+
+
+def test_the_host_alone_needs_no_pyopencl():
+    assert output("import optdb, theano, sys; print('pyopencl' in sys.modules, 'optdb.opencl' in sys.modules)") == (
+        "False False"
+    )
+
+
+def test_without_pyopencl_the_error_says_so():
+    code = "import sys; sys.modules['pyopencl'] = None; import optdb, theano"
+    done = run_code(code, flags="optdb.device=opencl")
+    assert done.stderr.strip().endswith("The cure: pip install optdb[opencl]")
+
+
+def test_without_a_driver_the_error_says_so():
+    code = "import optdb, theano, numpy; theano.shared(numpy.ones(3, 'float32'))"
+    env = {"OCL_ICD_VENDORS": "/nonexistent", "OPENCL_VENDOR_PATH": "/nonexistent"}
+    done = run_code(code, flags="optdb.device=opencl", env=env)
+    assert "DeviceError: opencl: no OpenCL platform was found.\nThe cure: " in done.stderr
+
+
+def test_import_of_the_device_alone():
+    assert output("import optdb.opencl; import theano; print(theano.config.optdb.device)") == "cpu"

@@ -1,0 +1,87 @@
+"""A device made ready for use, and what happens to it in a fork."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from optdb.runtime import arrays
+from optdb.runtime.context import Context
+from tests.processes import run_code
+
+
+@pytest.fixture(scope="module")
+def context():
+    return Context("opencl")
+
+
+def test_what_a_context_has(context):
+    assert context.queue.context == context.cl_context
+    assert context.queue.device == context.device
+    assert context.flavour in ("cpu", "gpu")
+    assert context.spec == "opencl"
+    assert context.device.name.strip() in repr(context)
+    # In order: nothing else would say when an array is filled.
+    assert not context.queue.properties
+
+
+def test_dtypes(context, monkeypatch):
+    numbers = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+    for dtype in ["bool", "float16", "float32", "complex64", *numbers, np.dtype("int32"), np.float32]:
+        assert context.supports(dtype) is None
+    monkeypatch.setattr(context, "float64", True)
+    assert context.supports("float64") is context.supports("complex128") is None
+    monkeypatch.setattr(context, "float64", False)
+    assert "has no double precision" in context.supports("float64")
+    assert "has no double precision" in context.supports("complex128")
+    monkeypatch.setattr(context, "_int64", False)
+    assert "has no 64-bit integers" in context.supports("uint64")
+    assert context.supports("int32") is None
+    assert context.supports("float128") == "OpenCL has no float128"
+    assert context.supports("object") == "OpenCL has no object"
+
+
+def test_contexts_are_apart(context):
+    other = Context("opencl")
+    assert other.cl_context != context.cl_context
+    assert arrays.from_host(other, np.ones(2)).queue == other.queue
+
+
+IN_A_FORK = """
+    import os, sys
+    from optdb.runtime.context import Context, ForkedContext
+    context = Context("opencl")
+    child = os.fork()
+    if child == 0:
+        refused = []
+        for use in (lambda: context.queue, lambda: context.cl_context, lambda: Context("opencl")):
+            try:
+                use()
+            except ForkedContext as error:
+                refused.append(str(error))
+        print(len(refused), "spawn" in refused[0], str(os.getppid()) in refused[0], flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    context.queue
+    print("fine")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_forks_are_refused():
+    assert run_code(IN_A_FORK).stdout.split("\n")[:2] == ["3 True True", "fine"]
+
+
+def test_forks_before_the_first_use_are_fine():
+    code = """
+        import os
+        import optdb.runtime.context
+        child = os.fork()
+        optdb.runtime.context.Context("opencl").queue
+        if child == 0:
+            os._exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert run_code(code).stdout.strip() == "7"

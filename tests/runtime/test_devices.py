@@ -1,0 +1,178 @@
+"""Devices: how they are found, and what is said where they are not."""
+
+from __future__ import annotations
+
+import re
+import types
+
+import pyopencl as cl
+import pytest
+
+from optdb.runtime import devices
+from optdb.runtime.devices import DeviceError, Row, find, list_devices
+from tests.processes import output, run_code
+
+
+class Device:
+    """What `devices` asks of a device."""
+
+    def __init__(self, name, platform="Some Platform", kind=cl.device_type.CPU, units=8, broken=None):
+        self.name = name
+        self.platform = types.SimpleNamespace(name=platform)
+        self.type = kind
+        self.max_compute_units = units
+        self.global_mem_size = 2**30
+        self.broken = broken
+
+    def create_sub_devices(self, properties):
+        kind, units = properties
+        assert kind == cl.device_partition_property.EQUALLY
+        return [f"{self.name}, {units} units, part {i + 1}" for i in range(self.max_compute_units // units)]
+
+
+SLOW = Device("Oclgrind Simulator", "Oclgrind")
+CPU = Device("Fast Processor", "Portable Language")
+OLD_GPU = Device("Graphics 1", "Graphics", cl.device_type.GPU, broken="unknown target")
+GPU = Device("Graphics 12", "Graphics", cl.device_type.GPU)
+
+
+@pytest.fixture
+def there_are(monkeypatch):
+    def set_devices(*some):
+        platforms = dict.fromkeys(device.platform.name for device in some)
+        numbered = [
+            (f"opencl{p}:{d}", device)
+            for p, name in enumerate(platforms)
+            for d, device in enumerate(device for device in some if device.platform.name == name)
+        ]
+        monkeypatch.setattr(devices, "_all", lambda: iter(numbered))
+
+    monkeypatch.setattr(devices, "trouble", lambda device: device.broken)
+    set_devices(SLOW, CPU, OLD_GPU, GPU)
+    return set_devices
+
+
+@pytest.mark.parametrize(
+    ("spec", "device"),
+    [
+        ("opencl", GPU),
+        ("opencl0:0", SLOW),
+        (" opencl1:0 ", CPU),
+        ("opencl2:1", GPU),
+        ("processor", CPU),
+        ("PORTABLE", CPU),
+        ("oclgrind", SLOW),
+        ("graphics", GPU),
+        ("graphics 12", GPU),
+        ("opencl[1/2]", "Graphics 12, 4 units, part 1"),
+        ("opencl1:0[2/2]", "Fast Processor, 4 units, part 2"),
+        ("processor [3/3]", "Fast Processor, 2 units, part 3"),
+        ("processor[1/1]", "Fast Processor, 8 units, part 1"),
+    ],
+)
+def test_find(there_are, spec, device):
+    assert find(spec) == device
+
+
+def test_the_best_that_works_goes_first(there_are):
+    there_are(SLOW, CPU, OLD_GPU)
+    assert find("opencl") is CPU
+    there_are(OLD_GPU, SLOW)
+    assert find("opencl") is SLOW
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("opencl5:0", "opencl5:0: there is no such device; there is:"),
+        ("opencl2:0", "opencl2:0: Graphics 1 does not work: unknown target; there is:"),
+        ("graphics 1", "graphics 1: no such device works"),
+        ("cuda", "cuda: no device is called that"),
+        ("", "no device is called that"),
+        ("opencl[0/2]", re.escape("the parts of a device are [1/2] to [2/2]")),
+        ("opencl[3/2]", re.escape("the parts of a device are [1/2] to [2/2]")),
+        ("opencl[1/0]", "the parts of a device"),
+        ("opencl[1/9]", "Graphics 12 has 8 compute unit"),
+    ],
+)
+def test_what_is_not_there(there_are, spec, message):
+    with pytest.raises(DeviceError, match=message) as caught:
+        find(spec)
+    if "there is:" in str(caught.value):
+        assert "    opencl1:0  Fast Processor\n" in str(caught.value)
+        assert "    opencl2:0  Graphics 1  (fails: unknown target)\n" in str(caught.value)
+        assert "The cure: " in str(caught.value)
+
+
+@pytest.mark.parametrize("spec", ["opencl", "opencl0:0", "name"])
+def test_nothing_is_there(there_are, spec):
+    there_are()
+    with pytest.raises(DeviceError, match=r"no OpenCL platform.*\nThe cure: .*pocl-opencl-icd.*optdb\[oclgrind\]"):
+        find(spec)
+
+
+def test_rows(there_are):
+    assert list_devices()[2] == Row("opencl2:0", "Graphics", "Graphics 1", "GPU", 8, 2**30, "unknown target")
+    assert [row.works for row in list_devices()] == [True, True, False, True]
+    assert [row.kind for row in list_devices()] == ["simulator", "CPU", "GPU", "GPU"]
+
+
+# The machine's own
+
+
+def test_here():
+    rows = list_devices()
+    assert any(row.works for row in rows)
+    best = find("opencl")
+    for row in rows:
+        if row.works:
+            assert find(row.spec).name.strip() == row.name
+            assert row.name in [find(row.name).name.strip(), best.name.strip()]
+    if any(row.works and row.kind == "CPU" for row in rows):
+        assert "oclgrind" not in best.platform.name.casefold()
+
+
+def test_parts_here():
+    whole = find("opencl")
+    if whole.max_compute_units < 2 or not whole.partition_properties:
+        with pytest.raises(DeviceError, match=re.escape("[1/2]")):
+            find("opencl[1/2]")
+        return
+    parts = [find(f"opencl[{i}/2]") for i in (1, 2)]
+    assert [part.max_compute_units for part in parts] == [whole.max_compute_units // 2] * 2
+
+
+def test_a_device_that_cannot_build(monkeypatch):
+    monkeypatch.setattr(devices, "_TRIAL", "__kernel void optdb_trial(__global int *out) { nonsense; }")
+    assert devices.trouble.__wrapped__(find("opencl"))
+
+
+def test_a_device_that_computes_nonsense(monkeypatch):
+    monkeypatch.setattr(devices, "_TRIAL", devices._TRIAL.replace("40", "50"))
+    assert devices.trouble.__wrapped__(find("opencl")) == "computed [50, 51, 52, 53], not [40, 41, 42, 43]"
+
+
+NO_DRIVER = {"OCL_ICD_VENDORS": "/nonexistent", "OPENCL_VENDOR_PATH": "/nonexistent"}
+WITHOUT_PYOPENCL = "import sys; sys.modules['pyopencl'] = None\n"
+
+
+def test_no_driver():
+    done = run_code("from optdb.runtime.context import Context; Context('opencl')", env=NO_DRIVER)
+    assert "DeviceError: opencl: no OpenCL platform was found.\nThe cure: " in done.stderr
+
+
+def test_no_pyopencl():
+    done = run_code(WITHOUT_PYOPENCL + "import optdb.runtime; print('fine'); import optdb.runtime.context")
+    assert done.stdout == "fine\n"
+    assert "DeviceError: OpenCL needs PyOpenCL" in done.stderr
+    assert done.stderr.strip().endswith("The cure: pip install optdb[opencl]")
+
+
+def test_the_runtime_needs_neither_theano_nor_the_rest_of_optdb():
+    code = """
+        import sys
+        import optdb.runtime.context, optdb.runtime.arrays, optdb.runtime.devices
+        print([name for name in sys.modules if name.split(".")[0] == "theano" or name.startswith("optdb.")
+               and not name.startswith(("optdb.runtime", "optdb.host", "optdb.flags"))])
+    """
+    assert output(code) == "[]"
