@@ -70,6 +70,8 @@ from theano.scalar.basic import (
     Tanh,
     TrueDiv,
     Trunc,
+    add,
+    second,
 )
 from theano.scalar.basic_scipy import Erf, Erfc, Gamma, GammaLn
 from theano.tensor.nnet.nnet import ScalarSoftsign
@@ -150,7 +152,10 @@ __all__ = [
     "UltraFastScalarSigmoid",
     "XlogX",
     "XlogY0",
+    "add",
+    "cast_op",
     "scalar_node",
+    "second",
     "upcast",
 ]
 
@@ -158,3 +163,8 @@ __all__ = [
 def scalar_node(op: Any, dtypes: Sequence[str]) -> Apply:
     """Return a node of a scalar op for inputs of `dtypes`."""
     return op.make_node(*[get_scalar_type(dtype).make_variable() for dtype in dtypes])
+
+
+def cast_op(dtype: str) -> Cast:
+    """Return the scalar op that casts to a dtype."""
+    return Cast(get_scalar_type(dtype), name=f"Cast{{{dtype}}}")

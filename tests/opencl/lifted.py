@@ -11,14 +11,16 @@ from optdb.opencl import OPENCL, HostFromOpenCL, OpenCLFromHost, contexts, lifte
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills the database
 
 
-def lifted_function(inputs, outputs, name="dev0"):
-    """Return a function that computes on the device what there are lifters for, and no other rewrites."""
-    for x in inputs:
-        x.tag.target = name
-    outputs = [out.transfer(name) for out in outputs]
+def lifted_function(inputs, outputs, at_home=(), name="dev0"):
+    """Return a function that computes on the device what there are lifters for, and no other rewrites.
+
+    All inputs but those in `at_home` come from the device, so that lifting never costs more than it gains.
+    """
+    moved = {x: HostFromOpenCL()(OpenCLFromHost(name)(x)) for x in inputs if x not in at_home}
+    outputs = [out.transfer(name) for out in theano.clone(outputs, moved)]
+    mode = theano.Mode(linker="py", optimizer=GraphToGPU(lifters_db, OPENCL))
     before, contexts.default = contexts.default, name
     try:
-        mode = theano.Mode(linker="py", optimizer=GraphToGPU(lifters_db, OPENCL))
         return theano.function(inputs, outputs, mode=mode, on_unused_input="ignore")
     finally:
         contexts.default = before
@@ -35,11 +37,11 @@ def host_function(inputs, outputs):
     return theano.function(inputs, outputs, mode=theano.Mode(linker="py", optimizer=None), on_unused_input="ignore")
 
 
-def both(inputs, outputs, values):
+def both(inputs, outputs, values, at_home=()):
     """Return what the device and what the host computes, as NumPy arrays, and the device's ops."""
     outputs = outputs if isinstance(outputs, list) else [outputs]
     on_host = host_function(inputs, outputs)
-    on_device = lifted_function(inputs, outputs)
+    on_device = lifted_function(inputs, outputs, at_home)
     with np.errstate(all="ignore"):
         want = on_host(*values)
     got = [np.asarray(value) for value in on_device(*values)]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF\n"
 
 #: What holds any value of so many bytes, to copy it as it is.
-_RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
+RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
 
 
 def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply], Any]:
@@ -141,7 +141,13 @@ class ElementKernels:
 
     @classmethod
     def of_scalar_op(
-        cls, op: Any, dtypes: Sequence[str], out_dtypes: Sequence[str], single: Sequence[bool], ndim: int
+        cls,
+        op: Any,
+        dtypes: Sequence[str],
+        out_dtypes: Sequence[str],
+        single: Sequence[bool],
+        ndim: int,
+        name: str = "elements",
     ) -> ElementKernels:
         """Return the kernels that apply a scalar op.
 
@@ -155,6 +161,8 @@ class ElementKernels:
             For each input, whether the whole array is one element.
         ndim : int
             Number of dimensions.
+        name : str
+            Of the kernels.
 
         Raises
         ------
@@ -165,12 +173,12 @@ class ElementKernels:
         outputs = [Operand.of(f"o{i}", dtype) for i, dtype in enumerate(out_dtypes)]
         code = scalar_code(op, dtypes, [x.name for x in inputs], [x.name for x in outputs])
         flags = Kernel.get_flags(*sorted(code.dtypes))
-        return cls(inputs, outputs, code.statements, code.helpers, ndim, flags)
+        return cls(inputs, outputs, code.statements, code.helpers, ndim, flags, name)
 
     @classmethod
     def copying(cls, dtype: str, ndim: int, name: str = "copy", single: bool = False) -> ElementKernels:
         """Return the kernels that copy arrays of any dtype, bit by bit."""
-        raw = _RAW[np.dtype(dtype).itemsize]
+        raw = RAW[np.dtype(dtype).itemsize]
         return cls(
             [Operand("i0", raw, raw, single=single)], [Operand("o0", raw, raw)], "o0 = i0;", ndim=ndim, name=name
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.host import ops as host
 from optdb.host.graph import Apply, Variable
+from optdb.host.scalars import cast_op
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
@@ -109,3 +110,8 @@ def common_shape(node: Apply, arrays: Sequence[Array]) -> tuple[int, ...]:
         if lengths:
             (shape[axis],) = lengths
     return tuple(shape)
+
+
+def cast(x: Variable, dtype: str) -> Variable:
+    """Return an array of the device in another dtype; `x` itself if it has that."""
+    return x if x.type.dtype == dtype else OpenCLElemwise(cast_op(dtype))(x)
