@@ -109,6 +109,14 @@ def test_views_begin_where_they_begin():
     np.testing.assert_array_equal(a.get(), [0, 0, 0, 0, 1, 1, 1, 0, 0, 0])
 
 
+def test_an_empty_array_is_a_null_pointer():
+    code = "KERNEL void k(GLOBAL_MEM float *a, ga_size a_off, GLOBAL_MEM int *is_null) { *is_null = a == 0; }"
+    kernel = compile_kernels([Kernel(code, "k", [ARRAY, BUFFER])], runtime_context())["k"]
+    answer = zeros(1, "int32")
+    kernel.call(1, 1, zeros(0), answer)
+    assert answer.get()[0] == 1
+
+
 def test_local_memory_and_barriers():
     code = """
     KERNEL void turn(GLOBAL_MEM int *a, ga_size a_off, LOCAL_MEM_ARG int *kept) {
@@ -279,24 +287,3 @@ def test_errors_show_the_log_and_the_numbered_source_and_name_the_kernel():
     assert f":{line}:" in caught.value.log
     assert "never_declared" in caught.value.log
     assert "#define GLOBAL_MEM" not in message
-
-
-def test_a_program_is_built_once_per_context_source_and_options():
-    source = "__kernel void k(__global int *a) { a[0] = WIDTH; }"
-    first = build.build(runtime_context(), source, ["-DWIDTH=1"])
-    assert build.build(runtime_context(), source, ("-DWIDTH=1",)) is first
-    assert build.build(runtime_context(), source, ["-DWIDTH=2"]) is not first
-    with pytest.raises(BuildError, match=r"   1  __kernel void k"):
-        build.build(runtime_context(), source)
-
-
-def test_a_failed_build_is_tried_again():
-    source = "this is no OpenCL C"
-    for _ in range(2):
-        with pytest.raises(BuildError):
-            build.build(runtime_context(), source)
-
-
-def test_options_are_named_where_they_are_refused():
-    with pytest.raises(BuildError, match="-no-such-option"):
-        build.build(runtime_context(), "__kernel void k() {}", ["-no-such-option"])

@@ -34,11 +34,11 @@ class Param:
 
     Attributes
     ----------
-    slots : int
-        How many parameters of the kernel's code it stands for.
+    slots : tuple
+        The parameters of the kernel's code that it stands for: a dtype for a number, None for a pointer.
     """
 
-    slots = 1
+    slots: tuple[np.dtype | None, ...] = (None,)
 
     def __init__(self, word: str) -> None:
         self.word = word
@@ -47,7 +47,7 @@ class Param:
         return self.word
 
     def bind(self, value: Any, context: Context) -> tuple[Any, ...]:
-        """Return what OpenCL is given for a value, `slots` items.
+        """Return what OpenCL is given for a value, one item for each of `slots`.
 
         Raises
         ------
@@ -63,6 +63,7 @@ class ScalarParam(Param):
     def __init__(self, dtype: DTypeLike, word: str | None = None) -> None:
         self.dtype = np.dtype(dtype)
         ctype(self.dtype)  # raises where kernels have no such type
+        self.slots = (self.dtype,)
         self._breadth = next(i for i, (kinds, _) in enumerate(_KINDS) if self.dtype.kind in kinds)
         super().__init__(word or self.dtype.name)
 
@@ -81,7 +82,7 @@ class ScalarParam(Param):
 class ArrayParam(Param):
     """A device array: its buffer, and where in it the array begins."""
 
-    slots = 2
+    slots = (None, np.dtype("uint64"))
 
     def bind(self, value: Any, context: Context) -> tuple[cl.MemoryObject | None, np.uint64]:
         if not isinstance(value, Array):
@@ -94,7 +95,7 @@ class ArrayParam(Param):
 class BufferParam(ArrayParam):
     """A buffer, or an array that begins where its buffer begins."""
 
-    slots = 1
+    slots = (None,)
 
     def bind(self, value: Any, context: Context) -> tuple[cl.MemoryObject | None]:
         if isinstance(value, cl.MemoryObject) or value is None:

@@ -1,0 +1,40 @@
+"""OpenCL programs: built once, and what is said where they do not build."""
+
+from __future__ import annotations
+
+import pytest
+
+from optdb.runtime import build
+from optdb.runtime.build import BuildError, numbered
+from tests.opencl.device import runtime_context
+
+
+def test_a_program_is_built_once_per_context_source_and_options():
+    source = "__kernel void k(__global int *a) { a[0] = WIDTH; }"
+    first = build.build(runtime_context(), source, ["-DWIDTH=1"])
+    assert build.build(runtime_context(), source, ("-DWIDTH=1",)) is first
+    assert build.build(runtime_context(), source, ["-DWIDTH=2"]) is not first
+    with pytest.raises(BuildError, match=r"   1  __kernel void k"):
+        build.build(runtime_context(), source)
+
+
+def test_a_failed_build_is_tried_again():
+    source = "this is no OpenCL C"
+    for _ in range(2):
+        with pytest.raises(BuildError):
+            build.build(runtime_context(), source)
+
+
+def test_options_are_named_where_they_are_refused():
+    with pytest.raises(BuildError, match="-no-such-option"):
+        build.build(runtime_context(), "__kernel void k() {}", ["-no-such-option"])
+
+
+def test_lines_of_ours_need_not_be_shown():
+    assert numbered("ours\n\ntheirs\n") == "   1  ours\n   2\n   3  theirs"
+    assert numbered("ours\n\ntheirs\n", own_lines=2) == "   3  theirs"
+    with pytest.raises(BuildError, match="the kernels of an op does not build") as caught:
+        build.build(runtime_context(), "// ours\nno C", name="the kernels of an op", own_lines=1)
+    assert "// ours" not in str(caught.value)
+    assert "   2  no C" in str(caught.value)
+    assert caught.value.source == "// ours\nno C"
