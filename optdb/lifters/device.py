@@ -49,6 +49,9 @@ class Device:
         an array; a view is worth nothing.
     sources : tuple of types
         Ops that make arrays out of nothing and go where they are needed.
+    contiguous : callable
+        ``contiguous(var)`` returns a device variable as one whose values lie in C order, for loops,
+        which write them slice by slice.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Device:
     refuses: Callable[[str, ContextName], str | None] = field(default=lambda dtype, context_name: None)
     weight: Callable[[Op], float] = no_weight
     sources: tuple[type, ...] = ()
+    contiguous: Callable[[Variable], Variable] = field(default=lambda var: var)
 
     def __post_init__(self) -> None:
         transfers = (self.from_host, self.to_host, self.between)

@@ -90,7 +90,7 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
 def _outside(device: Device, var: Variable, context_name: ContextName) -> Variable:
     """Return an outer input where the loop wants it: floats on the device, the rest on the host."""
     if _is_float(getattr(var.type, "dtype", "")) and (device.has(var) or is_host_array(var)):
-        return device.as_variable(var, context_name)
+        return device.contiguous(device.as_variable(var, context_name))
     return device.home(var) if device.has(var) else var
 
 

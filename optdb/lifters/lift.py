@@ -27,6 +27,7 @@ from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.lifting import attach_validation, copy_trace, rebuild, replace_all
 from optdb.host.logging import logger
 from optdb.host.rewriters import Optimizer
+from optdb.host.session import optimizing
 from optdb.lifters.borders import one_lift, transfer_once
 from optdb.lifters.device import Device
 from optdb.lifters.islands import settle_islands
@@ -74,6 +75,10 @@ class GraphToGPU(Optimizer):
 
     def apply(self, fgraph: FunctionGraph) -> LiftReport:
         """Lift `fgraph`; where the new graph is not valid, the old one stays."""
+        with optimizing():
+            return self._apply(fgraph)
+
+    def _apply(self, fgraph: FunctionGraph) -> LiftReport:
         start = time.perf_counter()
         nodes = fgraph.toposort()
         plan = Plan(fgraph, self.device, self._by_op(), nodes).make()
@@ -176,8 +181,9 @@ class Builder:
         context_name = self.plan.place[node]
         inputs = [self._for_lifter(var, context_name) for var in node.inputs]
         reason = None
-        for lifter in self.plan.candidates(node):
-            lifted = self._offer(lifter, node, context_name, inputs)
+        willing = self.plan.willing.get(node)
+        for lifter in self.plan.candidates_from(node, willing):
+            lifted = self._offer(lifter, node, context_name, inputs, asked=lifter is willing)
             if not isinstance(lifted, Declined):
                 self._take(node, lifted)
                 self.reports.append(NodeReport(str(node.op), context_name, str(lifter), None))
@@ -185,9 +191,9 @@ class Builder:
             reason = f"{lifter}: {lifted.reason}"
         self._build_on_host(node, reason)
 
-    def _offer(self, lifter: Lifter, node: Apply, context_name: Any, inputs: list[Variable]) -> Any:
+    def _offer(self, lifter: Lifter, node: Apply, context_name: Any, inputs: list[Variable], asked: bool) -> Any:
         try:
-            return lifter.offer(node.op, context_name, inputs, node.outputs)
+            return lifter.offer(node.op, context_name, inputs, node.outputs, asked=asked)
         except BadLift as error:
             logger.warning("%s. The node stays on the host.", error)
             return Declined(str(error))

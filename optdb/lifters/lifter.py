@@ -95,7 +95,12 @@ class Lifter(LocalOptimizer):
         return Declined(answer if isinstance(answer, str) else "its predicate says no")
 
     def offer(
-        self, op: Op, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
+        self,
+        op: Op,
+        context_name: ContextName,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        asked: bool = False,
     ) -> list[Variable] | Declined:
         """Lift one application of an op.
 
@@ -109,6 +114,8 @@ class Lifter(LocalOptimizer):
             Of the node, those that were lifted already on the device.
         outputs : sequence of Variable
             Of the node, on the host.
+        asked : bool
+            Whether `supports` has said yes already.
 
         Returns
         -------
@@ -121,7 +128,7 @@ class Lifter(LocalOptimizer):
         BadLift
             If the function gave anything else.
         """
-        no = self.declines(op, context_name, inputs, outputs)
+        no = None if asked else self.declines(op, context_name, inputs, outputs)
         if no is not None:
             return no
         given = self.function(op, context_name, inputs, outputs)

@@ -65,7 +65,10 @@ class Plan:
         self.place: dict[Apply, ContextName] = {}
         self.moved: dict[Variable, ContextName] = {}
         self.reasons: dict[Apply, str] = {}
+        #: Node to the first of its lifters that would.
+        self.willing: dict[Apply, Lifter] = {}
         self._lifters = lifters
+        self._tracks_instances = any(not isinstance(key, type) for key in lifters)
         self.default = device.default_context()
         self._refused: dict[tuple[str, ContextName], str | None] = {}
 
@@ -81,17 +84,18 @@ class Plan:
 
     def candidates(self, node: Apply) -> list[Lifter]:
         """Return the lifters to ask about a node, those of the op itself before those of its class."""
-        if not self._lifters:
-            return []
         of_class = self._lifters.get(type(node.op), [])
+        if not self._tracks_instances:
+            return of_class
         try:
-            return [*self._lifters.get(node.op, ()), *of_class] if self._tracks_instances else of_class
+            return [*self._lifters.get(node.op, ()), *of_class]
         except TypeError:  # an op without a hash is nobody's instance
             return of_class
 
-    @property
-    def _tracks_instances(self) -> bool:
-        return any(not isinstance(key, type) for key in self._lifters)
+    def candidates_from(self, node: Apply, first: Lifter | None) -> list[Lifter]:
+        """Return the lifters of a node from `first` on; those before it have declined."""
+        candidates = self.candidates(node)
+        return candidates[candidates.index(first) :] if first in candidates else candidates
 
     def context(self, var: Variable) -> Any:
         """Return the name of the context that `var` will be on; `plan.host` if it will be on the host."""
@@ -119,6 +123,7 @@ class Plan:
         for lifter in candidates:
             no = lifter.declines(node.op, context_name, node.inputs, node.outputs)
             if no is None:
+                self.willing[node] = lifter
                 return None
         return no.reason if isinstance(no, Declined) else NO_LIFTER
 

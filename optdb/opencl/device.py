@@ -19,6 +19,7 @@ from optdb.host.loops import Scan
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.inner import lift_inner
 from optdb.lifters.lift import GraphToGPUDB
+from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.registry import contexts, get_context
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
@@ -66,6 +67,7 @@ OPENCL = Device(
     refuses=_refuses,
     weight=weight,
     sources=SOURCES,
+    contiguous=opencl_contiguous,
 )
 
 lifters_db = GraphToGPUDB(OPENCL)

@@ -9,7 +9,6 @@ import theano.tensor as tt
 from theano.ifelse import IfElse, ifelse
 from theano.scan_module.scan_op import Scan
 
-import optdb.opencl
 from optdb.opencl import OpenCLArrayType
 
 HOST = theano.Mode("py", "fast_compile")
@@ -21,11 +20,7 @@ def floats(*shape):
     return RNG.uniform(-1, 1, shape).astype("float32")
 
 
-@pytest.fixture(autouse=True)
-def default_context(contexts):
-    optdb.opencl.contexts.default = "dev0"
-    yield
-    optdb.opencl.contexts.default = None
+pytestmark = pytest.mark.usefixtures("default")
 
 
 def both(inputs, outputs, *arguments):
@@ -35,7 +30,7 @@ def both(inputs, outputs, *arguments):
     for _ in range(2):  # again, with what the first call left in the storage
         for one, other in zip(f(*arguments), expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    return [node for node in f.maker.fgraph.toposort()]
+    return list(f.maker.fgraph.toposort())
 
 
 def on_device(nodes):
@@ -82,7 +77,9 @@ def test_a_condition():
 
 def test_counting_stays_on_the_host():
     n = tt.lscalar("n")
-    steps, _ = theano.scan(lambda i: i * 2, sequences=tt.arange(n))
+    steps, _ = theano.scan(
+        lambda i, before: i * 2 + before**2, sequences=tt.arange(n), outputs_info=tt.constant(1, dtype="int64")
+    )
     nodes = both([n], [steps], 5)
     assert not on_device(nodes)
 
