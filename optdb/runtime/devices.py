@@ -153,6 +153,8 @@ def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:
     units = device.max_compute_units
     if not 1 <= part <= parts:
         raise DeviceError(f"{spec}: the parts of a device are [1/{parts}] to [{parts}/{parts}]")
+    if parts == 1:  # also for devices that cannot be divided
+        return device
     if parts > units:
         raise DeviceError(f"{spec}: {device.name.strip()} has {units} compute unit(s), too few for {parts} parts")
     try:

@@ -57,3 +57,27 @@ def test_without_a_driver_the_error_says_so():
 
 def test_import_of_the_device_alone():
     assert output("import optdb.opencl; import theano; print(theano.config.optdb.device)") == "cpu"
+
+
+def test_a_function_is_read_where_the_device_is_another(tmp_path):
+    write = f"""
+        import pickle, numpy as np
+        import optdb, theano
+        s = theano.shared(np.arange(3, dtype="float32"), name="s")
+        f = theano.function([], s * 2, updates=[(s, s + 1)])
+        f()
+        with open({str(tmp_path / "f")!r}, "wb") as file:
+            pickle.dump((f, s), file)
+        print(s.type)
+    """
+    read = f"""
+        import pickle
+        import optdb, theano
+        with open({str(tmp_path / "f")!r}, "rb") as file:
+            f, s = pickle.load(file)
+        print(f().tolist(), s.get_value().tolist(), s.type.context.spec)
+    """
+    assert output(write, flags="optdb.device=opencl") == "OpenCLArrayType<opencl>(float32, vector)"
+    assert output(read, flags="optdb.device=opencl[1/1]") == "[2.0, 4.0, 6.0] [2.0, 3.0, 4.0] opencl[1/1]"
+    done = run_code(read)
+    assert "ContextNotDefined: opencl: no such context; there is none; THEANO_FLAGS=" in done.stderr

@@ -67,7 +67,7 @@ def there_are(monkeypatch):
         ("opencl[1/2]", "Graphics 12, 4 units, part 1"),
         ("opencl1:0[2/2]", "Fast Processor, 4 units, part 2"),
         ("processor [3/3]", "Fast Processor, 2 units, part 3"),
-        ("processor[1/1]", "Fast Processor, 8 units, part 1"),
+        ("processor[1/1]", CPU),
     ],
 )
 def test_find(there_are, spec, device):
