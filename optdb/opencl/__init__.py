@@ -11,11 +11,17 @@ bootstrap.bring_in()
 
 from optdb.opencl import pickling, shared, transfers, variables
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
+from optdb.opencl.device import OPENCL, follow_flag, lifters_db
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLVariable
 
+from optdb.opencl import lifters as _lifters  # noqa: F401, I001  fills lifters_db, which comes before
+
+follow_flag()
+
 __all__ = [
+    "OPENCL",
     "HostFromOpenCL",
     "OpenCLArrayType",
     "OpenCLConstant",
@@ -27,6 +33,7 @@ __all__ = [
     "contexts",
     "get_context",
     "infer_context_name",
+    "lifters_db",
     "pickling",
     "shared",
     "transfers",

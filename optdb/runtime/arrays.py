@@ -35,6 +35,17 @@ class DeviceArray(Array):
             raise TypeError(f"expected an array of {self.dtype} {self.shape} in C order, got {ary.dtype} {ary.shape}")
         return to_host(self if queue is None else self.with_queue(queue), ary)
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(value, Array):
+            part = self[index]
+            if not value.flags.c_contiguous or may_share_memory(part, value):
+                value = copy(value)
+            if part.flags.c_contiguous and part.shape == value.shape and part.dtype == value.dtype:
+                # Not left to PyOpenCL, which compares the strides of axes of length 1, too.
+                _copy_bytes(part, value)
+                return
+        super().__setitem__(index, value)
+
     @property
     def gpudata(self) -> tuple[int, int]:
         """Where the values begin: the buffer, as a number, and the offset. Loops compare it."""
@@ -144,6 +155,18 @@ def _read_strided(array: Array, out: np.ndarray) -> None:
         out[...] = np.ndarray(array.shape, array.dtype, mapped, array.offset - start, array.strides)
     finally:
         mapped.base.release(array.queue)
+
+
+def _copy_bytes(target: Array, source: Array) -> None:
+    """Copy between arrays that both lie in C order, without gaps."""
+    if source.nbytes == 0:
+        return
+    cl.enqueue_copy(
+        *(target.queue, target.base_data, source.base_data),
+        byte_count=source.nbytes,
+        dst_offset=target.offset,
+        src_offset=source.offset,
+    )
 
 
 def copy(array: Array) -> DeviceArray:
