@@ -1,0 +1,29 @@
+"""Lifts of the models, in one pass and node by node."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from profiles import lift, measure, models
+
+#: They take longest to optimize as far as the lift.
+LARGE = {"sb_resnet", "sb_resnet56", "cifar_resnet", "resnet50", "mixture"}
+KNOWN = [name for name in models.known() if not name.startswith("keras")]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in KNOWN]
+)
+def test_no_value_goes_there_and_back(name):
+    opencl = lift.device()
+    graph = lift.before_the_lift(measure.specify(models.build(name)))
+    lifted = lift.lift(graph, opencl.lifters_db.query("+fast_run").optimize)
+    assert lifted.on_device > 0
+    assert lifted.detours == 0
+
+
+def test_both_ways_of_a_small_model():
+    result = CliRunner().invoke(lift.main, ["mlp"])
+    assert result.exit_code == 0, result.output
+    assert "0 / 0" in result.output
