@@ -1,0 +1,121 @@
+"""Reductions on the device against the host's own, over axes, layouts and dtypes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano.tensor as tt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from theano.scalar import basic as scalar
+
+from optdb.opencl.ops.reduce import SMALLEST_PART, OpenCLCAReduce, _parts
+from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
+from tests.opencl.lifted import both, lifted_function, ops_of
+
+HOST = tt.elemwise.CAReduceDtype
+
+
+def host_result(op, value):
+    node = HOST(op.scalar_op, op.axis, op.dtype, op.acc_dtype).make_node(
+        tt.TensorType(value.dtype, (False,) * value.ndim)()
+    )
+    storage = [[None]]
+    with np.errstate(all="ignore"):
+        node.op.perform(node, [value], storage)
+    return storage[0][0]
+
+
+def check(op, value, array):
+    node = op(variable(value)).owner
+    want = host_result(node.op, value)
+    (got,) = run(node, [array])
+    assert got.dtype == want.dtype and got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-3 if got.dtype == "float16" else 1e-5)
+
+
+@given(st.data(), st.sampled_from(["add", "mul", "maximum", "minimum"]))
+@settings(max_examples=50)
+def test_any_axes_of_any_layout(data, name):
+    shape = data.draw(shapes())
+    if name in ("maximum", "minimum"):
+        shape = tuple(max(length, 1) for length in shape)
+    axes = data.draw(st.none() | st.sets(st.integers(0, len(shape) - 1)) if shape else st.none())
+    value, array = data.draw(laid_out("float32", shape))
+    check(OpenCLCAReduce(getattr(scalar, name), None if axes is None else sorted(axes)), value, array)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint64", "float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["add", "mul", "maximum"])
+def test_dtypes_of_results_are_those_of_the_host(dtype, name):
+    value = np.array([[3, 100, 0], [5, 7, 1]]).astype(dtype)
+    op = OpenCLCAReduce(getattr(scalar, name), 1)
+    check(op, value, device_array(value, [1, -1]))
+
+
+@pytest.mark.parametrize("dtype, acc_dtype", [("float32", "float32"), ("int64", "float64"), ("float16", "float32")])
+def test_given_dtypes_are_kept(dtype, acc_dtype):
+    value = np.arange(6, dtype="float16" if dtype == "float16" else "int8").reshape(2, 3)
+    check(OpenCLCAReduce(scalar.add, None, dtype, acc_dtype), value, device_array(value))
+
+
+@pytest.mark.parametrize("name", ["or_", "and_", "xor"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64"])
+def test_bits(name, dtype):
+    value = np.array([[1, 0, 1], [1, 1, 1], [0, 0, 0]]).astype(dtype)
+    check(OpenCLCAReduce(getattr(scalar, name), 1, dtype, dtype), value, device_array(value))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_nothing_folds_to_what_adds_nothing(axis):
+    for name in ("add", "mul"):
+        value = np.zeros((0, 3) if axis != 1 else (3, 0), "float32")
+        check(OpenCLCAReduce(getattr(scalar, name), axis), value, device_array(value))
+    value = np.zeros((0, 3), "float32")
+    node = OpenCLCAReduce(scalar.maximum, 0)(variable(value)).owner
+    with pytest.raises(ValueError, match="nothing to fold"):
+        run(node, [device_array(value)])
+    assert run(OpenCLCAReduce(scalar.maximum, 1)(variable(value)).owner, [device_array(value)])[0].shape == (0,)
+
+
+def test_what_is_not_a_number_wins():
+    value = np.array([[1, np.nan, 3], [np.nan, 1, 2], [3, 2, np.nan]], "float32")
+    for name in ("maximum", "minimum"):
+        check(OpenCLCAReduce(getattr(scalar, name), 1), value, device_array(value))
+
+
+@pytest.mark.parametrize(
+    "shape, axis", [((200_003,), None), ((3, 50_001), 1), ((50_001, 3), 0), ((50_001, 3), 1), ((2, 300, 200), (0, 2))]
+)
+def test_much_is_folded_in_parts(shape, axis):
+    value = np.random.default_rng(0).uniform(size=shape).astype("float32")
+    check(OpenCLCAReduce(scalar.add, axis), value, device_array(value))
+    check(OpenCLCAReduce(scalar.maximum, axis, "float32", "float32"), value, device_array(value, [-1] * value.ndim))
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**7), st.integers(1, 10**4))
+def test_no_part_is_empty(n, m, wanted):
+    parts = _parts(n, m, wanted)
+    part = -(-m // parts)
+    assert parts >= 1 and (parts - 1) * part < m <= parts * part
+    assert parts == 1 or part >= SMALLEST_PART // 2
+
+
+def test_what_cannot_be_folded_is_refused():
+    x = variable(np.ones(3, "float32"))
+    with pytest.raises(TypeError, match="MulWithoutZeros"):
+        OpenCLCAReduce(tt.elemwise.mul_without_zeros)(x)
+
+
+def test_lifted_from_all_classes():
+    x = tt.fmatrix()
+    a = np.random.default_rng(1).uniform(-1, 1, (4, 5)).astype("float32")
+    caremax = tt.elemwise.CAReduce(scalar.maximum, 0)
+    outputs = [x.sum(), x.mean(axis=0), x.prod(axis=1), caremax(x), tt.any(tt.gt(x, 0.5), axis=0), tt.all(tt.gt(x, -1))]
+    got, want, ops = both([x], outputs, [a])
+    for mine, theirs in zip(got, want):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+    assert ops.count(OpenCLCAReduce) == 6
+    left = lifted_function([x], [tt.elemwise.ProdWithoutZeros(axis=0)(x)])
+    assert ops_of(left) == [tt.elemwise.ProdWithoutZeros]
