@@ -1,6 +1,7 @@
 """The tensor ops of the host that have counterparts on a device, by name."""
 
 from theano.compile.ops import Rebroadcast, Shape, Shape_i, SpecifyShape
+from theano.misc.frozendict import frozendict
 from theano.tensor.basic import (
     Alloc,
     AllocEmpty,
@@ -66,5 +67,6 @@ __all__ = [
     "Subtensor",
     "Sum",
     "Tri",
+    "frozendict",
     "get_idx_list",
 ]

@@ -9,14 +9,13 @@ from optdb.host import bootstrap
 
 bootstrap.bring_in()
 
+from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl import pickling, shared, transfers, variables
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLVariable
-
-from optdb.opencl import lifters as _lifters  # noqa: F401, I001  fills lifters_db, which comes before
 
 follow_flag()
 

@@ -17,7 +17,7 @@ from optdb.host.tensor import copy_stack_trace
 from optdb.host.variables import TensorType, add_transfer, as_tensor_variable
 from optdb.lifters.borders import crossed, transfer_once
 from optdb.opencl.registry import ContextNotDefined, contexts
-from optdb.opencl.type import OpenCLArrayType
+from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.runtime import arrays
 
 __all__ = [
@@ -60,7 +60,7 @@ class OpenCLFromHost(_Transfer):
         if isinstance(getattr(x, "type", None), OpenCLArrayType):
             raise TypeError(f"{self} moves arrays from the host, and {x} is on {x.type.context_name}")
         x = as_tensor_variable(x)
-        out = OpenCLArrayType(x.dtype, x.broadcastable, self.context_name)()
+        out = opencl_type(x.dtype, x.broadcastable, self.context_name)()
         _keep_comparison(x, out, _OnHost)
         return Apply(self, [x], [out])
 

@@ -8,6 +8,7 @@ then. The type itself holds the context's name alone, so that it can be pickled.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -18,7 +19,7 @@ from optdb.opencl.registry import contexts, get_context
 from optdb.runtime import arrays
 from optdb.runtime.context import Context
 
-__all__ = ["OpenCLArrayType", "UnsupportedDtype"]
+__all__ = ["OpenCLArrayType", "UnsupportedDtype", "opencl_type"]
 
 _SHAPE_NAMES = {
     (): "scalar",
@@ -31,6 +32,19 @@ _SHAPE_NAMES = {
 
 class UnsupportedDtype(TypeError):
     """A device cannot hold arrays of that dtype, or cannot compute with them."""
+
+
+#: Types that were made, by what they were made of, as long as their context is there.
+_made: weakref.WeakKeyDictionary[Context, dict[tuple, OpenCLArrayType]] = weakref.WeakKeyDictionary()
+
+
+def opencl_type(dtype: str, broadcastable: tuple[bool, ...], context_name: Hashable) -> OpenCLArrayType:
+    """Return the type of arrays on a context; the same object for the same arguments."""
+    made = _made.setdefault(get_context(context_name), {})
+    key = (dtype, broadcastable, context_name)
+    if key not in made:
+        made[key] = OpenCLArrayType(dtype, broadcastable, context_name)
+    return made[key]
 
 
 class OpenCLArrayType(Type):

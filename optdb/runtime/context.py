@@ -80,7 +80,8 @@ class Context:
         dtype : str or numpy.dtype
             The dtype.
         """
-        name = np.dtype(dtype).name
+        # By its name it is asked for each array of each graph.
+        name = dtype if dtype in _HELD else np.dtype(dtype).name
         if name not in _HELD:
             return f"OpenCL has no {name}"
         if name in _DOUBLE and not self.float64:

@@ -18,7 +18,7 @@ from optdb.topo.db import register_topo
 def _elemwise_trouble(
     op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> str | None:
-    return scalar_trouble(op.scalar_op, context_name, [x.type.dtype for x in inputs], len(outputs))
+    return scalar_trouble(op.scalar_op, context_name, [x.type.dtype for x in inputs])
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=10)

@@ -7,8 +7,7 @@ from typing import Any
 
 from optdb.host.graph import Op, Variable
 from optdb.opencl.contexts import get_context
-from optdb.opencl.scalars.code import ScalarCode, scalar_code
-from optdb.opencl.scalars.types import NoCode
+from optdb.opencl.scalars.code import signature
 from optdb.opencl.transfers import as_opencl_variable
 
 
@@ -22,14 +21,10 @@ def trouble(context_name: str | None, dtypes: Iterable[str]) -> str | None:
     return None
 
 
-def scalar_trouble(op: Any, context_name: str | None, dtypes: Sequence[str], nout: int = 1) -> str | None:
+def scalar_trouble(op: Any, context_name: str | None, dtypes: Sequence[str]) -> str | None:
     """Return why a context cannot compute a scalar op; None if it can."""
-    names = [f"i{i}" for i in range(len(dtypes))]
-    try:
-        code: ScalarCode = scalar_code(op, dtypes, names, [f"o{i}" for i in range(nout)])
-    except NoCode as reason:
-        return str(reason)
-    return trouble(context_name, sorted(code.dtypes))
+    known = signature(op, tuple(dtypes))
+    return known.reason or trouble(context_name, known.computed)
 
 
 def real_arrays(

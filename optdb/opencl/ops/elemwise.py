@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from optdb.host import ops as host
 from optdb.host.graph import Apply, Variable
+from optdb.host.lifting import is_host_array
 from optdb.host.scalars import cast_op
+from optdb.host.variables import as_tensor_variable as as_host_variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.views import OpenCLDimShuffle
-from optdb.opencl.scalars.code import why_not
+from optdb.opencl.scalars.code import signature
 from optdb.opencl.transfers import as_opencl_variable
-from optdb.opencl.type import OpenCLArrayType
+from optdb.opencl.type import opencl_type
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 
-class OpenCLElemwise(OpenCLKernelBase, host.Elemwise):
+class OpenCLElemwise(OpenCLKernelBase):
     """A scalar op on all elements of arrays.
+
+    It is no child of the host's Elemwise, whose rewriters would take it for one.
 
     Parameters
     ----------
@@ -32,10 +36,17 @@ class OpenCLElemwise(OpenCLKernelBase, host.Elemwise):
         Which output is written over which input.
     """
 
+    __props__ = ("scalar_op", "inplace_pattern")
+    _f16_ok = True
+
+    def __init__(self, scalar_op: Any, inplace_pattern: Mapping[int, int] | None = None) -> None:
+        self.scalar_op = scalar_op
+        self.inplace_pattern = host.frozendict(inplace_pattern or {})
+        self.destroy_map = {out: [overwritten] for out, overwritten in self.inplace_pattern.items()}
+
     def __str__(self) -> str:
-        if self.name is not None:
-            return self.name
-        return f"OpenCL{super().__str__()}"
+        written_over = f"[{', '.join(map(str, self.inplace_pattern.items()))}]" if self.inplace_pattern else ""
+        return f"OpenCLElemwise{{{self.scalar_op}}}{written_over}"
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return a node; inputs with fewer dimensions get more in front.
@@ -47,15 +58,39 @@ class OpenCLElemwise(OpenCLKernelBase, host.Elemwise):
         """
         context_name = infer_context_name(*[x for x in inputs if isinstance(x, Variable)])
         moved = [as_opencl_variable(x, context_name) for x in inputs]
-        reason = why_not(self.scalar_op, [x.type.dtype for x in moved])
-        if reason is not None:
-            raise TypeError(f"{self}: {reason}")
-        dtypes, patterns, arrays = self.get_output_info(OpenCLDimShuffle, *moved)
-        outputs = [OpenCLArrayType(dtype, pattern, context_name)() for dtype, pattern in zip(dtypes, patterns)]
-        return Apply(self, arrays, outputs)
+        known = signature(self.scalar_op, tuple([x.type.dtype for x in moved]))
+        if known.reason is not None:
+            raise TypeError(f"{self}: {known.reason}")
+        ndim = max(x.type.ndim for x in moved)
+        arrays = [_with_rank(x, ndim) for x in moved]
+        patterns = zip(*[x.type.broadcastable for x in arrays], strict=True)
+        pattern = tuple([all(flags) for flags in patterns])
+        self._check_inplace(arrays, known.outputs, pattern)
+        return Apply(self, arrays, [opencl_type(dtype, pattern, context_name)() for dtype in known.outputs])
 
-    def prepare_node(self, node: Apply, storage_map: Any, compute_map: Any, impl: str | None) -> None:
-        """Do nothing: what the host prepares is for its own code."""
+    def _check_inplace(self, inputs: list[Variable], dtypes: tuple[str, ...], pattern: tuple[bool, ...]) -> None:
+        for out, overwritten in self.inplace_pattern.items():
+            kind = inputs[overwritten].type
+            if kind.broadcastable != pattern or kind.dtype != dtypes[out]:
+                raise TypeError(f"{self}: output {out} does not fit into input {overwritten}, which is {kind}")
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+        return host.Elemwise.infer_shape(self, node, shapes)
+
+    def L_op(  # noqa: N802 (the host's name)
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> list[Variable]:
+        """Return the gradients that the host's op has, on the device."""
+        context_name = infer_context_name(*inputs)
+        on_host = [[as_host_variable(x) for x in group] for group in (inputs, outputs, output_grads)]
+        grads = host.Elemwise(self.scalar_op).L_op(*on_host)
+        return [as_opencl_variable(g, context_name) if is_host_array(g) else g for g in grads]
+
+    def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> list[Any]:  # noqa: N802
+        context_name = infer_context_name(*inputs)
+        points = [None if point is None else as_host_variable(point) for point in eval_points]
+        results = host.Elemwise(self.scalar_op).R_op([as_host_variable(x) for x in inputs], points)
+        return [None if result is None else as_opencl_variable(result, context_name) for result in results]
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return self._elements(node).kernels()
@@ -87,6 +122,14 @@ class OpenCLElemwise(OpenCLKernelBase, host.Elemwise):
             [all(x.type.broadcastable) for x in node.inputs],
             node.outputs[0].type.ndim,
         )
+
+
+def _with_rank(x: Variable, ndim: int) -> Variable:
+    """Return `x` with axes of length 1 in front, `ndim` in all."""
+    missing = ndim - x.type.ndim
+    if not missing:
+        return x
+    return OpenCLDimShuffle(x.type.broadcastable, ["x"] * missing + list(range(x.type.ndim)))(x)
 
 
 def common_shape(node: Apply, arrays: Sequence[Array]) -> tuple[int, ...]:

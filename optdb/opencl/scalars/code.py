@@ -5,6 +5,7 @@ A Composite is spelled out step by step; what it holds more than once is compute
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,14 +60,39 @@ def scalar_code(op: Any, dtypes: Sequence[str], inputs: Sequence[str], outputs: 
     return ScalarCode(writer.helpers.source, "\n".join(writer.lines), frozenset(writer.used))
 
 
+@dataclass(frozen=True)
+class Signature:
+    """What is known of a scalar op on numbers of some dtypes.
+
+    Parameters
+    ----------
+    reason : str or None
+        Why it has no OpenCL C; None if it has.
+    outputs : tuple of str
+        The dtypes of its outputs; empty where there is a reason.
+    computed : frozenset of str
+        All dtypes that are computed on the way.
+    """
+
+    reason: str | None
+    outputs: tuple[str, ...] = ()
+    computed: frozenset[str] = frozenset()
+
+
+@functools.lru_cache(maxsize=4096)
+def signature(op: Any, dtypes: tuple[str, ...]) -> Signature:
+    """Return what is known of a scalar op for inputs of `dtypes`; a graph asks for few, again and again."""
+    try:
+        outputs = tuple(out.type.dtype for out in scalar_node(op, dtypes).outputs)
+        names = [f"i{i}" for i in range(len(dtypes))], [f"o{i}" for i in range(len(outputs))]
+        return Signature(None, outputs, scalar_code(op, dtypes, *names).dtypes)
+    except NoCode as reason:
+        return Signature(str(reason))
+
+
 def why_not(op: Any, dtypes: Sequence[str]) -> str | None:
     """Return why a scalar op has no OpenCL C for inputs of `dtypes`, None if it has."""
-    try:
-        node = scalar_node(op, dtypes)
-        scalar_code(op, dtypes, [f"i{i}" for i in range(len(dtypes))], [f"o{i}" for i in range(len(node.outputs))])
-    except NoCode as reason:
-        return str(reason)
-    return None
+    return signature(op, tuple(dtypes)).reason
 
 
 class _Writer:
