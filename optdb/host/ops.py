@@ -6,9 +6,11 @@ from theano.tensor.basic import (
     Alloc,
     AllocEmpty,
     ARange,
+    Argmax,
     Dot,
     Eye,
     Join,
+    MaxAndArgmax,
     Reshape,
     Split,
     Tri,
@@ -18,7 +20,14 @@ from theano.tensor.blas_c import CGemv, CGer
 from theano.tensor.blas_scipy import ScipyGer
 from theano.tensor.elemwise import All, Any, CAReduce, CAReduceDtype, DimShuffle, Elemwise, Prod, Sum
 from theano.tensor.extra_ops import CpuContiguous
-from theano.tensor.nnet.nnet import LogSoftmax, Softmax, SoftmaxGrad, SoftmaxWithBias
+from theano.tensor.nnet.nnet import (
+    CrossentropySoftmax1HotWithBiasDx,
+    CrossentropySoftmaxArgmax1HotWithBias,
+    LogSoftmax,
+    Softmax,
+    SoftmaxGrad,
+    SoftmaxWithBias,
+)
 from theano.tensor.subtensor import (
     AdvancedIncSubtensor1,
     AdvancedSubtensor1,
@@ -35,12 +44,15 @@ __all__ = [
     "Alloc",
     "AllocEmpty",
     "Any",
+    "Argmax",
     "BatchedDot",
     "CAReduce",
     "CAReduceDtype",
     "CGemv",
     "CGer",
     "CpuContiguous",
+    "CrossentropySoftmax1HotWithBiasDx",
+    "CrossentropySoftmaxArgmax1HotWithBias",
     "DimShuffle",
     "Dot",
     "Dot22",
@@ -53,6 +65,7 @@ __all__ = [
     "IncSubtensor",
     "Join",
     "LogSoftmax",
+    "MaxAndArgmax",
     "Prod",
     "Rebroadcast",
     "Reshape",

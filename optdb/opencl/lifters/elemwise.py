@@ -9,7 +9,8 @@ from optdb.host import ops as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import on_device, scalar_trouble, trouble
+from optdb.opencl.lifters.support import on_device, real_arrays, scalar_trouble, trouble
+from optdb.opencl.ops.argmax import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce, why_not_folded
 from optdb.topo.db import register_topo
@@ -52,3 +53,11 @@ def lift_reduction(op: Op, context_name: str | None, inputs: Sequence[Variable],
     (out,) = outputs
     lifted = OpenCLCAReduce(op.scalar_op, op.axis, out.type.dtype, _acc_dtype(op, inputs, outputs))
     return lifted(*on_device(inputs, context_name))
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=12)
+@op_lifter([host.MaxAndArgmax, host.Argmax], supports=real_arrays)
+def lift_argmax(op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
+    """Lift the search for the largest elements along axes."""
+    lifted = OpenCLMaxAndArgmax if isinstance(op, host.MaxAndArgmax) else OpenCLArgmax
+    return lifted(list(op.axis))(*on_device(inputs, context_name), return_list=True)

@@ -10,7 +10,7 @@ from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
 from optdb.opencl.lifters.support import floats_only, on_device
-from optdb.opencl.ops import blas, softmax
+from optdb.opencl.ops import blas, crossentropy, softmax
 from optdb.topo.db import register_topo
 
 Inputs = Sequence[Variable]
@@ -58,3 +58,16 @@ def lift_ger(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) 
     a, alpha, x, y = inputs
     a, x, y = on_device([a, x, y], context_name)
     return blas.OpenCLGer(op.destructive)(a, alpha, x, y)
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=54)
+@op_lifter([host.CrossentropySoftmaxArgmax1HotWithBias, host.CrossentropySoftmax1HotWithBiasDx])
+def lift_crossentropy(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift a cross entropy of classes, or its gradient; the classes stay on the host."""
+    forward = isinstance(op, host.CrossentropySoftmaxArgmax1HotWithBias)
+    lifted = (
+        crossentropy.OpenCLCrossentropySoftmaxArgmax1HotWithBias
+        if forward
+        else crossentropy.OpenCLCrossentropySoftmax1HotWithBiasDx
+    )
+    return lifted()(*on_device(inputs[:2], context_name), inputs[2], return_list=True)

@@ -137,25 +137,68 @@ class _Fold:
         code = scalar_code(self.op, [self.acc_dtype, self.acc_dtype], ["acc", "x"], ["acc"])
         params = [SIZE] * 5 + [SIZE] * (kept + folded) + [ARRAY] + [SSIZE] * (kept + folded) + [ARRAY]
         flags = Kernel.get_flags(*sorted({self.dtype, self.acc_dtype, self.out_dtype}))
-        return Kernel(self._code(name, kept, folded, code.statements), name, params, flags)
+        return Kernel(code.helpers + self._code(name, kept, folded, code.statements), name, params, flags)
 
     def _code(self, name: str, kept: int, folded: int, combine: str) -> str:
-        stored, computed = ctype(self.dtype), c_type(self.acc_dtype)
+        computed = c_type(self.acc_dtype)
         read = f"{load_w(self.dtype)}(a[p])"
         value = f"({computed})({convert(read, self.dtype, self.acc_dtype)})"
         result = f"{write_w(self.out_dtype)}({convert('acc', self.acc_dtype, self.out_dtype)})"
-        lengths = [f"ga_size k{d}" for d in range(kept)] + [f"ga_size r{d}" for d in range(folded)]
-        steps = [f"ga_ssize ks{d}" for d in range(kept)] + [f"ga_ssize rs{d}" for d in range(folded)]
-        last = folded - 1
-        place_kept = "\n".join(f"base += (ga_ssize)(rest % k{d}) * ks{d}; rest /= k{d};" for d in reversed(range(kept)))
-        place_folded = "\n".join(f"p += (ga_ssize)(at % r{d}) * rs{d}; at /= r{d};" for d in reversed(range(last)))
-        return f"""
+        return walk(
+            name,
+            ctype(self.dtype),
+            [("z", ctype(self.out_dtype))],
+            (kept, folded),
+            start=f"{computed} acc = 0;",
+            first=f"acc = {value};",
+            each=f"const {computed} x = {value};\n{combine}",
+            finish=f"z[o * parts + mine] = {result};",
+        )
+
+
+def walk(
+    name: str,
+    stored: str,
+    outputs: Sequence[tuple[str, str]],
+    ndims: tuple[int, int],
+    start: str,
+    first: str,
+    each: str,
+    finish: str,
+) -> str:
+    """Return a kernel that goes over what each output depends on.
+
+    Parameters
+    ----------
+    name : str
+        Of the kernel.
+    stored : str
+        The C type of the elements of the input, `a`.
+    outputs : sequence of (str, str)
+        Names of the outputs and the C types of their elements.
+    ndims : tuple of int
+        How many axes stay, and how many go.
+    start, finish : str
+        What is done before and after, for output ``o``.
+    first, each : str
+        What is done with the first element, ``a[p]``, and with all others; ``i`` counts them.
+    """
+    kept, folded = ndims
+    lengths = [f"ga_size k{d}" for d in range(kept)] + [f"ga_size r{d}" for d in range(folded)]
+    steps = [f"ga_ssize ks{d}" for d in range(kept)] + [f"ga_ssize rs{d}" for d in range(folded)]
+    last = folded - 1
+    place_kept = "\n".join(f"base += (ga_ssize)(rest % k{d}) * ks{d}; rest /= k{d};" for d in reversed(range(kept)))
+    place_folded = "\n".join(f"p += (ga_ssize)(at % r{d}) * rs{d}; at /= r{d};" for d in reversed(range(last)))
+    params = ", ".join(f"GLOBAL_MEM {kind} *{z}, ga_size {z}_off" for z, kind in outputs)
+    pointers = "\n".join(
+        f"{z} = (GLOBAL_MEM {kind} *)((GLOBAL_MEM char *){z} + {z}_off);" for z, kind in [("a", stored), *outputs]
+    )
+    return f"""
+#pragma OPENCL FP_CONTRACT OFF
 KERNEL void {name}(ga_size n, ga_size each, ga_size m, ga_size parts, ga_size part,
-    {", ".join(lengths)}, GLOBAL_MEM {stored} *a, ga_size a_off, {", ".join(steps)},
-    GLOBAL_MEM {ctype(self.out_dtype)} *z, ga_size z_off)
+    {", ".join(lengths)}, GLOBAL_MEM {stored} *a, ga_size a_off, {", ".join(steps)}, {params})
 {{
-a = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)a + a_off);
-z = (GLOBAL_MEM {ctype(self.out_dtype)} *)((GLOBAL_MEM char *)z + z_off);
+{pointers}
 const ga_size item = get_global_id(0);
 const ga_size mine = item % parts;
 const ga_size begin = mine * part;
@@ -166,7 +209,7 @@ for (; o < o_end; ++o) {{
 ga_size rest = o;
 ga_ssize base = 0;
 {place_kept}
-{computed} acc = 0;
+{start}
 ga_size i = begin;
 while (i < end) {{
 const ga_size column = i % r{last};
@@ -175,17 +218,16 @@ ga_ssize p = base + (ga_ssize)column * rs{last};
 {place_folded}
 const ga_size stop = min(end, i + (r{last} - column));
 if (i == begin) {{
-acc = {value};
+{first}
 ++i;
 p += rs{last};
 }}
 for (; i < stop; ++i) {{
-const {computed} x = {value};
-{combine}
+{each}
 p += rs{last};
 }}
 }}
-z[o * parts + mine] = {result};
+{finish}
 }}
 }}
 """
@@ -200,24 +242,24 @@ def _fold(
     out: Array,
     acc_dtype: str,
 ) -> None:
-    item = x.dtype.itemsize
-    kept_lengths, kept_steps = _axes(x, kept, item)
-    folded_lengths, folded_steps = _axes(x, folded, item)
+    kept_lengths, kept_steps = axes_of(x, kept)
+    folded_lengths, folded_steps = axes_of(x, folded)
     n, m = out.size, size_of(folded_lengths)
     units = context.device.max_compute_units
     parts = _parts(n, m, units * (4 if context.flavour == "cpu" else 512))
     args = [*kept_lengths, *folded_lengths, x, *kept_steps, *folded_steps]
     if parts == 1:
-        _launch(kernels["fold"], context, n, m, 1, [*args, out])
+        launch_walk(kernels["fold"], context, n, m, 1, [*args, out])
         return
     left = empty(context, (n, parts), acc_dtype)
-    _launch(kernels["fold_parts"], context, n, m, parts, [*args, left])
-    _launch(kernels["fold_rest"], context, n, parts, 1, [n, parts, left, parts, 1, out])
+    launch_walk(kernels["fold_parts"], context, n, m, parts, [*args, left])
+    launch_walk(kernels["fold_rest"], context, n, parts, 1, [n, parts, left, parts, 1, out])
 
 
-def _axes(x: Array, axes: Sequence[int], item: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return lengths and strides of some axes, in as few dimensions as will do; then filled up with ones."""
-    lengths, (steps,) = collapse([x.shape[axis] for axis in axes], [[x.strides[axis] // item for axis in axes]])
+    strides = [x.strides[axis] // x.dtype.itemsize for axis in axes]
+    lengths, (steps,) = collapse([x.shape[axis] for axis in axes], [strides])
     missing = max(len(axes), 1) - len(lengths)
     return (1,) * missing + lengths, (0,) * missing + steps
 
@@ -228,7 +270,8 @@ def _parts(n: int, m: int, wanted: int) -> int:
     return -(-m // -(-m // parts))
 
 
-def _launch(kernel: CompiledKernel, context: Context, n: int, m: int, parts: int, args: Sequence[Any]) -> None:
+def launch_walk(kernel: CompiledKernel, context: Context, n: int, m: int, parts: int, args: Sequence[Any]) -> None:
+    """Launch a kernel of `walk` for `n` outputs of `m` elements each, taken in parts."""
     part = -(-m // parts)
     if context.flavour != "cpu":
         kernel.scall(n * parts, n, 1, m, parts, part, *args)
