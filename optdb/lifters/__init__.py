@@ -19,8 +19,10 @@ from optdb.host import bootstrap
 
 bootstrap.bring_in()
 
+from optdb.lifters.borders import crossed, transfer_once
 from optdb.lifters.device import Device
 from optdb.lifters.explain import Explanation, explain
+from optdb.lifters.inner import lift_inner
 from optdb.lifters.lift import GraphToGPU, GraphToGPUDB
 from optdb.lifters.lifter import BadLift, Declined, Lifter, op_lifter
 from optdb.lifters.report import LiftReport, NodeReport, lift_reports
@@ -35,7 +37,10 @@ __all__ = [
     "LiftReport",
     "Lifter",
     "NodeReport",
+    "crossed",
     "explain",
+    "lift_inner",
     "lift_reports",
     "op_lifter",
+    "transfer_once",
 ]

@@ -8,9 +8,7 @@ import theano.tensor as tt
 from theano.gof import Apply, Op, Type, Variable
 
 import optdb
-from optdb.lifters import Device, GraphToGPUDB
-from optdb.lifters.borders import crossed, transfer_once
-from optdb.lifters.inner import lift_inner
+from optdb.lifters import Device, GraphToGPUDB, crossed, lift_inner, transfer_once
 
 
 class PaperArray:
@@ -23,21 +21,11 @@ class PaperArray:
 class PaperType(Type):
     """Arrays on one sheet of paper, the context."""
 
+    __props__ = ("dtype", "broadcastable", "context_name")
+
     def __init__(self, dtype, broadcastable, context_name=None):
         self.dtype, self.broadcastable, self.context_name = dtype, tuple(broadcastable), context_name
         self.ndim = len(self.broadcastable)
-
-    def _key(self):
-        return (type(self), self.dtype, self.broadcastable, self.context_name)
-
-    def __eq__(self, other):
-        return isinstance(other, PaperType) and self._key() == other._key()
-
-    def __hash__(self):
-        return hash(self._key())
-
-    def __str__(self):
-        return f"Paper<{self.context_name}>({self.dtype}, {self.broadcastable})"
 
     def filter(self, data, strict=False, allow_downcast=None):
         if isinstance(data, PaperArray) and data.data.dtype == self.dtype and data.data.ndim == self.ndim:
