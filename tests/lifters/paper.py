@@ -97,9 +97,6 @@ class OnPaper(Op):
     def __init__(self, op, context_name, host_inputs=()):
         self.op, self.context_name, self.host_inputs = op, context_name, tuple(host_inputs)
 
-    def __str__(self):
-        return f"Paper{self.op}"
-
     def make_node(self, *inputs):
         inputs = [x if i in self.host_inputs else as_paper(x, self.context_name) for i, x in enumerate(inputs)]
         like = [
