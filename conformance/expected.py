@@ -8,6 +8,6 @@ line can go.
 from __future__ import annotations
 
 EXPECTED: dict[str, str] = {
-    "theano/tests/test_printing.py::test_scan_debugprint5": "with the cache: compares printed text, in which an unnamed "
+    "theano/tests/test_printing.py::test_scan_debugprint5": "with the cache: compares printed text, where an unnamed "
     "Elemwise(second) has no name; it is the one that theano.tensor.second names",
 }
