@@ -12,8 +12,9 @@ from optdb.host.graph import Apply
 from optdb.opencl.fp16_help import load_w
 from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
 from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.folds import walk
 from optdb.opencl.ops.layout import size_of
-from optdb.opencl.ops.reduce import axes_of, launch_walk, walk
+from optdb.opencl.ops.reduce import axes_of, launch_walk
 from optdb.opencl.scalars.types import c_type
 from optdb.runtime.arrays import Array, empty
 

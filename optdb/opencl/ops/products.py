@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, ctype
 from optdb.opencl.ops.elements import ElementKernels
+from optdb.opencl.scalars.types import C_TYPES
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 #: Rows and columns of the block that one work item computes.
-BLOCKS = {"cpu": (4, 32), "gpu": (4, 4)}
+BLOCKS = {"cpu": (8, 32), "gpu": (4, 4)}
+#: How many neighbours of a row are loaded at once.
+WIDTHS = {"cpu": 16, "gpu": 4}
 #: Rows that one work item multiplies with a vector.
 ROWS = 16
 
@@ -31,6 +34,12 @@ _DEFINITIONS = """
 #define BLOCK_M {block_m}
 #define BLOCK_N {block_n}
 #define ROWS {rows}
+#define WIDTH {width}
+#define VECTOR {vector}
+#define LOAD_VECTOR(p) {load_vector}
+#define STORE_PARTS(v, p) vstore{width}(v, 0, p)
+#define FINISH(i, j, value) z[(ga_ssize)(i) * z0 + (ga_ssize)(j) * z1] = \\
+    STORE(alpha * (value) + (add ? beta * LOAD(y[(ga_ssize)(i) * y0 + (ga_ssize)(j) * y1]) : 0))
 """
 
 _MATMUL = """
@@ -47,36 +56,41 @@ KERNEL void matmul(ga_size m, ga_size n, ga_size k, W alpha, W beta, ga_uint add
     const ga_size i0 = get_global_id(1) * BLOCK_M, j0 = get_global_id(0) * BLOCK_N;
     if (i0 >= m || j0 >= n)
         return;
-    const int rows = (int)min((ga_size)BLOCK_M, m - i0), columns = (int)min((ga_size)BLOCK_N, n - j0);
-    W acc[BLOCK_M][BLOCK_N];
-    for (int r = 0; r < BLOCK_M; ++r)
-        for (int c = 0; c < BLOCK_N; ++c)
-            acc[r][c] = 0;
-    if (rows == BLOCK_M && columns == BLOCK_N) {
+    if (j0 + BLOCK_N <= n) {  /* rows that there are not are the last one again, and are not stored */
+        VECTOR acc[BLOCK_M][BLOCK_N / WIDTH];
+        #pragma unroll
+        for (int r = 0; r < BLOCK_M; ++r)
+            #pragma unroll
+            for (int c = 0; c < BLOCK_N / WIDTH; ++c)
+                acc[r][c] = 0;
         for (ga_size l = 0; l < k; ++l) {
-            const GLOBAL_MEM T *row = b + (ga_ssize)l * b0 + j0;
+            VECTOR right[BLOCK_N / WIDTH];
+            #pragma unroll
+            for (int c = 0; c < BLOCK_N / WIDTH; ++c)
+                right[c] = LOAD_VECTOR(b + (ga_ssize)l * b0 + j0 + c * WIDTH);
+            #pragma unroll
             for (int r = 0; r < BLOCK_M; ++r) {
-                const W left = LOAD(a[(ga_ssize)(i0 + r) * a0 + (ga_ssize)l * a1]);
-                for (int c = 0; c < BLOCK_N; ++c)
-                    acc[r][c] += left * LOAD(row[c]);
+                const W left = LOAD(a[(ga_ssize)min(i0 + r, m - 1) * a0 + (ga_ssize)l * a1]);
+                #pragma unroll
+                for (int c = 0; c < BLOCK_N / WIDTH; ++c)
+                    acc[r][c] += left * right[c];
             }
         }
-    } else {
-        for (ga_size l = 0; l < k; ++l) {
-            const GLOBAL_MEM T *row = b + (ga_ssize)l * b0 + j0;
-            for (int r = 0; r < rows; ++r) {
-                const W left = LOAD(a[(ga_ssize)(i0 + r) * a0 + (ga_ssize)l * a1]);
-                for (int c = 0; c < columns; ++c)
-                    acc[r][c] += left * LOAD(row[c]);
+        for (int r = 0; r < BLOCK_M && i0 + r < m; ++r)
+            for (int c = 0; c < BLOCK_N / WIDTH; ++c) {
+                W parts[WIDTH];
+                STORE_PARTS(acc[r][c], parts);
+                for (int v = 0; v < WIDTH; ++v)
+                    FINISH(i0 + r, j0 + c * WIDTH + v, parts[v]);
             }
-        }
+        return;
     }
-    for (int r = 0; r < rows; ++r)
-        for (int c = 0; c < columns; ++c) {
-            W value = alpha * acc[r][c];
-            if (add)
-                value += beta * LOAD(y[(ga_ssize)(i0 + r) * y0 + (ga_ssize)(j0 + c) * y1]);
-            z[(ga_ssize)(i0 + r) * z0 + (ga_ssize)(j0 + c) * z1] = STORE(value);
+    for (ga_size i = i0; i < min(i0 + BLOCK_M, m); ++i)
+        for (ga_size j = j0; j < min(j0 + BLOCK_N, n); ++j) {
+            W sum = 0;
+            for (ga_size l = 0; l < k; ++l)
+                sum += LOAD(a[(ga_ssize)i * a0 + (ga_ssize)l * a1]) * LOAD(b[(ga_ssize)l * b0 + j]);
+            FINISH(i, j, sum);
         }
 }
 """
@@ -135,6 +149,8 @@ KERNEL void matvec(ga_size m, ga_size k, W alpha, W beta, ga_uint add,
 
 def _definitions(dtype: str, flavour: str) -> str:
     block_m, block_n = BLOCKS[flavour]
+    width = WIDTHS[flavour]
+    half = load_w(dtype) != ""
     return _DEFINITIONS.format(
         stored=ctype(dtype),
         work=ctype(work_dtype(dtype)),
@@ -143,6 +159,9 @@ def _definitions(dtype: str, flavour: str) -> str:
         block_m=block_m,
         block_n=block_n,
         rows=ROWS,
+        width=width,
+        vector=f"{C_TYPES[dtype]}{width}",
+        load_vector=f"vload_half{width}(0, (const GLOBAL_MEM half *)(p))" if half else f"vload{width}(0, p)",
     )
 
 

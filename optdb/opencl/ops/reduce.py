@@ -8,7 +8,6 @@ parts, which a second kernel folds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +15,12 @@ import numpy as np
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply
-from optdb.opencl.fp16_help import load_w, write_w
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
+from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
 from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.folds import COLUMNS, Fold
 from optdb.opencl.ops.layout import collapse, size_of
 from optdb.opencl.scalars.code import scalar_code
-from optdb.opencl.scalars.types import NoCode, c_type, convert
+from optdb.opencl.scalars.types import NoCode, c_type
 from optdb.runtime.arrays import Array, empty, from_host
 
 if TYPE_CHECKING:
@@ -72,10 +71,13 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         (x,), (out,) = node.inputs, node.outputs
         kept, folded = _split_axes(self, range(x.type.ndim))
-        whole = _Fold(self.scalar_op, x.type.dtype, self.acc_dtype, out.type.dtype, len(kept), len(folded))
-        parts = _Fold(self.scalar_op, x.type.dtype, self.acc_dtype, self.acc_dtype, len(kept), len(folded))
-        rest = _Fold(self.scalar_op, self.acc_dtype, self.acc_dtype, out.type.dtype, 1, 1)
-        return [whole.kernel("fold"), parts.kernel("fold_parts"), rest.kernel("fold_rest")]
+        whole = Fold(self.scalar_op, x.type.dtype, self.acc_dtype, out.type.dtype, len(kept), len(folded))
+        parts = Fold(self.scalar_op, x.type.dtype, self.acc_dtype, self.acc_dtype, len(kept), len(folded))
+        rest = Fold(self.scalar_op, self.acc_dtype, self.acc_dtype, out.type.dtype, 1, 1)
+        rows = [whole.kernel("fold"), parts.kernel("fold_parts"), rest.kernel("fold_rest")]
+        if not kept:
+            return rows
+        return [*rows, whole.columns("columns"), parts.columns("columns_parts"), rest.columns("columns_rest")]
 
     def run(
         self,
@@ -121,118 +123,6 @@ def _split_axes(op: Any, axes: Sequence[int]) -> tuple[list[int], list[int]]:
     return [axis for axis in axes if axis not in folded], folded
 
 
-@dataclass(frozen=True)
-class _Fold:
-    """One kernel that folds."""
-
-    op: Any
-    dtype: str
-    acc_dtype: str
-    out_dtype: str
-    kept: int
-    folded: int
-
-    def kernel(self, name: str) -> Kernel:
-        kept, folded = max(self.kept, 1), max(self.folded, 1)
-        code = scalar_code(self.op, [self.acc_dtype, self.acc_dtype], ["acc", "x"], ["acc"])
-        params = [SIZE] * 5 + [SIZE] * (kept + folded) + [ARRAY] + [SSIZE] * (kept + folded) + [ARRAY]
-        flags = Kernel.get_flags(*sorted({self.dtype, self.acc_dtype, self.out_dtype}))
-        return Kernel(code.helpers + self._code(name, kept, folded, code.statements), name, params, flags)
-
-    def _code(self, name: str, kept: int, folded: int, combine: str) -> str:
-        computed = c_type(self.acc_dtype)
-        read = f"{load_w(self.dtype)}(a[p])"
-        value = f"({computed})({convert(read, self.dtype, self.acc_dtype)})"
-        result = f"{write_w(self.out_dtype)}({convert('acc', self.acc_dtype, self.out_dtype)})"
-        return walk(
-            name,
-            ctype(self.dtype),
-            [("z", ctype(self.out_dtype))],
-            (kept, folded),
-            start=f"{computed} acc = 0;",
-            first=f"acc = {value};",
-            each=f"const {computed} x = {value};\n{combine}",
-            finish=f"z[o * parts + mine] = {result};",
-        )
-
-
-def walk(
-    name: str,
-    stored: str,
-    outputs: Sequence[tuple[str, str]],
-    ndims: tuple[int, int],
-    start: str,
-    first: str,
-    each: str,
-    finish: str,
-) -> str:
-    """Return a kernel that goes over what each output depends on.
-
-    Parameters
-    ----------
-    name : str
-        Of the kernel.
-    stored : str
-        The C type of the elements of the input, `a`.
-    outputs : sequence of (str, str)
-        Names of the outputs and the C types of their elements.
-    ndims : tuple of int
-        How many axes stay, and how many go.
-    start, finish : str
-        What is done before and after, for output ``o``.
-    first, each : str
-        What is done with the first element, ``a[p]``, and with all others; ``i`` counts them.
-    """
-    kept, folded = ndims
-    lengths = [f"ga_size k{d}" for d in range(kept)] + [f"ga_size r{d}" for d in range(folded)]
-    steps = [f"ga_ssize ks{d}" for d in range(kept)] + [f"ga_ssize rs{d}" for d in range(folded)]
-    last = folded - 1
-    place_kept = "\n".join(f"base += (ga_ssize)(rest % k{d}) * ks{d}; rest /= k{d};" for d in reversed(range(kept)))
-    place_folded = "\n".join(f"p += (ga_ssize)(at % r{d}) * rs{d}; at /= r{d};" for d in reversed(range(last)))
-    params = ", ".join(f"GLOBAL_MEM {kind} *{z}, ga_size {z}_off" for z, kind in outputs)
-    pointers = "\n".join(
-        f"{z} = (GLOBAL_MEM {kind} *)((GLOBAL_MEM char *){z} + {z}_off);" for z, kind in [("a", stored), *outputs]
-    )
-    return f"""
-#pragma OPENCL FP_CONTRACT OFF
-KERNEL void {name}(ga_size n, ga_size each, ga_size m, ga_size parts, ga_size part,
-    {", ".join(lengths)}, GLOBAL_MEM {stored} *a, ga_size a_off, {", ".join(steps)}, {params})
-{{
-{pointers}
-const ga_size item = get_global_id(0);
-const ga_size mine = item % parts;
-const ga_size begin = mine * part;
-const ga_size end = min(begin + part, m);
-ga_size o = item / parts * each;
-const ga_size o_end = min(o + each, n);
-for (; o < o_end; ++o) {{
-ga_size rest = o;
-ga_ssize base = 0;
-{place_kept}
-{start}
-ga_size i = begin;
-while (i < end) {{
-const ga_size column = i % r{last};
-ga_size at = i / r{last};
-ga_ssize p = base + (ga_ssize)column * rs{last};
-{place_folded}
-const ga_size stop = min(end, i + (r{last} - column));
-if (i == begin) {{
-{first}
-++i;
-p += rs{last};
-}}
-for (; i < stop; ++i) {{
-{each}
-p += rs{last};
-}}
-}}
-{finish}
-}}
-}}
-"""
-
-
 def _fold(
     kernels: Mapping[str, CompiledKernel],
     context: Context,
@@ -245,8 +135,12 @@ def _fold(
     kept_lengths, kept_steps = axes_of(x, kept)
     folded_lengths, folded_steps = axes_of(x, folded)
     n, m = out.size, size_of(folded_lengths)
-    units = context.device.max_compute_units
-    parts = _parts(n, m, units * (4 if context.flavour == "cpu" else 512))
+    wanted = context.device.max_compute_units * (4 if context.flavour == "cpu" else 512)
+    side_by_side = kept_steps[-1] == 1 and kept_lengths[-1] == n and n > 1 and folded_lengths[-1] == m
+    if side_by_side and context.flavour == "cpu":
+        _fold_columns(kernels, context, x, folded_steps[-1], out, m, wanted, acc_dtype)
+        return
+    parts = _parts(n, m, wanted)
     args = [*kept_lengths, *folded_lengths, x, *kept_steps, *folded_steps]
     if parts == 1:
         launch_walk(kernels["fold"], context, n, m, 1, [*args, out])
@@ -254,6 +148,30 @@ def _fold(
     left = empty(context, (n, parts), acc_dtype)
     launch_walk(kernels["fold_parts"], context, n, m, parts, [*args, left])
     launch_walk(kernels["fold_rest"], context, n, parts, 1, [n, parts, left, parts, 1, out])
+
+
+def _fold_columns(
+    kernels: Mapping[str, CompiledKernel],
+    context: Context,
+    x: Array,
+    step: int,
+    out: Array,
+    m: int,
+    wanted: int,
+    acc_dtype: str,
+) -> None:
+    """Fold what lies side by side: going down one column after the other would leave most of what is read unused."""
+    n = out.size
+    blocks = -(-n // COLUMNS)
+    parts = _parts(blocks, m * COLUMNS, wanted)
+    part = -(-m // parts)
+    parts = -(-m // part)
+    if parts == 1:
+        kernels["columns"].call(blocks, 1, n, m, 1, m, x, step, out)
+        return
+    left = empty(context, (parts, n), acc_dtype)
+    kernels["columns_parts"].call(blocks * parts, 1, n, m, parts, part, x, step, left)
+    kernels["columns_rest"].call(blocks, 1, n, parts, 1, parts, left, n, out)
 
 
 def axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
