@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import theano
 import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -119,3 +120,18 @@ def test_lifted_from_all_classes():
     assert ops.count(OpenCLCAReduce) == 6
     left = lifted_function([x], [tt.elemwise.ProdWithoutZeros(axis=0)(x)])
     assert ops_of(left) == [tt.elemwise.ProdWithoutZeros]
+
+
+@pytest.mark.parametrize("name, want", [("add", [[1, 1], [1, 1]]), ("mul", [[2, 1], [4, 3]])])
+def test_gradients(name, want):
+    value = np.array([[1, 2], [3, 4]], "float32")
+    x = variable(value)
+    gradient = theano.grad(OpenCLCAReduce(getattr(scalar, name), 1)(x).sum(), x)
+    f = theano.function([x], gradient, mode=theano.Mode("py", None))
+    np.testing.assert_allclose(np.asarray(f(device_array(value))), want)
+
+
+def test_what_has_no_gradient_says_so():
+    x = variable(np.ones((2, 2), "float32"))
+    with pytest.raises(theano.gradient.NullTypeGradError, match="maximum"):
+        theano.grad(OpenCLCAReduce(scalar.maximum)(x).sum(), x)

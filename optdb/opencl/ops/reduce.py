@@ -14,13 +14,16 @@ import numpy as np
 
 from optdb.host import ops as host
 from optdb.host import scalars
-from optdb.host.graph import Apply
+from optdb.host.creation import as_tensor_variable, grad_undefined
+from optdb.host.graph import Apply, Variable
+from optdb.host.lifting import is_host_array
 from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.folds import COLUMNS, Fold
 from optdb.opencl.ops.layout import collapse, size_of
 from optdb.opencl.scalars.code import scalar_code
 from optdb.opencl.scalars.types import NoCode, c_type
+from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, empty, from_host
 
 if TYPE_CHECKING:
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 NOTHING = {scalars.Add: 0, scalars.Mul: 1, scalars.OR: 0, scalars.XOR: 0, scalars.AND: -1}
 #: The ops that fold in any order.
 FOLDS = (*NOTHING, scalars.Maximum, scalars.Minimum)
+
+#: What the host calls them where it has gradients.
+_WITH_GRADIENT = {scalars.Add: host.Sum, scalars.Mul: host.Prod}
 
 #: An item folds at least so many elements before another one helps it.
 SMALLEST_PART = 4096
@@ -67,6 +73,17 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         if reason is not None:
             raise TypeError(f"{self}: {reason}")
         return node
+
+    def L_op(  # noqa: N802 (the host's name)
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> list[Variable]:
+        """Return the gradient that the host's op has, on the device."""
+        op = _WITH_GRADIENT.get(type(self.scalar_op))
+        if op is None:
+            return [grad_undefined(self, 0, inputs[0], f"folding {self.scalar_op} has no gradient")]
+        on_host = [[as_tensor_variable(x) for x in group] for group in (inputs, outputs, output_grads)]
+        grads = op(self.axis, self.dtype, acc_dtype=self.acc_dtype).L_op(*on_host)
+        return [as_opencl_variable(g, inputs[0].type.context_name) if is_host_array(g) else g for g in grads]
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         (x,), (out,) = node.inputs, node.outputs
