@@ -9,8 +9,8 @@ from optdb.host import bootstrap
 
 bootstrap.bring_in()
 
+from optdb.opencl import inplace, pickling, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
-from optdb.opencl import pickling, shared, transfers, variables
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
@@ -32,6 +32,7 @@ __all__ = [
     "contexts",
     "get_context",
     "infer_context_name",
+    "inplace",
     "lifters_db",
     "pickling",
     "shared",

@@ -1,0 +1,49 @@
+"""Device ops that overwrite one of their inputs, where nobody needs that any more.
+
+Both rewriters stand behind the lift, where the host's own stand, and the destroy handler
+has the last word: what it refuses stays as it was.
+"""
+
+from __future__ import annotations
+
+from optdb.host.databases import compile_db
+from optdb.host.destroy import InplaceElemwiseOptimizer
+from optdb.host.graph import Apply, FunctionGraph, Variable
+from optdb.host.rewriters import FunctionNodeRewriter, TopoOptimizer
+from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.parts import OpenCLIncSubtensor
+from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1
+
+_PRODUCTS = {
+    OpenCLGemm: OpenCLGemm(inplace=True),
+    OpenCLGemv: OpenCLGemv(inplace=True),
+    OpenCLGer: OpenCLGer(destructive=True),
+}
+
+
+def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Let an op write its result over its first input."""
+    op = node.op
+    if getattr(op, "destroy_map", None):
+        return None
+    if type(op) in _PRODUCTS:
+        inplace = _PRODUCTS[type(op)]
+    elif isinstance(op, OpenCLIncSubtensor):
+        inplace = OpenCLIncSubtensor(op.idx_list, True, op.set_instead_of_inc, op.destroyhandler_tolerate_aliased)
+    else:
+        inplace = OpenCLAdvancedIncSubtensor1(True, op.set_instead_of_inc)
+    return inplace(*node.inputs, return_list=True)
+
+
+def _register() -> None:
+    overwriting = FunctionNodeRewriter(
+        opencl_inplace, tracks=[*_PRODUCTS, OpenCLIncSubtensor, OpenCLAdvancedIncSubtensor1]
+    )
+    one_pass = TopoOptimizer(overwriting, failure_callback=TopoOptimizer.warn_inplace)
+    compile_db().register("opencl_inplace", one_pass, 70.5, "fast_run", "inplace")
+    elementwise = InplaceElemwiseOptimizer(OpenCLElemwise)
+    compile_db().register("opencl_inplace_elemwise", elementwise, 75.5, "fast_run", "inplace")
+
+
+_register()

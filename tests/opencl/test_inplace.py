@@ -1,0 +1,84 @@
+"""Device ops overwrite their inputs where they may, and only there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from theano.tensor import blas
+
+import optdb
+from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.parts import OpenCLIncSubtensor
+from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1
+
+ENGINES = {"stock": lambda mode: mode, "engine": optdb.mode}
+
+
+@pytest.fixture(params=ENGINES)
+def mode(request, default):
+    lifting = theano.Mode("py", "fast_run").including("opencl").excluding("fusion")
+    return ENGINES[request.param](lifting)
+
+
+def node_of(function, kind):
+    (node,) = [node for node in function.maker.fgraph.toposort() if isinstance(node.op, kind)]
+    return node
+
+
+def test_what_was_computed_is_overwritten_and_inputs_are_not(mode):
+    x = tt.fmatrix()
+    a = np.arange(6, dtype="float32").reshape(2, 3)
+    f = theano.function([x], tt.exp(tt.dot(x, x.T)), mode=mode)
+    assert node_of(f, OpenCLElemwise).op.inplace_pattern == {0: 0}
+    for _ in range(2):
+        np.testing.assert_allclose(f(a * 0.1), np.exp(0.01 * a @ a.T), rtol=1e-5)
+    there = x.transfer("dev0")
+    g = theano.function([x], [there.sum(axis=0), OpenCLElemwise(theano.scalar.exp)(there), there], mode=mode)
+    np.testing.assert_array_equal(np.asarray(g(a)[2]), a)
+    assert node_of(g, OpenCLElemwise).op.inplace_pattern == {}
+
+
+def test_an_update_overwrites_its_shared_variable(mode):
+    w = theano.shared(np.ones(4, "float32"), target="dev0")
+    f = theano.function([], [], updates=[(w, w * np.float32(2))], mode=mode)
+    buffer = w.get_value(borrow=True, return_internal_type=True).base_data
+    f()
+    np.testing.assert_array_equal(w.get_value(), [2] * 4)
+    (overwritten,) = node_of(f, OpenCLElemwise).op.inplace_pattern.values()
+    assert node_of(f, OpenCLElemwise).inputs[overwritten].owner is None
+    assert w.get_value(borrow=True, return_internal_type=True).base_data is buffer
+
+
+def test_products_and_parts(mode):
+    x, v, i = tt.fmatrix(), tt.fvector(), tt.lvector()
+    a, b, rows = np.arange(9, dtype="float32").reshape(3, 3), np.ones(3, "float32"), np.array([0, 0])
+    one = np.float32(1)
+    cases = [
+        (OpenCLGemm, blas.gemm_no_inplace(x * 2, one, x, x, one), 2 * a + a @ a),
+        (OpenCLGemv, blas.gemv_no_inplace(v * 2, one, x, v, one), 2 * b + a @ b),
+        (OpenCLGer, blas.ger(x * 2, one, v, v), 2 * a + 1),
+        (OpenCLIncSubtensor, tt.dot(tt.inc_subtensor((x * 2)[1:], v), x), (2 * a + np.array([[0], [1], [1]])) @ a),
+        (
+            OpenCLAdvancedIncSubtensor1,
+            tt.dot(tt.inc_subtensor((x * 2)[i], v), x),
+            (2 * a + np.array([[2], [0], [0]])) @ a,
+        ),
+    ]
+    for kind, out, want in cases:
+        f = theano.function([x, v, i], out, mode=mode, on_unused_input="ignore")
+        assert node_of(f, kind).op.destroy_map == {0: [0]}, kind
+        np.testing.assert_allclose(f(a, b, rows), want, rtol=1e-5)
+
+
+def test_what_is_used_elsewhere_is_not_overwritten(mode):
+    x = tt.fmatrix()
+    a = np.arange(9, dtype="float32").reshape(3, 3)
+    y = tt.exp(x * 0.1)
+    f = theano.function([x], [tt.set_subtensor(y[0], 7), y.transfer("dev0")], mode=mode)
+    assert not getattr(node_of(f, OpenCLIncSubtensor).op, "destroy_map", None)
+    changed, same = f(a)
+    np.testing.assert_allclose(np.asarray(same), np.exp(a * 0.1), rtol=1e-5)
+    np.testing.assert_array_equal(changed[0], [7] * 3)
