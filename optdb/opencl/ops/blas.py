@@ -12,9 +12,10 @@ from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.fp16_help import work_dtype
 from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elements import ElementKernels, Operand, once_per_node
+from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.layout import view
+from optdb.opencl.ops.operand import Operand
 from optdb.opencl.ops.products import matmul, matmul_kernels, matvec, matvec_kernels
 from optdb.opencl.ops.views import subtensor
 from optdb.opencl.transfers import as_opencl_variable

@@ -12,8 +12,9 @@ from typing import Any
 
 from optdb.host.graph import Constant, io_toposort
 from optdb.host.scalars import Composite, scalar_node
+from optdb.opencl.scalars import table as _table  # noqa: F401  fills the table
 from optdb.opencl.scalars.helpers import Helpers
-from optdb.opencl.scalars.table import Step, expression
+from optdb.opencl.scalars.step import Step, expression
 from optdb.opencl.scalars.types import NoCode, c_type, literal
 
 

@@ -1,0 +1,61 @@
+"""An array as the code of a kernel sees it: how it is declared, read and written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from optdb.opencl.fp16_help import load_w, write_w
+from optdb.opencl.kernels import ctype
+from optdb.opencl.scalars.types import C_TYPES
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array that a kernel reads or writes.
+
+    Parameters
+    ----------
+    name : str
+        What an element is called in the code.
+    stored, computed : str
+        The C types of an element in memory, and in between.
+    load, store : str
+        Functions from the one to the other, and back; empty if they are the same.
+    single : bool
+        Whether there is but one element, which is read once.
+    """
+
+    name: str
+    stored: str
+    computed: str
+    load: str = ""
+    store: str = ""
+    single: bool = False
+
+    @classmethod
+    def of(cls, name: str, dtype: str, single: bool = False) -> Operand:
+        """Return the operand for an array of some dtype."""
+        return cls(name, ctype(dtype), C_TYPES[dtype], load_w(dtype), write_w(dtype), single)
+
+    @property
+    def param(self) -> str:
+        """Its parameters in the code."""
+        return f"GLOBAL_MEM {self.stored} *{self.name}_mem, ga_size {self.name}_off"
+
+    @property
+    def pointer(self) -> str:
+        """A statement that makes the pointer to its first element."""
+        place = f"(GLOBAL_MEM {self.stored} *)((GLOBAL_MEM char *){self.name}_mem + {self.name}_off)"
+        return f"GLOBAL_MEM {self.stored} *{self.name}_at = {place};"
+
+    def read(self, index: str) -> str:
+        """Return a statement that reads one element."""
+        return f"const {self.computed} {self.name} = {self.load}({self.name}_at[{index}]);"
+
+    def declare(self) -> str:
+        """Return a statement that declares an element that is to be written."""
+        return f"{self.computed} {self.name};"
+
+    def write(self, index: str) -> str:
+        """Return a statement that writes one element."""
+        return f"{self.name}_at[{index}] = {self.store}({self.name});"
