@@ -8,8 +8,9 @@ should be none.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import click
@@ -20,6 +21,8 @@ from theano.gof import Query
 from theano.gof.fg import FunctionGraph
 
 import optdb
+from optdb import opencl
+from optdb.opencl.device import POSITION
 from profiles import cli, measure, models, screen, ways
 from profiles.stepwise import lift_stepwise
 
@@ -60,29 +63,33 @@ class Comparison:
     stepwise: Lifted
 
 
-def device() -> object:
-    """The OpenCL device, with a default context."""
-    import optdb.opencl as opencl
-
-    if opencl.contexts.default is None:
-        opencl.contexts.register(CONTEXT, "opencl")
+@contextlib.contextmanager
+def default_context() -> Iterator[None]:
+    """Have a default context meanwhile, if there is none: shared variables go there, too."""
+    before = opencl.contexts.default
+    if before is None:
+        if CONTEXT not in opencl.contexts:
+            opencl.contexts.register(CONTEXT, "opencl")
         opencl.contexts.default = CONTEXT
-    return opencl
+    try:
+        yield
+    finally:
+        opencl.contexts.default = before
 
 
 def before_the_lift(specification: measure.Specification) -> FunctionGraph:
     """Optimize a model as far as the lift."""
-    position = device().device.POSITION
     with optdb.enable():
         graph = specification.graph()
-        compile_db.query(Query(include=["fast_run"], position_cutoff=position)).optimize(graph)
+        compile_db.query(Query(include=["fast_run"], position_cutoff=POSITION)).optimize(graph)
     return graph
 
 
 def lift(graph: FunctionGraph, way: Callable[[FunctionGraph], object]) -> Lifted:
     """Lift a clone of a graph in one way."""
     # As when a function is compiled: variables do not remember where they were made.
-    with theano.change_flags(**{"traceback.limit": theano.config.traceback.compile_limit}):
+    traces = {"traceback.limit": theano.config.traceback.compile_limit}
+    with default_context(), theano.change_flags(**traces):
         clone = graph.clone()
         start = time.process_time()
         way(clone)
@@ -92,7 +99,7 @@ def lift(graph: FunctionGraph, way: Callable[[FunctionGraph], object]) -> Lifted
 
 def count(graph: FunctionGraph, seconds: float = 0.0) -> Lifted:
     """Count what a lift left."""
-    there = device().OPENCL
+    there = opencl.OPENCL
     ends = {there.from_host: there.to_host, there.to_host: there.from_host}
     transfers = [node for node in graph.apply_nodes if type(node.op) in (*ends, there.between)]
     detours = [
@@ -108,7 +115,6 @@ def count(graph: FunctionGraph, seconds: float = 0.0) -> Lifted:
 
 def compare(build: Callable[[], models.Model], stepwise: bool = True) -> Comparison:
     """Lift one model in both ways."""
-    opencl = device()
     specification = measure.specify(build())
     whole = measure.optimize_warm(specification, ways.topological()).seconds
     graph = before_the_lift(specification)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
+from optdb.opencl import contexts, lifters_db
 from profiles import lift, measure, models
 
 #: They take longest to optimize as far as the lift.
@@ -16,11 +17,11 @@ KNOWN = [name for name in models.known() if not name.startswith("keras")]
     "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in KNOWN]
 )
 def test_no_value_goes_there_and_back(name):
-    opencl = lift.device()
     graph = lift.before_the_lift(measure.specify(models.build(name)))
-    lifted = lift.lift(graph, opencl.lifters_db.query("+fast_run").optimize)
+    lifted = lift.lift(graph, lifters_db.query("+fast_run").optimize)
     assert lifted.on_device > 0
     assert lifted.detours == 0
+    assert contexts.default is None
 
 
 def test_both_ways_of_a_small_model():
