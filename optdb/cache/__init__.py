@@ -22,12 +22,11 @@ from optdb.host import bootstrap
 bootstrap.bring_in()
 
 from optdb.cache.guard import SharedOpChanged
-from optdb.cache.plug import Installed, install, is_installed, stats, uninstall
+from optdb.cache.plug import install, is_installed, stats, uninstall
 from optdb.cache.singleton import SingletonOp
 from optdb.cache.stats import Stats
 
 __all__ = [
-    "Installed",
     "SharedOpChanged",
     "SingletonOp",
     "Stats",

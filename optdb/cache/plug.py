@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from optdb.cache.construct import construct, store
@@ -15,7 +14,7 @@ from optdb.cache.singleton import SingletonOp
 from optdb.cache.stats import Stats
 from optdb.host import identity, scans
 from optdb.host.graph import MetaObject, PureOp
-from optdb.host.patching import Patch
+from optdb.host.patching import Patch, Switch
 
 
 class _Call:
@@ -39,35 +38,7 @@ if __debug__:
     _patches.append(Patch(PureOp, "__setattr__", set_attribute))
 
 
-class Installed:
-    """What :func:`install` returns; as a context manager it goes back at the end."""
-
-    def __init__(self) -> None:
-        with _lock:
-            self._was_installed = is_installed()
-            if self._was_installed:
-                return
-            for patch in _patches:
-                patch.install()
-            scans.install(store.share)
-            identity.install("cache")
-            for op in _ops_by_name():
-                store.share(op)
-
-    def __enter__(self) -> Installed:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not self._was_installed:
-            uninstall()
-
-
-def install() -> Installed:
+def install() -> Switch:
     """Let constructing an op give the one object that is like it, for all op classes.
 
     Ops that modules have as their attributes, like ``theano.tensor.add``, are the ones that
@@ -75,7 +46,7 @@ def install() -> Installed:
 
     Returns
     -------
-    Installed
+    Switch
         Usable as a context manager, which puts things back as they were.
 
     Examples
@@ -85,7 +56,20 @@ def install() -> Installed:
     ...     T.DimShuffle((False,), (0, "x")) is T.DimShuffle((False,), [0, "x"])
     True
     """
-    return Installed()
+    with _lock:
+        was_installed = is_installed()
+        if not was_installed:
+            _install()
+    return Switch(uninstall, was_installed)
+
+
+def _install() -> None:
+    for patch in _patches:
+        patch.install()
+    scans.install(store.share)
+    identity.install("cache")
+    for op in _ops_by_name():
+        store.share(op)
 
 
 def uninstall() -> None:

@@ -6,6 +6,8 @@ replaced and puts exactly that back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 _MISSING = object()
@@ -48,3 +50,31 @@ class Patch:
         else:
             setattr(self.owner, self.name, self._original)
         self.installed = False
+
+
+class Switch:
+    """What turning something on returns; as a context manager it turns it off at the end.
+
+    Parameters
+    ----------
+    turn_off : callable
+        Called at the end of a ``with`` block, unless it was on before.
+    was_on : bool
+        Whether it was.
+    """
+
+    def __init__(self, turn_off: Callable[[], None], was_on: bool) -> None:
+        self._turn_off = turn_off
+        self._was_on = was_on
+
+    def __enter__(self) -> Switch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._was_on:
+            self._turn_off()

@@ -11,13 +11,12 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from optdb.host.config import config
 from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db
 from optdb.host.modes import Mode, provided_parts, register_mode
-from optdb.host.patching import Patch
+from optdb.host.patching import Patch, Switch
 from optdb.host.session import remove_all
 from optdb.host.shapes import SHAPES_AND_THEIR_USERS
 from optdb.topo.db import ENGINE_TAG
@@ -53,34 +52,12 @@ def is_enabled() -> bool:
     return _patches[0].installed
 
 
-class Enabled:
-    """What :func:`enable` returns; as a context manager it goes back at the end."""
-
-    def __init__(self) -> None:
-        with _lock:
-            self._was_enabled = is_enabled()
-            for patch in _patches:
-                patch.install()
-
-    def __enter__(self) -> Enabled:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not self._was_enabled:
-            disable()
-
-
-def enable() -> Enabled:
+def enable() -> Switch:
     """Put the engine behind Theano's rewrite phases, from the next compilation on.
 
     Returns
     -------
-    Enabled
+    Switch
         Usable as a context manager, which puts things back as they were.
 
     Examples
@@ -91,7 +68,11 @@ def enable() -> Enabled:
     ...     x = theano.tensor.vector()
     ...     f = theano.function([x], x ** 8)
     """
-    return Enabled()
+    with _lock:
+        was_enabled = is_enabled()
+        for patch in _patches:
+            patch.install()
+    return Switch(disable, was_enabled)
 
 
 def disable() -> None:
