@@ -5,37 +5,28 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from functools import partial
-from typing import Any
 
-from optdb.cache.construct import construct, store
+from optdb.cache.construct import store
 from optdb.cache.guard import set_attribute
-from optdb.cache.singleton import SingletonOp
+from optdb.cache.singleton import SharingMeta, SingletonOp
 from optdb.cache.stats import Stats
 from optdb.host import identity, scans
-from optdb.host.graph import MetaObject, PureOp
+from optdb.host.graph import MetaObject, PureOp, op_classes
 from optdb.host.patching import Patch, Switch
 
-
-class _Call:
-    """What a class of the host does when it is called: ops are shared, the rest is made as ever.
-
-    It is a descriptor so that it is done before the call is: creation traces of variables,
-    which users read, show no line of it.
-    """
-
-    def __get__(self, cls: type | None, metaclass: type) -> Any:
-        if cls is None:
-            return self
-        if issubclass(cls, PureOp):
-            return partial(construct, cls)
-        return partial(type.__call__, cls)
-
-
 _lock = threading.RLock()
-_patches = [Patch(MetaObject, "__call__", _Call())]
-if __debug__:
-    _patches.append(Patch(PureOp, "__setattr__", set_attribute))
+_patches = [Patch(PureOp, "__setattr__", set_attribute)] if __debug__ else []
+_installed = threading.Event()
+
+
+def _exchange_metaclass(old: type, new: type) -> None:
+    """Give all op classes of one metaclass another one, which their children then have as well.
+
+    Not ``MetaObject.__call__``: variables and nodes are made by it, too, and are many.
+    """
+    for cls in list(op_classes()):
+        if type(cls) is old:
+            cls.__class__ = new
 
 
 def install() -> Switch:
@@ -64,8 +55,10 @@ def install() -> Switch:
 
 
 def _install() -> None:
+    _installed.set()
     for patch in _patches:
         patch.install()
+    _exchange_metaclass(MetaObject, SharingMeta)
     scans.install(store.share)
     identity.install("cache")
     for op in _ops_by_name():
@@ -75,8 +68,10 @@ def _install() -> None:
 def uninstall() -> None:
     """Let op classes make a new op each time again. Ops that are shared stay as they are."""
     with _lock:
+        _installed.clear()
         for patch in _patches:
             patch.uninstall()
+        _exchange_metaclass(SharingMeta, MetaObject)
         scans.uninstall()
         store.forget(keep=SingletonOp)
         identity.uninstall("cache")
@@ -84,7 +79,7 @@ def uninstall() -> None:
 
 def is_installed() -> bool:
     """Tell whether the op classes of the host take part."""
-    return _patches[0].installed
+    return _installed.is_set()
 
 
 def stats() -> Stats:

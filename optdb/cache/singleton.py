@@ -10,15 +10,19 @@ from optdb.host import identity
 from optdb.host.graph import MetaObject, Op
 
 
-class SingletonMeta(MetaObject):
-    """Metaclass of ops of which there is one object for one op."""
+class SharingMeta(MetaObject):
+    """Metaclass of ops of which there is one object for one op; while the cache is installed, of all ops."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        return construct(cls, *args, **kwargs)
+
+
+class SingletonMeta(SharingMeta):
+    """The same for good, and with a hash that is kept."""
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:  # noqa: N805
         super().__init__(name, bases, namespace)
         identity.quicken(cls)
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        return construct(cls, *args, **kwargs)
 
 
 def _restore(cls: type, state: Any) -> Any:
