@@ -11,12 +11,46 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from optdb.cache.frozen import Same
+from optdb.host.definition import InnerGraph
 from optdb.host.graph import Constant, Variable, io_toposort
+
+
+class GraphKey:
+    """The key of a graph, worked out only when it is compared with that of a graph that looks alike.
+
+    Parameters
+    ----------
+    graph : InnerGraph
+        The graph, with the hint by which it is hashed.
+    frozen : callable
+        As `graph_key` takes it.
+    """
+
+    __slots__ = ("_frozen", "_graph", "_key")
+
+    def __init__(self, graph: InnerGraph, frozen: Callable[[Any], Any]) -> None:
+        self._graph = graph
+        self._frozen = frozen
+        self._key: Any = None
+
+    def __hash__(self) -> int:
+        return hash(self._graph.hint)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GraphKey) or self._graph.hint != other._graph.hint:
+            return False
+        return self.whole() == other.whole()
+
+    def whole(self) -> Any:
+        """Return the key itself."""
+        if self._key is None:
+            self._key = graph_key(self._graph.inputs, self._graph.outputs, self._frozen)
+        return self._key
 
 
 def constant_key(constant: Constant, frozen: Callable[[Any], Any]) -> Any:
     """Return a hashable key of a constant: its type and its value."""
-    return ("constant", frozen(constant.type), frozen(constant.signature()))
+    return ("constant", constant.type, frozen(constant.signature()))
 
 
 def graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: Callable[[Any], Any]) -> Any:
@@ -28,7 +62,7 @@ def graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: C
         The graph may also use constants, by their values, and other variables
         without an owner, by identity.
     frozen : callable
-        Makes the key of an op, a type or a constant's signature.
+        Makes the key of an op or a constant's signature; types stand for themselves.
 
     Returns
     -------
@@ -47,7 +81,7 @@ def graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: C
 
     nodes = []
     for number, node in enumerate(io_toposort(inputs, outputs)):
-        types = tuple([frozen(var.type) for var in node.outputs])
+        types = tuple([var.type for var in node.outputs])
         nodes.append((frozen(node.op), tuple([source(var) for var in node.inputs]), types))
         place.update((var, ("node", number, index)) for index, var in enumerate(node.outputs))
-    return (tuple([frozen(var.type) for var in inputs]), tuple(nodes), tuple([source(var) for var in outputs]))
+    return (tuple([var.type for var in inputs]), tuple(nodes), tuple([source(var) for var in outputs]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optdb.cache.frozen import Freezer, Same, Unhashable
-from optdb.cache.inner import constant_key, graph_key
+from optdb.cache.inner import GraphKey, constant_key
 from optdb.host.definition import (
     InnerGraph,
     declared,
@@ -100,7 +100,7 @@ class Keys:
             shared = self._shared(value)
             return None if shared is None else Same(shared)
         if isinstance(value, InnerGraph):
-            return graph_key(value.inputs, value.outputs, self._rest)
+            return GraphKey(value, self._rest)
         if isinstance(value, Constant):
             return constant_key(value, self._rest)
         return None

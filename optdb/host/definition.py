@@ -15,6 +15,7 @@ to know whether two ops are one and the same compares definitions.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,10 +34,19 @@ from optdb.host.graph import MetaObject, PureOp, Variable
 
 @dataclass(frozen=True)
 class InnerGraph:
-    """The graph inside of an op."""
+    """The graph inside of an op.
+
+    Parameters
+    ----------
+    inputs, outputs : sequence of Variable
+        Its ends.
+    hint : hashable
+        What is quickly told of it: equal for graphs that are alike, and different for most others.
+    """
 
     inputs: Sequence[Variable]
     outputs: Sequence[Variable]
+    hint: Any
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,8 @@ def _derived(cls: type) -> frozenset[str]:
 
 def _composite(op: Composite) -> Definition:
     # Its name is made from its graph; the output types come with the graph, too.
-    return Definition((), {"graph": InnerGraph(op.inputs, op.outputs)}, None)
+    kinds = frozenset(Counter(type(node.op) for node in op.fgraph.apply_nodes).items())
+    return Definition((), {"graph": InnerGraph(op.inputs, op.outputs, (op.nin, op.nout, kinds))}, None)
 
 
 def _scan(op: Scan) -> Definition:
@@ -122,7 +133,7 @@ def _scan(op: Scan) -> Definition:
         # The mode may be named, or be the default: what the name stands for may change.
         "mode": get_mode(op.mode),
         "output_types": op.output_types,
-        "graph": InnerGraph(op.inputs, op.outputs),
+        "graph": InnerGraph(op.inputs, op.outputs, op._hash_inner_graph),
     }
     return Definition((), rest, None)
 
