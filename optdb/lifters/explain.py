@@ -62,7 +62,8 @@ class Explanation:
 
     def render(self) -> Group:
         """Return the tables, for `rich`."""
-        return Group(self._summary(), *map(_lifted_table, self.reports), *map(_stayed_table, self.reports))
+        tables = [self._summary(), *map(_lifted_table, self.reports), *map(_stayed_table, self.reports)]
+        return Group(*[table for table in tables if table.row_count])
 
     def picture(self, path: str | Path) -> Path:
         """Draw the graph, coloured by place.
@@ -162,7 +163,7 @@ def place(node: Apply) -> str:
 
 
 def _place_name(device: Device, context_name: str | None) -> str:
-    return device.name if context_name is None else f"{device.name} {context_name}"
+    return device.name if context_name in (None, device.name) else f"{device.name} {context_name}"
 
 
 def _lifted_table(report: LiftReport) -> Table:
