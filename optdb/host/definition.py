@@ -27,6 +27,7 @@ from theano.scalar.basic import Composite, ScalarOp
 from theano.scan_module.scan_op import Scan
 from theano.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from theano.tensor.nnet.conv import ConvOp
+from theano.tensor.opt import MakeVector
 
 from optdb.host import identity
 from optdb.host.graph import MetaObject, PureOp, Variable
@@ -156,6 +157,7 @@ def keeps_test_values() -> bool:
 _REPEATABLE: dict[type, Callable[[], Any]] = {
     DimShuffle: lambda: None,
     Elemwise: lambda: config.openmp,
+    MakeVector: lambda: None,
 }
 
 

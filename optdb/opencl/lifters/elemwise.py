@@ -26,7 +26,7 @@ def _elemwise_trouble(
 @op_lifter([host.Elemwise], supports=_elemwise_trouble)
 def lift_elemwise(op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
     """Lift a scalar op on all elements of arrays."""
-    return OpenCLElemwise(op.scalar_op)(*on_device(inputs, context_name), return_list=True)
+    return OpenCLElemwise(op.scalar_op).node_of(on_device(inputs, context_name), context_name).outputs
 
 
 def _acc_dtype(op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> str:

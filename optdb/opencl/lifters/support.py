@@ -9,6 +9,7 @@ from optdb.host.graph import Op, Variable
 from optdb.opencl.contexts import get_context
 from optdb.opencl.scalars.code import signature
 from optdb.opencl.transfers import as_opencl_variable
+from optdb.opencl.type import OpenCLArrayType
 
 
 def trouble(context_name: str | None, dtypes: Iterable[str]) -> str | None:
@@ -48,4 +49,8 @@ def floats_only(
 
 def on_device(inputs: Iterable[Variable], context_name: str | None) -> list[Variable]:
     """Return variables, moved to a context where they are not there."""
-    return [as_opencl_variable(x, context_name) for x in inputs]
+    return [x if _is_there(x, context_name) else as_opencl_variable(x, context_name) for x in inputs]
+
+
+def _is_there(x: Variable, context_name: str | None) -> bool:
+    return isinstance(x.type, OpenCLArrayType) and x.type.context_name == context_name

@@ -57,7 +57,16 @@ class OpenCLElemwise(OpenCLKernelBase):
             If there is no OpenCL C for the op and these dtypes.
         """
         context_name = infer_context_name(*[x for x in inputs if isinstance(x, Variable)])
-        moved = [as_opencl_variable(x, context_name) for x in inputs]
+        return self.node_of([as_opencl_variable(x, context_name) for x in inputs], context_name)
+
+    def node_of(self, moved: Sequence[Variable], context_name: str | None) -> Apply:
+        """Return a node of variables that are on the context already.
+
+        Raises
+        ------
+        TypeError
+            As `make_node` does.
+        """
         known = signature(self.scalar_op, tuple([x.type.dtype for x in moved]))
         if known.reason is not None:
             raise TypeError(f"{self}: {known.reason}")
