@@ -17,9 +17,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from profiles import check, cli, files, measure, models, report, screen, ways
 
-WARM_UP = "mlp"
-"""A small model that is optimized first, untimed, so that no other pays for what happens once."""
-
 
 def compare(
     model: models.Model,
@@ -65,7 +62,7 @@ def compare_all(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         steps = 1 + 2 * repeat + 2 * values
         task = progress.add_task("warming up", total=len(builders) * steps)
-        compare(models.build(WARM_UP), baseline, values=False)
+        compare(models.build(measure.WARM_UP), baseline, values=False)
         for builder in builders:
             model = builder()
             progress.update(task, advance=1, description=model.name)

@@ -36,6 +36,9 @@ from theano.tensor.elemwise import Elemwise
 from profiles.models import Model
 from profiles.ways import Way
 
+WARM_UP = "mlp"
+"""A small model that is optimized first, untimed, so that no other pays for what happens once."""
+
 OTHERS = "others"
 """The phase of every member that has no line in `PHASE_OF`."""
 

@@ -20,8 +20,6 @@ from theano.scan_module.scan_op import Scan
 
 from profiles import cli, measure, models, report, screen, ways
 
-WARM_UP = "mlp"
-
 
 @dataclass(frozen=True)
 class Ops:
@@ -95,7 +93,7 @@ def _four_ways() -> list[ways.Way]:
 @click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each way.")
 def main(chosen: tuple, repeat: int) -> None:
     """Compare optimization of MODELS (all, if none is named) with and without the cache of ops."""
-    measure_model(lambda: models.build(WARM_UP), 1)
+    measure_model(lambda: models.build(measure.WARM_UP), 1)
     table = Table(title="Singleton ops: CPU seconds without / with, medians; op objects / different ones")
     table.add_column("model")
     for way in ("stock", "optdb"):

@@ -2,7 +2,7 @@
 
 A device is an array type, three ops that move arrays, and some answers. The
 OpenCL device is one (``optdb.opencl.device``); another needs nothing else, see
-``docs/howto-add-a-device.md``.
+``docs/howto-add-a-lifter.md``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from optdb.host.graph import Op, Variable
-from optdb.host.lifting import HostArrayType, is_host_array
+from optdb.host.lifting import is_host_array
 
 #: Name of a context, or None for the default one.
 ContextName = str | None
@@ -112,16 +111,3 @@ _devices: list[Device] = []
 def devices() -> Iterator[Device]:
     """Yield the devices that there are, the youngest first."""
     return reversed(_devices)
-
-
-def device_of(var: Variable) -> Device | None:
-    """Return the device that a variable is on; None for the host."""
-    if isinstance(var.type, HostArrayType):
-        return None
-    return next((device for device in devices() if device.has(var)), None)
-
-
-def describe(var: Any) -> str:
-    """Say where a variable is, for messages."""
-    device = device_of(var)
-    return "the host" if device is None else f"{device.name} context {var.type.context_name!r}"

@@ -62,7 +62,7 @@ class Explanation:
 
     def render(self) -> Group:
         """Return the tables, for `rich`."""
-        tables = [self._summary(), *map(_lifted_table, self.reports), *map(_stayed_table, self.reports)]
+        tables = [self._summary(), *[table for report in self.reports for table in _tables(report)]]
         return Group(*[table for table in tables if table.row_count])
 
     def picture(self, path: str | Path) -> Path:
@@ -166,22 +166,20 @@ def _place_name(device: Device, context_name: str | None) -> str:
     return device.name if context_name in (None, device.name) else f"{device.name} {context_name}"
 
 
-def _lifted_table(report: LiftReport) -> Table:
-    table = Table(title=f"lifted to {report.device}", title_justify="left")
-    table.add_column("op", overflow="fold")
-    table.add_column("by", overflow="fold")
-    table.add_column("nodes", justify="right")
-    for (op, lifter), count in report.by_lifter().most_common():
-        table.add_row(op, lifter, str(count))
-    return table
+def _tables(report: LiftReport) -> list[Table]:
+    """Return what was lifted, and what was not."""
+    return [
+        _counted(f"lifted to {report.device}", "by", report.by_lifter()),
+        _counted("stayed on the host", "because", report.by_reason()),
+    ]
 
 
-def _stayed_table(report: LiftReport) -> Table:
-    table = Table(title="stayed on the host", title_justify="left")
+def _counted(title: str, why: str, nodes: Counter[tuple[str, str]]) -> Table:
+    table = Table(title=title, title_justify="left")
     table.add_column("op", overflow="fold")
-    table.add_column("because", overflow="fold")
+    table.add_column(why, overflow="fold")
     table.add_column("nodes", justify="right")
-    for (op, reason), count in report.by_reason().most_common():
+    for (op, reason), count in nodes.most_common():
         table.add_row(op, reason, str(count))
     return table
 

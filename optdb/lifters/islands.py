@@ -36,7 +36,8 @@ def _move_in(plan: Plan, island: list[Apply]) -> None:
     context_name = _context_for(plan, island)
     if _gain(plan, island) <= _saved(plan, island):
         return
-    if any(plan.unwilling(node, context_name) is not None for node in island):
+    # For the default context, its nodes were asked when the island was found.
+    if context_name != plan.default and any(plan.unwilling(node, context_name) is not None for node in island):
         return
     for node in island:
         plan.put(node, context_name)

@@ -216,10 +216,18 @@ def _check(lifter: Lifter, op: Op, lifted: list[Variable], outputs: Sequence[Var
     if len(lifted) != len(outputs):
         raise BadLift(f"lifter {lifter} gave {len(lifted)} outputs for {op}, which has {len(outputs)}")
     for index, (new, old) in enumerate(zip(lifted, outputs, strict=True)):
+        if _alike(new.type, old.type):
+            continue
         for what in ("dtype", "ndim", "broadcastable"):
             theirs, ours = getattr(old.type, what, None), getattr(new.type, what, None)
             if theirs != ours:
                 raise BadLift(f"lifter {lifter} gave {what} {ours} for output {index} of {op}, which has {theirs}")
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Tell whether two types are known to be of arrays of one dtype and pattern."""
+    pattern = getattr(one, "broadcastable", None)
+    return pattern is not None and one.dtype == other.dtype and pattern == other.broadcastable
 
 
 def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:

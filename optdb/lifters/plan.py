@@ -20,7 +20,7 @@ from typing import Any
 from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
 from optdb.host.lifting import is_host_array
 from optdb.lifters.device import ContextName, Device
-from optdb.lifters.lifter import Declined, Lifter
+from optdb.lifters.lifter import Lifter
 
 #: Reasons that a report gives for staying on the host.
 NO_INPUT = "no input is on the device"
@@ -98,7 +98,7 @@ class Plan:
         return candidates[candidates.index(first) :] if first in candidates else candidates
 
     def context(self, var: Variable) -> Any:
-        """Return the name of the context that `var` will be on; `plan.host` if it will be on the host."""
+        """Return the name of the context that `var` will be on; `_HOST` if it will be on the host."""
         if self.device.has(var):
             return var.type.context_name
         if var.owner is None:
@@ -125,7 +125,7 @@ class Plan:
             if no is None:
                 self.willing[node] = lifter
                 return None
-        return no.reason if isinstance(no, Declined) else NO_LIFTER
+        return no.reason
 
     def users(self, node: Apply) -> list[Apply | str]:
         """Return who uses a node's outputs."""

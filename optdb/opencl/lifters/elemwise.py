@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from optdb.host import ops as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import on_device, real_arrays, scalar_trouble, trouble
+from optdb.opencl.lifters.support import node_like, on_device, real_arrays, scalar_trouble, trouble
 from optdb.opencl.ops.argmax import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce, why_not_folded
 from optdb.topo.db import register_topo
+
+#: The ops made here by the identity of the scalar op that each holds. Equal scalar ops may compute differently.
+_ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()
+
+
+def _elemwise(scalar_op: Any) -> OpenCLElemwise:
+    """Return one and the same op for a scalar op: it is compared and hashed at once."""
+    op = _ops.get(id(scalar_op))
+    if op is None:
+        op = _ops[id(scalar_op)] = OpenCLElemwise(scalar_op)
+    return op
 
 
 def _elemwise_trouble(
@@ -26,7 +38,7 @@ def _elemwise_trouble(
 @op_lifter([host.Elemwise], supports=_elemwise_trouble)
 def lift_elemwise(op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
     """Lift a scalar op on all elements of arrays."""
-    return OpenCLElemwise(op.scalar_op).node_of(on_device(inputs, context_name), context_name).outputs
+    return node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
 
 
 def _acc_dtype(op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> str:
@@ -52,7 +64,7 @@ def lift_reduction(op: Op, context_name: str | None, inputs: Sequence[Variable],
     """Lift a scalar op folded over axes."""
     (out,) = outputs
     lifted = OpenCLCAReduce(op.scalar_op, op.axis, out.type.dtype, _acc_dtype(op, inputs, outputs))
-    return lifted(*on_device(inputs, context_name))
+    return node_like(lifted, context_name, inputs, outputs)
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from optdb.host import ops as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import floats_only, on_device
+from optdb.opencl.lifters.support import floats_only, node_like, on_device
 from optdb.opencl.ops import blas, crossentropy, softmax
 from optdb.topo.db import register_topo
 
@@ -26,38 +27,39 @@ _BY_CLASS = {
 }
 
 
+@functools.cache
+def _one(op_class: type[Op], *parameters: Any) -> Op:
+    """Return one and the same op for the same parameters."""
+    return op_class(*parameters)
+
+
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=50)
 @op_lifter(list(_BY_CLASS), supports=floats_only)
 def lift_product_or_softmax(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an op of which all inputs are arrays."""
-    return _BY_CLASS[type(op)]()(*on_device(inputs, context_name))
+    return node_like(_one(_BY_CLASS[type(op)]), context_name, inputs, outputs)
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=51)
 @op_lifter([host.Dot22Scalar], supports=floats_only)
 def lift_dot22scalar(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the product of two matrices and a number, which stays on the host."""
-    a, b, alpha = inputs
-    return blas.OpenCLDot22Scalar()(*on_device([a, b], context_name), alpha)
+    return node_like(_one(blas.OpenCLDot22Scalar), context_name, inputs, outputs, numbers=(2,))
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=52)
 @op_lifter([host.Gemm, host.Gemv, host.CGemv], supports=floats_only)
 def lift_gemm(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a product that is added to something; the factors stay on the host."""
-    y, alpha, a, b, beta = inputs
-    y, a, b = on_device([y, a, b], context_name)
     lifted = blas.OpenCLGemm if isinstance(op, host.Gemm) else blas.OpenCLGemv
-    return lifted(op.inplace)(y, alpha, a, b, beta)
+    return node_like(_one(lifted, op.inplace), context_name, inputs, outputs, numbers=(1, 4))
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=53)
 @op_lifter([host.Ger, host.CGer, host.ScipyGer], supports=floats_only)
 def lift_ger(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the product of two vectors that is added to a matrix; the factor stays on the host."""
-    a, alpha, x, y = inputs
-    a, x, y = on_device([a, x, y], context_name)
-    return blas.OpenCLGer(op.destructive)(a, alpha, x, y)
+    return node_like(_one(blas.OpenCLGer, op.destructive), context_name, inputs, outputs, numbers=(1,))
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=54)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from optdb.host.graph import Op, Variable
+from optdb.host.graph import Apply, Op, Variable
+from optdb.host.variables import as_tensor_variable
 from optdb.opencl.contexts import get_context
 from optdb.opencl.scalars.code import signature
 from optdb.opencl.transfers import as_opencl_variable
-from optdb.opencl.type import OpenCLArrayType
+from optdb.opencl.type import OpenCLArrayType, opencl_type
 
 
 def trouble(context_name: str | None, dtypes: Iterable[str]) -> str | None:
@@ -49,7 +50,39 @@ def floats_only(
 
 def on_device(inputs: Iterable[Variable], context_name: str | None) -> list[Variable]:
     """Return variables, moved to a context where they are not there."""
-    return [x if _is_there(x, context_name) else as_opencl_variable(x, context_name) for x in inputs]
+    return [_there(x, context_name) for x in inputs]
+
+
+def node_like(
+    op: Op,
+    context_name: str | None,
+    inputs: Sequence[Variable],
+    outputs: Sequence[Variable],
+    numbers: Sequence[int] = (),
+) -> list[Variable]:
+    """Apply a counterpart to the inputs of a node of the host.
+
+    The host has checked the inputs, and has found the types of the outputs: the counterpart's ``make_node``, which does
+    both again, takes several times as long.
+
+    Parameters
+    ----------
+    op : Op
+        Of the device; all its outputs are arrays there.
+    context_name : str or None
+        Where.
+    inputs, outputs : sequence of Variable
+        Of the host's node, as a lifter is given them.
+    numbers : sequence of int
+        Which inputs stay on the host.
+    """
+    moved = [as_tensor_variable(x) if i in numbers else _there(x, context_name) for i, x in enumerate(inputs)]
+    made = [opencl_type(out.type.dtype, out.type.broadcastable, context_name)() for out in outputs]
+    return Apply(op, moved, made).outputs
+
+
+def _there(x: Variable, context_name: str | None) -> Variable:
+    return x if _is_there(x, context_name) else as_opencl_variable(x, context_name)
 
 
 def _is_there(x: Variable, context_name: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from optdb.host import ops as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
+from optdb.opencl.lifters.support import node_like
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.topo.db import register_topo
@@ -16,12 +18,17 @@ from optdb.topo.db import register_topo
 Inputs = Sequence[Variable]
 
 
+@functools.lru_cache(maxsize=4096)
+def _dimshuffle(pattern: tuple[bool, ...], order: tuple[int | str, ...]) -> OpenCLDimShuffle:
+    """Return one and the same op for the same parameters."""
+    return OpenCLDimShuffle(pattern, order)
+
+
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=20)
 @op_lifter([host.DimShuffle])
 def lift_dimshuffle(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an exchange of axes."""
-    x = as_opencl_variable(inputs[0], context_name)
-    return OpenCLDimShuffle(op.input_broadcastable, op.new_order)(x)
+    return node_like(_dimshuffle(op.input_broadcastable, op.new_order), context_name, inputs, outputs)
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=21)
