@@ -3,9 +3,9 @@
 
 PYTHON := .venv/bin/python
 STAMP := .venv/installed
-CHECKED := optdb tests profiles conformance examples
+CHECKED := optdb tests profiles conformance memcheck examples
 
-.PHONY: demo bench growth test lint conformance clean
+.PHONY: demo bench growth test lint conformance memcheck clean
 
 ## A table and a plot: how long Theano's optimizer takes for some models, with and without optdb
 demo: $(STAMP)
@@ -32,6 +32,10 @@ lint: $(STAMP)
 ## Theano's own test suites, with the engine and without
 conformance: $(STAMP)
 	$(PYTHON) -m conformance
+
+## Every kernel in a simulator that checks each access to memory
+memcheck: $(STAMP)
+	$(PYTHON) -m memcheck
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -92,7 +92,7 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         parts = Fold(self.scalar_op, x.type.dtype, self.acc_dtype, self.acc_dtype, len(kept), len(folded))
         rest = Fold(self.scalar_op, self.acc_dtype, self.acc_dtype, out.type.dtype, 1, 1)
         rows = [whole.kernel("fold"), parts.kernel("fold_parts"), rest.kernel("fold_rest")]
-        if not kept:
+        if not kept or self.get_context(node).flavour != "cpu":
             return rows
         return [*rows, whole.columns("columns"), parts.columns("columns_parts"), rest.columns("columns_rest")]
 

@@ -1,0 +1,18 @@
+"""Every kernel of the OpenCL device, run in a simulator that checks each access to memory.
+
+Oclgrind (``pip install optdb[oclgrind]``) is an OpenCL device that interprets kernels and writes down what they must
+not do: reads and writes outside of an array, data races, barriers that not all work items of a group come to. Here,
+each op with kernels is run on it with small arrays, of several dtypes and layouts, in both flavours of kernels.
+
+The way of the data::
+
+    cases ──▶ case ────▶ runner ───▶ worker ─────▶ records ──▶ coverage ──▶ report
+    the       dtypes     a process   layouts:      a line      kernels      tables,
+    table     and        per         arrays;       per run     that no      exit status
+              layouts    flavour     launches;                 case ran
+                                     log: findings
+
+`python -m memcheck --help` says how to run it, and docs/howto-add-a-kernel.md how to add a case.
+"""
+
+import optdb  # noqa: F401  cures Theano's import, so it has to come before the first `import theano`

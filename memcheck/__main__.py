@@ -1,0 +1,49 @@
+"""The command line: ``python -m memcheck``."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+
+from memcheck.case import load, never_launched
+from memcheck.coverage import gaps, op_classes
+from memcheck.report import show
+from memcheck.runner import FLAVOURS, CannotRun, Settings, run_all
+
+
+@click.command()
+@click.option("-k", "select", default="", metavar="TEXT", help="Only runs with this in their names; see --list.")
+@click.option("--flavour", multiple=True, type=click.Choice(FLAVOURS), help="Only these kernels; both by default.")
+@click.option("--table", default="memcheck.cases", show_default=True, help="The module with the cases.")
+@click.option("--ops", default="optdb.opencl", show_default=True, help="The package whose ops are all to have cases.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds that one run may take.")
+@click.option("--list", "listing", is_flag=True, help="List the runs, and stop.")
+def main(select: str, flavour: tuple[str, ...], table: str, ops: str, timeout: float, listing: bool) -> None:
+    """Run every kernel in a simulator that checks each access to memory.
+
+    The exit status is 1 where a kernel leaves its arrays, races, or has a divergent barrier, where an op fails, and,
+    unless -k chooses among the runs, where a kernel is not run by any case.
+    """
+    console = Console()
+    if listing:
+        for run in load(table, select):
+            console.print(str(run), highlight=False, markup=False, soft_wrap=True)
+        return
+    if not load(table, select):
+        raise click.UsageError(f"no run has {select!r} in its name; see --list")
+    flavours = flavour or FLAVOURS
+    try:
+        results = run_all(Settings(table, select, timeout), flavours)
+    except CannotRun as error:
+        raise click.ClickException(str(error)) from None
+    classes = op_classes(ops)
+    missing = gaps(classes, results, flavours, never_launched(table))
+    if select:
+        launched = {owner for result in results for owner, _ in result.launched}
+        classes, missing = [owner for owner in classes if owner in launched], []
+    show(console, classes, results, missing)
+    raise SystemExit(1 if missing or any(not result.clean for result in results) else 0)
+
+
+if __name__ == "__main__":
+    main()

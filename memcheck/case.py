@@ -1,0 +1,175 @@
+"""What a case is: an op, what it is given, and the ways in which it is run.
+
+A case is run once for each of the dtypes that its arrays take, and in each layout; see `Run`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from memcheck.layouts import LAYOUTS, PLAIN, TURNED
+
+FLOATS = ("float32", "float16", "float64")
+
+
+@dataclass(frozen=True)
+class Given:
+    """An array of the device.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Its shape. Axes of length 1 broadcast.
+    dtypes : tuple of str
+        The dtypes to try, one after another.
+    values : numpy.ndarray, optional
+        What is in it; small numbers, other than 0, if it is not given.
+    """
+
+    shape: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    values: np.ndarray | None = field(default=None, compare=False)
+
+    def dtype(self, turn: int) -> str:
+        """Return the dtype of one turn; they come again where others have more."""
+        return self.dtypes[turn % len(self.dtypes)]
+
+    def value(self, turn: int) -> np.ndarray:
+        """Return the array of one turn, the same each time."""
+        dtype = self.dtype(turn)
+        if self.values is not None:
+            return self.values.astype(dtype)
+        rng = np.random.default_rng(len(self.shape))
+        if dtype == "bool" or dtype.startswith(("int", "uint")):
+            return rng.integers(1, 4, self.shape).astype(dtype)
+        return rng.uniform(0.25, 1, self.shape).astype(dtype)
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self.shape)) or "one"
+
+
+def floats(*shape: int) -> Given:
+    """Return an array of each of the float dtypes."""
+    return Given(shape, FLOATS)
+
+
+def wide(*shape: int) -> Given:
+    """Return an array of float32 and of float64, for ops that know no float16."""
+    return Given(shape, ("float32", "float64"))
+
+
+def array(dtype: str, *shape: int) -> Given:
+    """Return an array of one dtype."""
+    return Given(shape, (dtype,))
+
+
+def values(value: Any, dtype: str | None = None) -> Given:
+    """Return an array of certain values, such as indexes."""
+    value = np.asarray(value, dtype)
+    return Given(value.shape, (value.dtype.name,), value)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that stays on the host, in the dtype of the case's first array."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class Case:
+    """An op to run.
+
+    Parameters
+    ----------
+    op : callable
+        An op of the device, or a function that applies some; it is called with a variable for each input.
+    *inputs
+        An array of the device each (`floats`, `array`, `values`), or what stays on the host: a `Number` that has to
+        have the arrays' dtype, any other one, a NumPy array, None.
+    """
+
+    def __init__(self, op: Callable[..., Any], *inputs: Any) -> None:
+        self.op = op
+        self.inputs = inputs
+
+    @property
+    def arrays(self) -> list[Given]:
+        """The arrays of the device among the inputs."""
+        return [x for x in self.inputs if isinstance(x, Given)]
+
+    def runs(self) -> Iterator[Run]:
+        """Return all ways to run it."""
+        turns = max((len(x.dtypes) for x in self.arrays), default=1)
+        # Layouts of a single element, or of none, are all the same.
+        layouts = LAYOUTS if any(np.prod(x.shape) > 1 for x in self.arrays) else (PLAIN,)
+        if all(len(x.shape) < 2 for x in self.arrays):
+            layouts = tuple(layout for layout in layouts if layout != TURNED)
+        return (Run(self, turn, layout) for turn, layout in itertools.product(range(turns), layouts))
+
+    def __str__(self) -> str:
+        name = self.op.__name__ if hasattr(self.op, "__name__") else str(self.op)
+        return f"{name}({', '.join(map(_brief, self.inputs))})"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A case with certain dtypes, in a certain layout.
+
+    Parameters
+    ----------
+    case : Case
+        The case.
+    turn : int
+        Which of the dtypes.
+    layout : str
+        One of `memcheck.layouts.LAYOUTS`.
+    """
+
+    case: Case
+    turn: int
+    layout: str
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the first array."""
+        return self.case.arrays[0].dtype(self.turn)
+
+    def __str__(self) -> str:
+        dtypes = dict.fromkeys(x.dtype(self.turn) for x in self.case.arrays)
+        words = [*dtypes, self.layout] if dtypes else []
+        return " ".join([str(self.case), *words])
+
+
+def load(table: str, select: str = "") -> list[Run]:
+    """Return the runs of a table whose names contain a text.
+
+    Parameters
+    ----------
+    table : str
+        The name of a module with a sequence of cases, called CASES.
+    select : str
+        The text; all runs if it is empty.
+    """
+    cases: Sequence[Case] = importlib.import_module(table).CASES
+    return [run for case in cases for run in case.runs() if select in str(run)]
+
+
+def never_launched(table: str) -> dict[tuple[str, str], str]:
+    """Return which kernels ops never launch, and why: what the table's module calls NEVER, if it does.
+
+    A key is the name of the op's class, and the kernel's.
+    """
+    return getattr(importlib.import_module(table), "NEVER", {})
+
+
+def _brief(x: Any) -> str:
+    return f"array of {x.shape}" if isinstance(x, np.ndarray) else str(x)

@@ -1,0 +1,137 @@
+"""The table of cases: small arrays for each op with kernels.
+
+A line is an op and what it is given: see `memcheck.case.Case`. Sizes are such that no group and no block divides them,
+and that each of an op's kernels is launched in both flavours; `python -m memcheck` says which are not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from theano import scalar
+from theano.scalar import int8
+
+from memcheck.case import Case, Number, array, floats, wide
+from optdb.opencl.ops.argmax import OpenCLArgmax, OpenCLMaxAndArgmax
+from optdb.opencl.ops.blas import (
+    OpenCLBatchedDot,
+    OpenCLDot,
+    OpenCLDot22,
+    OpenCLDot22Scalar,
+    OpenCLGemm,
+    OpenCLGemv,
+    OpenCLGer,
+)
+from optdb.opencl.ops.crossentropy import (
+    OpenCLCrossentropySoftmax1HotWithBiasDx,
+    OpenCLCrossentropySoftmaxArgmax1HotWithBias,
+)
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.eye import OpenCLEye
+from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLARange, OpenCLTri
+from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit
+from optdb.opencl.ops.reduce import OpenCLCAReduce
+from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1, OpenCLAdvancedSubtensor1
+from optdb.opencl.ops.softmax import OpenCLLogSoftmax, OpenCLSoftmax, OpenCLSoftmaxGrad, OpenCLSoftmaxWithBias
+from optdb.opencl.ops.views import OpenCLReshape
+
+MIXED = ("float16", "float32", "float64", "int8", "complex64")
+
+HALF, TWO = Number(0.5), Number(2.0)
+#: Row numbers, some twice, some from the end.
+ROWS = np.array([3, 0, 3, -1, 1])
+#: A class for each of five rows.
+CLASSES = np.array([2, 0, 6, 6, 1])
+
+_ELEMWISE = [
+    Case(OpenCLElemwise(scalar.exp), floats()),
+    Case(OpenCLElemwise(scalar.exp), floats(0, 3)),
+    Case(OpenCLElemwise(scalar.exp), floats(2, 3, 5)),
+    Case(OpenCLElemwise(scalar.mul), floats(5, 1, 7), floats(1, 3, 1), floats(7)),
+    Case(OpenCLElemwise(scalar.add, {0: 0}), floats(5, 7), floats(1, 7)),
+    Case(OpenCLElemwise(scalar.add), floats(2 * 2048 + 3), floats(1)),
+    Case(OpenCLElemwise(scalar.mod), array("int8", 5, 7), array("int64", 5, 1)),
+    Case(OpenCLElemwise(scalar.switch), array("bool", 5, 7), floats(5, 7), array("uint8", 1, 7)),
+]
+
+_REDUCTIONS = [
+    Case(OpenCLCAReduce(scalar.add), floats(3, 5, 7)),
+    Case(OpenCLCAReduce(scalar.add, axis=[0]), floats(5, 37)),
+    Case(OpenCLCAReduce(scalar.add, axis=[1]), floats(37, 5)),
+    Case(OpenCLCAReduce(scalar.mul, axis=[0, 2]), floats(3, 5, 7)),
+    Case(OpenCLCAReduce(scalar.add), array("float32", 2 * 4096 + 5)),
+    Case(OpenCLCAReduce(scalar.add, axis=[0]), array("float32", 519, 21)),
+    Case(OpenCLCAReduce(scalar.add, axis=[1]), array("float32", 2, 2 * 4096 + 5)),
+    Case(OpenCLCAReduce(scalar.maximum, axis=[0]), array("int8", 5, 7)),
+    Case(OpenCLMaxAndArgmax([1]), floats(5, 7)),
+    Case(OpenCLMaxAndArgmax([0, 2]), floats(3, 5, 7)),
+    Case(OpenCLArgmax([0]), floats(5, 7)),
+]
+
+_NEW = [
+    *[Case(OpenCLEye(dtype), 5, 7, k) for dtype in MIXED for k in (0, -2, 3)],
+    *[Case(OpenCLARange(dtype), 2, 37, 3) for dtype in MIXED[:4]],
+    *[Case(OpenCLTri(dtype), 5, 7, 1) for dtype in MIXED[:4]],
+    Case(OpenCLAlloc(), floats(), 5, 7),
+    Case(OpenCLAlloc(), floats(5, 1), 3, 5, 7),
+]
+
+_PARTS = [
+    Case(OpenCLJoin(), 1, floats(5, 3), floats(5, 4), floats(5, 0)),
+    Case(OpenCLJoin(), 0, array("int8", 3), array("float64", 4)),
+    Case(OpenCLSplit(3), floats(5, 7), 1, np.array([3, 0, 4])),
+    Case(OpenCLSplit(2), floats(7), 0, np.array([3, 4])),
+    Case(OpenCLReshape(1), floats(3, 5, 7), np.array([-1])),
+    Case(OpenCLReshape(2), floats(3, 5, 7), np.array([15, 7])),
+    *[
+        Case(OpenCLIncSubtensor([slice(int8, int8, int8)], inplace, setting), floats(9, 5), floats(*shape), 1, 9, 3)
+        for inplace in (False, True)
+        for setting in (False, True)
+        for shape in [(3, 5), (1, 5), ()]
+    ],
+    Case(OpenCLIncSubtensor([slice(int8, int8)], False, False), floats(9, 5), floats(2, 5), 1, 3),
+    Case(OpenCLIncSubtensor([slice(int8, int8)], False, True), floats(9, 5), floats(2, 5), 1, 3),
+    Case(OpenCLAdvancedSubtensor1(), floats(5, 3, 2), ROWS),
+    *[
+        Case(OpenCLAdvancedIncSubtensor1(inplace, setting), floats(5, 7), floats(*shape), ROWS)
+        for inplace in (False, True)
+        for setting in (False, True)
+        for shape in [(5, 7), (7,)]
+    ],
+]
+
+_PRODUCTS = [
+    Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
+    Case(OpenCLDot22(), floats(9, 5), floats(5, 37)),
+    Case(OpenCLDot22(), floats(17, 3), floats(3, 64)),
+    Case(OpenCLDot22Scalar(), floats(9, 5), floats(5, 37), HALF),
+    *[Case(OpenCLGemm(inplace), floats(9, 37), HALF, floats(9, 5), floats(5, 37), TWO) for inplace in (False, True)],
+    *[Case(OpenCLGemv(inplace), floats(37), HALF, floats(37, 11), floats(11), TWO) for inplace in (False, True)],
+    *[Case(OpenCLGer(destructive), wide(5, 7), HALF, wide(5), wide(7)) for destructive in (False, True)],
+    Case(OpenCLGer(True), wide(1, 1), HALF, wide(1), wide(1)),
+    Case(OpenCLDot(), floats(11), floats(11)),
+    Case(OpenCLDot(), floats(37, 11), floats(11)),
+    Case(OpenCLDot(), floats(11), floats(11, 37)),
+    Case(OpenCLDot(), floats(9, 5), array("float32", 5, 37)),
+    Case(OpenCLBatchedDot(), floats(3, 5, 7), floats(3, 7, 33)),
+    Case(OpenCLBatchedDot(), floats(3, 7), floats(3, 7)),
+]
+
+_CLASSIFIERS = [
+    Case(OpenCLSoftmax(), floats(5, 7)),
+    Case(OpenCLSoftmax(), floats(300, 3)),
+    Case(OpenCLLogSoftmax(), floats(5, 7)),
+    Case(OpenCLSoftmaxWithBias(), floats(5, 7), floats(7)),
+    Case(OpenCLSoftmaxGrad(), floats(5, 7), floats(5, 7)),
+    Case(OpenCLCrossentropySoftmaxArgmax1HotWithBias(), floats(5, 7), floats(7), CLASSES),
+    Case(OpenCLCrossentropySoftmax1HotWithBiasDx(), floats(5), floats(5, 7), CLASSES),
+]
+
+CASES = [*_ELEMWISE, *_REDUCTIONS, *_NEW, *_PARTS, *_PRODUCTS, *_CLASSIFIERS]
+
+_COPIES_GAPS = "it copies only what lies with gaps"
+
+#: Kernels that an op has and never launches, with the reason.
+NEVER = {
+    **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("BatchedDot", "Dot", "Dot22", "Dot22Scalar", "Gemm")},
+    **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("AdvancedSubtensor1", "Reshape")},
+}

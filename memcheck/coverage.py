@@ -1,0 +1,96 @@
+"""Whether each kernel was run: all classes of ops with kernels are looked up, and compared with what was launched."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import ModuleType
+
+from memcheck.launches import Named, class_name
+from memcheck.records import Result
+from optdb.opencl.kernels import OpenCLKernelBase
+
+
+def op_classes(package: str) -> list[str]:
+    """Return the full names of all classes of ops with kernels that are defined in a package, or in a module.
+
+    A class that leaves `run` or `gpu_kernels` to its children is not one of them, nor is one whose name begins with an
+    underscore.
+    """
+    _import_all(importlib.import_module(package))
+    there = {
+        class_name(op_class)
+        for op_class in _descendants(OpenCLKernelBase)
+        if f"{op_class.__module__}.".startswith(f"{package}.") and _is_complete(op_class)
+    }
+    return sorted(there)
+
+
+def gaps(
+    classes: Iterable[str], results: Iterable[Result], flavours: Iterable[str], never: Mapping[Named, str]
+) -> list[str]:
+    """Return what was not run, in words.
+
+    Parameters
+    ----------
+    classes : iterable of str
+        The full names of the classes that are to be run.
+    results : iterable of Result
+        What was run.
+    flavours : iterable of str
+        The flavours in which each of them is to be run.
+    never : mapping of (str, str) to str
+        Kernels that their ops never launch, and why not. One that is launched, or is not there, is a gap, too.
+    """
+    results = list(results)
+    left_out = {(owner, name) for owner in classes for its_owner, name in never if _short(owner) == its_owner}
+    found = [gap for flavour in flavours for gap in _gaps(classes, results, flavour, left_out)]
+    return [*found, *_stale(results, never)]
+
+
+def _stale(results: Iterable[Result], never: Mapping[Named, str]) -> Iterator[str]:
+    declared = {(_short(owner), name) for result in results for owner, name in result.declared}
+    launched = {(_short(owner), name) for result in results for owner, name in result.launched}
+    for owner, name in never:
+        if (owner, name) in launched:
+            yield f"{owner}: its kernel {name} is launched, and NEVER says that it is not"
+        elif (owner, name) not in declared:
+            yield f"{owner}: no case has its kernel {name}, which is in NEVER"
+
+
+def _short(owner: str) -> str:
+    return owner.rpartition(".")[2]
+
+
+def _gaps(
+    classes: Iterable[str], results: Iterable[Result], flavour: str, left_out: Collection[Named]
+) -> Iterator[str]:
+    here = [result for result in results if result.flavour == flavour]
+    declared = {named for result in here for named in result.declared}
+    launched = {named for result in here for named in result.launched}
+    for owner in classes:
+        names = {name for its_owner, name in declared if its_owner == owner}
+        if not names:
+            yield f"{owner} has no case in flavour {flavour}"
+        for name in sorted(names):
+            if (owner, name) not in launched and (owner, name) not in left_out:
+                yield f"{owner}: no case launches its kernel {name} in flavour {flavour}"
+
+
+def _import_all(module: ModuleType) -> None:
+    for found in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{module.__name__}."):
+        importlib.import_module(found.name)
+
+
+def _descendants(op_class: type) -> Iterator[type]:
+    for child in op_class.__subclasses__():
+        yield child
+        yield from _descendants(child)
+
+
+def _is_complete(op_class: type) -> bool:
+    own = not op_class.__name__.startswith("_")
+    return own and all(
+        getattr(op_class, name) is not getattr(OpenCLKernelBase, name) for name in ("run", "gpu_kernels")
+    )

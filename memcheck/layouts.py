@@ -1,0 +1,60 @@
+"""Arrays of the device in several layouts, none with a byte to spare behind its last element.
+
+A kernel that goes only one element too far leaves the buffer, and is found out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optdb.runtime.arrays import Array, DeviceArray, from_host
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+PLAIN, TURNED, GAPS, BACKWARDS = "plain", "turned", "gaps", "backwards"
+
+#: In C order; in Fortran order; with gaps between elements and an offset; each axis from its end.
+LAYOUTS = (PLAIN, TURNED, GAPS, BACKWARDS)
+
+#: Elements in front of the first one of an array with gaps.
+OFFSET = 3
+
+
+def laid_out(context: Context, value: np.ndarray, layout: str) -> Array:
+    """Return an array of the device.
+
+    Parameters
+    ----------
+    context : Context
+        Where it is.
+    value : numpy.ndarray
+        What is in it.
+    layout : str
+        One of `LAYOUTS`.
+    """
+    if not value.size or layout == PLAIN:
+        return from_host(context, np.ascontiguousarray(value).reshape(value.shape))
+    steps = _steps(value.shape, layout)
+    reach = [step * (length - 1) for step, length in zip(steps, value.shape)]
+    first = (OFFSET if layout == GAPS else 0) - sum(step for step in reach if step < 0)
+    base = np.zeros(first + 1 + sum(step for step in reach if step > 0), value.dtype)
+    strides = tuple(step * value.itemsize for step in steps)
+    np.ndarray(value.shape, value.dtype, base, first * value.itemsize, strides)[...] = value
+    memory = from_host(context, base)
+    return DeviceArray(
+        context.queue, value.shape, value.dtype, data=memory.base_data, offset=first * value.itemsize, strides=strides
+    )
+
+
+def _steps(shape: tuple[int, ...], layout: str) -> list[int]:
+    """Return strides, in elements."""
+    axes = range(len(shape)) if layout == TURNED else reversed(range(len(shape)))
+    step = {TURNED: 1, GAPS: 2, BACKWARDS: -1}[layout]
+    steps = [0] * len(shape)
+    for axis in axes:
+        steps[axis] = step
+        step *= shape[axis]
+    return steps

@@ -1,0 +1,116 @@
+"""What became of each run: the record, and the lines in which a worker writes it down.
+
+A worker writes one line when a run starts and one when it is over, so that one which dies leaves behind all that it
+knew, and what it was at.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from memcheck.launches import Named
+from memcheck.log import Finding
+
+
+@dataclass
+class Result:
+    """What became of one run.
+
+    Parameters
+    ----------
+    run : str
+        Its name.
+    case : str
+        The name of its case.
+    flavour : str
+        Which kernels were run: 'cpu' or 'gpu'.
+    findings : dict of Finding to int
+        What Oclgrind found, and how often.
+    declared, launched : set of (str, str)
+        As `memcheck.launches.Launches` has them.
+    error : str
+        How it failed, if it did: the traceback, or the end of a process.
+    """
+
+    run: str
+    case: str
+    flavour: str
+    findings: dict[Finding, int] = field(default_factory=dict)
+    declared: set[Named] = field(default_factory=set)
+    launched: set[Named] = field(default_factory=set)
+    error: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """Whether there is nothing to complain of."""
+        return not self.findings and not self.error
+
+    def owners(self, kernel: str) -> list[str]:
+        """Return the classes of the ops that launched a kernel of that name."""
+        return sorted(owner for owner, name in self.launched if name == kernel)
+
+
+class Writer:
+    """Append lines to a stream, each flushed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def start(self, place: int, run: str, case: str) -> None:
+        """Say that a run begins, its place in the table, and whose it is."""
+        self._write({"start": place, "run": run, "case": case})
+
+    def result(self, result: Result) -> None:
+        """Say what became of it."""
+        line = {
+            "run": result.run,
+            "case": result.case,
+            "flavour": result.flavour,
+            "findings": [{**asdict(finding), "count": count} for finding, count in result.findings.items()],
+            "declared": sorted(result.declared),
+            "launched": sorted(result.launched),
+            "error": result.error,
+        }
+        self._write({"result": line})
+
+    def finish(self) -> None:
+        """Say that nothing is left to run."""
+        self._write({"finish": True})
+
+    def _write(self, line: dict[str, object]) -> None:
+        self._stream.write(json.dumps(line) + "\n")
+        self._stream.flush()
+
+
+@dataclass
+class Log:
+    """What a worker wrote: results, the run it was at (place, name, case), and whether it got to its end."""
+
+    results: list[Result] = field(default_factory=list)
+    running: tuple[int, str, str] | None = None
+    finished: bool = False
+
+
+def read(path: Path) -> Log:
+    """Read what a worker wrote, whole or cut off."""
+    log = Log()
+    for text in path.read_text().splitlines(keepends=True) if path.exists() else ():
+        if not text.endswith("\n"):
+            break
+        line = json.loads(text)
+        if "start" in line:
+            log.running = (line["start"], line["run"], line["case"])
+        elif "finish" in line:
+            log.finished = True
+        else:
+            log.results.append(_result(**line["result"]))
+            log.running = None
+    return log
+
+
+def _result(findings: list, declared: list, launched: list, **words: str) -> Result:
+    counts = {Finding(found["fault"], found["kernel"], tuple(found["lines"])): found["count"] for found in findings}
+    return Result(findings=counts, declared=set(map(tuple, declared)), launched=set(map(tuple, launched)), **words)

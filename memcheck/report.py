@@ -1,0 +1,83 @@
+"""Shows results: a row per class of ops, then each fault with its kernel and line, then what was not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from memcheck.log import Finding
+from memcheck.records import Result
+
+ERROR_LINES = 12
+
+
+def show(console: Console, classes: Iterable[str], results: Sequence[Result], missing: Sequence[str]) -> None:
+    """Print everything that is to be said.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to print.
+    classes : iterable of str
+        The classes of ops that were to be run.
+    results : sequence of Result
+        What was run.
+    missing : sequence of str
+        What was not, as `memcheck.coverage.gaps` says it.
+    """
+    console.print(_table(classes, results))
+    _show_errors(console, [result for result in results if result.error])
+    _show_findings(console, results)
+    for gap in missing:
+        console.print(f"[bold red]not run[/] {escape(gap)}", soft_wrap=True, highlight=False)
+    if missing:
+        console.print("The cure: a line in memcheck/cases.py; see docs/howto-add-a-kernel.md")
+    runs = f"{len(results)} runs"
+    bad = sum(not result.clean for result in results)
+    console.print(f"[bold red]{runs}, {bad} with faults[/]" if bad else f"{runs}, none with a fault", highlight=False)
+
+
+def _table(classes: Iterable[str], results: Sequence[Result]) -> Table:
+    table = Table(title="Kernels in the simulator", box=SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("op")
+    table.add_column("runs", justify="right")
+    table.add_column("kernels that were launched")
+    for owner in classes:
+        own = [result for result in results if any(its_owner == owner for its_owner, _ in result.launched)]
+        names = {name for result in own for its_owner, name in result.launched if its_owner == owner}
+        faulty = any(not result.clean for result in own)
+        style = "red" if faulty or not own else None
+        table.add_row(owner.rpartition(".")[2], str(len(own)), ", ".join(sorted(names)), style=style)
+    return table
+
+
+def _show_errors(console: Console, failed: Iterable[Result]) -> None:
+    alike: dict[tuple[str, str], list[Result]] = {}
+    for result in failed:
+        alike.setdefault((result.case, result.error.splitlines()[-1]), []).append(result)
+    for first, *others in alike.values():
+        more = f" and {len(others)} more runs of this case" if others else ""
+        heading = f"{escape(first.run)}, {first.flavour}{more}"
+        console.print(f"\n[bold red]failed[/] {heading}", soft_wrap=True, highlight=False)
+        for line in first.error.splitlines()[-ERROR_LINES:]:
+            console.print(f"    {escape(line)}", soft_wrap=True, highlight=False)
+
+
+def _show_findings(console: Console, results: Iterable[Result]) -> None:
+    where: dict[tuple[Finding, str], list[tuple[Result, int]]] = {}
+    for result in results:
+        for finding, count in result.findings.items():
+            where.setdefault((finding, result.flavour), []).append((result, count))
+    for (finding, flavour), found in where.items():
+        first = found[0][0]
+        owners = ", ".join(owner.rpartition(".")[2] for owner in first.owners(finding.kernel)) or "unknown"
+        heading = f"{finding.fault}: kernel {finding.kernel} of {owners}, {flavour}"
+        console.print(f"\n[bold red]fault[/] {escape(heading)}", soft_wrap=True, highlight=False)
+        for line in finding.lines:
+            console.print(f"    {escape(line)}", soft_wrap=True, highlight=False)
+        times = f"{sum(count for _, count in found)} times in {len(found)} runs"
+        console.print(f"    {times}, first in {escape(first.run)}", soft_wrap=True, highlight=False, style="dim")

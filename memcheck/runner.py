@@ -1,0 +1,123 @@
+"""Starts a worker for each flavour, watches it, and starts it again behind a run in which it died."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from memcheck.records import Log, Result, read
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+FLAVOURS = ("cpu", "gpu")
+POLL_SECONDS = 0.1
+LAST_LINES = 20
+
+
+class CannotRun(RuntimeError):
+    """A worker does not get as far as the cases."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Parameters
+    ----------
+    table : str
+        The name of the module with the cases.
+    select : str
+        A part of the names of the runs, empty for all.
+    timeout : float
+        Seconds that one run may take; the first one, with all that is imported, ten times as many.
+    """
+
+    table: str = "memcheck.cases"
+    select: str = ""
+    timeout: float = 60
+
+
+def run_all(settings: Settings, flavours: Iterable[str] = FLAVOURS) -> list[Result]:
+    """Run the cases in each flavour, side by side; return what became of each."""
+    flavours = list(flavours)
+    with ThreadPoolExecutor(len(flavours)) as pool:
+        return [result for results in pool.map(lambda f: run_flavour(settings, f), flavours) for result in results]
+
+
+def run_flavour(settings: Settings, flavour: str) -> list[Result]:
+    """Run the cases in one flavour, over as many processes as it takes.
+
+    Raises
+    ------
+    CannotRun
+        If a process ends outside of any run: what it wrote says why.
+    """
+    results: list[Result] = []
+    first = 0
+    with tempfile.TemporaryDirectory(prefix="memcheck-") as folder:
+        while True:
+            log, last_words = _run_process(settings, flavour, first, Path(folder))
+            results += log.results
+            if log.finished:
+                return results
+            if log.running is None:
+                raise CannotRun(f"the worker for flavour {flavour} cannot run: {last_words}")
+            place, run, case = log.running
+            results.append(Result(run, case, flavour, error=last_words))
+            first = place + 1
+
+
+def _run_process(settings: Settings, flavour: str, first: int, folder: Path) -> tuple[Log, str]:
+    """Run one worker to its end; return what it recorded, and its last words."""
+    events, log, output = folder / "events.jsonl", folder / "oclgrind.log", folder / "output.txt"
+    events.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "memcheck.worker", f"--table={settings.table}", f"--flavour={flavour}"]
+    command += [f"--select={settings.select}", f"--first={first}", f"--log={log}", f"--write-to={events}"]
+    with output.open("w") as stream:
+        process = subprocess.Popen(command, env=_environment(log, folder), stdout=stream, stderr=subprocess.STDOUT)
+        try:
+            _watch(process, events, settings.timeout)
+        finally:
+            process.kill()
+            process.wait()
+    ending = process.returncode
+    how = f"killed by {signal.Signals(-ending).name}" if ending < 0 else f"exit status {ending}"
+    lines = output.read_text(errors="replace").splitlines()[-LAST_LINES:]
+    return read(events), "\n".join([*lines, f"the process ended: {how}"])
+
+
+def _environment(log: Path, folder: Path) -> dict[str, str]:
+    python_path: Sequence[str] = [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(python_path),
+        "OCLGRIND_DATA_RACES": "1",
+        "OCLGRIND_LOG": str(log),
+        # Not one may be passed over: they are told apart afterwards.
+        "OCLGRIND_MAX_ERRORS": "1000000000",
+        # Work items take turns in the same order each time.
+        "OCLGRIND_NUM_THREADS": "1",
+        "PYOPENCL_NO_CACHE": "1",
+        "THEANORC": os.devnull,
+        # No compiler: everything that computes here is a kernel.
+        "THEANO_FLAGS": f"cxx=,blas.ldflags=,base_compiledir={folder / 'theano'}",
+    }
+
+
+def _watch(process: subprocess.Popen[bytes], events: Path, timeout: float) -> None:
+    """Wait until the process ends; kill it when it has written nothing for too long."""
+    size, last_change = -1, time.monotonic()
+    while process.poll() is None:
+        time.sleep(POLL_SECONDS)
+        new_size = events.stat().st_size if events.exists() else -1
+        if new_size != size:
+            size, last_change = new_size, time.monotonic()
+        elif time.monotonic() - last_change > (timeout if size > 0 else 10 * timeout):
+            process.kill()
+            return

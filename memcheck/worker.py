@@ -1,0 +1,116 @@
+"""Runs cases in the simulator, one after another: a process that `memcheck.runner` starts and watches.
+
+What Oclgrind writes while a run lasts belongs to that run: the queue is emptied after each.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from theano.gof import Constant, Variable
+from theano.gof.graph import io_toposort
+from theano.tensor import constant
+
+from memcheck.case import Given, Number, Run, load
+from memcheck.launches import noted
+from memcheck.layouts import laid_out
+from memcheck.log import parse
+from memcheck.records import Result, Writer
+from optdb.opencl import OpenCLArrayType, contexts, get_context
+from optdb.runtime.errors import DeviceError
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+NAME = "simulator"
+
+
+def compute(run: Run, context: Context) -> None:
+    """Compute a run's op, and every other one that it brings along, node by node.
+
+    Raises
+    ------
+    Exception
+        Whatever the op raises.
+    """
+    case = run.case
+    variables, known = [], {}
+    for given in case.inputs:
+        if not isinstance(given, Given):
+            variables.append(constant(np.asarray(given.value, run.dtype)) if isinstance(given, Number) else given)
+            continue
+        broadcasts = [length == 1 for length in given.shape]
+        variable = OpenCLArrayType(given.dtype(run.turn), broadcasts, NAME)()
+        known[variable] = laid_out(context, given.value(run.turn), run.layout)
+        variables.append(variable)
+    results = case.op(*variables)
+    results = list(results) if isinstance(results, list | tuple) else [results]
+    for node in io_toposort(list(known), results):
+        storage: list[list[Any]] = [[None] for _ in node.outputs]
+        node.op.perform(node, [_value(x, known) for x in node.inputs], storage)
+        known.update((out, cell[0]) for out, cell in zip(node.outputs, storage))
+
+
+def _value(x: Variable, known: dict[Variable, Any]) -> Any:
+    return x.data if isinstance(x, Constant) else known[x]
+
+
+def check(run: Run, context: Context, log: Path) -> Result:
+    """Run a case; return what was found.
+
+    Parameters
+    ----------
+    run : Run
+        What is to be run.
+    context : Context
+        The simulator.
+    log : Path
+        The file that it writes to.
+    """
+    result = Result(str(run), str(run.case), context.flavour)
+    before = log.stat().st_size
+    with noted() as notes:
+        try:
+            compute(run, context)
+        except Exception:
+            result.error = traceback.format_exc()
+    context.queue.finish()
+    with log.open() as stream:
+        stream.seek(before)
+        result.findings = parse(stream.read())
+    result.declared, result.launched = notes.declared, notes.launched
+    return result
+
+
+@click.command()
+@click.option("--table", required=True, help="The module with the cases.")
+@click.option("--flavour", required=True, type=click.Choice(["cpu", "gpu"]), help="Which kernels.")
+@click.option("--select", default="", help="A part of the names of the runs.")
+@click.option("--first", default=0, help="The place of the first run.")
+@click.option("--log", required=True, type=click.Path(path_type=Path), help="Where the simulator writes.")
+@click.option("--write-to", required=True, type=click.Path(path_type=Path), help="Where the results go.")
+def main(table: str, flavour: str, select: str, first: int, log: Path, write_to: Path) -> None:
+    """Run the cases of a table in the simulator."""
+    contexts.register(NAME, "Oclgrind")
+    contexts.default = NAME
+    try:
+        context = get_context(NAME)
+    except DeviceError as error:
+        raise click.ClickException(f"{error}\nFor Oclgrind, pip install optdb[oclgrind]") from None
+    context.flavour = flavour
+    with write_to.open("w") as stream:
+        writer = Writer(stream)
+        for place, run in enumerate(load(table, select)):
+            if place < first:
+                continue
+            writer.start(place, str(run), str(run.case))
+            writer.result(check(run, context, log))
+        writer.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""The simulator finds what was planted, and names it; kernels that no case runs are named, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from memcheck.__main__ import main
+from memcheck.case import load
+from memcheck.coverage import gaps, op_classes
+from memcheck.log import Finding, parse
+from memcheck.records import Result
+from memcheck.report import show
+from memcheck.runner import Settings, run_all
+
+PLANTED = "tests.memcheck.planted"
+
+
+@pytest.fixture(scope="module")
+def results() -> Iterator[list[Result]]:
+    """Return what becomes of the planted faults, in one flavour."""
+    yield run_all(Settings(PLANTED), ["gpu"])
+
+
+def of(results: list[Result], op: str) -> list[Result]:
+    found = [result for result in results if result.case.startswith(f"{op}(") or result.case.startswith(f"{op}{{")]
+    assert found
+    return found
+
+
+def faults(results: list[Result], op: str) -> set[str]:
+    return {finding.fault for result in of(results, op) for finding in result.findings}
+
+
+def test_clean_op(results):
+    assert [result.run for result in of(results, "Clean")] == [
+        f"Clean(7) float32 {layout}" for layout in ("plain", "gaps", "backwards")
+    ]
+    assert all(result.clean for result in of(results, "Clean"))
+
+
+@pytest.mark.parametrize(
+    "op, fault",
+    [
+        ("ReadsTooFar", "Invalid read of size 4 in global memory"),
+        ("WritesTooFar", "Invalid write of size 4 in global memory"),
+        ("Races", "Write-write data race in global memory"),
+        ("LacksABarrier", "Read-write data race in local memory"),
+        ("Diverges", "Work-group divergence detected (barrier)"),
+    ],
+)
+def test_planted_fault(results, op, fault):
+    for result in of(results, op):
+        assert not result.error
+        (finding,) = result.findings
+        assert finding.fault == fault
+        assert finding.kernel == "planted"
+        assert result.owners("planted") == [f"{PLANTED}.{op}"]
+
+
+@pytest.mark.parametrize(
+    "op, line",
+    [
+        ("ReadsTooFar", "if (i < n) z[i] = x[i + 1];"),
+        ("Races", "if (i < n) z[0] = x[0] + i;"),
+        ("Diverges", "if (i < n) local_barrier();"),
+    ],
+)
+def test_line_of_a_fault(results, op, line):
+    for result in of(results, op):
+        (finding,) = result.findings
+        assert [text.partition(": ")[2] for text in finding.lines] == [line]
+
+
+def test_op_that_fails(results):
+    for result in of(results, "Fails"):
+        assert result.error.endswith("ArithmeticError: an op that fails\n")
+
+
+def test_death_costs_one_run(results):
+    assert all("killed by SIGKILL" in result.error for result in of(results, "Dies"))
+    assert len(results) == len(load(PLANTED))
+
+
+def test_what_was_not_run(results):
+    classes = op_classes(PLANTED)
+    assert f"{PLANTED}.HasNoCase" in classes
+    assert f"{PLANTED}._Planted" not in classes
+    missing = gaps(classes, results, ["gpu"], {})
+    assert f"{PLANTED}.HasNoCase has no case in flavour gpu" in missing
+    assert f"{PLANTED}.LaunchesOneOfTwo: no case launches its kernel forgotten in flavour gpu" in missing
+    assert not [gap for gap in missing if "Clean" in gap]
+
+
+def test_what_is_never_launched(results):
+    classes = [f"{PLANTED}.LaunchesOneOfTwo"]
+    assert not gaps(classes, results, ["gpu"], {("LaunchesOneOfTwo", "forgotten"): "why"})
+    (stale,) = gaps([], results, ["gpu"], {("Clean", "planted"): "why"})
+    assert "is launched, and NEVER says that it is not" in stale
+    (stale,) = gaps([], results, ["gpu"], {("Clean", "gone"): "why"})
+    assert "no case has its kernel gone" in stale
+
+
+def test_report(results):
+    screen = Console(file=StringIO(), width=120)
+    show(screen, op_classes(PLANTED), results, ["a gap"])
+    text = screen.file.getvalue()
+    assert "fault Invalid read of size 4 in global memory: kernel planted of ReadsTooFar, gpu" in text
+    assert "z[i] = x[i + 1];" in text
+    assert "failed Fails(7) float32 plain, gpu and 2 more runs of this case" in text
+    assert "not run a gap" in text
+    assert f"{len(results)} runs, {sum(not result.clean for result in results)} with faults" in text
+
+
+def test_command_with_a_selection():
+    done = CliRunner().invoke(main, ["-k", "OpenCLDot22(9x5"])
+    assert done.exit_code == 0, done.output
+    assert "24 runs, none with a fault" in done.output
+
+
+def test_command_fails_for_a_fault():
+    done = CliRunner().invoke(main, ["--table", PLANTED, "--ops", PLANTED, "--flavour", "cpu", "-k", "Races"])
+    assert done.exit_code == 1
+    assert "kernel planted of Races, cpu" in done.output
+
+
+def test_no_such_run():
+    done = CliRunner().invoke(main, ["-k", "no such op"])
+    assert done.exit_code == 2
+    assert "no run has 'no such op' in its name" in done.output
+
+
+def test_log():
+    text = """
+Invalid read of size 4 at global memory address 0x2000000000010
+\tKernel: add
+\tEntity: Global(3,0,0) Local(3,0,0) Group(0,0,0)
+\t  %0 = load float, float addrspace(1)* %arrayidx, align 4
+\tAt line 43 (column 10) of input.cl:
+\t  z[i] = x[i + 1];
+\t
+
+Something unheard of
+\tKernel: add
+
+Invalid read of size 4 at global memory address 0x2000000000014
+\tKernel: add
+\tEntity: Global(4,0,0) Local(4,0,0) Group(0,0,0)
+\tAt line 43 (column 10) of input.cl:
+\t  z[i] = x[i + 1];
+"""
+    assert parse(text) == {
+        Finding("Invalid read of size 4 in global memory", "add", ("line 43: z[i] = x[i + 1];",)): 2,
+        Finding("Something unheard of", "add", ()): 1,
+    }
