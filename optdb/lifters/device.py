@@ -94,14 +94,15 @@ class Device:
     def moves(self, var: Variable) -> bool:
         """Tell whether an input of a graph is worth moving: an array of floats, unless its tag says otherwise.
 
-        ``tag.target`` says which context an input is to be moved to; ``'cpu'`` keeps it on the host.
+        ``tag.target`` says which context an input is to be moved to; ``'cpu'`` keeps it on the host. ``tag.is_rng``
+        marks the state of a random generator, which goes along with what is drawn.
         """
         if not is_host_array(var):
             return False
         target = getattr(var.tag, "target", None)
         if target is not None:
             return target != "cpu"
-        return var.type.ndim > 0 and var.type.dtype.startswith("float")
+        return var.type.ndim > 0 and (var.type.dtype.startswith("float") or getattr(var.tag, "is_rng", False))
 
 
 #: All devices, the youngest last.

@@ -16,6 +16,7 @@ from optdb.host.convolutions import BaseAbstractConv
 from optdb.host.databases import compile_db
 from optdb.host.graph import Op
 from optdb.host.loops import Scan
+from optdb.host.random import RandomFunction, mrg_uniform
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.inner import lift_inner
 from optdb.lifters.lift import GraphToGPUDB
@@ -34,7 +35,8 @@ HEAVY = (
     BaseAbstractConv,
     Scan,
 )
-SOURCES = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri)
+#: Random numbers are made where they are wanted, and those of Python's generator are asked why they cannot be.
+SOURCES = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
 #: A product of matrices, a convolution or a loop, in elementwise passes over its arrays.
 HEAVY_WEIGHT = 10.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from optdb.opencl import contexts
+from optdb.opencl import contexts, get_context
 from optdb.runtime.devices import DeviceError, find
 
 
@@ -32,3 +32,10 @@ def default():
     before, contexts.default = contexts.default, "dev0"
     yield "dev0"
     contexts.default = before
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def each_flavour(request, monkeypatch):
+    """Write kernels for a processor, then as for a graphics card, for the device that there is."""
+    monkeypatch.setattr(get_context("dev0"), "flavour", request.param)
+    return request.param
