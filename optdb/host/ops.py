@@ -29,16 +29,25 @@ from theano.tensor.nnet.nnet import (
     SoftmaxWithBias,
 )
 from theano.tensor.subtensor import (
+    AdvancedBooleanIncSubtensor,
+    AdvancedBooleanSubtensor,
+    AdvancedIncSubtensor,
     AdvancedIncSubtensor1,
+    AdvancedSubtensor,
     AdvancedSubtensor1,
     IncSubtensor,
     Subtensor,
     get_idx_list,
 )
+from theano.tensor.type_other import SliceType
 
 __all__ = [
     "ARange",
+    "AdvancedBooleanIncSubtensor",
+    "AdvancedBooleanSubtensor",
+    "AdvancedIncSubtensor",
     "AdvancedIncSubtensor1",
+    "AdvancedSubtensor",
     "AdvancedSubtensor1",
     "All",
     "Alloc",
@@ -72,6 +81,7 @@ __all__ = [
     "ScipyGer",
     "Shape",
     "Shape_i",
+    "SliceType",
     "Softmax",
     "SoftmaxGrad",
     "SoftmaxWithBias",

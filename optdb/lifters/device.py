@@ -48,6 +48,9 @@ class Device:
         an array; a view is worth nothing.
     sources : tuple of types
         Ops that make arrays out of nothing and go where they are needed.
+    at_home : callable
+        ``at_home(op, i)`` tells whether an op that is lifted wants its input `i` on the host all the same, as indexes
+        and sizes are; what makes that input out of nothing stays there, too.
     contiguous : callable
         ``contiguous(var)`` returns a device variable as one whose values lie in C order, for loops,
         which write them slice by slice.
@@ -63,6 +66,7 @@ class Device:
     refuses: Callable[[str, ContextName], str | None] = field(default=lambda dtype, context_name: None)
     weight: Callable[[Op], float] = no_weight
     sources: tuple[type, ...] = ()
+    at_home: Callable[[Op, int], bool] = field(default=lambda op, i: False)
     contiguous: Callable[[Variable], Variable] = field(default=lambda var: var)
 
     def __post_init__(self) -> None:

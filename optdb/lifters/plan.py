@@ -188,14 +188,15 @@ class Plan:
         source = isinstance(node.op, self.device.sources)
         if not source and not all(map(self.device.moves, node.outputs)):
             return _HOST  # sizes and indexes are wanted on the host, even by ops of the device
-        contexts = [self._context_of_user(user) for user in self.users(node)]
+        contexts = [self._context_of_user(user, i) for out in node.outputs for user, i in clients(self.fgraph, out)]
         if source:
             contexts = [context for context in contexts if context is not _HOST]
         distinct = set(contexts)
         return contexts[0] if len(distinct) == 1 else _HOST
 
-    def _context_of_user(self, user: Apply | str) -> Any:
-        if is_output(user):
+    def _context_of_user(self, user: Apply | str, i: int) -> Any:
+        """Return the context in which a user wants its input `i`."""
+        if is_output(user) or self.device.at_home(user.op, i):
             return _HOST
         if isinstance(user.op, (self.device.from_host, self.device.between)):
             return user.op.context_name

@@ -38,6 +38,21 @@ HEAVY = (
 #: Random numbers are made where they are wanted, and those of Python's generator are asked why they cannot be.
 SOURCES = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
+#: Where the inputs begin that lifted ops want on the host: indexes, sizes, classes.
+AT_HOME = {
+    ops.Reshape: 1,
+    ops.Subtensor: 1,
+    ops.AdvancedSubtensor1: 1,
+    ops.AdvancedSubtensor: 1,
+    ops.AdvancedBooleanSubtensor: 1,
+    ops.IncSubtensor: 2,
+    ops.AdvancedIncSubtensor1: 2,
+    ops.AdvancedIncSubtensor: 2,
+    ops.AdvancedBooleanIncSubtensor: 2,
+    ops.CrossentropySoftmaxArgmax1HotWithBias: 2,
+    ops.CrossentropySoftmax1HotWithBiasDx: 2,
+}
+
 #: A product of matrices, a convolution or a loop, in elementwise passes over its arrays.
 HEAVY_WEIGHT = 10.0
 
@@ -47,6 +62,11 @@ def weight(op: Op) -> float:
     if isinstance(op, VIEWS):
         return 0.0
     return HEAVY_WEIGHT if isinstance(op, HEAVY) else 1.0
+
+
+def at_home(op: Op, i: int) -> bool:
+    """Tell whether an op, lifted or not, wants its input `i` on the host."""
+    return type(op) in AT_HOME and i >= AT_HOME[type(op)]
 
 
 def _default_context() -> Any:
@@ -69,6 +89,7 @@ OPENCL = Device(
     refuses=_refuses,
     weight=weight,
     sources=SOURCES,
+    at_home=at_home,
     contiguous=opencl_contiguous,
 )
 

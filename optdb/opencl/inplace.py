@@ -10,6 +10,7 @@ from optdb.host.databases import compile_db
 from optdb.host.destroy import InplaceElemwiseOptimizer
 from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.rewriters import FunctionNodeRewriter, TopoOptimizer
+from optdb.opencl.ops.advanced import OpenCLAdvancedBooleanIncSubtensor, OpenCLAdvancedIncSubtensor
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
@@ -20,6 +21,8 @@ _PRODUCTS = {
     OpenCLGemv: OpenCLGemv(inplace=True),
     OpenCLGer: OpenCLGer(destructive=True),
 }
+
+_CHANGES_OF_NAMED = (OpenCLAdvancedIncSubtensor1, OpenCLAdvancedIncSubtensor, OpenCLAdvancedBooleanIncSubtensor)
 
 
 def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
@@ -32,14 +35,12 @@ def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     elif isinstance(op, OpenCLIncSubtensor):
         inplace = OpenCLIncSubtensor(op.idx_list, True, op.set_instead_of_inc, op.destroyhandler_tolerate_aliased)
     else:
-        inplace = OpenCLAdvancedIncSubtensor1(True, op.set_instead_of_inc)
+        inplace = type(op)(True, op.set_instead_of_inc)
     return inplace(*node.inputs, return_list=True)
 
 
 def _register() -> None:
-    overwriting = FunctionNodeRewriter(
-        opencl_inplace, tracks=[*_PRODUCTS, OpenCLIncSubtensor, OpenCLAdvancedIncSubtensor1]
-    )
+    overwriting = FunctionNodeRewriter(opencl_inplace, tracks=[*_PRODUCTS, OpenCLIncSubtensor, *_CHANGES_OF_NAMED])
     one_pass = TopoOptimizer(overwriting, failure_callback=TopoOptimizer.warn_inplace)
     compile_db().register("opencl_inplace", one_pass, 70.5, "fast_run", "inplace")
     elementwise = InplaceElemwiseOptimizer(OpenCLElemwise)

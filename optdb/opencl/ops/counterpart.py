@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from optdb.host.graph import Apply, Variable
+from optdb.lifters.borders import transfer_once
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.transfers import as_opencl_variable
+from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, as_opencl_variable, host_from_opencl
 from optdb.opencl.type import OpenCLArrayType
 
 
@@ -29,11 +30,14 @@ class Counterpart:
     _f16_ok = True
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return a node of which the arrays are on a device: that of the first array that is on one."""
+        """Return a node of which the arrays are on a device: that of the first array that is on one.
+
+        What else is on a device, as indexes are that were computed there, comes home.
+        """
         arrays = inputs[self.device_inputs]
         context_name = infer_context_name(*[x for x in arrays if isinstance(x, Variable)])
-        moved = list(inputs)
-        moved[self.device_inputs] = [as_opencl_variable(x, context_name) for x in arrays]
+        there = range(len(inputs))[self.device_inputs]
+        moved = [as_opencl_variable(x, context_name) if i in there else at_home(x) for i, x in enumerate(inputs)]
         like = self.host.make_node(self, *[_stand_in(x) for x in moved])
         taken = [x if _on_device(x) else theirs for x, theirs in zip(moved, like.inputs, strict=True)]
         outputs = [OpenCLArrayType(out.type.dtype, out.type.broadcastable, context_name)() for out in like.outputs]
@@ -53,6 +57,16 @@ class View(Counterpart):
     ) -> Callable[[], None]:
         """Return what computes the node once."""
         return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
+
+
+def at_home(x: Any) -> Any:
+    """Return a variable of the host for one of the device; anything else as it is."""
+    if not _on_device(x):
+        return x
+    if x.owner is not None and isinstance(x.owner.op, OpenCLFromHost):
+        return x.owner.inputs[0]
+    # The key under which a lift looks for it, too.
+    return transfer_once((x, HostFromOpenCL), lambda: host_from_opencl(x))
 
 
 def _on_device(x: Any) -> bool:

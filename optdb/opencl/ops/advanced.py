@@ -1,0 +1,183 @@
+"""Ops that take, set and increment what arrays of indexes and masks name, mixed with slices and new axes.
+
+The index comes from the host, where it is checked and turned into places; one that was computed on the device comes
+home for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optdb.host import ops as host
+from optdb.host import scalars
+from optdb.host.graph import Apply, Variable
+from optdb.opencl.contexts import infer_context_name
+from optdb.opencl.kernels import Kernel, OpenCLKernelBase, output_array
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.elements import ElementKernels, once_per_node
+from optdb.opencl.ops.elemwise import cast
+from optdb.opencl.ops.grid import incrementing, setting, stepped_axes, taking
+from optdb.opencl.ops.layout import chunks, collapse, size_of, strides_of
+from optdb.opencl.ops.parts import Kernels, Outputs, broadcast_view
+from optdb.opencl.ops.places import Pattern, Places, find, pattern_of
+from optdb.opencl.ops.views import copying
+from optdb.opencl.transfers import as_opencl_variable
+from optdb.runtime.arrays import Array, empty, from_host
+
+if TYPE_CHECKING:
+    from optdb.opencl.kernels import CompiledKernel
+    from optdb.runtime.context import Context
+
+
+class _Take(Counterpart, OpenCLKernelBase):
+    """What both ops that take have in common."""
+
+    device_inputs = slice(0, 1)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        return [taking(node.inputs[0].type.dtype, self._pattern(node))]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        x, *index = inputs
+        pattern = self._pattern(node)
+        grid = find(pattern, x.shape, _steps(x), index)
+        out = output_array(outputs[0], context, grid.result, x.dtype)
+        if not out.size:
+            return
+        lengths, steps = stepped_axes(pattern, grid.lengths, [grid.steps], len(grid.places))
+        places = from_host(context, grid.places + grid.start)
+        _launch(kernels["take"], context, out.size, *lengths, x, places, out, *steps)
+
+    @once_per_node
+    def _pattern(self, node: Apply) -> Pattern:
+        return pattern_of(node.inputs[0].type.ndim, node.inputs[1:])
+
+
+class OpenCLAdvancedSubtensor(_Take, host.AdvancedSubtensor):
+    """The elements that arrays of whole numbers name."""
+
+    host = host.AdvancedSubtensor
+
+
+class OpenCLAdvancedBooleanSubtensor(_Take, host.AdvancedBooleanSubtensor):
+    """The elements that an index with masks names."""
+
+    host = host.AdvancedBooleanSubtensor
+
+
+class _Change(Counterpart, OpenCLKernelBase):
+    """What both ops that set or increment have in common.
+
+    Parameters
+    ----------
+    inplace : bool
+        Whether the first input is overwritten.
+    set_instead_of_inc : bool
+        Whether elements are set.
+    """
+
+    device_inputs = slice(0, 2)
+
+    def __init__(self, inplace: bool = False, set_instead_of_inc: bool = False) -> None:
+        # Not the host's: that refuses to work in place.
+        self.inplace = inplace
+        self.set_instead_of_inc = set_instead_of_inc
+        if inplace:
+            self.destroy_map = {0: [0]}
+
+    def make_node(self, x: Any, y: Any, *index: Any) -> Apply:
+        """Return the node for two arrays and the index, which stays on the host."""
+        context_name = infer_context_name(*[v for v in (x, y) if isinstance(v, Variable)])
+        x, y = (as_opencl_variable(v, context_name) for v in (x, y))
+        if self.set_instead_of_inc:
+            y = cast(y, x.type.dtype)
+        return super().make_node(x, y, *index)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        x, y = (v.type.dtype for v in node.inputs[:2])
+        pattern = self._pattern(node)
+        change = setting(x, pattern) if self.set_instead_of_inc else incrementing(x, y, pattern)
+        return [change, *copying(node.inputs[0].type).kernels(), *self._spread(node).kernels()]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        x, y, *index = inputs
+        pattern = self._pattern(node)
+        out = x
+        if not self.inplace:
+            out = empty(context, x.shape, x.dtype)
+        grid = find(pattern, out.shape, _steps(out), index)
+        y, mentions, y_steps = self._value(node, y, grid, kernels, context)
+        if not self.inplace:
+            copying(node.inputs[0].type).launch(kernels, context, x.shape, [x, out])
+        outputs[0][0] = out
+        if not size_of(grid.result):
+            return
+        tables = self._tables(grid)
+        lengths, steps = stepped_axes(pattern, grid.lengths, [grid.steps, y_steps], len(tables[0]))
+        on_device = [from_host(context, table) for table in tables]
+        _launch(kernels["change"], context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
+
+    def _tables(self, grid: Places) -> list[np.ndarray]:
+        """Return the distinct places, and the mentions of each: the last one, or all and where they begin."""
+        order = np.argsort(grid.places, kind="stable")
+        ordered = grid.places[order]
+        first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+        starts = np.append(first, len(order))
+        distinct = ordered[first] + grid.start
+        return [distinct, order[starts[1:] - 1]] if self.set_instead_of_inc else [distinct, order, starts]
+
+    def _value(
+        self, node: Apply, y: Array, grid: Places, kernels: Kernels, context: Context
+    ) -> tuple[Array, int, tuple[int, ...]]:
+        """Return `y`, its step along mentions and those along the other axes; a copy where no one step will do."""
+        seen = broadcast_view(y, grid.result, self)
+        before, axes = grid.pattern.before, grid.pattern.ndim
+        steps = strides_of(seen, grid.result)
+        _, (own,) = collapse(grid.shape, [steps[before : before + axes]])
+        if len(own) > 1 and size_of(grid.result):
+            spread = empty(context, grid.result, y.dtype)
+            self._spread(node).launch(kernels, context, grid.result, [seen, spread])
+            return self._value(node, spread, grid, kernels, context)
+        return seen, own[0] if own else 0, (*steps[:before], *steps[before + axes :])
+
+    @once_per_node
+    def _pattern(self, node: Apply) -> Pattern:
+        return pattern_of(node.inputs[0].type.ndim, node.inputs[2:])
+
+    @once_per_node
+    def _spread(self, node: Apply) -> ElementKernels:
+        pattern = self._pattern(node)
+        return ElementKernels.copying(node.inputs[1].type.dtype, pattern.axes - 1 + pattern.ndim, "spread")
+
+
+class OpenCLAdvancedIncSubtensor(_Change, host.AdvancedIncSubtensor):
+    """An array of which the elements that arrays of whole numbers name are set or incremented."""
+
+    host = host.AdvancedIncSubtensor
+
+
+class OpenCLAdvancedBooleanIncSubtensor(_Change, host.AdvancedBooleanIncSubtensor):
+    """An array of which the elements that an index with masks names are set or incremented."""
+
+    host = host.AdvancedBooleanIncSubtensor
+
+
+def why_not_added(dtype: str, by: str) -> str | None:
+    """Return why NumPy adds no `by` to elements of `dtype` in place; None if it does."""
+    wide = scalars.upcast(dtype, by)
+    return None if np.can_cast(wide, dtype, "same_kind") else f"{by} is not added to {dtype}: the host says so, too"
+
+
+def _steps(x: Array) -> tuple[int, ...]:
+    return tuple(stride // x.dtype.itemsize for stride in x.strides)
+
+
+def _launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
+    items, chunk = chunks(context, n)
+    if context.flavour == "cpu":
+        kernel.call(items, 1, n, chunk, *args)
+    else:
+        kernel.scall(items, n, chunk, *args)
