@@ -2,32 +2,43 @@
 
 from theano.compile.ops import Rebroadcast, Shape, Shape_i, SpecifyShape
 from theano.misc.frozendict import frozendict
+from theano.printing import Print
 from theano.tensor.basic import (
     Alloc,
+    AllocDiag,
     AllocEmpty,
     ARange,
     Argmax,
     Dot,
+    ExtractDiag,
     Eye,
+    Flatten,
     Join,
     MaxAndArgmax,
     Reshape,
     Split,
+    Tile,
     Tri,
 )
 from theano.tensor.blas import BatchedDot, Dot22, Dot22Scalar, Gemm, Gemv, Ger
 from theano.tensor.blas_c import CGemv, CGer
 from theano.tensor.blas_scipy import ScipyGer
 from theano.tensor.elemwise import All, Any, CAReduce, CAReduceDtype, DimShuffle, Elemwise, Prod, Sum
-from theano.tensor.extra_ops import CpuContiguous
+from theano.tensor.extra_ops import CpuContiguous, DiffOp, RepeatOp
+from theano.tensor.nlinalg import AllocDiag as VectorAllocDiag
 from theano.tensor.nnet.nnet import (
+    CrossentropyCategorical1Hot,
+    CrossentropyCategorical1HotGrad,
     CrossentropySoftmax1HotWithBiasDx,
     CrossentropySoftmaxArgmax1HotWithBias,
     LogSoftmax,
+    Prepend_scalar_constant_to_each_row,
+    Prepend_scalar_to_each_row,
     Softmax,
     SoftmaxGrad,
     SoftmaxWithBias,
 )
+from theano.tensor.opt import Assert, MakeVector
 from theano.tensor.subtensor import (
     AdvancedBooleanIncSubtensor,
     AdvancedBooleanSubtensor,
@@ -51,32 +62,44 @@ __all__ = [
     "AdvancedSubtensor1",
     "All",
     "Alloc",
+    "AllocDiag",
     "AllocEmpty",
     "Any",
     "Argmax",
+    "Assert",
     "BatchedDot",
     "CAReduce",
     "CAReduceDtype",
     "CGemv",
     "CGer",
     "CpuContiguous",
+    "CrossentropyCategorical1Hot",
+    "CrossentropyCategorical1HotGrad",
     "CrossentropySoftmax1HotWithBiasDx",
     "CrossentropySoftmaxArgmax1HotWithBias",
+    "DiffOp",
     "DimShuffle",
     "Dot",
     "Dot22",
     "Dot22Scalar",
     "Elemwise",
+    "ExtractDiag",
     "Eye",
+    "Flatten",
     "Gemm",
     "Gemv",
     "Ger",
     "IncSubtensor",
     "Join",
     "LogSoftmax",
+    "MakeVector",
     "MaxAndArgmax",
+    "Prepend_scalar_constant_to_each_row",
+    "Prepend_scalar_to_each_row",
+    "Print",
     "Prod",
     "Rebroadcast",
+    "RepeatOp",
     "Reshape",
     "ScipyGer",
     "Shape",
@@ -89,7 +112,9 @@ __all__ = [
     "Split",
     "Subtensor",
     "Sum",
+    "Tile",
     "Tri",
+    "VectorAllocDiag",
     "frozendict",
     "get_idx_list",
 ]

@@ -72,6 +72,7 @@ from theano.scalar.basic import (
     Trunc,
     add,
     second,
+    sub,
 )
 from theano.scalar.basic_scipy import Erf, Erfc, Gamma, GammaLn
 from theano.tensor.nnet.nnet import ScalarSoftsign
@@ -154,8 +155,10 @@ __all__ = [
     "XlogY0",
     "add",
     "cast_op",
+    "get_scalar_type",
     "scalar_node",
     "second",
+    "sub",
     "upcast",
 ]
 

@@ -17,6 +17,7 @@ from theano.compile.sharedvalue import SharedVariable, shared, shared_constructo
 from theano.gof import Constant, Type, Variable
 from theano.tensor.basic import as_tensor_variable, patternbroadcast, register_transfer, transfer
 from theano.tensor.type import TensorType
+from theano.tensor.type_other import SliceConstant, slicetype
 from theano.tensor.var import TensorConstant, TensorConstantSignature, _tensor_py_operators
 
 #: Arithmetic, indexing and methods as those of the host's arrays.
@@ -34,6 +35,7 @@ __all__ = [
     "Variable",
     "add_transfer",
     "as_tensor_variable",
+    "constant_slice",
     "patternbroadcast",
     "shared",
     "shared_constructor",
@@ -69,3 +71,8 @@ def add_transfer(
 
     register_transfer(ask)
     return ask
+
+
+def constant_slice(value: slice) -> Constant:
+    """Return a slice of whole numbers as an input of indexing ops."""
+    return SliceConstant(slicetype, value)

@@ -29,7 +29,10 @@ from optdb.opencl.type import OpenCLArrayType
 POSITION = 48.4
 TAG = "opencl"
 
-VIEWS = (ops.DimShuffle, ops.Reshape, ops.Subtensor, ops.Rebroadcast, ops.SpecifyShape)
+VIEWS = (
+    *(ops.DimShuffle, ops.Reshape, ops.Flatten, ops.Subtensor, ops.ExtractDiag),
+    *(ops.Rebroadcast, ops.SpecifyShape, ops.Assert, ops.Print),
+)
 HEAVY = (
     *(ops.Dot, ops.Dot22, ops.Dot22Scalar, ops.Gemm, ops.Gemv, ops.CGemv, ops.Ger, ops.CGer, ops.BatchedDot),
     BaseAbstractConv,
@@ -45,7 +48,12 @@ AT_HOME = {
     ops.AdvancedSubtensor1: 1,
     ops.AdvancedSubtensor: 1,
     ops.AdvancedBooleanSubtensor: 1,
+    ops.RepeatOp: 1,
+    ops.Tile: 1,
+    ops.Assert: 1,
+    ops.CrossentropyCategorical1Hot: 1,
     ops.IncSubtensor: 2,
+    ops.CrossentropyCategorical1HotGrad: 2,
     ops.AdvancedIncSubtensor1: 2,
     ops.AdvancedIncSubtensor: 2,
     ops.AdvancedBooleanIncSubtensor: 2,

@@ -25,6 +25,7 @@ __all__ = [
     "OpenCLFromHost",
     "OpenCLToOpenCL",
     "as_opencl_variable",
+    "bring_home",
     "host_from_opencl",
 ]
 
@@ -136,6 +137,11 @@ class OpenCLToOpenCL(_Transfer):
 
 
 host_from_opencl = HostFromOpenCL()
+
+
+def bring_home(x: Variable) -> Variable:
+    """Return a variable of the device on the host; the same one each time while a graph is being lifted."""
+    return transfer_once((x, HostFromOpenCL), lambda: host_from_opencl(x))
 
 
 def _check_on_device(op: Op, x: Any) -> None:

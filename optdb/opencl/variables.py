@@ -12,7 +12,7 @@ import numpy as np
 
 from optdb.host.graph import Constant, Variable
 from optdb.host.variables import SharedVariable, TensorConstantSignature, TensorOperators
-from optdb.opencl.transfers import as_opencl_variable, host_from_opencl
+from optdb.opencl.transfers import as_opencl_variable, bring_home
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime import arrays
 
@@ -23,7 +23,7 @@ class _Operators(TensorOperators):
     """Arithmetic, indexing and methods, by way of the host."""
 
     def _as_TensorVariable(self) -> Variable:  # noqa: N802 (the host's name)
-        return host_from_opencl(self)
+        return bring_home(self)
 
     def _as_OpenCLVariable(self, context_name: Any) -> Variable:  # noqa: N802
         return as_opencl_variable(self, context_name)

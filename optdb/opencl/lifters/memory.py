@@ -10,8 +10,11 @@ from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
 from optdb.opencl.lifters.support import real_arrays
+from optdb.opencl.ops.diagonals import OpenCLAllocDiag
 from optdb.opencl.ops.eye import OpenCLEye
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLAllocEmpty, OpenCLARange, OpenCLTri
+from optdb.opencl.ops.tiles import OpenCLTile
+from optdb.opencl.transfers import as_opencl_variable
 from optdb.topo.db import register_topo
 
 Inputs = Sequence[Variable]
@@ -50,3 +53,18 @@ def lift_tri(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) 
 def lift_eye(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift ones on a diagonal."""
     return OpenCLEye(op.dtype, context_name)(*inputs)
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=35)
+@op_lifter([host.AllocDiag, host.VectorAllocDiag])
+def lift_alloc_diag(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift zeros with an array along a diagonal."""
+    where = (op.offset, op.axis1, op.axis2) if isinstance(op, host.AllocDiag) else ()
+    return OpenCLAllocDiag(*where)(as_opencl_variable(inputs[0], context_name))
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=36)
+@op_lifter([host.Tile])
+def lift_tile(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift an array many times; how often stays on the host."""
+    return OpenCLTile(op.ndim)(as_opencl_variable(inputs[0], context_name), *inputs[1:])

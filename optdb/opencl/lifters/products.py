@@ -11,7 +11,7 @@ from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
 from optdb.opencl.lifters.support import floats_only, node_like, on_device
-from optdb.opencl.ops import blas, crossentropy, softmax
+from optdb.opencl.ops import blas, crossentropy, onehot, softmax
 from optdb.topo.db import register_topo
 
 Inputs = Sequence[Variable]
@@ -73,3 +73,17 @@ def lift_crossentropy(op: Op, context_name: str | None, inputs: Inputs, outputs:
         else crossentropy.OpenCLCrossentropySoftmax1HotWithBiasDx
     )
     return lifted()(*on_device(inputs[:2], context_name), inputs[2], return_list=True)
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=55)
+@op_lifter([host.CrossentropyCategorical1Hot], supports=floats_only)
+def lift_lookup(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift how unlikely the class of each row is; the classes stay on the host."""
+    return onehot.OpenCLCrossentropyCategorical1Hot()(*on_device(inputs[:1], context_name), inputs[1])
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=56)
+@op_lifter([host.CrossentropyCategorical1HotGrad], supports=floats_only)
+def lift_lookup_gradient(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift the gradient of that; the classes stay on the host."""
+    return onehot.OpenCLCrossentropyCategorical1HotGrad()(*on_device(inputs[:2], context_name), inputs[2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from optdb.host import ops as host
 from optdb.host.graph import Apply, Op, Variable
 from optdb.host.variables import as_tensor_variable
 from optdb.opencl.contexts import get_context
@@ -87,3 +88,11 @@ def _there(x: Variable, context_name: str | None) -> Variable:
 
 def _is_there(x: Variable, context_name: str | None) -> bool:
     return isinstance(x.type, OpenCLArrayType) and x.type.context_name == context_name
+
+
+def with_pattern(var: Variable, like: Variable) -> Variable:
+    """Return `var` with the broadcast pattern of `like`, which may know more."""
+    pattern = like.type.broadcastable
+    if var.type.broadcastable == pattern:
+        return var
+    return host.Rebroadcast(*enumerate(pattern))(var)

@@ -10,9 +10,12 @@ from optdb.host import ops as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import node_like
-from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
+from optdb.opencl.lifters.support import node_like, with_pattern
+from optdb.opencl.ops.diagonals import OpenCLExtractDiag
+from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLFlatten, OpenCLReshape, OpenCLSubtensor
+from optdb.opencl.ops.watching import OpenCLAssert, OpenCLPrint
 from optdb.opencl.transfers import as_opencl_variable
+from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.db import register_topo
 
 Inputs = Sequence[Variable]
@@ -37,7 +40,7 @@ def lift_reshape(op: Op, context_name: str | None, inputs: Inputs, outputs: Inpu
     """Lift a change of shape; the shape stays on the host."""
     x = as_opencl_variable(inputs[0], context_name)
     reshaped = OpenCLReshape(op.ndim)(x, *inputs[1:])
-    return _with_pattern(reshaped, outputs[0])
+    return with_pattern(reshaped, outputs[0])
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=22)
@@ -45,7 +48,7 @@ def lift_reshape(op: Op, context_name: str | None, inputs: Inputs, outputs: Inpu
 def lift_subtensor(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a part of an array; the indexes stay on the host."""
     x = as_opencl_variable(inputs[0], context_name)
-    return _with_pattern(OpenCLSubtensor(op.idx_list)(x, *inputs[1:]), outputs[0])
+    return with_pattern(OpenCLSubtensor(op.idx_list)(x, *inputs[1:]), outputs[0])
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=23)
@@ -62,9 +65,32 @@ def lift_shape(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs
     return op(as_opencl_variable(inputs[0], context_name))
 
 
-def _with_pattern(var: Variable, like: Variable) -> Variable:
-    """Return `var` with the broadcast pattern of `like`, which may know more."""
-    pattern = like.type.broadcastable
-    if var.type.broadcastable == pattern:
-        return var
-    return host.Rebroadcast(*enumerate(pattern))(var)
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=25)
+@op_lifter([host.Flatten])
+def lift_flatten(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift the making of one axis out of the last ones."""
+    return OpenCLFlatten(op.outdim)(as_opencl_variable(inputs[0], context_name))
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=26)
+@op_lifter([host.ExtractDiag])
+def lift_diagonal(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift a diagonal; on the device it is a view in any case."""
+    return OpenCLExtractDiag(op.offset, op.axis1, op.axis2)(as_opencl_variable(inputs[0], context_name))
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=27)
+@op_lifter([host.Assert])
+def lift_assert(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift an array that is handed on if conditions hold; an array of the host stays there."""
+    if not isinstance(inputs[0].type, OpenCLArrayType):
+        return None
+    return OpenCLAssert(op.msg)(*inputs)
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=28)
+@op_lifter([host.Print])
+def lift_print(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift an array that is handed on and printed."""
+    x = as_opencl_variable(inputs[0], context_name)
+    return OpenCLPrint(op.message, op.attrs, op.global_fn)(x)

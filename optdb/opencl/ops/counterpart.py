@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from optdb.host.graph import Apply, Variable
-from optdb.lifters.borders import transfer_once
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, as_opencl_variable, host_from_opencl
+from optdb.opencl.transfers import OpenCLFromHost, as_opencl_variable, bring_home
 from optdb.opencl.type import OpenCLArrayType
 
 
@@ -65,8 +64,7 @@ def at_home(x: Any) -> Any:
         return x
     if x.owner is not None and isinstance(x.owner.op, OpenCLFromHost):
         return x.owner.inputs[0]
-    # The key under which a lift looks for it, too.
-    return transfer_once((x, HostFromOpenCL), lambda: host_from_opencl(x))
+    return bring_home(x)
 
 
 def _on_device(x: Any) -> bool:

@@ -165,7 +165,7 @@ def _slab(x: Array, axis: int, start: int, stop: int) -> DeviceArray:
     return subtensor(x, [slice(None)] * axis + [slice(start, stop)])
 
 
-def host_indexes(values: np.ndarray, length: int, op: Any) -> np.ndarray:
+def host_indexes(values: np.ndarray, length: int, op: Any, axis: int = 0) -> np.ndarray:
     """Return indexes from the front, as int64.
 
     Raises
@@ -175,6 +175,6 @@ def host_indexes(values: np.ndarray, length: int, op: Any) -> np.ndarray:
     """
     wrong = (values >= length) | (values < -length if values.dtype.kind == "i" else False)
     if wrong.any():
-        raise IndexError(f"{op}: index {values[wrong][0]} is out of bounds for axis 0 with size {length}")
+        raise IndexError(f"{op}: index {values[wrong][0]} is out of bounds for axis {axis} with size {length}")
     indexes = values.astype(np.int64)
     return np.where(indexes < 0, indexes + length, indexes)

@@ -70,11 +70,49 @@ class OpenCLReshape(Counterpart, OpenCLKernelBase, host.Reshape):
     ) -> None:
         x, wanted = inputs
         shape = full_shape(x.shape, [int(length) for length in np.atleast_1d(wanted)], self.ndim)
-        strides = strides_for(x, shape)
-        if strides is None:
-            x = contiguous(x, node.inputs[0].type, kernels, context)
-            strides = c_strides(shape, x.dtype.itemsize)
-        outputs[0][0] = view(x, shape, strides)
+        outputs[0][0] = _reshaped(x, shape, node, kernels, context)
+
+
+class OpenCLFlatten(Counterpart, OpenCLKernelBase, host.Flatten):
+    """The same elements with the last axes made one.
+
+    Parameters
+    ----------
+    outdim : int
+        How many axes there are then.
+    """
+
+    host = host.Flatten
+
+    def __init__(self, outdim: int = 1) -> None:
+        # Not the host's: that warns of itself.
+        self.outdim = int(outdim)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        return copying(node.inputs[0].type).kernels()
+
+    def run(
+        self,
+        node: Apply,
+        inputs: Sequence[Any],
+        outputs: Sequence[list[Any]],
+        kernels: dict[str, CompiledKernel],
+        context: Context,
+    ) -> None:
+        (x,) = inputs
+        kept = self.outdim - 1
+        shape = (*x.shape[:kept], size_of(x.shape[kept:]))
+        outputs[0][0] = _reshaped(x, shape, node, kernels, context)
+
+
+def _reshaped(
+    x: Array, shape: Sequence[int], node: Apply, kernels: Mapping[str, CompiledKernel], context: Context
+) -> DeviceArray:
+    strides = strides_for(x, shape)
+    if strides is None:
+        x = contiguous(x, node.inputs[0].type, kernels, context)
+        strides = c_strides(shape, x.dtype.itemsize)
+    return view(x, shape, strides)
 
 
 def copying(array_type: Any, name: str = "copy") -> ElementKernels:

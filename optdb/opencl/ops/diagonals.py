@@ -1,0 +1,102 @@
+"""Diagonals of arrays, and arrays around diagonals.
+
+A diagonal is a view: one step along it is a step along both axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from optdb.host import ops as host
+from optdb.host.graph import Apply
+from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_zeros
+from optdb.opencl.ops.counterpart import Counterpart, View
+from optdb.opencl.ops.layout import view
+from optdb.opencl.ops.views import copying
+from optdb.runtime.arrays import Array, DeviceArray
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+
+class OpenCLExtractDiag(View, host.ExtractDiag):
+    """The diagonals of the matrices along two axes, as a view.
+
+    Parameters
+    ----------
+    offset : int
+        How far to the right of the main diagonal.
+    axis1, axis2 : int
+        The rows and the columns.
+    """
+
+    host = host.ExtractDiag
+    __props__ = ("offset", "axis1", "axis2")
+    view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
+
+    def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> None:
+        super().__init__(offset, axis1, axis2, view=True)
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
+        (x,) = inputs
+        outputs[0][0] = diagonal(x, self.offset, self.axis1, self.axis2)
+
+
+def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
+    """Return a view of the diagonals along two axes; the axis along them is the last.
+
+    Raises
+    ------
+    ValueError
+        If these are not two axes of `x`.
+    """
+    ndim = x.ndim
+    rows, columns = axis1 + ndim * (axis1 < 0), axis2 + ndim * (axis2 < 0)
+    if not (0 <= rows < ndim and 0 <= columns < ndim) or rows == columns:
+        raise ValueError(f"axes {axis1} and {axis2} are not two axes of an array with {ndim} dimensions")
+    down, right = max(-offset, 0), max(offset, 0)
+    length = max(min(x.shape[rows] - down, x.shape[columns] - right), 0)
+    kept = [axis for axis in range(ndim) if axis not in (rows, columns)]
+    return view(
+        x,
+        [*[x.shape[axis] for axis in kept], length],
+        [*[x.strides[axis] for axis in kept], x.strides[rows] + x.strides[columns]],
+        down * x.strides[rows] + right * x.strides[columns],
+    )
+
+
+class OpenCLAllocDiag(Counterpart, OpenCLKernelBase, host.AllocDiag):
+    """Zeros, and an array along a diagonal of two new axes."""
+
+    host = host.AllocDiag
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        return copying(node.inputs[0].type).kernels()
+
+    def run(
+        self,
+        node: Apply,
+        inputs: Sequence[Any],
+        outputs: Sequence[list[Any]],
+        kernels: dict[str, CompiledKernel],
+        context: Context,
+    ) -> None:
+        (x,) = inputs
+        side = x.shape[-1] + abs(self.offset)
+        axes = self._axes(x.ndim)
+        shape = [(*x.shape[:-1], side, side)[axis] for axis in axes]
+        out = output_zeros(outputs[0], context, shape, x.dtype)
+        # The new axes are the last two before they are put in their places.
+        rows, columns = axes.index(x.ndim - 1), axes.index(x.ndim)
+        along = diagonal(out, self.offset, rows, columns)
+        copying(node.inputs[0].type).launch(kernels, context, x.shape, [x, along])
+
+    def _axes(self, ndim: int) -> list[int]:
+        """Return which axis stands where in the result: those of the array, and behind them the two new ones."""
+        axes = list(range(ndim - 1))
+        if not axes:
+            return [0, 1]
+        for axis, new in ((min(self.axis1, self.axis2), ndim - 1), (max(self.axis1, self.axis2), ndim)):
+            axes = [*axes[:axis], new, *axes[axis:]]
+        return axes

@@ -1,0 +1,128 @@
+"""Ops that look up, for each row of a distribution, one class, and the gradient there.
+
+The classes come from the host, where they are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optdb.host import ops as host
+from optdb.host import scalars
+from optdb.host.graph import Apply
+from optdb.opencl.fp16_help import load_w, work_dtype, write_w
+from optdb.opencl.kernels import (
+    ARRAY,
+    SIZE,
+    SSIZE,
+    CompiledKernel,
+    Kernel,
+    OpenCLKernelBase,
+    ctype,
+    output_array,
+    output_zeros,
+)
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.parts import Kernels, Outputs, host_indexes
+from optdb.runtime.arrays import Array, from_host
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+_FORWARD = """
+KERNEL void lookup(ga_size n, GLOBAL_MEM {stored} *p, ga_size p_off, ga_ssize p0, ga_ssize p1,
+    GLOBAL_MEM ga_long *classes, ga_size classes_off, GLOBAL_MEM {stored} *y, ga_size y_off)
+{{
+p = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)p + p_off);
+classes = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)classes + classes_off);
+y = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)y + y_off);
+for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
+    y[i] = {store}(-log({load}(p[(ga_ssize)i * p0 + classes[i] * p1])));
+}}
+"""
+
+_GRADIENT = """
+KERNEL void gradient(ga_size n, ga_size columns, GLOBAL_MEM {g_stored} *g, ga_size g_off, ga_ssize g0,
+    GLOBAL_MEM {stored} *p, ga_size p_off, ga_ssize p0, ga_ssize p1,
+    GLOBAL_MEM ga_long *classes, ga_size classes_off, GLOBAL_MEM {stored} *dp, ga_size dp_off)
+{{
+g = (GLOBAL_MEM {g_stored} *)((GLOBAL_MEM char *)g + g_off);
+p = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)p + p_off);
+classes = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)classes + classes_off);
+dp = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)dp + dp_off);
+for (ga_size i = get_global_id(0); i < n; i += get_global_size(0)) {{
+    const {work} by = {g_load}(g[(ga_ssize)i * g0]);
+    dp[i * columns + classes[i]] = {store}(-by / {load}(p[(ga_ssize)i * p0 + classes[i] * p1]));
+}}
+}}
+"""
+
+
+class OpenCLCrossentropyCategorical1Hot(Counterpart, OpenCLKernelBase, host.CrossentropyCategorical1Hot):
+    """For each row of a distribution, how unlikely its class is."""
+
+    host = host.CrossentropyCategorical1Hot
+    device_inputs = slice(0, 1)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        dtype = node.inputs[0].type.dtype
+        code = _FORWARD.format(stored=ctype(dtype), load=load_w(dtype), store=write_w(dtype))
+        return [Kernel(code, "lookup", [SIZE, ARRAY, SSIZE, SSIZE, ARRAY, ARRAY], Kernel.get_flags(dtype))]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        p, classes = inputs
+        named = _classes(classes, p.shape[0], p.shape, self)
+        y = output_array(outputs[0], context, p.shape[:1], p.dtype)
+        if y.size:
+            _launch(kernels["lookup"], context, y.size, p, *_steps(p), from_host(context, named), y)
+
+
+class OpenCLCrossentropyCategorical1HotGrad(Counterpart, OpenCLKernelBase, host.CrossentropyCategorical1HotGrad):
+    """The gradient of the cross entropy: zeros, but for the class of each row."""
+
+    host = host.CrossentropyCategorical1HotGrad
+    device_inputs = slice(0, 2)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        g, dtype = (x.type.dtype for x in node.inputs[:2])
+        work = work_dtype(scalars.upcast(g, dtype))
+        code = _GRADIENT.format(
+            g_stored=ctype(g),
+            g_load=load_w(g),
+            work=ctype(work),
+            stored=ctype(dtype),
+            load=load_w(dtype),
+            store=write_w(dtype),
+        )
+        params = [SIZE, SIZE, ARRAY, SSIZE, ARRAY, SSIZE, SSIZE, ARRAY, ARRAY]
+        return [Kernel(code, "gradient", params, Kernel.get_flags(g, dtype))]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        g, p, classes = inputs
+        rows = g.shape[0]
+        if rows > p.shape[0]:
+            raise IndexError(f"{self} has {rows} gradients for {p.shape[0]} rows")
+        named = _classes(classes, rows, p.shape, self)
+        dp = output_zeros(outputs[0], context, p.shape, p.dtype)
+        if rows:
+            args = [p.shape[1], g, *_steps(g), p, *_steps(p), from_host(context, named), dp]
+            _launch(kernels["gradient"], context, rows, *args)
+
+
+def _classes(classes: np.ndarray, rows: int, shape: Sequence[int], op: Any) -> np.ndarray:
+    """Return the class of each row, counted from the front."""
+    if len(classes) < rows:
+        raise IndexError(f"{op} has {len(classes)} classes for {rows} rows")
+    return host_indexes(classes[:rows], shape[1], op, axis=1)
+
+
+def _steps(x: Array) -> list[int]:
+    return [stride // x.dtype.itemsize for stride in x.strides]
+
+
+def _launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
+    items = n if context.flavour != "cpu" else min(n, context.device.max_compute_units * 64)
+    kernel.scall(items, n, *args)
