@@ -6,11 +6,21 @@ and that each of an op's kernels is launched in both flavours; `python -m memche
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from theano import scalar
 from theano.scalar import int8
+from theano.tensor import as_tensor_variable
 
 from memcheck.case import Case, Number, array, floats, wide
+from optdb.host.variables import constant_slice
+from optdb.opencl.ops.advanced import (
+    OpenCLAdvancedBooleanIncSubtensor,
+    OpenCLAdvancedBooleanSubtensor,
+    OpenCLAdvancedIncSubtensor,
+    OpenCLAdvancedSubtensor,
+)
 from optdb.opencl.ops.argmax import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.blas import (
     OpenCLBatchedDot,
@@ -25,14 +35,17 @@ from optdb.opencl.ops.crossentropy import (
     OpenCLCrossentropySoftmax1HotWithBiasDx,
     OpenCLCrossentropySoftmaxArgmax1HotWithBias,
 )
+from optdb.opencl.ops.diagonals import OpenCLAllocDiag
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.eye import OpenCLEye
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLARange, OpenCLTri
+from optdb.opencl.ops.onehot import OpenCLCrossentropyCategorical1Hot, OpenCLCrossentropyCategorical1HotGrad
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1, OpenCLAdvancedSubtensor1
 from optdb.opencl.ops.softmax import OpenCLLogSoftmax, OpenCLSoftmax, OpenCLSoftmaxGrad, OpenCLSoftmaxWithBias
-from optdb.opencl.ops.views import OpenCLReshape
+from optdb.opencl.ops.tiles import OpenCLTile
+from optdb.opencl.ops.views import OpenCLFlatten, OpenCLReshape
 
 MIXED = ("float16", "float32", "float64", "int8", "complex64")
 
@@ -99,6 +112,48 @@ _PARTS = [
     ],
 ]
 
+#: Numbers for two axes, some named twice, some from the end; and a mask.
+PLACES, OTHERS = np.array([[3], [-5]]), np.array([0, 2, 2, -1])
+MASK = np.arange(15).reshape(5, 3) % 4 == 1
+
+
+def _between(op: Any) -> Any:
+    """Return a function that applies an op with the index [:, PLACES, ::-1, OTHERS]."""
+
+    def between(*arrays: Any) -> Any:
+        slices = [constant_slice(slice(None)), constant_slice(slice(None, None, -1))]
+        return op(*arrays, slices[0], as_tensor_variable(PLACES), slices[1], as_tensor_variable(OTHERS))
+
+    between.__name__ = str(op)
+    return between
+
+
+_INDEXES = [
+    Case(OpenCLAdvancedSubtensor(), floats(5, 3, 2), PLACES, OTHERS),
+    Case(OpenCLAdvancedSubtensor(), array("complex128", 5, 3), PLACES, OTHERS),
+    Case(_between(OpenCLAdvancedSubtensor()), floats(2, 5, 7, 3)),
+    Case(OpenCLAdvancedBooleanSubtensor(), floats(5, 3, 7), MASK),
+    Case(OpenCLAdvancedBooleanSubtensor(), floats(5, 3), MASK & False),
+    *[
+        case
+        for inplace in (False, True)
+        for setting in (False, True)
+        for op in [OpenCLAdvancedIncSubtensor(inplace, setting)]
+        for case in [
+            Case(op, floats(5, 3, 2), floats(2, 4, 2), PLACES, OTHERS),
+            Case(op, floats(5, 3, 2), floats(4, 1), PLACES, OTHERS),
+            Case(_between(op), floats(2, 5, 7, 3), floats()),
+            Case(OpenCLAdvancedBooleanIncSubtensor(inplace, setting), floats(5, 3, 7), floats(7), MASK),
+            Case(OpenCLAdvancedBooleanIncSubtensor(inplace, setting), floats(5, 5), floats(2), MASK[:, 1], PLACES),
+        ]
+    ],
+    Case(OpenCLAllocDiag(), floats(1)),
+    Case(OpenCLAllocDiag(-2, 2, 0), floats(3, 5)),
+    Case(OpenCLTile(1), floats(5), np.array([1])),
+    Case(OpenCLTile(3), floats(3, 5), np.array([2, 1, 3])),
+    Case(OpenCLFlatten(2), floats(3, 5, 7)),
+]
+
 _PRODUCTS = [
     Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
     Case(OpenCLDot22(), floats(9, 5), floats(5, 37)),
@@ -124,14 +179,19 @@ _CLASSIFIERS = [
     Case(OpenCLSoftmaxGrad(), floats(5, 7), floats(5, 7)),
     Case(OpenCLCrossentropySoftmaxArgmax1HotWithBias(), floats(5, 7), floats(7), CLASSES),
     Case(OpenCLCrossentropySoftmax1HotWithBiasDx(), floats(5), floats(5, 7), CLASSES),
+    Case(OpenCLCrossentropyCategorical1Hot(), floats(5, 7), CLASSES),
+    Case(OpenCLCrossentropyCategorical1HotGrad(), floats(5), floats(5, 7), CLASSES),
 ]
 
-CASES = [*_ELEMWISE, *_REDUCTIONS, *_NEW, *_PARTS, *_PRODUCTS, *_CLASSIFIERS]
+CASES = [*_ELEMWISE, *_REDUCTIONS, *_NEW, *_PARTS, *_INDEXES, *_PRODUCTS, *_CLASSIFIERS]
 
 _COPIES_GAPS = "it copies only what lies with gaps"
+_SPREADS_WHAT_BROADCASTS = "it spreads only what broadcasts"
 
 #: Kernels that an op has and never launches, with the reason.
 NEVER = {
     **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("BatchedDot", "Dot", "Dot22", "Dot22Scalar", "Gemm")},
-    **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("AdvancedSubtensor1", "Reshape")},
+    **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("AdvancedSubtensor1", "Reshape", "Flatten")},
+    ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
+    ("OpenCLAdvancedBooleanIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
 }

@@ -14,6 +14,7 @@ import numpy as np
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
+from optdb.host.variables import as_tensor_variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernels import Kernel, OpenCLKernelBase, output_array
 from optdb.opencl.ops.counterpart import Counterpart
@@ -94,7 +95,7 @@ class _Change(Counterpart, OpenCLKernelBase):
         x, y = (as_opencl_variable(v, context_name) for v in (x, y))
         if self.set_instead_of_inc:
             y = cast(y, x.type.dtype)
-        return super().make_node(x, y, *index)
+        return super().make_node(x, y, *[as_tensor_variable(v) if isinstance(v, np.ndarray) else v for v in index])
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x, y = (v.type.dtype for v in node.inputs[:2])

@@ -13,6 +13,7 @@ import numpy as np
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply
+from optdb.host.variables import as_tensor_variable
 from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import (
     ARRAY,
@@ -85,6 +86,10 @@ class OpenCLCrossentropyCategorical1HotGrad(Counterpart, OpenCLKernelBase, host.
 
     host = host.CrossentropyCategorical1HotGrad
     device_inputs = slice(0, 2)
+
+    def make_node(self, g: Any, p: Any, classes: Any) -> Apply:
+        """Return the node for the gradients, the distribution, and the classes, which stay on the host."""
+        return super().make_node(g, p, as_tensor_variable(classes))
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         g, dtype = (x.type.dtype for x in node.inputs[:2])
