@@ -11,6 +11,8 @@ from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
 from optdb.opencl.lifters.support import on_device, real_arrays
 from optdb.opencl.ops.cumulate import OpenCLCumOp
+from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp
+from optdb.opencl.ops.topk import OpenCLTopKOp
 from optdb.topo.db import register_topo
 
 Inputs = Sequence[Variable]
@@ -21,3 +23,25 @@ Inputs = Sequence[Variable]
 def lift_cumulation(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the sums or products of all elements so far."""
     return OpenCLCumOp(op.axis, op.mode)(*on_device(inputs, context_name))
+
+
+def _sort_trouble(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    if op.order is not None:
+        return "sorting by fields is for arrays of records, which no device has"
+    return real_arrays(op, context_name, inputs, outputs)
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=91)
+@op_lifter([host.SortOp, host.ArgSortOp], supports=_sort_trouble)
+def lift_sort(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift the sorting of an array, or of its places; the axis stays on the host."""
+    lifted = OpenCLSortOp if isinstance(op, host.SortOp) else OpenCLArgSortOp
+    return lifted(op.kind)(*on_device(inputs[:1], context_name), inputs[1])
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=92)
+@op_lifter([host.TopKOp], supports=real_arrays)
+def lift_topk(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift the largest elements along an axis; how many stays on the host."""
+    lifted = OpenCLTopKOp(op.axis, op.sorted, op.idx_dtype, op.return_values, op.return_indices)
+    return lifted(*on_device(inputs[:1], context_name), inputs[1], return_list=True)
