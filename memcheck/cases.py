@@ -13,6 +13,7 @@ from theano import scalar
 from theano.scalar import int8
 from theano.tensor import as_tensor_variable
 
+from memcheck.axis_cases import AXIS_CASES
 from memcheck.case import Case, Number, array, floats, wide
 from optdb.host.variables import constant_slice
 from optdb.opencl.ops.advanced import (
@@ -183,7 +184,7 @@ _CLASSIFIERS = [
     Case(OpenCLCrossentropyCategorical1HotGrad(), floats(5), floats(5, 7), CLASSES),
 ]
 
-CASES = [*_ELEMWISE, *_REDUCTIONS, *_NEW, *_PARTS, *_INDEXES, *_PRODUCTS, *_CLASSIFIERS]
+CASES = [*AXIS_CASES, *_ELEMWISE, *_REDUCTIONS, *_NEW, *_PARTS, *_INDEXES, *_PRODUCTS, *_CLASSIFIERS]
 
 _COPIES_GAPS = "it copies only what lies with gaps"
 _SPREADS_WHAT_BROADCASTS = "it spreads only what broadcasts"
@@ -191,7 +192,7 @@ _SPREADS_WHAT_BROADCASTS = "it spreads only what broadcasts"
 #: Kernels that an op has and never launches, with the reason.
 NEVER = {
     **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("BatchedDot", "Dot", "Dot22", "Dot22Scalar", "Gemm")},
-    **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("AdvancedSubtensor1", "Reshape", "Flatten")},
+    **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("AdvancedSubtensor1", "Reshape", "Flatten", "CumOp")},
     ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
     ("OpenCLAdvancedBooleanIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
 }

@@ -199,7 +199,8 @@ for (ga_size s = get_global_id(0) * each; s < stop; ++s) {{
     const ga_size left = row + base, right = row + middle;
     const ga_size n_left = min(middle - base, keep), n_right = min(limit - middle, keep);
     const ga_size end = min(min(gone + segment, keep), n_left + n_right);
-    ga_size low = gone > n_right ? gone - n_right : 0, high = min(gone, n_left);
+    // Signed: the simulator does not know the subtraction that stops at 0.
+    ga_size low = (ga_size)max((ga_ssize)gone - (ga_ssize)n_right, (ga_ssize)0), high = min(gone, n_left);
     while (low < high) {{
         const ga_size mid = (low + high) / 2;
         if (before(x[right + gone - 1 - mid], x[left + mid], order))

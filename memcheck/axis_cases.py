@@ -1,0 +1,52 @@
+"""Cases of random numbers, and of what goes along an axis: sums so far, sorting, the largest elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from memcheck.case import Case, array, floats, values
+from optdb.opencl import OpenCLArrayType
+from optdb.opencl.ops.cumulate import OpenCLCumOp
+from optdb.opencl.ops.mrg import OpenCLMRGUniform
+from optdb.opencl.ops.multinomial import OpenCLChoiceFromUniform, OpenCLMultinomialFromUniform
+from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp
+from optdb.opencl.ops.topk import OpenCLTopKOp
+
+
+def _uniform(dtype: str, *size: int, inplace: bool = False) -> Callable[[Any], Any]:
+    """Return a function that draws numbers from a state."""
+
+    def uniform(state: Any) -> Any:
+        kind = OpenCLArrayType(dtype, (False,) * len(size), state.type.context_name)
+        return OpenCLMRGUniform(kind, inplace)(state, np.array(size))
+
+    uniform.__name__ = f"OpenCLMRGUniform of {dtype} {size}"
+    return uniform
+
+
+STATE = values(np.arange(19 * 6).reshape(19, 6) * 1234567 + 1, "int32")
+#: So many rows of probabilities, and three numbers for each of them.
+CHANCES, DRAWS = floats(5, 7), floats(15)
+
+AXIS_CASES = [
+    *[Case(_uniform(dtype, 7, 9), STATE) for dtype in ("float16", "float32", "float64")],
+    Case(_uniform("float32", 3, inplace=True), STATE),
+    Case(OpenCLMultinomialFromUniform("auto"), CHANCES, DRAWS, 3),
+    Case(OpenCLChoiceFromUniform("auto"), CHANCES, DRAWS, 3),
+    Case(OpenCLCumOp(None, "add"), floats(3, 5)),
+    Case(OpenCLCumOp(1, "mul"), array("int8", 3, 5, 7)),
+    Case(OpenCLCumOp(0, "add"), floats(1100)),
+    Case(OpenCLCumOp(1, "mul"), array("float32", 2, 1100)),
+    Case(OpenCLSortOp("quicksort"), floats(5, 7), 0),
+    Case(OpenCLSortOp("quicksort"), array("int16", 601), 0),
+    Case(OpenCLArgSortOp("quicksort"), floats(7, 5), 0),
+    Case(OpenCLArgSortOp("quicksort"), floats(3, 261), 1),
+    Case(OpenCLSortOp("quicksort"), floats(5, 1), 0),
+    Case(OpenCLArgSortOp("quicksort"), floats(5, 1), 0),
+    Case(OpenCLTopKOp(0, False), floats(7), 7),
+    Case(OpenCLTopKOp(0, False, "int16"), floats(265, 2), 3),
+    Case(OpenCLTopKOp(1, False, return_indices=False), array("uint8", 3, 37), -5),
+]
