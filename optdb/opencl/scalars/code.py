@@ -12,6 +12,7 @@ from typing import Any
 
 from optdb.host.graph import Constant, io_toposort
 from optdb.host.scalars import Composite, scalar_node
+from optdb.opencl.scalars import special as _special  # noqa: F401  and so does this
 from optdb.opencl.scalars import table as _table  # noqa: F401  fills the table
 from optdb.opencl.scalars.helpers import Helpers
 from optdb.opencl.scalars.step import Step, expression

@@ -1,7 +1,10 @@
 """Functions in OpenCL C for what takes more than an expression.
 
 Each is a template: ``$T`` is the type it works in, ``$U`` the unsigned type in which
-overflow is defined. A program holds those that its expressions asked for, once each.
+overflow is defined, ``$EPSILON`` what the type adds to 1, ``$TINY`` next to nothing, and the
+name of another template is what that one is called. A program holds those that its
+expressions asked for, and those that these need, once each. Special functions are in
+modules of their own.
 
 Whole numbers: division by zero gives zero, as in NumPy, and nothing here traps.
 """
@@ -10,7 +13,12 @@ from __future__ import annotations
 
 from string import Template
 
+from optdb.opencl.scalars import bessel, errors, gamma
+
 _TEMPLATES = {
+    **bessel.TEMPLATES,
+    **errors.TEMPLATES,
+    **gamma.TEMPLATES,
     "int_div": """
 $T $name($T x, $T y)
 {
@@ -168,10 +176,25 @@ class Helpers:
         """
         called = f"optdb_{kind}_{name}"
         if called not in self._sources:
-            self._sources[called] = Template(_TEMPLATES[kind]).substitute(T=name, U=unsigned, name=called)
+            text = _TEMPLATES[kind]
+            needed = {other: self.get(other, name, unsigned) for other in _words(text) if other in _TEMPLATES}
+            fixed = {"T": name, "U": unsigned, "name": called, **_NUMBERS.get(name, {})}
+            self._sources[called] = Template(text).substitute(fixed, **needed)
         return called
 
     @property
     def source(self) -> str:
         """All of them, in OpenCL C."""
         return "".join(self._sources.values())
+
+
+_NUMBERS = {
+    "float": {"EPSILON": "FLT_EPSILON", "TINY": "1e-30f"},
+    "double": {"EPSILON": "DBL_EPSILON", "TINY": "1e-300"},
+}
+
+
+def _words(text: str) -> list[str]:
+    """Return the names in a template, each once."""
+    found = [match["named"] or match["braced"] for match in Template.pattern.finditer(text)]
+    return list(dict.fromkeys(word for word in found if word))

@@ -1,0 +1,132 @@
+"""Bessel functions of orders 0 and 1 in OpenCL C.
+
+Sources, all in Abramowitz and Stegun (1964):
+
+- J0, J1: the power series 9.1.10 up to 5; then Miller's method (9.12, example 1), which goes down the recurrence 9.1.27
+  from an order where the function is next to nothing, and scales by 9.1.46; from 25 on Hankel's expansion, 9.2.5 to
+  9.2.10, with the angles taken apart, so that a large argument loses nothing before its sine and cosine are taken.
+- I0, I1: the power series 9.6.10, whose terms have one sign, up to 20; then the expansion 9.7.1. They reach the end of
+  the range of numbers; SciPy's float64 overflows where the exponential does, from 709.8 on instead of 714.
+"""
+
+from __future__ import annotations
+
+#: The terms of a power series in the square of x / 2: each is the one before by $sign x^2 / 4 / (k (k + order)).
+_POWERS = """
+$T $name($T x, int order, int sign)
+{
+    const $T square = sign * x * x / 4;
+    $T part = 1, sum = 1;
+    for (int k = 1; k < 64; ++k) {
+        part *= square / (k * (k + order));
+        sum += part;
+        if (fabs(part) <= fabs(sum) * $EPSILON / 4)
+            break;
+    }
+    return order ? sum * x / 2 : sum;
+}
+"""
+
+_MILLER = """
+$T $name($T x, int order)
+{
+    int k = 2 * (int)(($T)0.85 * x + 10);
+    $T above = 0, here = ($T)1e-20, even = 0, first = 0;
+    for (; k > 0; --k) {
+        if (k % 2 == 0)
+            even += here;
+        if (k == 1)
+            first = here;
+        const $T below = 2 * k / x * here - above;
+        above = here;
+        here = below;
+    }
+    return (order ? first : here) / (here + 2 * even);
+}
+"""
+
+#: Hankel's sums: P of the terms of even number, Q of those of odd number, with changing signs.
+_HANKEL = """
+$T $name($T x, int order)
+{
+    $T p = 1, q = 0, part = 1;
+    for (int k = 1; k < 40; ++k) {
+        const $T odd = 2 * k - 1;
+        part *= (4 * order - odd * odd) / (8 * k * x);
+        if (k % 2)
+            q += k % 4 == 1 ? part : -part;
+        else
+            p += k % 4 == 0 ? part : -part;
+        if (fabs(part) < $EPSILON / 4)
+            break;
+    }
+    const $T s = sin(x), c = cos(x);
+    const $T cosine = order ? s - c : s + c, sine = order ? -(s + c) : s - c;
+    return (p * cosine - q * sine) * rsqrt(($T)M_PI) / sqrt(x);
+}
+"""
+
+_J0 = """
+$T $name($T x)
+{
+    const $T size = fabs(x);
+    return size < 5 ? $bessel_powers(x, 0, -1) : size < 25 ? $bessel_miller(size, 0) : $bessel_hankel(size, 0);
+}
+"""
+
+_J1 = """
+$T $name($T x)
+{
+    const $T size = fabs(x);
+    if (size < 5)
+        return $bessel_powers(x, 1, -1);
+    const $T value = size < 25 ? $bessel_miller(size, 1) : $bessel_hankel(size, 1);
+    return x < 0 ? -value : value;
+}
+"""
+
+_GROWING = """
+$T $name($T x, int order)
+{
+    $T part = 1, sum = 1;
+    for (int k = 1; k < 40; ++k) {
+        const $T odd = 2 * k - 1;
+        part *= (odd * odd - 4 * order) / (8 * k * x);
+        sum += part;
+        if (fabs(part) < $EPSILON / 4)
+            break;
+    }
+    const $T root = exp(x / 2);
+    return root * (root / sqrt(2 * ($T)M_PI * x) * sum);
+}
+"""
+
+_I0 = """
+$T $name($T x)
+{
+    const $T size = fabs(x);
+    return size < 20 ? $bessel_powers(x, 0, 1) : $bessel_growing(size, 0);
+}
+"""
+
+_I1 = """
+$T $name($T x)
+{
+    const $T size = fabs(x);
+    if (size < 20)
+        return $bessel_powers(x, 1, 1);
+    const $T value = $bessel_growing(size, 1);
+    return x < 0 ? -value : value;
+}
+"""
+
+TEMPLATES = {
+    "bessel_powers": _POWERS,
+    "bessel_miller": _MILLER,
+    "bessel_hankel": _HANKEL,
+    "bessel_growing": _GROWING,
+    "j0": _J0,
+    "j1": _J1,
+    "i0": _I0,
+    "i1": _I1,
+}
