@@ -94,6 +94,7 @@ from theano.scalar.basic_scipy import (
     Psi,
     TriGamma,
 )
+from theano.tensor.elemwise import MulWithoutZeros
 from theano.tensor.nnet.nnet import ScalarSoftsign
 from theano.tensor.nnet.sigm import ScalarSigmoid, ScalarSoftplus, UltraFastScalarSigmoid
 from theano.tensor.xlogx import XlogX, XlogY0
@@ -160,6 +161,7 @@ __all__ = [
     "Minimum",
     "Mod",
     "Mul",
+    "MulWithoutZeros",
     "Neg",
     "Pow",
     "Psi",

@@ -223,6 +223,14 @@ def test_softplus_sigmoid_softsign_and_xlogx():
         np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-300, err_msg=str(op))
 
 
+def test_products_without_zeros():
+    op = host.MulWithoutZeros(scalar.upcast_out, name="mul_without_zeros")
+    x, y = np.array([0, 2, 3, 0, 100]), np.array([4, 0, 5, 0, 100])
+    want = [4, 2, 15, 0, 10000]
+    ((_, _, whole), (_, _, wide)) = device_results([(op, [x.astype("int8"), y.astype("int8")]), (op, [x * 1.0, y])])
+    assert whole.tolist() == [*want[:4], np.int64(10000).astype("int8")] and wide.tolist() == want
+
+
 def test_fast_sigmoid_agrees_with_the_host():
     op = host.UltraFastScalarSigmoid(scalar.upgrade_to_float)
     x = np.linspace(-8, 8, 33)
@@ -268,12 +276,23 @@ def test_literals_are_exact(dtype):
     np.testing.assert_array_equal(z, numbers)
 
 
+class Odd(scalar.UnaryScalarOp):
+    """An op that the device has not."""
+
+    def impl(self, x):
+        return x % 2
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        return f"{outputs[0]} = fmod({inputs[0]}, 2);"
+
+
 def test_what_has_no_code_says_why():
     assert why_not(scalar.add, ["float32", "float32"]) is None
     assert why_not(scalar.add, ["complex64", "complex64"]) == "no complex on the device"
     assert "Jv" in why_not(scalar.basic_scipy.jv, ["float32", "float32"])
+    odd = Odd(scalar.same_out, name="odd")
     x = scalar.float32("x")
-    assert "Jv" in why_not(scalar.Composite([x], [scalar.basic_scipy.jv(x, x) + 1]), ["float32"])
+    assert "Odd" in why_not(scalar.Composite([x], [odd(x) + 1]), ["float32"])
     with pytest.raises(NoCode, match="complex"):
         scalar_code(scalar.neg, ["complex128"], ["x"], ["z"])
 

@@ -85,6 +85,12 @@ def _mul(step: Step) -> str:
     return _arithmetic(step, "*", "&&", "1")
 
 
+@entry(host.MulWithoutZeros)
+def _mul_without_zeros(step: Step) -> str:
+    x, y = step.inputs()
+    return f"{x} == 0 ? {y} : {y} == 0 ? {x} : {_mul(step)}"
+
+
 @entry(host.Sub)
 def _sub(step: Step) -> str:
     return _arithmetic(step, "-", "!=", "0")
