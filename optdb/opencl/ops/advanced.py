@@ -48,8 +48,8 @@ class _Take(Counterpart, OpenCLKernelBase):
         out = output_array(outputs[0], context, grid.result, x.dtype)
         if not out.size:
             return
-        lengths, steps = stepped_axes(pattern, grid.lengths, [grid.steps], len(grid.places))
-        places = from_host(context, grid.places + grid.start)
+        lengths, steps = stepped_axes(pattern, grid.lengths, [grid.steps], grid.count)
+        places = from_host(context, grid.offsets() + grid.start)
         _launch(kernels["take"], context, out.size, *lengths, x, places, out, *steps)
 
     @once_per_node
@@ -123,12 +123,16 @@ class _Change(Counterpart, OpenCLKernelBase):
 
     def _tables(self, grid: Places) -> list[np.ndarray]:
         """Return the distinct places, and the mentions of each: the last one, or all and where they begin."""
-        order = np.argsort(grid.places, kind="stable")
-        ordered = grid.places[order]
-        first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
-        starts = np.append(first, len(order))
-        distinct = ordered[first] + grid.start
-        return [distinct, order[starts[1:] - 1]] if self.set_instead_of_inc else [distinct, order, starts]
+        offsets = grid.offsets() + grid.start
+        names, total = grid.names()
+        last = last_mentions(names, total)
+        if self.set_instead_of_inc or len(last) == len(names):
+            return [offsets[last], last] if self.set_instead_of_inc else [offsets, last, np.arange(len(names) + 1)]
+        # NumPy sorts numbers of 16 bits without comparing them.
+        order = np.argsort(names.astype(np.uint16) if total <= 1 << 16 else names, kind="stable")
+        ordered = names[order]
+        first = np.flatnonzero(np.diff(ordered, prepend=-1))
+        return [offsets[order[first]], order, np.append(first, len(order))]
 
     def _value(
         self, node: Apply, y: Array, grid: Places, kernels: Kernels, context: Context
@@ -164,6 +168,25 @@ class OpenCLAdvancedBooleanIncSubtensor(_Change, host.AdvancedBooleanIncSubtenso
     """An array of which the elements that an index with masks names are set or incremented."""
 
     host = host.AdvancedBooleanIncSubtensor
+
+
+def last_mentions(names: np.ndarray, total: int) -> np.ndarray:
+    """Return where each name stands for the last time, in the order of these places.
+
+    Parameters
+    ----------
+    names : numpy.ndarray
+        Whole numbers from 0 on.
+    total : int
+        More than any of them.
+    """
+    mentions = np.arange(len(names))
+    if total > 64 * max(len(names), 1024):  # a table would be mostly empty
+        _, from_behind = np.unique(names[::-1], return_index=True)
+        return np.sort(len(names) - 1 - from_behind)
+    table = np.empty(total, np.int64)
+    table[names] = mentions
+    return np.flatnonzero(table[names] == mentions)
 
 
 def why_not_added(dtype: str, by: str) -> str | None:

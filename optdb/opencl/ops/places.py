@@ -3,8 +3,8 @@
 An index is a tuple of slices, ``None``, whole numbers, arrays of whole numbers and masks, one value for each input of
 a node. What it names is a grid: some axes that are stepped through with strides, as slices are, and one axis of places
 that stands for all arrays together, in C order. :class:`Pattern` is what the types of the inputs tell of that grid
-when a function is compiled; `find` is what the values tell when it runs. NumPy itself does the checks, on an array of
-one byte, so that errors are those of the host.
+when a function is compiled; `find` is what the values tell when it runs. NumPy itself is asked for the error where
+something is wrong.
 """
 
 from __future__ import annotations
@@ -71,6 +71,38 @@ def pattern_of(ndim: int, index: Sequence[Variable]) -> Pattern:
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """Whole numbers that name elements along an axis, or along several that lie one behind the other.
+
+    Parameters
+    ----------
+    values : numpy.ndarray
+        The numbers; where `signed`, those below zero count from the end.
+    length, step : int
+        How many elements there are, and how far one is from the next.
+    signed : bool
+        Whether numbers may be below zero.
+    """
+
+    values: np.ndarray
+    length: int
+    step: int
+    signed: bool = True
+
+    def valid(self) -> bool:
+        """Tell whether all numbers name elements."""
+        values = self.values
+        if not self.signed or not values.size:
+            return True
+        return -self.length <= values.min() and values.max() < self.length
+
+    def from_front(self) -> np.ndarray:
+        """Return the numbers, none below zero, as int64."""
+        values = self.values.astype(np.int64, copy=False)
+        return np.where(values < 0, values + self.length, values) if self.signed else values
+
+
+@dataclass(frozen=True)
 class Places:
     """The elements that an index names.
 
@@ -80,10 +112,10 @@ class Places:
         Of the axes that are stepped through; the steps are in elements.
     start : int
         The element where they begin.
-    places : numpy.ndarray
-        What each place of the arrays adds, in elements, as a vector of int64.
+    arrays : sequence of Numbers
+        The arrays of the index.
     shape : tuple of int
-        To which the arrays broadcast.
+        To which these broadcast.
     pattern : Pattern
         Where the axes stand.
     """
@@ -91,7 +123,7 @@ class Places:
     lengths: tuple[int, ...]
     steps: tuple[int, ...]
     start: int
-    places: np.ndarray
+    arrays: Sequence[Numbers]
     shape: tuple[int, ...]
     pattern: Pattern
 
@@ -100,6 +132,29 @@ class Places:
         """The shape of what is named."""
         before = self.pattern.before
         return (*self.lengths[:before], *self.shape, *self.lengths[before:])
+
+    @property
+    def count(self) -> int:
+        """How many places there are, mentions of the same one counted each."""
+        return size_of(self.shape)
+
+    def offsets(self) -> np.ndarray:
+        """Return what each place adds to the start, in elements."""
+        return self._sum([numbers.step for numbers in self.arrays])
+
+    def names(self) -> tuple[np.ndarray, int]:
+        """Return a number for each place, the same for the same one, and how many numbers there may be."""
+        weights, total = [], 1
+        for numbers in reversed(self.arrays):
+            weights.insert(0, total)
+            total *= numbers.length
+        return self._sum(weights), total
+
+    def _sum(self, weights: Sequence[int]) -> np.ndarray:
+        total = np.zeros(self.shape, np.int64)
+        for numbers, weight in zip(self.arrays, weights, strict=True):
+            total += numbers.from_front() * weight
+        return total.ravel()
 
 
 def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: Sequence[Any]) -> Places:
@@ -121,66 +176,62 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
     """
     lengths: list[int] = []
     steps: list[int] = []
-    arrays: list[tuple[np.ndarray, int, int]] = []
-    seen: list[int] = []  # the lengths that NumPy is to check against
+    arrays: list[Numbers] = []
     start = axis = 0
-
-    def step_through(entry: slice) -> None:
-        nonlocal start, axis
-        if axis >= len(shape):
-            raise IndexError(f"too many indices for array: array is {len(shape)}-dimensional")
-        span = range(*slice(*[None if v is None else int(v) for v in _bounds(entry)]).indices(shape[axis]))
-        lengths.append(len(span))
-        steps.append(span.step * strides[axis])
-        start += span.start * strides[axis] if len(span) else 0
-        seen.append(min(len(span), 1))
-        axis += 1
-
-    for entry in index:
+    for entry in (*index, *[slice(None)] * (len(shape) - _consumed(index))):
         if entry is None:
             lengths.append(1)
             steps.append(0)
-        elif isinstance(entry, slice):
-            step_through(entry)
+            continue
+        width = entry.ndim if _is_mask(entry) else 1
+        own = shape[axis : axis + width], strides[axis : axis + width]
+        axis += width
+        if len(own[0]) < width or (_is_mask(entry) and entry.shape != tuple(own[0])):
+            _ask_numpy(shape, index)
+            raise IndexError(f"an index of {len(index)} entries does not fit an array of shape {tuple(shape)}")
+        if isinstance(entry, slice):
+            (length,), (stride,) = own
+            span = range(*slice(*[None if v is None else int(v) for v in _bounds(entry)]).indices(length))
+            lengths.append(len(span))
+            steps.append(span.step * stride)
+            start += span.start * stride if len(span) else 0
+        elif _is_mask(entry):
+            arrays += _of_mask(entry, own[1])
         else:
-            entry = np.asarray(entry)
-            width = entry.ndim if entry.dtype == bool else 1
-            if axis + width <= len(shape):
-                arrays += _numbers(entry, shape[axis : axis + width], strides[axis : axis + width])
-            seen.extend(shape[axis : axis + width])
-            axis += width
-    while axis < len(shape):
-        step_through(slice(None))
-    checked = _checked(seen, index)
-    broadcast = checked[pattern.before : pattern.before + pattern.ndim]
-    places = _sum(arrays, broadcast) if size_of(checked) else np.zeros(size_of(broadcast), np.int64)
-    return Places(tuple(lengths), tuple(steps), start, places, broadcast, pattern)
+            arrays.append(Numbers(np.asarray(entry), own[0][0], own[1][0]))
+    try:
+        named = np.broadcast_shapes(*[numbers.values.shape for numbers in arrays])
+    except ValueError as error:
+        _ask_numpy(shape, index)
+        raise IndexError(*error.args) from None
+    if not all(numbers.valid() for numbers in arrays):
+        _ask_numpy(shape, index)
+    return Places(tuple(lengths), tuple(steps), start, arrays, named, pattern)
 
 
 def _bounds(entry: slice) -> tuple[Any, Any, Any]:
     return entry.start, entry.stop, entry.step
 
 
-def _numbers(entry: np.ndarray, lengths: Sequence[int], steps: Sequence[int]) -> list[tuple[np.ndarray, int, int]]:
-    """Return an array of an index as arrays of numbers, with the length and the step of the axis of each."""
-    if entry.dtype != bool:
-        return [(entry, lengths[0], steps[0])]
-    if not entry.ndim:  # it adds an axis, and names none
-        return [(np.zeros(int(entry), np.int64), 1, 0)]
-    if entry.shape != tuple(lengths):
-        return []  # an error, which NumPy will tell
-    return list(zip(entry.nonzero(), lengths, steps, strict=True))
+def _is_mask(entry: Any) -> bool:
+    return getattr(entry, "dtype", None) == np.bool_
 
 
-def _checked(lengths: Sequence[int], index: Sequence[Any]) -> tuple[int, ...]:
-    """Return the shape of what an index names of a shape, each slice taken for the whole of its axis."""
-    one_byte = np.broadcast_to(np.zeros((), np.int8), tuple(lengths))
-    return one_byte[tuple(slice(None) if isinstance(entry, slice) else entry for entry in index)].shape
+def _consumed(index: Sequence[Any]) -> int:
+    """Return how many axes an index is about."""
+    return sum(entry.ndim if _is_mask(entry) else entry is not None for entry in index)
 
 
-def _sum(arrays: Sequence[tuple[np.ndarray, int, int]], shape: tuple[int, ...]) -> np.ndarray:
-    total = np.zeros(shape, np.int64)
-    for numbers, length, step in arrays:
-        numbers = numbers.astype(np.int64)
-        total += np.where(numbers < 0, numbers + length, numbers) * step
-    return total.ravel()
+def _of_mask(mask: np.ndarray, steps: Sequence[int]) -> list[Numbers]:
+    """Return what a mask names: a number for each place if its axes lie one behind the other, else one for each axis."""
+    if not mask.ndim:  # it adds an axis, and names none
+        return [Numbers(np.zeros(int(mask), np.int64), 1, 0, signed=False)]
+    if all(outer == inner * n for outer, inner, n in zip(steps, steps[1:], mask.shape[1:])):
+        return [Numbers(np.flatnonzero(mask), mask.size, steps[-1], signed=False)]
+    pairs = zip(mask.nonzero(), mask.shape, steps, strict=True)
+    return [Numbers(values, length, step, signed=False) for values, length, step in pairs]
+
+
+def _ask_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
+    """Let NumPy raise what is wrong with an index, or warn of it where nothing is named."""
+    np.broadcast_to(np.zeros((), np.int8), tuple(shape))[tuple(index)]
