@@ -223,7 +223,7 @@ def _consumed(index: Sequence[Any]) -> int:
 
 
 def _of_mask(mask: np.ndarray, steps: Sequence[int]) -> list[Numbers]:
-    """Return what a mask names: a number for each place if its axes lie one behind the other, else one for each axis."""
+    """Return what a mask names: one number for each place if its axes lie one behind the other, else several."""
     if not mask.ndim:  # it adds an axis, and names none
         return [Numbers(np.zeros(int(mask), np.int64), 1, 0, signed=False)]
     if all(outer == inner * n for outer, inner, n in zip(steps, steps[1:], mask.shape[1:])):
