@@ -9,15 +9,18 @@ from optdb.host import bootstrap
 
 bootstrap.bring_in()
 
+from optdb.host.compiled import go_around
 from optdb.opencl import inplace, pickling, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db
+from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLVariable
 
 follow_flag()
+go_around(one_program)
 
 __all__ = [
     "OPENCL",

@@ -66,25 +66,28 @@ def build(
     key = (source, tuple(options))
     built = _built.setdefault(context, {})
     if key not in built:
-        built[key] = _build(context, *key, name, own_lines)
+        built[key] = make(context, *key, name, own_lines)
     return built[key]
+
+
+def make(
+    context: Context, source: str, options: Iterable[str] = (), name: str = "the program", own_lines: int = 0
+) -> cl.Program:
+    """Build a program like `build`, whether or not there is one in this process."""
+    program = cl.Program(context.cl_context, source)
+    try:
+        return program.build(options=list(options), cache_dir=False)
+    except cl.Error as error:
+        log = _log(error)
+        given = f" with {' '.join(options)}" if options else ""
+        refusal = f"{name} does not build on {context.device.name.strip()}{given}"
+        raise BuildError(f"{refusal}:\n{log}\n\n{numbered(source, own_lines)}", log, source) from None
 
 
 def numbered(source: str, own_lines: int = 0) -> str:
     """Return source with numbers before its lines, without the first `own_lines`."""
     lines = source.splitlines()
     return "\n".join(f"{number:4}  {line}".rstrip() for number, line in enumerate(lines, 1) if number > own_lines)
-
-
-def _build(context: Context, source: str, options: tuple[str, ...], name: str, own_lines: int) -> cl.Program:
-    program = cl.Program(context.cl_context, source)
-    try:
-        return program.build(options=list(options))
-    except cl.Error as error:
-        log = _log(error)
-        given = f" with {' '.join(options)}" if options else ""
-        refusal = f"{name} does not build on {context.device.name.strip()}{given}"
-        raise BuildError(f"{refusal}:\n{log}\n\n{numbered(source, own_lines)}", log, source) from None
 
 
 def _log(error: cl.Error) -> str:

@@ -7,6 +7,7 @@ need not wait for whoever filled it.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,8 @@ class Context:
     float16 : bool
         Whether it computes in half precision. It holds half-precision arrays in any case:
         they are widened and narrowed where they are read and written.
+    kept : dict
+        What others keep of the context as long as there is the context, each by the name of its module.
     """
 
     def __init__(self, spec: str) -> None:
@@ -55,6 +58,7 @@ class Context:
         self.flavour = "cpu" if self.device.type & cl.device_type.CPU else "gpu"
         self.float64 = "cl_khr_fp64" in extensions
         self.float16 = "cl_khr_fp16" in extensions
+        self.kept: dict[str, Any] = {}
         # Only the embedded profile may lack it.
         self._int64 = "EMBEDDED" not in self.device.profile or "cles_khr_int64" in extensions
 

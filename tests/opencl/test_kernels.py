@@ -204,7 +204,7 @@ def test_flags_come_as_words_or_in_one_string():
 
 
 def test_a_device_without_double_precision_is_told_before_anything_is_built(monkeypatch):
-    monkeypatch.setattr("optdb.opencl.kernels.kernel.build", lambda *args, **kwargs: pytest.fail("it was built"))
+    monkeypatch.setattr("optdb.opencl.kernels.programs.make", lambda *args, **kwargs: pytest.fail("it was built"))
     device = types.SimpleNamespace(name="Small One")
     small = types.SimpleNamespace(device=device, supports=lambda dtype: dtype == "float64" and "no double precision")
     kernel = Kernel("", "k", [], Kernel.get_flags("float64"))
@@ -263,7 +263,7 @@ def test_theanos_kernels_compile_as_they_are():
 def test_kernels_of_one_code_and_of_several_are_one_program(monkeypatch):
     built = []
     monkeypatch.setattr(
-        "optdb.opencl.kernels.kernel.build", lambda *args, **kwargs: built.append(args) or build.build(*args, **kwargs)
+        "optdb.opencl.kernels.programs.make", lambda *args, **kwargs: built.append(args) or build.make(*args, **kwargs)
     )
     both = "KERNEL void one(GLOBAL_MEM int *a) { a[0] = 1; } KERNEL void two(GLOBAL_MEM int *a) { a[0] += 2; }"
     third = "KERNEL void three(GLOBAL_MEM int *a) { a[0] += 4; }"

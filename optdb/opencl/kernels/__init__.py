@@ -6,9 +6,11 @@ An op describes its kernels as :class:`Kernel` objects, in Python (:class:`OpenC
 
 from optdb.opencl.kernels.base import OpenCLKernelBase, output_array, output_zeros
 from optdb.opencl.kernels.files import KernelFileError, OpenCLKernelFileBase
-from optdb.opencl.kernels.kernel import CompiledKernel, Kernel, UnsupportedKernel, compile_kernels
+from optdb.opencl.kernels.kernel import Kernel, UnsupportedKernel
+from optdb.opencl.kernels.launching import CompiledKernel
 from optdb.opencl.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, KernelArgumentError
 from optdb.opencl.kernels.prelude import PRELUDE, ctype
+from optdb.opencl.kernels.programs import compile_kernels, one_program
 from optdb.runtime.build import BuildError
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "UnsupportedKernel",
     "compile_kernels",
     "ctype",
+    "one_program",
     "output_array",
     "output_zeros",
 ]

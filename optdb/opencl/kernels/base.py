@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optdb.host.graph import Apply, Op, Variable
-from optdb.opencl.kernels.kernel import CompiledKernel, Kernel, compile_kernels
+from optdb.opencl.kernels.kernel import Kernel
+from optdb.opencl.kernels.launching import CompiledKernel
+from optdb.opencl.kernels.programs import compile_kernels
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.library import cl
 
