@@ -47,6 +47,8 @@ class Flag:
         what is wrong, for those that it does not take. The others are the flag's values.
     takes : str
         What those texts are, ready to print.
+    reads : bool
+        Whether the flag's value is what `check` returns, instead of the text.
     live : bool
         Whether it may still be changed after Theano is imported.
     """
@@ -58,6 +60,7 @@ class Flag:
     live: bool = True
     check: Callable[[str], object] | None = None
     takes: str = ""
+    reads: bool = False
 
     @property
     def allowed(self) -> str:
@@ -84,12 +87,12 @@ class Flag:
                 return meaning
         raise FlagError(f"{self.name}={value}: {self.name} is {self.allowed}")
 
-    def _checked(self, text: str) -> str:
+    def _checked(self, text: str) -> Any:
         try:
-            self.check(text)
+            value = self.check(text)
         except ValueError as error:
             raise FlagError(f"{self.name}={text}: {error}") from None
-        return text
+        return value if self.reads else text
 
 
 #: How a device is named by its numbers; any other text is part of a device's name.
@@ -140,6 +143,19 @@ def context_pairs(text: str) -> list[tuple[str, str]]:
     return list(pairs.items())
 
 
+def megabytes(text: str) -> int:
+    """Read a size.
+
+    Raises
+    ------
+    ValueError
+        If the text is no whole number, or one below 0.
+    """
+    if not text.isdecimal():
+        raise ValueError("a size is a whole number of megabytes, such as 512, or 0 for nothing")
+    return int(text)
+
+
 FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.topo",
@@ -181,6 +197,24 @@ FLAGS: tuple[Flag, ...] = (
         live=False,
         check=context_pairs,
         takes="name->device;name->device;...",
+    ),
+    Flag(
+        "optdb.kernel_cache_dir",
+        "",
+        "The folder where built OpenCL programs are kept; a folder in the user's cache, unless something else is said.",
+        live=False,
+        check=str,
+        takes="a folder",
+    ),
+    Flag(
+        "optdb.kernel_cache_size",
+        512,
+        "How much of built OpenCL programs is kept, in megabytes. What was not used for the longest time goes first; "
+        "with 0, nothing is kept.",
+        live=False,
+        check=megabytes,
+        takes="a number of megabytes",
+        reads=True,
     ),
 )
 

@@ -72,6 +72,15 @@ def devices() -> int:
     return report()
 
 
+@cli.command()
+@click.option("--clear", is_flag=True, help="Remove all of them.")
+def cache(clear: bool) -> int:
+    """Show where built OpenCL programs are kept, and how much there is of them."""
+    from optdb.cli.kernels import report
+
+    return report(clear)
+
+
 def main() -> None:
     """Read the command line and do what it says; exit as the command asks."""
     try:

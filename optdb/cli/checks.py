@@ -161,6 +161,23 @@ def _caches() -> str:
     return "\n".join(map(str, folders))
 
 
+def _kernel_cache() -> str:
+    from optdb.cli.kernels import described, folder
+
+    kept = folder()
+    if kept.limit:
+        try:
+            kept.folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=kept.folder).close()
+        except OSError as error:
+            raise Trouble(
+                f"{kept.folder}: {error.strerror}",
+                "name another folder: THEANO_FLAGS=optdb.kernel_cache_dir=...",
+                fatal=False,
+            ) from error
+    return f"{kept.folder}\n{described(kept)}"
+
+
 def _engine() -> str:
     import theano
     import theano.tensor as tt
@@ -188,5 +205,6 @@ CHECKS: dict[str, Callable[[], str]] = {
     "C code": _c_code,
     "scan's C code": _scan,
     "cache folders": _caches,
+    "kernel cache": _kernel_cache,
     "engine": _engine,
 }

@@ -10,6 +10,7 @@ from optdb.host import bootstrap
 bootstrap.bring_in()
 
 from optdb.host.compiled import go_around
+from optdb.host.config import config
 from optdb.opencl import inplace, pickling, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
@@ -18,9 +19,11 @@ from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLVariable
+from optdb.runtime import binaries
 
 follow_flag()
 go_around(one_program)
+binaries.configure(config.optdb.kernel_cache_dir, config.optdb.kernel_cache_size)
 
 __all__ = [
     "OPENCL",

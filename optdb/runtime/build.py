@@ -1,21 +1,27 @@
-"""OpenCL programs, built once per process, and errors that show what the compiler saw.
+"""OpenCL programs, built once per process and kept on disk, and errors that show what the compiler saw.
 
-Source comes in, and a built program goes out. A compiler that refuses makes a :class:`BuildError`, which shows the
-lines with the numbers that the compiler's log speaks of.
+Source comes in, and a built program goes out: the one of the disk (:mod:`optdb.runtime.binaries`), if there is one
+that the driver takes, or else a new one. A compiler that refuses makes a :class:`BuildError`, which shows the lines
+with the numbers that the compiler's log speaks of.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from optdb.runtime import binaries
 from optdb.runtime.library import cl
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
+_logger = logging.getLogger(__name__)
+
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b", re.MULTILINE)
 #: What PyOpenCL's error says around the compiler's own words.
 _LOG = re.compile(r"Build on <.*?>:\s*(.*?)\s*(?:\(options: .*)?\Z", re.DOTALL)
 
@@ -73,15 +79,52 @@ def build(
 def make(
     context: Context, source: str, options: Iterable[str] = (), name: str = "the program", own_lines: int = 0
 ) -> cl.Program:
-    """Build a program like `build`, whether or not there is one in this process."""
+    """Build a program like `build`, or load it from disk, whether or not there is one in this process."""
+    options = tuple(options)
+    kept = binaries.for_device(context.device)
+    # Of what a source includes, the key knows nothing.
+    if kept is None or _INCLUDE.search(source):
+        return _compile(context, source, options, name, own_lines)
+    key = binaries.key_of(context.device, source, options)
+    program = _load(context, kept, key, options)
+    if program is None:
+        program = _compile(context, source, options, name, own_lines)
+        _keep(program, kept, key)
+    return program
+
+
+def _compile(context: Context, source: str, options: tuple[str, ...], name: str, own_lines: int) -> cl.Program:
     program = cl.Program(context.cl_context, source)
     try:
+        # PyOpenCL's own cache would keep the same once more.
         return program.build(options=list(options), cache_dir=False)
     except cl.Error as error:
         log = _log(error)
         given = f" with {' '.join(options)}" if options else ""
         refusal = f"{name} does not build on {context.device.name.strip()}{given}"
         raise BuildError(f"{refusal}:\n{log}\n\n{numbered(source, own_lines)}", log, source) from None
+
+
+def _load(context: Context, kept: binaries.Binaries, key: str, options: tuple[str, ...]) -> cl.Program | None:
+    binary = kept.load(key)
+    if binary is None:
+        return None
+    try:
+        return cl.Program(context.cl_context, [context.device], [binary]).build(options=list(options))
+    except cl.Error as error:
+        _logger.info("a program that was kept is refused, and will be built: %s", error)
+        kept.discard(key)
+        return None
+
+
+def _keep(program: cl.Program, kept: binaries.Binaries, key: str) -> None:
+    try:
+        (binary,) = program.get_info(cl.program_info.BINARIES)
+    except cl.Error as error:
+        _logger.info("a program cannot be kept: %s", error)
+        return
+    if binary:
+        kept.save(key, binary)
 
 
 def numbered(source: str, own_lines: int = 0) -> str:

@@ -1,0 +1,244 @@
+"""Built programs on disk, so that a machine builds each of them once.
+
+`Binaries` is a folder of them, of a bounded size: bytes go in under a key, and come out unless they were damaged or
+had to make room. Processes share it without locks: an entry appears in one step, under a name that says all that it
+was built from, and whoever misses an entry builds it again.
+
+`for_device` says which folder a device's programs go to. Drivers that keep what they built of a source themselves are
+left to it (`LEFT_TO_DRIVER`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_dir
+
+#: Changed when entries are written in another way, or programs are put together in another way.
+FORMAT = "optdb binary 1"
+
+#: How large a folder may grow, in megabytes, unless the user says otherwise.
+DEFAULT_SIZE = 512
+
+#: Platforms whose programs are not kept here. PoCL keeps the programs and the kernels of each source itself; when it is
+#: asked for a binary, it first compiles each kernel that was never launched, for 50 to 75 ms each. The simulator
+#: builds quickly, and can tell of a source's lines only if it has seen the source.
+LEFT_TO_DRIVER = ("Portable Computing Language", "Oclgrind")
+
+_MAGIC = FORMAT.encode().ljust(16)
+_DIGEST = 16
+#: What a writer left behind that did not come to its end.
+_ABANDONED_AFTER_S = 3600
+
+_current: Binaries | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file in the folder.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    size : int
+        In bytes.
+    used : float
+        When it was last written or read.
+    """
+
+    path: Path
+    size: int
+    used: float
+
+
+class Binaries:
+    """A folder of built programs.
+
+    Parameters
+    ----------
+    folder : Path
+        It is made when something is kept.
+    megabytes : int
+        How large it may grow; nothing is kept or found if it is 0.
+    """
+
+    def __init__(self, folder: Path, megabytes: int = DEFAULT_SIZE) -> None:
+        self.folder = Path(folder)
+        self.limit = megabytes * 2**20
+        self._warned = False
+
+    def load(self, key: str) -> bytes | None:
+        """Return what was kept under a key; None if it is not there, or damaged."""
+        if not self.limit:
+            return None
+        path = self._path(key)
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        binary = _unpacked(key, content)
+        if binary is None:
+            self.discard(key)
+            return None
+        # It was used now. A folder that can only be read serves as well.
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return binary
+
+    def save(self, key: str, binary: bytes) -> None:
+        """Keep a program; make room for it. Where that does not work, warn once."""
+        content = _packed(key, binary)
+        if len(content) > self.limit:
+            return
+        try:
+            self._write(self._path(key), content)
+            self._make_room()
+        except OSError as error:
+            self._warn(error)
+
+    def discard(self, key: str) -> None:
+        """Forget what was kept under a key."""
+        _remove(self._path(key))
+
+    def entries(self) -> list[Entry]:
+        """Return all entries, the one that was used last at the end."""
+        return sorted(self._files(".bin"), key=lambda entry: entry.used)
+
+    def clear(self) -> int:
+        """Forget all; return how many entries there were."""
+        entries = self.entries()
+        for entry in (*entries, *self._files(".tmp")):
+            _remove(entry.path)
+        return len(entries)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.bin"
+
+    def _write(self, path: Path, content: bytes) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(name).replace(path)
+        except BaseException:
+            _remove(Path(name))
+            raise
+
+    def _make_room(self) -> None:
+        """Remove the entries that were not used for the longest time, until the rest fits."""
+        now = time.time()
+        for file in self._files(".tmp"):
+            if now - file.used > _ABANDONED_AFTER_S:
+                _remove(file.path)
+        entries = self.entries()
+        size = sum(entry.size for entry in entries)
+        for entry in entries:
+            if size <= self.limit:
+                return
+            _remove(entry.path)
+            size -= entry.size
+
+    def _files(self, suffix: str) -> list[Entry]:
+        found = []
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as files:
+            for file in files:
+                # Another process may have removed it by now.
+                with contextlib.suppress(FileNotFoundError):
+                    if file.name.endswith(suffix):
+                        state = file.stat()
+                        found.append(Entry(Path(file.path), state.st_size, state.st_mtime))
+        return found
+
+    def _warn(self, error: OSError) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        warnings.warn(
+            f"built OpenCL programs cannot be kept in {self.folder} ({error.strerror or error}), so they are built "
+            "anew in each process.\nThe cure: name another folder (the flag optdb.kernel_cache_dir), or keep nothing "
+            "(optdb.kernel_cache_size=0)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def default_folder() -> Path:
+    """Return the folder in the user's cache where programs are kept."""
+    return Path(user_cache_dir("optdb", appauthor=False)) / "kernels"
+
+
+def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -> Binaries:
+    """Say where programs are kept from now on, and how much of them.
+
+    Parameters
+    ----------
+    folder : str or Path, optional
+        Without it, a folder in the user's cache.
+    megabytes : int
+        The most that it may hold; 0 keeps nothing.
+    """
+    global _current
+    _current = Binaries(Path(folder).expanduser().absolute() if folder else default_folder(), megabytes)
+    return _current
+
+
+def for_device(device: Any) -> Binaries | None:
+    """Return where a device's programs are kept; None if nowhere."""
+    kept = _current if _current is not None else configure()
+    if not kept.limit or device.platform.name.strip() in LEFT_TO_DRIVER:
+        return None
+    return kept
+
+
+def key_of(device: Any, source: str, options: Iterable[str]) -> str:
+    """Return a name for all that a binary depends on.
+
+    Parameters
+    ----------
+    device : pyopencl.Device
+        What it is built for.
+    source : str
+        OpenCL C, which includes nothing.
+    options : iterable of str
+        Of the compiler.
+    """
+    platform = device.platform
+    # PyOpenCL adds what is in this variable to the options.
+    added = os.environ.get("PYOPENCL_BUILD_OPTIONS", "")
+    of_device = [device.name, device.vendor, device.version, device.driver_version]
+    parts = [FORMAT, platform.name, platform.version, *of_device, added, *options, source]
+    return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()
+
+
+def _packed(key: str, binary: bytes) -> bytes:
+    return _MAGIC + _checksum(key, binary) + binary
+
+
+def _unpacked(key: str, content: bytes) -> bytes | None:
+    """Return the binary in a file's content; None if that is not what was written under the key."""
+    begin = len(_MAGIC) + _DIGEST
+    binary = content[begin:]
+    return binary if content[:begin] == _MAGIC + _checksum(key, binary) else None
+
+
+def _checksum(key: str, binary: bytes) -> bytes:
+    digest = hashlib.blake2b(key.encode(), digest_size=_DIGEST)
+    digest.update(binary)
+    return digest.digest()
+
+
+def _remove(path: Path) -> None:
+    # It may be gone already, or not be ours to remove: then it is not used either.
+    with contextlib.suppress(OSError):
+        path.unlink()
