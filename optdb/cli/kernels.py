@@ -40,7 +40,5 @@ def described(kept: Binaries) -> str:
     """Tell how much there is."""
     entries = kept.entries()
     size = sum(entry.size for entry in entries) / 2**20
-    most = (
-        f"of {kept.limit // 2**20} MB" if kept.limit else "MB; nothing is added, because optdb.kernel_cache_size is 0"
-    )
+    most = f"of {kept.limit // 2**20} MB" if kept.limit else "MB; none is added (optdb.kernel_cache_size is 0)"
     return f"{len(entries)} program(s), {size:.1f} {most}"

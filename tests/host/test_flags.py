@@ -120,6 +120,19 @@ def test_mistakes_in_devices(setting, message):
     assert run_code(SHOW, flags=setting).stderr.strip().endswith(f"FlagError: {message}")
 
 
+def test_the_kernel_cache():
+    show = "import optdb, theano; print([theano.config.optdb.kernel_cache_dir, theano.config.optdb.kernel_cache_size])"
+    assert output(show) == "['', 512]"
+    assert output(show, flags="optdb.kernel_cache_dir=/some/where,optdb.kernel_cache_size=0") == "['/some/where', 0]"
+    for size in ("-1", "much", "1.5"):
+        said = run_code(SHOW, flags=f"optdb.kernel_cache_size={size}").stderr.strip()
+        assert said.endswith(
+            f"FlagError: optdb.kernel_cache_size={size}: a size is a whole number of megabytes, "
+            "such as 512, or 0 for nothing"
+        )
+
+
 def test_flags_that_take_any_text_say_what_it_is():
     listed = output("import optdb, theano; print(theano.config)")
     assert "optdb.contexts (name->device;name->device;...)" in listed
+    assert "optdb.kernel_cache_size (a number of megabytes)" in listed

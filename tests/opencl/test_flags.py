@@ -81,3 +81,18 @@ def test_a_function_is_read_where_the_device_is_another(tmp_path):
     assert output(read, flags="optdb.device=opencl[1/1]") == "[2.0, 4.0, 6.0] [2.0, 3.0, 4.0] opencl[1/1]"
     done = run_code(read)
     assert "ContextNotDefined: opencl: no such context; there is none; THEANO_FLAGS=" in done.stderr
+
+
+def test_programs_are_kept_where_the_flags_say(tmp_path):
+    code = f"""
+        import numpy as np
+        import optdb, theano, theano.tensor as tt
+        from optdb.runtime import binaries
+        binaries.LEFT_TO_DRIVER = ()
+        x = tt.fvector()
+        f = theano.function([x], tt.exp(x * 2) + 1)
+        print(f(np.zeros(3, "float32")).tolist(), len(binaries.Binaries({str(tmp_path / "kept")!r}).entries()))
+    """
+    flags = f"optdb.device=opencl,optdb.kernel_cache_dir={tmp_path / 'kept'}"
+    assert output(code, flags=flags) == "[2.0, 2.0, 2.0] 1"
+    assert output(code, flags=flags) == "[2.0, 2.0, 2.0] 1"
