@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,11 +42,9 @@ def noted() -> Iterator[Launches]:
 
     def noting(op: OpenCLKernelBase, node: Any) -> dict[str, CompiledKernel]:
         kernels = compiled_kernels(op, node)
-        for name, kernel in kernels.items():
-            named = (class_name(type(op)), name)
-            notes.declared.add(named)
-            kernel.call = _noting_call(kernel.call, named, notes)
-        return kernels
+        owner = class_name(type(op))
+        notes.declared.update((owner, name) for name in kernels)
+        return {name: _Noting(kernel, (owner, name), notes) for name, kernel in kernels.items()}
 
     OpenCLKernelBase.compiled_kernels = noting
     try:
@@ -55,11 +53,23 @@ def noted() -> Iterator[Launches]:
         OpenCLKernelBase.compiled_kernels = compiled_kernels
 
 
-def _noting_call(call: Callable[..., None], named: Named, notes: Launches) -> Callable[..., None]:
-    def noting(global_size: Any, local_size: Any, *args: Any) -> None:
-        call(global_size, local_size, *args)
-        sizes = global_size if hasattr(global_size, "__iter__") else (global_size,)
-        if 0 not in sizes:
-            notes.launched.add(named)
+class _Noting:
+    """A kernel that notes its launches. Ops whose kernels are the same share the kernel, and not this."""
 
-    return noting
+    def __init__(self, kernel: CompiledKernel, named: Named, notes: Launches) -> None:
+        self._kernel = kernel
+        self._named = named
+        self._notes = notes
+
+    def call(self, global_size: Any, local_size: Any, *args: Any) -> None:
+        self._kernel.call(global_size, local_size, *args)
+        self._note(global_size)
+
+    def scall(self, n: Any, *args: Any) -> None:
+        self._kernel.scall(n, *args)
+        self._note(n)
+
+    def _note(self, size: Any) -> None:
+        sizes = size if hasattr(size, "__iter__") else (size,)
+        if 0 not in sizes:
+            self._notes.launched.add(self._named)

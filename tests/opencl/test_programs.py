@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
+from theano.gof.graph import io_toposort
 
-from optdb.opencl import as_opencl_variable
+from memcheck.case import Given, Number
+from memcheck.cases import CASES
+from optdb.opencl import OpenCLArrayType, as_opencl_variable, get_context
 from optdb.opencl.kernels import (
     ARRAY,
     BUFFER,
@@ -123,7 +126,8 @@ def test_a_loop_belongs_to_the_function_around_it(built):
         return tt.tanh(x * np.float32(0.4321) + w)
 
     w = tt.vector("w", dtype="float32")
-    steps, _ = theano.scan(step, outputs_info=[tt.zeros_like(w)], non_sequences=[w], n_steps=3)
+    mode = theano.Mode(linker="py", optimizer=None)
+    steps, _ = theano.scan(step, outputs_info=[tt.zeros_like(w)], non_sequences=[w], n_steps=3, mode=mode)
     got, want, ops = both([w], [steps.sum(axis=0) * np.float32(1.2345)], [VALUE])
     np.testing.assert_allclose(got[0], want[0], rtol=1e-5)
     assert theano.scan_module.scan_op.Scan in ops
@@ -320,3 +324,41 @@ def test_a_context_takes_its_programs_along():
     del context
     gc.collect()
     assert gone() is None
+
+
+# All ops
+
+
+def nodes_of(run):
+    """Yield the nodes with kernels of one of memcheck's cases."""
+    variables, arrays = [], []
+    for given in run.case.inputs:
+        if isinstance(given, Given):
+            variable = OpenCLArrayType(given.dtype(run.turn), [length == 1 for length in given.shape], "dev0")()
+            arrays.append(variable)
+        else:
+            fixed = isinstance(given, Number)
+            variable = tt.constant(np.asarray(given.value, run.dtype)) if fixed else given
+        variables.append(variable)
+    results = run.case.op(*variables)
+    for node in io_toposort(arrays, results if isinstance(results, list | tuple) else [results]):
+        if isinstance(node.op, OpenCLKernelBase):
+            yield node
+
+
+@pytest.mark.parametrize("flavour", ["cpu", "gpu"])
+@pytest.mark.filterwarnings("ignore:Tile op is deprecated")
+def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, default, flavour):
+    context = get_context(default)
+    monkeypatch.setattr(context, "flavour", flavour)
+    monkeypatch.setattr(context, "kept", {})
+    with one_program():
+        for case in CASES:
+            for run in {run.turn: run for run in case.runs()}.values():
+                if all(context.supports(given.dtype(run.turn)) is None for given in case.arrays):
+                    for node in nodes_of(run):
+                        node.op.compiled_kernels(node)
+    assert len(built) == 1
+    units = context.kept[programs.__name__]
+    assert len(units) > 100
+    assert [unit.title for unit in units.values() if not unit.built] == []
