@@ -117,8 +117,9 @@ class Binaries:
     def clear(self) -> int:
         """Forget all; return how many entries there were."""
         entries = self.entries()
-        for entry in (*entries, *self._files(".tmp")):
+        for entry in entries:
             _remove(entry.path)
+        self._clean_up()
         return len(entries)
 
     def _path(self, key: str) -> Path:
@@ -137,10 +138,7 @@ class Binaries:
 
     def _make_room(self) -> None:
         """Remove the entries that were not used for the longest time, until the rest fits."""
-        now = time.time()
-        for file in self._files(".tmp"):
-            if now - file.used > _ABANDONED_AFTER_S:
-                _remove(file.path)
+        self._clean_up()
         entries = self.entries()
         size = sum(entry.size for entry in entries)
         for entry in entries:
@@ -148,6 +146,13 @@ class Binaries:
                 return
             _remove(entry.path)
             size -= entry.size
+
+    def _clean_up(self) -> None:
+        """Remove what processes that are no more have left half written."""
+        now = time.time()
+        for file in self._files(".tmp"):
+            if now - file.used > _ABANDONED_AFTER_S:
+                _remove(file.path)
 
     def _files(self, suffix: str) -> list[Entry]:
         found = []
