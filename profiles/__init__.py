@@ -1,4 +1,4 @@
-"""Scripts that measure how Theano optimizes real models, under stock and under optdb.
+"""Scripts that measure how Theano optimizes real models, under stock and under optdb, and how they run on a device.
 
 Read from the bottom up::
 
@@ -12,9 +12,18 @@ Read from the bottom up::
     compare, profile, lines
                the command lines: ``python -m profiles.compare --help``
 
+and for what happens at run time::
+
+    isolated   a function in a process of its own;  native: C functions by g++
+    operations what is computed, by the device, Theano's C code and others
+    stopwatch  who computes it how fast;  cold: how soon the first result is there
+    training   a model on the device and on the host, step by step
+    runtime, train
+               the command lines
+
 Data flows one way: a `Model` goes into ``measure``, its `Measurement` objects into ``check`` and
 ``report``, and those to the screen. Nothing here reaches into optdb's insides: only
-``optdb.enable`` and ``optdb.disable`` are used.
+public names are used.
 """
 
 import sys

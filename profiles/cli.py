@@ -10,20 +10,30 @@ from profiles import models, ways
 
 
 class ModelName(click.ParamType):
-    """The name of a model; turned into a function that builds it."""
+    """The name of a model."""
 
     name = "model"
+
+    def convert(self, value, param, ctx) -> str:
+        """Refuse names that are not known, and list those that are."""
+        if value not in models.known():
+            self.fail(f"no model is named {value!r}; known are: {', '.join(models.known())}", param, ctx)
+        return value
+
+
+class ModelBuilder(ModelName):
+    """The name of a model; turned into a function that builds it."""
 
     def convert(self, value, param, ctx) -> Callable[[], models.Model]:
         """Refuse names that are not known, and list those that are."""
         if callable(value):
             return value
-        if value not in models.known():
-            self.fail(f"no model is named {value!r}; known are: {', '.join(models.known())}", param, ctx)
-        return lambda: models.build(value)
+        name = super().convert(value, param, ctx)
+        return lambda: models.build(name)
 
 
-MODEL = ModelName()
+MODEL = ModelBuilder()
+MODEL_NAME = ModelName()
 
 way_option = click.option(
     "--way", type=click.Choice(["stock", "optdb"]), default="stock", show_default=True, help="Whose optimizer."

@@ -64,15 +64,15 @@ class Comparison:
 
 
 @contextlib.contextmanager
-def default_context() -> Iterator[None]:
-    """Have a default context meanwhile, if there is none: shared variables go there, too."""
+def default_context() -> Iterator[str]:
+    """Have a default context meanwhile, if there is none: shared variables go there, too. Yield its name."""
     before = opencl.contexts.default
     if before is None:
         if CONTEXT not in opencl.contexts:
             opencl.contexts.register(CONTEXT, "opencl")
         opencl.contexts.default = CONTEXT
     try:
-        yield
+        yield opencl.contexts.default
     finally:
         opencl.contexts.default = before
 

@@ -1,0 +1,105 @@
+"""How long a training step is in coming: from the start of a process, with empty caches and again with full ones.
+
+`start` runs in the new process. `measure` starts it, for the device and for Theano's C code, each with folders of its
+own for whatever compilers keep: Theano's compiled modules, and OpenCL programs of optdb's, PyOpenCL's and the
+driver's.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiles import isolated
+
+PARTS = ("import", "model", "compile", "step")
+"""What a start consists of: Python and imports; the symbolic graph; ``theano.function``; the first call."""
+
+SIDES = {"device": "opencl", "Theano C": "cpu"}
+CACHES = ("cold", "warm")
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of a process.
+
+    Parameters
+    ----------
+    side
+        One of `SIDES`.
+    cache
+        One of `CACHES`.
+    seconds
+        Of each of `PARTS`.
+    """
+
+    side: str
+    cache: str
+    seconds: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        """Seconds from the start of the process to the first result."""
+        return sum(self.seconds.values())
+
+
+def start(name: str, began: float) -> dict[str, float]:
+    """Build a model, compile it and make one step; return the seconds of each part.
+
+    Parameters
+    ----------
+    name
+        Of the model.
+    began
+        When the process was started, as `time.time` says it.
+    """
+    times = [began]
+    import theano
+
+    from profiles import models
+
+    times.append(time.time())
+    model = models.build(name)
+    times.append(time.time())
+    function = theano.function(model.inputs, model.outputs, updates=model.updates)
+    times.append(time.time())
+    function(*model.data)
+    times.append(time.time())
+    return {part: after - before for part, before, after in zip(PARTS, times, times[1:])}
+
+
+def measure(name: str, topo: bool = True, timeout: float | None = None) -> list[Start]:
+    """Start a model four times: on either side, from empty caches and again from what the first start left.
+
+    Parameters
+    ----------
+    name
+        Of the model.
+    topo
+        Whether optdb's engine optimizes, or Theano's.
+    timeout
+        Seconds that a start may take.
+
+    Raises
+    ------
+    isolated.Failed
+        If a start fails, or takes too long.
+    """
+    starts = []
+    for side, device in SIDES.items():
+        with tempfile.TemporaryDirectory(prefix="optdb-cold-") as folder:
+            flags = f"floatX=float32,optdb.topo={topo},optdb.device={device},base_compiledir={folder}/theano"
+            for cache in CACHES:
+                seconds = isolated.call(
+                    *("profiles.cold:start", name, time.time()), flags=flags, env=caches(Path(folder)), timeout=timeout
+                )
+                starts.append(Start(side, cache, seconds))
+    return starts
+
+
+def caches(folder: Path) -> dict[str, str]:
+    """Return the environment in which compilers keep what they made below a folder."""
+    names = {"POCL_CACHE_DIR": "pocl", "XDG_CACHE_HOME": "xdg", "CUDA_CACHE_PATH": "cuda"}
+    return {variable: str(folder / name) for variable, name in names.items()}

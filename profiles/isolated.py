@@ -1,0 +1,85 @@
+"""Calls a function in a process of its own, with flags and caches of its own.
+
+What a process has once (Theano's flags, the device that shared variables go to, caches) is then the same at each
+call, and a crash costs no more than the call. Arguments and results go as JSON.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+LAST_LINES = 6
+
+
+class Failed(RuntimeError):
+    """The process did not get as far as a result. The message is the end of what it wrote."""
+
+
+def call(
+    function: str, *args: Any, flags: str = "", env: Mapping[str, str] | None = None, timeout: float | None = None
+) -> Any:
+    """Call a function in a new process.
+
+    Parameters
+    ----------
+    function : str
+        ``module:name``.
+    *args : objects
+        What JSON can hold.
+    flags : str
+        THEANO_FLAGS to add to those in force.
+    env : mapping of str to str, optional
+        Environment variables to set.
+    timeout : float, optional
+        Seconds after which the process is killed.
+
+    Returns
+    -------
+    object
+        What the function returned, as JSON keeps it.
+
+    Raises
+    ------
+    Failed
+        If the process raised an error, was killed, or took too long.
+    """
+    python_path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS"), flags]))
+    everything = {**os.environ, "PYTHONPATH": python_path, "THEANO_FLAGS": flags, **(env or {})}
+    with tempfile.TemporaryDirectory(prefix="optdb-") as folder:
+        result = Path(folder, "result.json")
+        command = [sys.executable, "-m", "profiles.isolated", function, json.dumps(args), str(result)]
+        try:
+            done = subprocess.run(command, env=everything, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"took longer than {timeout:.0f} s") from None
+        if done.returncode:
+            raise Failed(_last_words(done))
+        return json.loads(result.read_text())
+
+
+def _last_words(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in done.stderr.splitlines() if line.strip()][-LAST_LINES:]
+    if done.returncode < 0:
+        lines.append(f"killed by {signal.Signals(-done.returncode).name}")
+    return "\n".join(lines) or f"exit status {done.returncode}"
+
+
+def _main(function: str, args: str, result: str) -> None:
+    module, _, name = function.partition(":")
+    value = getattr(importlib.import_module(module), name)(*json.loads(args))
+    Path(result).write_text(json.dumps(value))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

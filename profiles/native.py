@@ -1,0 +1,52 @@
+"""C functions, compiled by g++ for this very processor: the yardstick beside Theano and NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+FLAGS = ("-O3", "-march=native", "-fopenmp", "-ffast-math", "-shared", "-fPIC")
+
+_EXP_TIMES = """
+#include <cmath>
+extern "C" void exp_times(const float *x, const float *y, float *z, long n) {
+    #pragma omp parallel for simd
+    for (long i = 0; i < n; ++i)
+        z[i] = std::exp(x[i]) * y[i];
+}
+"""
+
+
+def available() -> bool:
+    """Whether there is a g++."""
+    return shutil.which("g++") is not None
+
+
+def exp_times(x: np.ndarray, y: np.ndarray) -> Callable[[], np.ndarray]:
+    """Return a function that computes ``exp(x) * y`` for contiguous arrays of float32, into one array."""
+    library = _library(_EXP_TIMES)
+    z = np.empty_like(x)
+    pointers = [value.ctypes.data_as(ctypes.c_void_p) for value in (x, y, z)]
+
+    def run() -> np.ndarray:
+        library.exp_times(*pointers, ctypes.c_long(x.size))
+        return z
+
+    # The pointers do not keep them.
+    run.arrays = (x, y, z)
+    return run
+
+
+def _library(source: str) -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory(prefix="optdb-") as folder:
+        code, library = Path(folder, "code.cpp"), Path(folder, "code.so")
+        code.write_text(source)
+        subprocess.run(["g++", *FLAGS, str(code), "-o", str(library)], check=True)
+        # A loaded library stays when its file goes.
+        return ctypes.CDLL(str(library))

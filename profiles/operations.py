@@ -1,0 +1,150 @@
+"""Single operations, by all who can compute them: the device, Theano's C code, NumPy, a C program.
+
+Each contender works on arrays that are where it wants them and keeps its output's memory, so what
+is measured is the computing, without transfers. A `Task` goes to ``stopwatch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import theano
+import theano.tensor as tt
+from theano.compile.mode import get_default_mode
+from theano.gof.graph import Variable
+
+import optdb
+from optdb import opencl
+from profiles import lift, models, native
+
+DEVICE, THEANO, OPENMP, NUMPY, NATIVE = "device", "Theano C", "Theano C, OpenMP", "NumPy", "g++"
+CONTENDERS = (DEVICE, THEANO, OPENMP, NUMPY, NATIVE)
+
+Contender = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to compute.
+
+    Parameters
+    ----------
+    name
+        What reports call it.
+    contenders
+        Who computes it: a name of `CONTENDERS`, and a function that returns when the result is there, and returns it.
+    """
+
+    name: str
+    contenders: dict[str, Contender]
+
+
+def tasks(elements: int, side: int, products: Sequence[int]) -> Iterator[Task]:
+    """Make one task after another, so that the arrays of each are gone before the next.
+
+    Parameters
+    ----------
+    elements
+        Length of the vectors that elementwise ops get.
+    side
+        Of the square matrices that are summed.
+    products
+        Sides of the square matrices that are multiplied.
+    """
+    yield _exp_times(elements)
+    for what, axis in (("all", None), ("rows", 1), ("columns", 0)):
+        yield _sum(side, what, axis)
+    for n in products:
+        yield _product(n)
+
+
+def _exp_times(n: int) -> Task:
+    x, y = _numbers(n), _numbers(n)
+    z = np.empty_like(x)
+
+    def by_numpy() -> np.ndarray:
+        np.exp(x, out=z)
+        return np.multiply(z, y, out=z)
+
+    contenders = _by_theano([x, y], lambda a, b: tt.exp(a) * b)
+    with theano.change_flags(openmp=True):
+        contenders[OPENMP] = _on_host([x, y], lambda a, b: tt.exp(a) * b)
+    contenders[NUMPY] = by_numpy
+    if native.available():
+        contenders[NATIVE] = native.exp_times(x, y)
+    return Task(f"exp(x) * y, {n:,} elements", contenders)
+
+
+def _sum(side: int, what: str, axis: int | None) -> Task:
+    x = _numbers(side, side)
+    contenders = _by_theano([x], lambda a: tt.sum(a, axis=axis))
+    # Theano adds float32 up in float64, and so must all others.
+    contenders[NUMPY] = lambda: x.sum(axis=axis, dtype="float64")
+    return Task(f"sum of {what}, {side} x {side}", contenders)
+
+
+def _product(n: int) -> Task:
+    a, b = _numbers(n, n), _numbers(n, n)
+    z = np.empty_like(a)
+    contenders = _by_theano([a, b], tt.dot)
+    contenders[NUMPY] = lambda: np.dot(a, b, out=z)
+    return Task(f"product, {n} x {n}", contenders)
+
+
+def _numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).uniform(-1, 1, shape).astype("float32")
+
+
+Expression = Callable[..., Variable]
+
+
+def _by_theano(values: Sequence[np.ndarray], expression: Expression) -> dict[str, Contender]:
+    return {DEVICE: _on_device(values, expression), THEANO: _on_host(values, expression)}
+
+
+def _on_host(values: Sequence[np.ndarray], expression: Expression) -> Contender:
+    inputs = [theano.shared(value, target="cpu", borrow=True) for value in values]
+    return theano.function([], theano.Out(expression(*inputs), borrow=True))
+
+
+def _on_device(values: Sequence[np.ndarray], expression: Expression) -> Contender:
+    with lift.default_context() as name:
+        inputs = [theano.shared(value, target=name) for value in values]
+        output = theano.Out(expression(*inputs).transfer(name), borrow=True)
+        function = theano.function([], output, mode=get_default_mode().including("opencl"))
+    queue = opencl.get_context(name).queue
+
+    def run() -> object:
+        result = function()
+        queue.finish()
+        return result
+
+    return run
+
+
+def training_step(name: str, **sizes: object) -> Task:
+    """Make the task of one training step of a model, in floatX, by the device and by Theano's C code.
+
+    The data come from the host, and what the model returns goes there.
+
+    Parameters
+    ----------
+    name
+        Of the model.
+    **sizes
+        Replace the sizes that the name stands for.
+    """
+    mode = get_default_mode()
+    contenders = {}
+    with optdb.enable():
+        with lift.default_context():
+            contenders[DEVICE] = _step(models.build(name, **sizes), mode.including("opencl"))
+        contenders[THEANO] = _step(models.build(name, **sizes), mode)
+    return Task(f"training step, {name}", contenders)
+
+
+def _step(model: models.Model, mode: theano.Mode) -> Contender:
+    function = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode)
+    return lambda: function(*model.data)

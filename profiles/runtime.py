@@ -1,0 +1,208 @@
+"""How fast the device computes: ``python -m profiles.runtime``.
+
+Single operations and training steps, by the device, by Theano's C code, and, where they can, by NumPy and by a C
+program: wall-clock medians, all contenders taking turns in one process. With ``--cold MODEL`` it is instead the time
+from the start of a process to the first result of a training step, with empty caches and with full ones.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+import theano
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from profiles import cli, cold, files, isolated, operations, screen, stopwatch
+
+MODELS = ("mlp", "cifar_resnet", "lstm", "gru30")
+ELEMENTS, SIDE, PRODUCTS = 10_000_000, 4096, (1024, 2048)
+
+
+@dataclass(frozen=True)
+class Race:
+    """What came of one task.
+
+    Parameters
+    ----------
+    task
+        Its name.
+    seconds
+        Name of the contender to the seconds of each turn.
+    """
+
+    task: str
+    seconds: dict[str, list[float]]
+
+    def median(self, contender: str) -> float | None:
+        """Median seconds of a contender; None where it did not take part."""
+        return statistics.median(self.seconds[contender]) if contender in self.seconds else None
+
+    @property
+    def ratio(self) -> float:
+        """How many times longer Theano's C code takes than the device."""
+        return self.median(operations.THEANO) / self.median(operations.DEVICE)
+
+
+def measure(tasks: Iterable[operations.Task], repeat: int) -> Iterator[Race]:
+    """Have the contenders of each task take turns."""
+    for task in tasks:
+        yield Race(task.name, stopwatch.race(task.contenders, repeat))
+
+
+def render(races: Sequence[Race]) -> Table:
+    """Return the table of tasks."""
+    table = Table(title="Milliseconds, medians", caption="ratio: Theano's C code / the device")
+    table.add_column("task")
+    for contender in operations.CONTENDERS:
+        table.add_column(contender, justify="right")
+    table.add_column("ratio", justify="right")
+    for race in races:
+        medians = [race.median(contender) for contender in operations.CONTENDERS]
+        cells = ["" if seconds is None else f"{seconds * 1000:.2f}" for seconds in medians]
+        table.add_row(race.task, *cells, f"{race.ratio:.2f}x")
+    return table
+
+
+def render_starts(model: str, starts: Sequence[cold.Start]) -> Table:
+    """Return the table of starts."""
+    table = Table(title=f"Seconds from the start of a process to the first result of {model}")
+    for heading in ("computed by", "caches"):
+        table.add_column(heading)
+    for heading in (*cold.PARTS, "all"):
+        table.add_column(heading, justify="right")
+    for start in starts:
+        cells = [f"{start.seconds[part]:.2f}" for part in cold.PARTS]
+        table.add_row(start.side, start.cache, *cells, f"{start.total:.2f}")
+    return table
+
+
+def write_json(numbers: dict[str, object], path: Path) -> None:
+    """Write all numbers, and what they depend on besides the code."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"environment": files.environment(), **numbers}, indent=1) + "\n")
+
+
+def write_plot(races: Sequence[Race], path: Path) -> None:
+    """Draw, for each task, how many times faster than Theano's C code everybody is."""
+    # Matplotlib takes a second to import, and asks for a display unless told otherwise.
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.4 * len(races)), layout="constrained")
+    for contender in operations.CONTENDERS:
+        there = [(place, race) for place, race in enumerate(races) if contender in race.seconds]
+        times = [race.median(operations.THEANO) / race.median(contender) for _, race in there]
+        axes.plot(times, [place for place, _ in there], "o", label=contender)
+    axes.set_yticks(range(len(races)), [race.task for race in races])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("times as fast as Theano's C code")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right center")
+    _save(figure, path)
+
+
+def write_plot_of_starts(model: str, starts: Sequence[cold.Start], path: Path) -> None:
+    """Draw a stacked bar for each start."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 3.5), layout="constrained")
+    names = [f"{start.side}, {start.cache}" for start in starts]
+    left = [0.0] * len(starts)
+    for part in cold.PARTS:
+        widths = [start.seconds[part] for start in starts]
+        axes.barh(names, widths, left=left, label=part)
+        left = [before + width for before, width in zip(left, widths)]
+    axes.invert_yaxis()
+    axes.set_xlabel(f"seconds to the first result of {model}")
+    axes.legend()
+    _save(figure, path)
+
+
+def _save(figure: object, path: Path) -> None:
+    from matplotlib import pyplot
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def _tasks(small: bool, single: bool, chosen: Sequence[str]) -> Iterator[operations.Task]:
+    if single:
+        yield from operations.tasks(1000, 64, (32,)) if small else operations.tasks(ELEMENTS, SIDE, PRODUCTS)
+    for name in chosen:
+        yield operations.training_step(name)
+
+
+@click.command()
+@click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL_NAME)
+@click.option("--single/--no-single", default=True, show_default=True, help="Also measure single operations.")
+@click.option("--small", is_flag=True, help="Operations on small arrays: what a call costs.")
+@click.option("--repeat", type=click.IntRange(min=1), default=15, show_default=True, help="Turns of each contender.")
+@click.option("--cold", "cold_model", metavar="MODEL", type=cli.MODEL_NAME, help="Measure the start of this model.")
+@click.option("--timeout", type=float, help="Seconds that one such start may take.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw them there.")
+def main(
+    chosen: tuple,
+    single: bool,
+    small: bool,
+    repeat: int,
+    cold_model: str | None,
+    timeout: float | None,
+    json_file: Path | None,
+    plot: Path | None,
+) -> None:
+    """Measure operations and training steps of MODELS (some, if none is named), on the device and by Theano's C code.
+
+    Everything is computed in float32.
+    """
+    console = screen.console()
+    if cold_model:
+        try:
+            starts = cold.measure(cold_model, timeout=timeout)
+        except isolated.Failed as failure:
+            raise click.ClickException(f"{cold_model}: {failure}") from None
+        console.print(render_starts(cold_model, starts))
+        numbers = {"model": cold_model, "starts": [asdict(start) for start in starts]}
+    else:
+        with theano.change_flags(floatX="float32"):
+            races = _with_progress(_tasks(small, single, chosen or MODELS), repeat)
+        console.print(render(races))
+        numbers = {"tasks": [asdict(race) for race in races]}
+    if json_file:
+        write_json(numbers, json_file)
+        console.print(f"numbers: {json_file}", soft_wrap=True)
+    if plot and cold_model:
+        write_plot_of_starts(cold_model, starts, plot)
+    elif plot:
+        write_plot(races, plot)
+    if plot:
+        console.print(f"plot: {plot}", soft_wrap=True)
+
+
+def _with_progress(tasks: Iterable[operations.Task], repeat: int) -> list[Race]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    races = []
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("operations and models", total=None)
+        for race in measure(tasks, repeat):
+            races.append(race)
+            progress.update(bar, description=f"{race.task}: done")
+    return races
+
+
+if __name__ == "__main__":
+    main()

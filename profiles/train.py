@@ -1,0 +1,155 @@
+"""Whether the models train on the device as they do on the host: ``python -m profiles.train [MODELS]``.
+
+Each model makes some steps on the host, and from the same values as many on the OpenCL device. Beside the difference
+of all that the model returns stand the nodes on both sides and the transfers in one call; below, what stayed on the
+host, and why. The exit status is 1 where a model fails, or differs by more than rounding explains; see ``training``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from profiles import cli, files, models, screen
+from profiles.training import CHAOTIC, DIFFERS, FAILS, SAME, TOLERANCE, Comparison, Settings, compare
+
+SHOWN = 6
+"""Ops that are named for each reason to stay on the host; --json has all of them."""
+
+STYLES = {SAME: "green", CHAOTIC: "yellow", DIFFERS: "bold red", FAILS: "bold red"}
+
+
+def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[Comparison]:
+    """Compare models one after another, behind a progress bar on standard error."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    comparisons = []
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=len(names))
+        for name in names:
+            progress.update(task, description=name)
+            comparisons.append(one(name))
+            progress.advance(task)
+    return comparisons
+
+
+def render(comparisons: Sequence[Comparison], settings: Settings) -> Table:
+    """Return the table of models."""
+    table = Table(
+        title=f"{settings.steps} steps of training on the device and on the host, {settings.floatX}",
+        caption="differences are relative to the largest number of an output; nudged: what some units in the last "
+        "place of the first values do to the host's; ms: median of a step, host / device",
+    )
+    for name in (
+        "model",
+        "first step",
+        "largest",
+        "nudged",
+        "on device",
+        "on host",
+        "transfers",
+        "kB",
+        "ms",
+        "verdict",
+    ):
+        table.add_column(name, justify="left" if name in ("model", "verdict") else "right")
+    for comparison in comparisons:
+        host, device = comparison.host, comparison.device
+        if host is None or device is None:
+            table.add_row(comparison.model, *["-"] * 8, Text(FAILS, style=STYLES[FAILS]))
+            continue
+        steps = comparison.differences()
+        table.add_row(
+            comparison.model,
+            f"{steps[0]:.0e}",
+            f"{max(steps):.0e}",
+            f"{max(comparison.chaos()):.0e}",
+            *map(str, (device.on_device, device.on_host, device.transfers, device.nbytes // 1000)),
+            f"{host.step * 1000:.1f} / {device.step * 1000:.1f}",
+            Text(comparison.verdict, style=STYLES[comparison.verdict]),
+        )
+    return table
+
+
+def render_stayed(comparisons: Sequence[Comparison]) -> Table:
+    """Return the table of what stayed on the host, and why: a row for each reason."""
+    table = Table(title="What stayed on the host", show_lines=True)
+    table.add_column("model")
+    table.add_column("because", overflow="fold")
+    table.add_column("ops", overflow="fold")
+    table.add_column("nodes", justify="right")
+    for comparison in comparisons:
+        by_reason: dict[str, list[tuple[str, int]]] = {}
+        for op, why, count in comparison.device.stayed if comparison.device is not None else ():
+            by_reason.setdefault(why, []).append((op, count))
+        for why, ops in by_reason.items():
+            named = [f"{op} ({count})" for op, count in ops[:SHOWN]]
+            more = [f"{len(ops) - SHOWN} more"] if len(ops) > SHOWN else []
+            table.add_row(comparison.model, why, ", ".join([*named, *more]), str(sum(count for _, count in ops)))
+    return table
+
+
+def write_json(comparisons: Sequence[Comparison], path: Path) -> None:
+    """Write all numbers, but for the outputs themselves."""
+    rows = []
+    for comparison in comparisons:
+        row = {**asdict(comparison), "differences": comparison.differences(), "chaos": comparison.chaos()}
+        for side in filter(None, (row["host"], row["device"])):
+            del side["outputs"], side["nudged"]
+        row["verdict"] = comparison.verdict
+        rows.append(row)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"environment": files.environment(), "models": rows}, indent=1) + "\n")
+
+
+class Size(click.ParamType):
+    """``name=number``, as a pair."""
+
+    name = "size"
+
+    def convert(self, value, param, ctx) -> tuple[str, int]:
+        """Refuse what is not a name and a whole number."""
+        name, _, number = value.partition("=")
+        if not name.isidentifier() or not number.isdigit():
+            self.fail(f"a size is given as NAME=NUMBER, not {value!r}", param, ctx)
+        return name, int(number)
+
+
+@click.command()
+@click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL_NAME)
+@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Steps that each makes.")
+@click.option("--device", default="opencl", show_default=True, help="What the flag optdb.device is to say.")
+@click.option("--topo/--no-topo", default=True, show_default=True, help="Optimize by optdb's engine, or by Theano's.")
+@click.option("--floatX", "float_x", type=click.Choice(list(TOLERANCE)), default="float32", show_default=True)
+@click.option("--timeout", type=float, help="Seconds that each side may take.")
+@click.option("--size", "sizes", metavar="NAME=NUMBER", multiple=True, type=Size(), help="Replace a model's own size.")
+@click.option("--stayed/--no-stayed", default=True, show_default=True, help="List what stayed on the host.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
+def main(chosen: tuple, stayed: bool, json_file: Path | None, float_x: str, sizes: tuple, **options: Any) -> None:
+    """Train MODELS (all, if none is named) on the device and on the host, and compare."""
+    settings = Settings(floatX=float_x, sizes=dict(sizes), **options)
+    comparisons = compare_all(list(chosen) or models.known(), lambda name: compare(name, settings))
+    console = screen.console()
+    console.print(render(comparisons, settings))
+    if stayed and any(c.device is not None and c.device.stayed for c in comparisons):
+        console.print(render_stayed(comparisons))
+    for comparison in comparisons:
+        if comparison.error:
+            console.print(Text(f"{comparison.model} fails {comparison.error}", style="bold red"))
+    if json_file:
+        write_json(comparisons, json_file)
+        console.print(f"numbers: {json_file}", soft_wrap=True)
+    sys.exit(1 if any(comparison.verdict in (DIFFERS, FAILS) for comparison in comparisons) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The runtime script, on small arrays and the smallest model."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import theano
+from click.testing import CliRunner
+
+from profiles import cold, isolated, native, operations, runtime, stopwatch
+
+
+def run(*arguments):
+    return CliRunner().invoke(runtime.main, arguments)
+
+
+@pytest.fixture
+def interpreted():
+    """Keep Theano from compiling C for a while, which would take longer than all else here."""
+    with theano.change_flags(cxx=""):
+        yield
+
+
+def test_contenders_compute_the_same(interpreted):
+    for task in operations.tasks(1000, 40, (33,)):
+        results = {name: np.asarray(contender()) for name, contender in task.contenders.items()}
+        assert {operations.DEVICE, operations.THEANO, operations.NUMPY} <= set(results)
+        for result in results.values():
+            np.testing.assert_allclose(result, results[operations.NUMPY], rtol=1e-5, atol=1e-5)
+
+
+def test_the_device_computes_without_transfers(monkeypatch):
+    from optdb.opencl import OpenCLArrayType
+
+    functions = []
+    monkeypatch.setattr(operations.theano, "function", lambda *a, **k: functions.append((a, k)) or (lambda: None))
+    list(operations.tasks(10, 4, (3,)))
+    monkeypatch.undo()
+    on_device = [(a, k) for a, k in functions if "mode" in k]
+    assert len(on_device) == 5
+    for arguments, words in on_device:
+        function = theano.function(*arguments, **words)
+        nodes = function.maker.fgraph.apply_nodes
+        assert all(isinstance(out.type, OpenCLArrayType) for node in nodes for out in node.outputs), nodes
+
+
+@pytest.mark.skipif(not native.available(), reason="there is no g++")
+def test_native_code():
+    x, y = np.linspace(-1, 1, 1001, dtype="float32"), np.ones(1001, "float32")
+    np.testing.assert_allclose(native.exp_times(x, y)(), np.exp(x), rtol=1e-5)
+
+
+def test_race_takes_turns():
+    calls = []
+    seconds = stopwatch.race({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 3)
+    assert calls == ["a", "a", "b", "b", "a", "b", "a", "b", "a", "b"]
+    assert {name: len(turns) for name, turns in seconds.items()} == {"a": 3, "b": 3}
+
+
+def test_command(tmp_path, interpreted):
+    numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
+    result = run("mlp", "--small", "--repeat", "2", "--json", str(numbers), "--plot", str(plot))
+    assert result.exit_code == 0, result.output
+    tasks = json.loads(numbers.read_text())["tasks"]
+    assert [task["task"] for task in tasks][-1] == "training step, mlp"
+    assert len(tasks) == 5 + 1
+    assert all(len(turns) == 2 for task in tasks for turns in task["seconds"].values())
+    assert "training step, mlp" in result.output
+    assert plot.exists()
+
+
+def test_cold_starts(tmp_path, monkeypatch):
+    monkeypatch.setenv("THEANO_FLAGS", "cxx=")
+    # The simulator compiles in no time.
+    monkeypatch.setattr(cold, "SIDES", {"device": "oclgrind"})
+    numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
+    result = run("--cold", "mlp", "--json", str(numbers), "--plot", str(plot))
+    assert result.exit_code == 0, result.output
+    starts = json.loads(numbers.read_text())["starts"]
+    assert [(start["side"], start["cache"]) for start in starts] == [
+        (side, cache) for side in cold.SIDES for cache in cold.CACHES
+    ]
+    assert all(seconds > 0 for start in starts for seconds in start["seconds"].values())
+    assert plot.exists()
+
+
+def test_starts_share_caches_in_pairs(monkeypatch):
+    folders = []
+
+    def note(*arguments, flags, env, timeout):
+        folders.append((flags, env["POCL_CACHE_DIR"], env["XDG_CACHE_HOME"]))
+        return dict.fromkeys(cold.PARTS, 1.0)
+
+    monkeypatch.setattr(isolated, "call", note)
+    cold.measure("mlp")
+    assert folders[0] == folders[1]
+    assert folders[2] == folders[3]
+    assert not set(folders[0]) & set(folders[2])
+    assert all("optdb-cold-" in part for part in folders[0])

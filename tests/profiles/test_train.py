@@ -1,0 +1,126 @@
+"""Training on both sides, and what is said where they differ."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from profiles import isolated, train, training
+
+
+def losses(*steps, nudged=(), **words):
+    """Return what a side did whose only output is a loss."""
+    nudged = [[[loss] for loss in again] for again in nudged]
+    return training.Training([[loss] for loss in steps], 1.0, 0.001, nudged=nudged, **words)
+
+
+def run(*arguments):
+    return CliRunner().invoke(train.main, arguments)
+
+
+def test_a_model_trains_alike(tmp_path, monkeypatch):
+    monkeypatch.setenv("THEANO_FLAGS", "cxx=")
+    numbers = tmp_path / "numbers.json"
+    result = run("mlp", "--steps", "3", "--size", "depth=2", "--json", str(numbers))
+    assert result.exit_code == 0, result.output
+    (model,) = json.loads(numbers.read_text())["models"]
+    assert len(model["differences"]) == 3
+    assert max(model["differences"]) < 1e-6
+    assert model["device"]["on_device"] > 50 > model["device"]["on_host"]
+    assert model["device"]["transfers"] > 0
+    assert model["host"]["on_device"] == 0
+
+
+@pytest.mark.parametrize(
+    "a, b, wanted",
+    [
+        (2.0, 2.0, 0.0),
+        (2.0, 1.0, 0.5),
+        ([4.0, 1.0], [4.0, 2.0], 0.25),
+        (0.0, 0.0, 0.0),
+        ([], [], 0.0),
+        ([1.0], [1.0, 1.0], math.inf),
+        (math.nan, 1.0, math.inf),
+        (math.nan, math.nan, 0.0),
+        (math.inf, -math.inf, math.inf),
+    ],
+)
+def test_difference(a, b, wanted):
+    assert training.difference(a, b) == wanted
+
+
+def test_a_difference_fails(monkeypatch):
+    device = losses(2.0, 1.001, stayed=[["Sort", "no lifter", 3]])
+    sides = training.Comparison("mlp", losses(2.0, 1.0, nudged=[(2.0, 1.0)]), device)
+    monkeypatch.setattr(train, "compare", lambda *arguments: sides)
+    result = run("mlp")
+    assert result.exit_code == 1
+    assert "differs" in result.output
+    assert "1e-03" in result.output
+    assert "Sort (3)" in result.output and "no lifter" in result.output
+
+
+def test_a_failure_is_named(monkeypatch):
+    monkeypatch.setattr(isolated, "call", lambda *a, **k: (_ for _ in ()).throw(isolated.Failed("no memory")))
+    result = run("mlp")
+    assert result.exit_code == 1
+    assert "mlp fails on the host: no memory" in result.output
+
+
+def test_isolated_calls():
+    assert isolated.call("math:hypot", 3, 4) == 5.0
+    with pytest.raises(isolated.Failed, match="math domain error"):
+        isolated.call("math:sqrt", -1)
+    with pytest.raises(isolated.Failed, match="killed by SIGABRT"):
+        isolated.call("os:abort")
+    with pytest.raises(isolated.Failed, match="took longer than 0 s"):
+        isolated.call("time:sleep", 60, timeout=0.2)
+
+
+def test_isolated_environment(monkeypatch):
+    monkeypatch.setenv("THEANO_FLAGS", "cxx=")
+    assert isolated.call("os:getenv", "THEANO_FLAGS", flags="floatX=float32") == "cxx=,floatX=float32"
+    assert isolated.call("os:getenv", "XDG_CACHE_HOME", env={"XDG_CACHE_HOME": "/there"}) == "/there"
+
+
+@pytest.mark.parametrize(
+    "nudged, device, verdict",
+    [
+        ([(2.0, 1.0)], (2.0, 1.00001), "same"),
+        ([(2.0, 1.0)], (2.0, 1.001), "differs"),
+        ([(2.0, 1.0), (2.0, 1.0002)], (2.0, 1.001), "chaotic"),
+        # What has gone astray once stays so; before that, it has to agree.
+        ([(2.001, 1.0)], (2.0, 1.001), "chaotic"),
+        ([(2.0, 1.001)], (2.002, 1.0), "differs"),
+    ],
+)
+def test_verdict(nudged, device, verdict):
+    comparison = training.Comparison("x", losses(2.0, 1.0, nudged=nudged), losses(*device))
+    assert comparison.verdict == verdict
+
+
+def test_nudges_are_small_and_differ():
+    value = np.linspace(-1, 1, 11, dtype="float32")
+    first, second = training._nudged(value, 0), training._nudged(value, 1)
+    assert first.dtype == "float32"
+    assert not np.array_equal(first, second)
+    assert not np.any(first[value != 0] == value[value != 0])
+    np.testing.assert_allclose(first, value, rtol=2e-6)
+    assert training._nudged(np.arange(3), 0).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("size", ["depth", "depth=many", "=3"])
+def test_sizes_are_checked(size):
+    result = run("mlp", "--size", size)
+    assert result.exit_code == 2
+    assert "NAME=NUMBER" in result.output
+
+
+def test_largest_output_counts():
+    host = training.Training([[1.0, np.ones(3).tolist()]], 1.0, 0.001)
+    device = training.Training([[1.0, [1.0, 1.0, 1.5]]], 1.0, 0.001)
+    assert training.Comparison("x", host, device).differences() == [pytest.approx(1 / 3)]
