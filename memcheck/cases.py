@@ -193,6 +193,7 @@ _SPREADS_WHAT_BROADCASTS = "it spreads only what broadcasts"
 NEVER = {
     **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("BatchedDot", "Dot", "Dot22", "Dot22Scalar", "Gemm")},
     **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("AdvancedSubtensor1", "Reshape", "Flatten", "CumOp")},
+    ("OpenCLArgSortOp", "copy_alike"): _COPIES_GAPS,
     ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
     ("OpenCLAdvancedBooleanIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
 }
