@@ -17,7 +17,7 @@ from profiles import isolated
 PARTS = ("import", "model", "compile", "step")
 """What a start consists of: Python and imports; the symbolic graph; ``theano.function``; the first call."""
 
-SIDES = {"device": "opencl", "Theano C": "cpu"}
+SIDES = ("device", "Theano C")
 CACHES = ("cold", "warm")
 
 
@@ -70,15 +70,15 @@ def start(name: str, began: float) -> dict[str, float]:
     return {part: after - before for part, before, after in zip(PARTS, times, times[1:])}
 
 
-def measure(name: str, topo: bool = True, timeout: float | None = None) -> list[Start]:
+def measure(name: str, device: str = "opencl", timeout: float | None = None) -> list[Start]:
     """Start a model four times: on either side, from empty caches and again from what the first start left.
 
     Parameters
     ----------
     name
         Of the model.
-    topo
-        Whether optdb's engine optimizes, or Theano's.
+    device
+        Which device, as the flag ``optdb.device`` names it.
     timeout
         Seconds that a start may take.
 
@@ -88,9 +88,9 @@ def measure(name: str, topo: bool = True, timeout: float | None = None) -> list[
         If a start fails, or takes too long.
     """
     starts = []
-    for side, device in SIDES.items():
+    for side, where in zip(SIDES, (device, "cpu")):
         with tempfile.TemporaryDirectory(prefix="optdb-cold-") as folder:
-            flags = f"floatX=float32,optdb.topo={topo},optdb.device={device},base_compiledir={folder}/theano"
+            flags = f"floatX=float32,optdb.topo=True,optdb.device={where},base_compiledir={folder}/theano"
             for cache in CACHES:
                 seconds = isolated.call(
                     *("profiles.cold:start", name, time.time()), flags=flags, env=caches(Path(folder)), timeout=timeout

@@ -64,13 +64,14 @@ class Comparison:
 
 
 @contextlib.contextmanager
-def default_context() -> Iterator[str]:
+def default_context(device: str = "opencl") -> Iterator[str]:
     """Have a default context meanwhile, if there is none: shared variables go there, too. Yield its name."""
     before = opencl.contexts.default
     if before is None:
-        if CONTEXT not in opencl.contexts:
-            opencl.contexts.register(CONTEXT, "opencl")
-        opencl.contexts.default = CONTEXT
+        name = CONTEXT if device == "opencl" else device
+        if name not in opencl.contexts:
+            opencl.contexts.register(name, device)
+        opencl.contexts.default = name
     try:
         yield opencl.contexts.default
     finally:

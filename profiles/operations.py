@@ -41,7 +41,7 @@ class Task:
     contenders: dict[str, Contender]
 
 
-def tasks(elements: int, side: int, products: Sequence[int]) -> Iterator[Task]:
+def tasks(elements: int, side: int, products: Sequence[int], device: str = "opencl") -> Iterator[Task]:
     """Make one task after another, so that the arrays of each are gone before the next.
 
     Parameters
@@ -52,15 +52,17 @@ def tasks(elements: int, side: int, products: Sequence[int]) -> Iterator[Task]:
         Of the square matrices that are summed.
     products
         Sides of the square matrices that are multiplied.
+    device
+        Which device, as the flag ``optdb.device`` names it.
     """
-    yield _exp_times(elements)
+    yield _exp_times(elements, device)
     for what, axis in (("all", None), ("rows", 1), ("columns", 0)):
-        yield _sum(side, what, axis)
+        yield _sum(side, what, axis, device)
     for n in products:
-        yield _product(n)
+        yield _product(n, device)
 
 
-def _exp_times(n: int) -> Task:
+def _exp_times(n: int, device: str) -> Task:
     x, y = _numbers(n), _numbers(n)
     z = np.empty_like(x)
 
@@ -68,7 +70,7 @@ def _exp_times(n: int) -> Task:
         np.exp(x, out=z)
         return np.multiply(z, y, out=z)
 
-    contenders = _by_theano([x, y], lambda a, b: tt.exp(a) * b)
+    contenders = _by_theano(device, [x, y], lambda a, b: tt.exp(a) * b)
     with theano.change_flags(openmp=True):
         contenders[OPENMP] = _on_host([x, y], lambda a, b: tt.exp(a) * b)
     contenders[NUMPY] = by_numpy
@@ -77,18 +79,18 @@ def _exp_times(n: int) -> Task:
     return Task(f"exp(x) * y, {n:,} elements", contenders)
 
 
-def _sum(side: int, what: str, axis: int | None) -> Task:
+def _sum(side: int, what: str, axis: int | None, device: str) -> Task:
     x = _numbers(side, side)
-    contenders = _by_theano([x], lambda a: tt.sum(a, axis=axis))
+    contenders = _by_theano(device, [x], lambda a: tt.sum(a, axis=axis))
     # Theano adds float32 up in float64, and so must all others.
     contenders[NUMPY] = lambda: x.sum(axis=axis, dtype="float64")
     return Task(f"sum of {what}, {side} x {side}", contenders)
 
 
-def _product(n: int) -> Task:
+def _product(n: int, device: str) -> Task:
     a, b = _numbers(n, n), _numbers(n, n)
     z = np.empty_like(a)
-    contenders = _by_theano([a, b], tt.dot)
+    contenders = _by_theano(device, [a, b], tt.dot)
     contenders[NUMPY] = lambda: np.dot(a, b, out=z)
     return Task(f"product, {n} x {n}", contenders)
 
@@ -100,8 +102,8 @@ def _numbers(*shape: int) -> np.ndarray:
 Expression = Callable[..., Variable]
 
 
-def _by_theano(values: Sequence[np.ndarray], expression: Expression) -> dict[str, Contender]:
-    return {DEVICE: _on_device(values, expression), THEANO: _on_host(values, expression)}
+def _by_theano(device: str, values: Sequence[np.ndarray], expression: Expression) -> dict[str, Contender]:
+    return {DEVICE: _on_device(device, values, expression), THEANO: _on_host(values, expression)}
 
 
 def _on_host(values: Sequence[np.ndarray], expression: Expression) -> Contender:
@@ -109,8 +111,8 @@ def _on_host(values: Sequence[np.ndarray], expression: Expression) -> Contender:
     return theano.function([], theano.Out(expression(*inputs), borrow=True))
 
 
-def _on_device(values: Sequence[np.ndarray], expression: Expression) -> Contender:
-    with lift.default_context() as name:
+def _on_device(device: str, values: Sequence[np.ndarray], expression: Expression) -> Contender:
+    with lift.default_context(device) as name:
         inputs = [theano.shared(value, target=name) for value in values]
         output = theano.Out(expression(*inputs).transfer(name), borrow=True)
         function = theano.function([], output, mode=get_default_mode().including("opencl"))
@@ -124,7 +126,7 @@ def _on_device(values: Sequence[np.ndarray], expression: Expression) -> Contende
     return run
 
 
-def training_step(name: str, **sizes: object) -> Task:
+def training_step(name: str, device: str = "opencl", **sizes: object) -> Task:
     """Make the task of one training step of a model, in floatX, by the device and by Theano's C code.
 
     The data come from the host, and what the model returns goes there.
@@ -133,13 +135,15 @@ def training_step(name: str, **sizes: object) -> Task:
     ----------
     name
         Of the model.
+    device
+        Which device, as the flag ``optdb.device`` names it.
     **sizes
         Replace the sizes that the name stands for.
     """
     mode = get_default_mode()
     contenders = {}
     with optdb.enable():
-        with lift.default_context():
+        with lift.default_context(device):
             contenders[DEVICE] = _step(models.build(name, **sizes), mode.including("opencl"))
         contenders[THEANO] = _step(models.build(name, **sizes), mode)
     return Task(f"training step, {name}", contenders)

@@ -22,7 +22,10 @@ from rich.table import Table
 from profiles import cli, cold, files, isolated, operations, screen, stopwatch
 
 MODELS = ("mlp", "cifar_resnet", "lstm", "gru30")
-ELEMENTS, SIDE, PRODUCTS = 10_000_000, 4096, (1024, 2048)
+
+LARGE = (10_000_000, 4096, (1024, 2048))
+SMALL = (1000, 64, (32,))
+"""Elements of vectors, and sides of matrices that are summed and multiplied."""
 
 
 @dataclass(frozen=True)
@@ -139,17 +142,18 @@ def _save(figure: object, path: Path) -> None:
     pyplot.close(figure)
 
 
-def _tasks(small: bool, single: bool, chosen: Sequence[str]) -> Iterator[operations.Task]:
+def _tasks(small: bool, single: bool, chosen: Sequence[str], device: str) -> Iterator[operations.Task]:
     if single:
-        yield from operations.tasks(1000, 64, (32,)) if small else operations.tasks(ELEMENTS, SIDE, PRODUCTS)
+        yield from operations.tasks(*(SMALL if small else LARGE), device)
     for name in chosen:
-        yield operations.training_step(name)
+        yield operations.training_step(name, device)
 
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL_NAME)
 @click.option("--single/--no-single", default=True, show_default=True, help="Also measure single operations.")
 @click.option("--small", is_flag=True, help="Operations on small arrays: what a call costs.")
+@click.option("--device", default="opencl", show_default=True, help="Which device, as optdb.device names it.")
 @click.option("--repeat", type=click.IntRange(min=1), default=15, show_default=True, help="Turns of each contender.")
 @click.option("--cold", "cold_model", metavar="MODEL", type=cli.MODEL_NAME, help="Measure the start of this model.")
 @click.option("--timeout", type=float, help="Seconds that one such start may take.")
@@ -159,6 +163,7 @@ def main(
     chosen: tuple,
     single: bool,
     small: bool,
+    device: str,
     repeat: int,
     cold_model: str | None,
     timeout: float | None,
@@ -169,17 +174,19 @@ def main(
 
     Everything is computed in float32.
     """
+    if theano.config.optdb.device != "cpu":
+        raise click.UsageError("with the flag optdb.device, nothing would be left to the C code: use --device instead")
     console = screen.console()
     if cold_model:
         try:
-            starts = cold.measure(cold_model, timeout=timeout)
+            starts = cold.measure(cold_model, device, timeout)
         except isolated.Failed as failure:
             raise click.ClickException(f"{cold_model}: {failure}") from None
         console.print(render_starts(cold_model, starts))
         numbers = {"model": cold_model, "starts": [asdict(start) for start in starts]}
     else:
         with theano.change_flags(floatX="float32"):
-            races = _with_progress(_tasks(small, single, chosen or MODELS), repeat)
+            races = _with_progress(_tasks(small, single, chosen or MODELS, device), repeat)
         console.print(render(races))
         numbers = {"tasks": [asdict(race) for race in races]}
     if json_file:

@@ -10,6 +10,7 @@ import theano
 from click.testing import CliRunner
 
 from profiles import cold, isolated, native, operations, runtime, stopwatch
+from tests.processes import python
 
 
 def run(*arguments):
@@ -71,12 +72,17 @@ def test_command(tmp_path, interpreted):
     assert plot.exists()
 
 
+def test_the_flag_is_refused():
+    done = python("-m", "profiles.runtime", "--small", flags="cxx=,optdb.device=opencl")
+    assert done.returncode == 2
+    assert "use --device" in done.stderr
+
+
 def test_cold_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("THEANO_FLAGS", "cxx=")
-    # The simulator compiles in no time.
-    monkeypatch.setattr(cold, "SIDES", {"device": "oclgrind"})
+    monkeypatch.setattr(cold, "SIDES", cold.SIDES[:1])
     numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
-    result = run("--cold", "mlp", "--json", str(numbers), "--plot", str(plot))
+    result = run("--cold", "mlp", "--device", "oclgrind", "--json", str(numbers), "--plot", str(plot))
     assert result.exit_code == 0, result.output
     starts = json.loads(numbers.read_text())["starts"]
     assert [(start["side"], start["cache"]) for start in starts] == [
