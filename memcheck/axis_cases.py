@@ -1,4 +1,4 @@
-"""Cases of random numbers, and of what goes along an axis: sums so far, sorting, the largest elements."""
+"""Cases of random numbers, and of what goes along an axis: sums so far, order, transforms."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from memcheck.case import Case, array, floats, values
 from optdb.opencl import OpenCLArrayType
 from optdb.opencl.ops.cumulate import OpenCLCumOp
+from optdb.opencl.ops.fft import OpenCLIRFFTOp, OpenCLRFFTOp
 from optdb.opencl.ops.mrg import OpenCLMRGUniform
 from optdb.opencl.ops.multinomial import OpenCLChoiceFromUniform, OpenCLMultinomialFromUniform
 from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp
@@ -48,5 +49,10 @@ AXIS_CASES = [
     Case(OpenCLArgSortOp("quicksort"), floats(5, 1), 0),
     Case(OpenCLTopKOp(0, False), floats(7), 7),
     Case(OpenCLTopKOp(0, False, "int16"), floats(265, 2), 3),
+    *[Case(OpenCLRFFTOp(), floats(2, *shape), np.array(shape)) for shape in [(5, 8), (37,), (12,)]],
+    Case(OpenCLRFFTOp(), floats(5, 3, 7), np.array([2, 9])),
+    *[Case(OpenCLIRFFTOp(), floats(3, *shape, 2), np.array([6, 2 * shape[-1] - 1])) for shape in [(6, 4), (5, 2)]],
+    *[Case(OpenCLIRFFTOp(), floats(5, *shape, 2), np.array([n])) for shape, n in [((3,), 4), ((19,), 37)]],
+    *[Case(OpenCLRFFTOp(), floats(1, 1), np.array([1])), Case(OpenCLIRFFTOp(), floats(1, 1, 2), np.array([1]))],
     Case(OpenCLTopKOp(1, False, return_indices=False), array("uint8", 3, 37), -5),
 ]

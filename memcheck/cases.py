@@ -194,6 +194,8 @@ NEVER = {
     **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("BatchedDot", "Dot", "Dot22", "Dot22Scalar", "Gemm")},
     **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("AdvancedSubtensor1", "Reshape", "Flatten", "CumOp")},
     ("OpenCLArgSortOp", "copy_alike"): _COPIES_GAPS,
+    **{(f"OpenCL{name}", "move_alike"): _COPIES_GAPS for name in ("RFFTOp", "IRFFTOp")},
+    ("OpenCLIRFFTOp", "write_strided"): "what it writes, and where to, lies without gaps",
     ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
     ("OpenCLAdvancedBooleanIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
 }
