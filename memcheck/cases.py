@@ -32,11 +32,12 @@ from optdb.opencl.ops.blas import (
     OpenCLGemv,
     OpenCLGer,
 )
+from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.crossentropy import (
     OpenCLCrossentropySoftmax1HotWithBiasDx,
     OpenCLCrossentropySoftmaxArgmax1HotWithBias,
 )
-from optdb.opencl.ops.diagonals import OpenCLAllocDiag
+from optdb.opencl.ops.diagonals import OpenCLAllocDiag, OpenCLFillDiagonal, OpenCLFillDiagonalOffset
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.eye import OpenCLEye
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLARange, OpenCLTri
@@ -149,13 +150,29 @@ _INDEXES = [
         ]
     ],
     Case(OpenCLAllocDiag(), floats(1)),
+    Case(OpenCLFillDiagonal(), floats(1, 1), floats()),
+    Case(OpenCLFillDiagonal(), floats(5, 3), floats()),
+    Case(OpenCLFillDiagonal(), floats(3, 3, 3), floats()),
+    Case(OpenCLFillDiagonalOffset(), floats(1, 1), floats(), 0),
+    Case(OpenCLFillDiagonalOffset(), floats(3, 5), floats(), -1),
     Case(OpenCLAllocDiag(-2, 2, 0), floats(3, 5)),
     Case(OpenCLTile(1), floats(5), np.array([1])),
     Case(OpenCLTile(3), floats(3, 5), np.array([2, 1, 3])),
     Case(OpenCLFlatten(2), floats(3, 5, 7)),
 ]
 
+#: For a batch of three: two blocks of four, and three blocks of five.
+INS, OUTS = np.array([[0, 3], [-4, 3], [1, 1]]), np.array([[4, 0, -1], [2, 2, 2], [-5, 1, 3]])
+
 _PRODUCTS = [
+    *[
+        case
+        for inplace in (False, True)
+        for case in [
+            Case(OpenCLSparseBlockGemv(inplace), floats(3, 3, 19), floats(4, 5, 7, 19), floats(3, 2, 7), INS, OUTS),
+            Case(OpenCLSparseBlockOuter(inplace), floats(4, 5, 7, 9), floats(3, 2, 7), floats(3, 3, 9), INS, OUTS),
+        ]
+    ],
     Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
     Case(OpenCLDot22(), floats(9, 5), floats(5, 37)),
     Case(OpenCLDot22(), floats(17, 3), floats(3, 64)),

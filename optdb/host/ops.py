@@ -24,8 +24,9 @@ from theano.tensor.blas import BatchedDot, Dot22, Dot22Scalar, Gemm, Gemv, Ger
 from theano.tensor.blas_c import CGemv, CGer
 from theano.tensor.blas_scipy import ScipyGer
 from theano.tensor.elemwise import All, Any, CAReduce, CAReduceDtype, DimShuffle, Elemwise, Prod, Sum
-from theano.tensor.extra_ops import CpuContiguous, DiffOp, RepeatOp
+from theano.tensor.extra_ops import CpuContiguous, DiffOp, FillDiagonal, FillDiagonalOffset, RepeatOp
 from theano.tensor.nlinalg import AllocDiag as VectorAllocDiag
+from theano.tensor.nnet.blocksparse import SparseBlockGemv, SparseBlockOuter
 from theano.tensor.nnet.nnet import (
     CrossentropyCategorical1Hot,
     CrossentropyCategorical1HotGrad,
@@ -85,6 +86,8 @@ __all__ = [
     "Elemwise",
     "ExtractDiag",
     "Eye",
+    "FillDiagonal",
+    "FillDiagonalOffset",
     "Flatten",
     "Gemm",
     "Gemv",
@@ -108,6 +111,8 @@ __all__ = [
     "Softmax",
     "SoftmaxGrad",
     "SoftmaxWithBias",
+    "SparseBlockGemv",
+    "SparseBlockOuter",
     "SpecifyShape",
     "Split",
     "Subtensor",

@@ -35,6 +35,7 @@ VIEWS = (
 )
 HEAVY = (
     *(ops.Dot, ops.Dot22, ops.Dot22Scalar, ops.Gemm, ops.Gemv, ops.CGemv, ops.Ger, ops.CGer, ops.BatchedDot),
+    *(ops.SparseBlockGemv, ops.SparseBlockOuter),
     BaseAbstractConv,
     Scan,
 )
@@ -52,6 +53,9 @@ AT_HOME = {
     ops.Tile: 1,
     ops.Assert: 1,
     ops.CrossentropyCategorical1Hot: 1,
+    ops.FillDiagonalOffset: 2,
+    ops.SparseBlockGemv: 3,
+    ops.SparseBlockOuter: 3,
     ops.IncSubtensor: 2,
     ops.CrossentropyCategorical1HotGrad: 2,
     ops.AdvancedIncSubtensor1: 2,

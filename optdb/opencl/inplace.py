@@ -12,6 +12,7 @@ from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.rewriters import FunctionNodeRewriter, TopoOptimizer
 from optdb.opencl.ops.advanced import OpenCLAdvancedBooleanIncSubtensor, OpenCLAdvancedIncSubtensor
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
+from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
 from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1
@@ -20,6 +21,8 @@ _PRODUCTS = {
     OpenCLGemm: OpenCLGemm(inplace=True),
     OpenCLGemv: OpenCLGemv(inplace=True),
     OpenCLGer: OpenCLGer(destructive=True),
+    OpenCLSparseBlockGemv: OpenCLSparseBlockGemv(inplace=True),
+    OpenCLSparseBlockOuter: OpenCLSparseBlockOuter(inplace=True),
 }
 
 _CHANGES_OF_NAMED = (OpenCLAdvancedIncSubtensor1, OpenCLAdvancedIncSubtensor, OpenCLAdvancedBooleanIncSubtensor)

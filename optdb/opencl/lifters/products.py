@@ -11,7 +11,7 @@ from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
 from optdb.opencl.lifters.support import floats_only, node_like, on_device
-from optdb.opencl.ops import blas, crossentropy, onehot, softmax
+from optdb.opencl.ops import blas, blocks, crossentropy, onehot, softmax
 from optdb.topo.db import register_topo
 
 Inputs = Sequence[Variable]
@@ -87,3 +87,17 @@ def lift_lookup(op: Op, context_name: str | None, inputs: Inputs, outputs: Input
 def lift_lookup_gradient(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the gradient of that; the classes stay on the host."""
     return onehot.OpenCLCrossentropyCategorical1HotGrad()(*on_device(inputs[:2], context_name), inputs[2])
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=57)
+@op_lifter([host.SparseBlockGemv], supports=floats_only)
+def lift_product_of_blocks(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift products of blocks of a matrix; which ones stays on the host."""
+    return blocks.OpenCLSparseBlockGemv(op.inplace)(*on_device(inputs[:3], context_name), *inputs[3:])
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=58)
+@op_lifter([host.SparseBlockOuter], supports=floats_only)
+def lift_outer_products_of_blocks(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift outer products that are added to blocks of a matrix; which ones stays on the host."""
+    return blocks.OpenCLSparseBlockOuter(op.inplace)(*on_device(inputs[:3], context_name), *inputs[3:])

@@ -9,11 +9,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from optdb.host import ops as host
-from optdb.host.graph import Apply
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_zeros
+from optdb.host import scalars
+from optdb.host.graph import Apply, Variable
+from optdb.opencl.contexts import infer_context_name
+from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart, View
+from optdb.opencl.ops.elements import ElementKernels
+from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.layout import view
 from optdb.opencl.ops.views import copying
+from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, DeviceArray
 
 if TYPE_CHECKING:
@@ -100,3 +105,72 @@ class OpenCLAllocDiag(Counterpart, OpenCLKernelBase, host.AllocDiag):
         for axis, new in ((min(self.axis1, self.axis2), ndim - 1), (max(self.axis1, self.axis2), ndim)):
             axes = [*axes[:axis], new, *axes[axis:]]
         return axes
+
+
+class _Fill(Counterpart, OpenCLKernelBase):
+    """What both ops share that write a number along a diagonal of a copy."""
+
+    device_inputs = slice(0, 2)
+
+    def make_node(self, x: Any, value: Any, *offset: Any) -> Apply:
+        """Return the node for an array, a number, and the diagonal, if there is a choice."""
+        context_name = infer_context_name(*[v for v in (x, value) if isinstance(v, Variable)])
+        x, value = (as_opencl_variable(v, context_name) for v in (x, value))
+        if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # else it is refused
+            value = cast(value, x.type.dtype)
+        return super().make_node(x, value, *offset)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        dtype = node.inputs[0].type.dtype
+        fill = ElementKernels.copying(dtype, 1, "fill", single=True)
+        return [*copying(node.inputs[0].type).kernels(), *fill.kernels()]
+
+    def run(
+        self,
+        node: Apply,
+        inputs: Sequence[Any],
+        outputs: Sequence[list[Any]],
+        kernels: dict[str, CompiledKernel],
+        context: Context,
+    ) -> None:
+        x, value, *offset = inputs
+        out = output_array(outputs[0], context, x.shape, x.dtype)
+        copying(node.inputs[0].type).launch(kernels, context, x.shape, [x, out])
+        start, step, count = self._elements(x.shape, *map(int, offset))
+        item = x.dtype.itemsize
+        along = view(out, (count,), (step * item,), start * item)
+        fill = ElementKernels.copying(x.dtype.name, 1, "fill", single=True)
+        fill.launch(kernels, context, (count,), [view(value, (1,), (item,)), along])
+
+    def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
+        """Return the first element, the distance to the next, and how many there are."""
+        raise NotImplementedError
+
+
+class OpenCLFillDiagonal(_Fill, host.FillDiagonal):
+    """An array with a number along its main diagonal."""
+
+    host = host.FillDiagonal
+
+    def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
+        if len(shape) == 2:
+            return 0, shape[1] + 1, min(shape)
+        if len(set(shape)) > 1:
+            raise ValueError(f"{self}: all dimensions of the array must be of equal length, not {tuple(shape)}")
+        return 0, sum(shape[0] ** i for i in range(len(shape))), shape[0]
+
+
+class OpenCLFillDiagonalOffset(_Fill, host.FillDiagonalOffset):
+    """A matrix with a number along one of its diagonals; which one comes from the host."""
+
+    host = host.FillDiagonalOffset
+
+    def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
+        (right,) = offset
+        rows, columns = shape
+        start = right if right >= 0 else -right * columns
+        count = min(rows, columns, columns - right if right >= 0 else rows + right)
+        # As the host has it, also where the matrix has no such diagonal: then this may be counted from the end.
+        end = start + (columns + 1) * count
+        places = range(*slice(start, end, columns + 1).indices(rows * columns))
+        return places.start, places.step, len(places)

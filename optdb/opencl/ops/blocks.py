@@ -1,0 +1,226 @@
+"""Products of the blocks of a matrix that indexes name, and the sums of outer products that are their gradients.
+
+The indexes come from the host, where they are checked. A block that is named several times takes all that is added to
+it from the same work items, in the order of the host's loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optdb.host import ops as host
+from optdb.host.graph import Apply, Variable
+from optdb.host.variables import as_tensor_variable
+from optdb.opencl.contexts import infer_context_name
+from optdb.opencl.fp16_help import load_w, work_dtype, write_w
+from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.elemwise import cast
+from optdb.opencl.ops.layout import size_of
+from optdb.opencl.ops.parts import Kernels, Outputs, host_indexes
+from optdb.opencl.ops.views import copying
+from optdb.opencl.transfers import as_opencl_variable
+from optdb.runtime.arrays import Array, empty, from_host
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+#: So many columns are computed at once on a processor.
+_COLUMNS = 16
+
+# rows: of the output, each a block; w and h: where the blocks of each product begin.
+_GEMV = """
+KERNEL void product(ga_size items, ga_size pieces, ga_size columns, ga_size products, ga_size depth, ga_size windows,
+    GLOBAL_MEM {stored} *o, ga_size o_off, ga_ssize o0, ga_ssize o1, ga_ssize o2,
+    GLOBAL_MEM {stored} *w, ga_size w_off, ga_ssize w2, ga_ssize w3,
+    GLOBAL_MEM {stored} *h, ga_size h_off, ga_ssize h0, ga_ssize h1, ga_ssize h2,
+    GLOBAL_MEM ga_long *ins, ga_size ins_off, GLOBAL_MEM ga_long *outs, ga_size outs_off)
+{{
+o = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)o + o_off);
+w = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)w + w_off);
+h = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)h + h_off);
+ins = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)ins + ins_off);
+outs = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)outs + outs_off);
+for (ga_size item = get_global_id(0); item < items; item += get_global_size(0)) {{
+    const ga_size row = item / pieces, first = item % pieces * {width};
+    const ga_size many = min((ga_size){width}, columns - first);
+    const ga_size batch = row / windows;
+    GLOBAL_MEM {stored} *out = o + (ga_ssize)batch * o0 + (ga_ssize)(row % windows) * o1 + (ga_ssize)first * o2;
+    {work} sums[{width}];
+    for (int c = 0; c < {width}; ++c)
+        sums[c] = 0;
+    for (ga_size i = 0; i < products; ++i) {{
+        GLOBAL_MEM {stored} *block = w + ins[batch * products + i] + outs[row] + (ga_ssize)first * w3;
+        for (ga_size k = 0; k < depth; ++k) {{
+            const {work} by = {load}(h[(ga_ssize)batch * h0 + (ga_ssize)i * h1 + (ga_ssize)k * h2]);
+            for (int c = 0; c < many; ++c)
+                sums[c] += by * {load}(block[(ga_ssize)k * w2 + c * w3]);
+        }}
+    }}
+    for (int c = 0; c < many; ++c)
+        out[c * o2] = {store}({load}(out[c * o2]) + sums[c]);
+}}
+}}
+"""
+
+# blocks: where each block begins; starts: where its products begin in xs and ys, which are where their rows begin.
+_OUTER = """
+#pragma OPENCL FP_CONTRACT OFF
+KERNEL void outer(ga_size items, ga_size rows, ga_size columns,
+    GLOBAL_MEM {stored} *o, ga_size o_off, ga_ssize o2, ga_ssize o3,
+    GLOBAL_MEM {stored} *x, ga_size x_off, ga_ssize x2, GLOBAL_MEM {stored} *y, ga_size y_off, ga_ssize y2,
+    GLOBAL_MEM ga_long *blocks, ga_size blocks_off, GLOBAL_MEM ga_long *starts, ga_size starts_off,
+    GLOBAL_MEM ga_long *xs, ga_size xs_off, GLOBAL_MEM ga_long *ys, ga_size ys_off)
+{{
+o = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)o + o_off);
+x = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)x + x_off);
+y = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)y + y_off);
+blocks = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)blocks + blocks_off);
+starts = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)starts + starts_off);
+xs = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)xs + xs_off);
+ys = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)ys + ys_off);
+for (ga_size item = get_global_id(0); item < items; item += get_global_size(0)) {{
+    const ga_ssize column = item % columns, row = item / columns % rows;
+    const ga_size block = item / (rows * columns);
+    GLOBAL_MEM {stored} *out = o + blocks[block] + row * o2 + column * o3;
+    {work} sum = {load}(*out);
+    for (ga_long m = starts[block]; m < starts[block + 1]; ++m)
+        sum += {load}(x[xs[m] + row * x2]) * {load}(y[ys[m] + column * y2]);
+    *out = {store}(sum);
+}}
+}}
+"""
+
+
+class _Blocks(Counterpart, OpenCLKernelBase):
+    """What both ops have in common: three arrays of one dtype, and indexes; the first array is changed."""
+
+    device_inputs = slice(0, 3)
+
+    def make_node(self, o: Any, a: Any, b: Any, *rest: Any) -> Apply:
+        """Return the node for arrays, which get the dtype of the first, and what stays on the host."""
+        context_name = infer_context_name(*[x for x in (o, a, b) if isinstance(x, Variable)])
+        arrays = [as_opencl_variable(x, context_name) for x in (o, a, b)]
+        dtype = arrays[0].type.dtype
+        return super().make_node(*[cast(x, dtype) for x in arrays], *[as_tensor_variable(x) for x in rest])
+
+    def _words(self, node: Apply) -> dict[str, Any]:
+        dtype = node.inputs[0].type.dtype
+        return {
+            "stored": ctype(dtype),
+            "work": ctype(work_dtype(dtype)),
+            "load": load_w(dtype),
+            "store": write_w(dtype),
+        }
+
+    def _changed(self, node: Apply, o: Array, kernels: Kernels, context: Context) -> Array:
+        """Return what is to be changed: the array itself, or a copy."""
+        if self.inplace:
+            return o
+        copied = empty(context, o.shape, o.dtype)
+        copying(node.inputs[0].type).launch(kernels, context, o.shape, [o, copied])
+        return copied
+
+    def _blocks(self, index: np.ndarray, batch: int, windows: int, length: int, axis: int) -> np.ndarray:
+        """Return the blocks that each of a batch names, counted from the front."""
+        if index.shape[0] < batch or index.shape[1] < windows:
+            raise IndexError(f"{self} has indexes of shape {index.shape} for a batch of {batch} times {windows} blocks")
+        return host_indexes(index[:batch, :windows], length, self, axis)
+
+    def _mismatch(self, *arrays: Array) -> ValueError:
+        return ValueError(f"{self}: shapes do not fit: {', '.join(str(tuple(x.shape)) for x in arrays)}")
+
+
+class OpenCLSparseBlockGemv(_Blocks, host.SparseBlockGemv):
+    """Vectors times blocks of a matrix, added to vectors."""
+
+    host = host.SparseBlockGemv
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        code = _GEMV.format(width=self._width(self.get_context(node)), **self._words(node))
+        params = [SIZE] * 6 + [ARRAY, *[SSIZE] * 3, ARRAY, *[SSIZE] * 2, ARRAY, *[SSIZE] * 3, ARRAY, ARRAY]
+        flags = Kernel.get_flags(node.inputs[0].type.dtype)
+        return [Kernel(code, "product", params, flags), *copying(node.inputs[0].type).kernels()]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        o, w, h, ins, outs = inputs
+        batch, windows, columns = o.shape
+        if h.shape[0] < batch or h.shape[2] != w.shape[2] or w.shape[3] != columns:
+            raise self._mismatch(o, w, h)
+        steps = _steps(w)
+        ins = self._blocks(ins, batch, h.shape[1], w.shape[0], axis=0) * steps[0]
+        outs = self._blocks(outs, batch, windows, w.shape[1], axis=1) * steps[1]
+        out = self._changed(node, o, kernels, context)
+        outputs[0][0] = out
+        if not (out.size and ins.size and h.shape[2]):
+            return
+        pieces = -(-columns // self._width(context))
+        lengths = [pieces, columns, h.shape[1], h.shape[2], windows]
+        indexes = [from_host(context, ins), from_host(context, outs)]
+        arrays = [out, *_steps(out), w, *steps[2:], h, *_steps(h), *indexes]
+        _launch(kernels["product"], context, batch * windows * pieces, *lengths, *arrays)
+
+    def _width(self, context: Context) -> int:
+        return _COLUMNS if context.flavour == "cpu" else 1
+
+
+class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
+    """Outer products of vectors, added to blocks of a matrix. As on the host, the factor is not used."""
+
+    host = host.SparseBlockOuter
+
+    def make_node(self, o: Any, x: Any, y: Any, x_index: Any, y_index: Any, alpha: Any = None) -> Apply:
+        """Return the node for three arrays, and two arrays of indexes, which stay on the host."""
+        return super().make_node(o, x, y, x_index, y_index, np.float32(1) if alpha is None else alpha)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        code = _OUTER.format(**self._words(node))
+        params = [SIZE] * 3 + [ARRAY, SSIZE, SSIZE, ARRAY, SSIZE, ARRAY, SSIZE, *[ARRAY] * 4]
+        flags = Kernel.get_flags(node.inputs[0].type.dtype)
+        return [Kernel(code, "outer", params, flags), *copying(node.inputs[0].type).kernels()]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        o, x, y, x_index, y_index, _ = inputs
+        batch = x.shape[0]
+        windows = x_index.shape[1], y_index.shape[1]
+        fits = y.shape[0] >= batch and x.shape[1] >= windows[0] and y.shape[1] >= windows[1]
+        if not fits or (x.shape[2], y.shape[2]) != tuple(o.shape[2:]):
+            raise self._mismatch(o, x, y)
+        above = self._blocks(x_index, batch, windows[0], o.shape[0], axis=0)[:, :, None]
+        beside = self._blocks(y_index, batch, windows[1], o.shape[1], axis=1)[:, None, :]
+        out = self._changed(node, o, kernels, context)
+        outputs[0][0] = out
+        if not (out.size and above.size and beside.size):
+            return
+        names = (above * o.shape[1] + beside).ravel()
+        order = np.argsort(names, kind="stable")
+        ordered = names[order]
+        first = np.flatnonzero(np.diff(ordered, prepend=-1))
+        steps = _steps(out)
+        blocks = (above * steps[0] + beside * steps[1]).ravel()[order[first]]
+        rows = [_row_starts(x, batch, windows[0])[:, :, None], _row_starts(y, batch, windows[1])[:, None, :]]
+        rows = [np.broadcast_to(starts, (batch, *windows)).ravel()[order] for starts in rows]
+        tables = [from_host(context, v) for v in (blocks, np.append(first, len(order)), *rows)]
+        lengths = out.shape[2:]
+        arrays = [out, *steps[2:], x, _steps(x)[2], y, _steps(y)[2], *tables]
+        _launch(kernels["outer"], context, len(first) * size_of(lengths), *lengths, *arrays)
+
+
+def _row_starts(x: Array, batch: int, windows: int) -> np.ndarray:
+    """Return where the vectors of an array begin, in elements."""
+    outer, inner, _ = _steps(x)
+    return np.add.outer(np.arange(batch) * outer, np.arange(windows) * inner)
+
+
+def _steps(x: Array) -> list[int]:
+    return [stride // x.dtype.itemsize for stride in x.strides]
+
+
+def _launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
+    if context.flavour == "cpu":
+        kernel.call(min(n, context.device.max_compute_units * 16), 1, n, *args)
+    else:
+        kernel.scall(n, n, *args)
