@@ -15,6 +15,7 @@ from theano.tensor import as_tensor_variable
 
 from memcheck.axis_cases import AXIS_CASES
 from memcheck.case import Case, Number, array, floats, wide
+from memcheck.convolution_cases import CONVOLUTION_CASES
 from optdb.host.variables import constant_slice
 from optdb.opencl.ops.advanced import (
     OpenCLAdvancedBooleanIncSubtensor,
@@ -201,7 +202,17 @@ _CLASSIFIERS = [
     Case(OpenCLCrossentropyCategorical1HotGrad(), floats(5), floats(5, 7), CLASSES),
 ]
 
-CASES = [*AXIS_CASES, *_ELEMWISE, *_REDUCTIONS, *_NEW, *_PARTS, *_INDEXES, *_PRODUCTS, *_CLASSIFIERS]
+CASES = [
+    *AXIS_CASES,
+    *_ELEMWISE,
+    *_REDUCTIONS,
+    *_NEW,
+    *_PARTS,
+    *_INDEXES,
+    *_PRODUCTS,
+    *_CLASSIFIERS,
+    *CONVOLUTION_CASES,
+]
 
 _COPIES_GAPS = "it copies only what lies with gaps"
 _SPREADS_WHAT_BROADCASTS = "it spreads only what broadcasts"
@@ -213,6 +224,8 @@ NEVER = {
     ("OpenCLArgSortOp", "copy_alike"): _COPIES_GAPS,
     **{(f"OpenCL{name}", "move_alike"): _COPIES_GAPS for name in ("RFFTOp", "IRFFTOp")},
     ("OpenCLIRFFTOp", "write_strided"): "what it writes, and where to, lies without gaps",
+    **{(f"OpenCL{name}", "copy1_alike"): _COPIES_GAPS for name in ("Conv", "ConvGradWeights", "ConvGradInputs")},
+    ("OpenCLConvGradInputs", "copy0_alike"): _COPIES_GAPS,
     ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
     ("OpenCLAdvancedBooleanIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
 }

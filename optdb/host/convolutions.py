@@ -1,5 +1,39 @@
 """Convolutions as the user wrote them, before a way of computing them is chosen."""
 
-from theano.tensor.nnet.abstract_conv import BaseAbstractConv
+from theano.gradient import DisconnectedType
+from theano.tensor.nnet.abstract_conv import (
+    AbstractConv,
+    AbstractConv2d,
+    AbstractConv2d_gradInputs,
+    AbstractConv2d_gradWeights,
+    AbstractConv3d,
+    AbstractConv3d_gradInputs,
+    AbstractConv3d_gradWeights,
+    BaseAbstractConv,
+)
+from theano.tensor.nnet.abstract_conv import AbstractConv_gradInputs as AbstractConvGradInputs
+from theano.tensor.nnet.abstract_conv import AbstractConv_gradWeights as AbstractConvGradWeights
 
-__all__ = ["BaseAbstractConv"]
+#: What a convolution is made of. The classes for two and three dimensions are children of those that take all of these;
+#: rewriters of the host look for the children.
+PARAMETERS = BaseAbstractConv.__props__
+
+__all__ = [
+    "PARAMETERS",
+    "AbstractConv",
+    "AbstractConv2d",
+    "AbstractConv2d_gradInputs",
+    "AbstractConv2d_gradWeights",
+    "AbstractConv3d",
+    "AbstractConv3d_gradInputs",
+    "AbstractConv3d_gradWeights",
+    "AbstractConvGradInputs",
+    "AbstractConvGradWeights",
+    "BaseAbstractConv",
+    "disconnected",
+]
+
+
+def disconnected() -> object:
+    """Return the gradient for an input that no number of the result depends on."""
+    return DisconnectedType()()

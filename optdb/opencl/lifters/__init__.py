@@ -3,6 +3,28 @@
 Importing this package fills ``optdb.opencl.lifters_db``.
 """
 
-from optdb.opencl.lifters import composed, elemwise, fourier, memory, parts, products, random, sorting, views
+from optdb.opencl.lifters import (
+    composed,
+    convolutions,
+    elemwise,
+    fourier,
+    memory,
+    parts,
+    products,
+    random,
+    sorting,
+    views,
+)
 
-__all__ = ["composed", "elemwise", "fourier", "memory", "parts", "products", "random", "sorting", "views"]
+__all__ = [
+    "composed",
+    "convolutions",
+    "elemwise",
+    "fourier",
+    "memory",
+    "parts",
+    "products",
+    "random",
+    "sorting",
+    "views",
+]

@@ -1,0 +1,150 @@
+"""Sizes of convolutions: what is padded, which outputs there are, which inputs each tap meets.
+
+Nothing here touches a device or an array. A convolution is looked at one axis at a time, as
+an :class:`Axis`; flat pictures get an axis of length 1 in front, so that there are always
+three. Output ``o`` and tap ``t`` meet at ``o * step + t * dilation - low`` of the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BorderMode = str | int | Sequence[int | tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A convolution along one axis.
+
+    Parameters
+    ----------
+    length : int
+        Of the image.
+    taps : int
+        Length of the filter.
+    low, high : int
+        How many zeros there are to think of in front of the image and behind it.
+    step : int
+        From one output to the next.
+    dilation : int
+        From one tap to the next.
+    """
+
+    length: int
+    taps: int
+    low: int = 0
+    high: int = 0
+    step: int = 1
+    dilation: int = 1
+
+    @property
+    def out(self) -> int:
+        """How many outputs there are; not positive if the filter is too long."""
+        return (self.length + self.low + self.high - reach(self.taps, self.dilation)) // self.step + 1
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Those elements of an image, every ``step`` of them, to which the same taps contribute.
+
+    Parameters
+    ----------
+    first : int
+        The first one.
+    count : int
+        How many there are.
+    origin : int
+        The output that tap 0 of an image without padding would take to the first one; it may be negative.
+    taps : tuple of (int, int)
+        Each tap, and how many outputs before `origin` the one lies that it takes there.
+    """
+
+    first: int
+    count: int
+    origin: int
+    taps: tuple[tuple[int, int], ...]
+
+
+def reach(taps: int, dilation: int) -> int:
+    """Return how many elements a filter spans."""
+    return (taps - 1) * dilation + 1
+
+
+def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return the padding in front and behind, for each axis.
+
+    Parameters
+    ----------
+    border_mode : {'valid', 'full', 'half'}, int, or a number or a pair for each axis
+        As Theano's convolutions take it.
+    reaches : sequence of int
+        What the filter spans, for each axis.
+
+    Raises
+    ------
+    ValueError
+        If it is something else.
+    """
+    if border_mode == "valid":
+        return tuple((0, 0) for _ in reaches)
+    if border_mode == "full":
+        return tuple((span - 1, span - 1) for span in reaches)
+    if border_mode == "half":
+        return tuple((span // 2, span // 2) for span in reaches)
+    if isinstance(border_mode, int):
+        border_mode = [border_mode] * len(reaches)
+    if isinstance(border_mode, str) or len(border_mode) != len(reaches):
+        raise ValueError(
+            f"border_mode {border_mode!r} has to be 'valid', 'full', 'half', or a number or a pair for each of "
+            f"{len(reaches)} axes"
+        )
+    return tuple((pad, pad) if isinstance(pad, int) else (pad[0], pad[1]) for pad in border_mode)
+
+
+def axes_of(
+    image: Sequence[int],
+    kernel: Sequence[int],
+    border_mode: BorderMode,
+    steps: Sequence[int],
+    dilations: Sequence[int],
+) -> tuple[Axis, Axis, Axis]:
+    """Return the three axes of a convolution.
+
+    Parameters
+    ----------
+    image, kernel : sequence of int
+        Lengths along the two or three axes.
+    border_mode : str, int or sequence
+        See `paddings`.
+    steps, dilations : sequence of int
+        For each axis.
+    """
+    spans = [reach(taps, dilation) for taps, dilation in zip(kernel, dilations)]
+    pads = paddings(border_mode, spans)
+    found = [
+        Axis(int(length), int(taps), low, high, int(step), int(dilation))
+        for length, taps, (low, high), step, dilation in zip(image, kernel, pads, steps, dilations, strict=True)
+    ]
+    return tuple([Axis(1, 1)] * (3 - len(found)) + found)  # type: ignore[return-value]
+
+
+def phases_of(axis: Axis) -> list[Phase]:
+    """Return the phases of an image; those without elements are left out.
+
+    Element ``y`` gets from tap ``t`` what output ``(y + low - t * dilation) / step`` is, if that is a whole number.
+    Which taps those are is the same for all ``y`` whose ``y + low`` leaves the same rest.
+    """
+    found = []
+    for rest in range(axis.step):
+        low = max(-((rest - axis.low) // axis.step), 0)
+        last = (axis.length - 1 + axis.low - rest) // axis.step
+        if last < low:
+            continue
+        taps = [
+            (tap, tap * axis.dilation // axis.step)
+            for tap in range(axis.taps)
+            if tap * axis.dilation % axis.step == rest
+        ]
+        found.append(Phase(axis.step * low + rest - axis.low, last - low + 1, low, tuple(taps)))
+    return found

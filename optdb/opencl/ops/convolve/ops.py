@@ -1,0 +1,231 @@
+"""Convolutions on the device, and their gradients.
+
+They are counterparts of the host's abstract convolutions in two and three dimensions, which
+are told apart by `convdim`. Each checks shapes, sees to it that nothing is empty, and hands
+over to the module that computes: `correlate`, `weights`, or `unshared`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from optdb.host import convolutions as host
+from optdb.host.graph import Apply, Variable
+from optdb.host.variables import patternbroadcast
+from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array, output_zeros
+from optdb.opencl.ops.convolve import plan
+from optdb.opencl.ops.convolve.correlate import Groups, correlate, correlate_kernels, lanes
+from optdb.opencl.ops.convolve.geometry import Axis, axes_of
+from optdb.opencl.ops.convolve.unshared import unshared, unshared_inputs, unshared_kernels
+from optdb.opencl.ops.convolve.weights import weights, weights_kernels
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.views import contiguous, copying
+from optdb.opencl.type import OpenCLArrayType
+from optdb.runtime.arrays import Array
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+Outputs = Sequence[list[Any]]
+Kernels = dict[str, CompiledKernel]
+
+
+class _Convolution(Counterpart, OpenCLKernelBase):
+    """What the three ops share. The `shape` that gradients take stays on the host."""
+
+    device_inputs = slice(0, 2)
+    #: The name of the kernel for filters that are not shared, and what returns the kernels for those that are.
+    unshared_kernel: ClassVar[str]
+    kernels: ClassVar[Callable[[str, Context], list[Kernel]]]
+
+    @classmethod
+    def like(cls, op: Any) -> _Convolution:
+        """Return the op with the parameters of another convolution, of the host or of the device."""
+        return cls(**{name: getattr(op, name) for name in host.PARAMETERS})
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Return the node for two arrays of floats of one dtype, and for gradients a shape.
+
+        Raises
+        ------
+        TypeError
+            If the dtypes differ, or are not of floats: cast first.
+        """
+        node = super().make_node(*inputs)
+        dtypes = {x.type.dtype for x in node.inputs[:2]}
+        if len(dtypes) > 1 or not all(dtype.startswith("float") for dtype in dtypes):
+            raise TypeError(f"{self} takes floats of one dtype, not {' and '.join(sorted(dtypes))}: cast them first")
+        return node
+
+    def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
+        """Return the gradients for the two arrays, where these are, and that for the shape, which there is none of."""
+        given = self.gradients(inputs, grads[0])
+        return [_as(grad, x) for grad, x in zip(given, inputs)] + [host.disconnected() for _ in inputs[2:]]
+
+    def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
+        """Return the gradients for the two arrays."""
+        raise NotImplementedError(f"{type(self).__name__} has to define gradients(inputs, grad)")
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        dtype, context = node.outputs[0].type.dtype, self.get_context(node)
+        own = unshared_kernels(dtype, context, self.unshared_kernel) if self.unshared else self.kernels(dtype, context)
+        for i in self.contiguous_inputs:
+            own += copying(node.inputs[i].type, f"copy{i}").kernels()
+        return own
+
+    @property
+    def contiguous_inputs(self) -> tuple[int, ...]:
+        """Which inputs are copied where they lie with gaps."""
+        return (1,)
+
+    def _contiguous(self, i: int, x: Array, node: Apply, kernels: Kernels, context: Context) -> Array:
+        return contiguous(x, node.inputs[i].type, kernels, context, f"copy{i}")
+
+    def _axes(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[Axis, Axis, Axis]:
+        """Return the axes of a convolution of one image with one filter.
+
+        Raises
+        ------
+        ValueError
+            If there is nothing left of the image.
+        """
+        axes = axes_of(image, kernel, self.border_mode, self.subsample, self.filter_dilation)
+        if any(axis.out <= 0 for axis in axes):
+            raise ValueError(
+                f"{self} cannot convolve images of {tuple(image)} with filters of {tuple(kernel)}: nothing is left. "
+                "Pad the images, or take smaller filters"
+            )
+        return axes
+
+    def _check(self, image: Sequence[int], kernel: Sequence[int], top: Sequence[int] | None = None) -> tuple[Axis, ...]:
+        """Return the axes for the shapes of images, filters and results; the last may be left out.
+
+        Raises
+        ------
+        ValueError
+            If the shapes do not fit.
+        """
+        image, kernel = tuple(map(int, image)), tuple(map(int, kernel))
+        axes = self._axes(image[2:], kernel[-self.convdim :])
+        out = tuple(axis.out for axis in axes)[-self.convdim :]
+        shapes = f"images of shape {image} and filters of shape {kernel}"
+        if kernel[-self.convdim - 1] * self.num_groups != image[1]:
+            raise ValueError(f"{self} has {shapes}, in {self.num_groups} groups: the numbers of channels do not fit")
+        if kernel[0] % self.num_groups:
+            raise ValueError(f"{self} cannot divide {kernel[0]} filters into {self.num_groups} groups")
+        if self.unshared and kernel[1 : 1 + self.convdim] != out:
+            raise ValueError(f"{self} has {shapes}: filters are needed for {out} outputs")
+        if top is not None and tuple(top) != (image[0], kernel[0], *out):
+            raise ValueError(f"{self} has {shapes}, which do not give a result of shape {tuple(top)}")
+        return axes
+
+
+class OpenCLConv(_Convolution, host.AbstractConv):
+    """The convolution of images with filters."""
+
+    host = host.AbstractConv
+    unshared_kernel = "unshared_forward"
+    kernels = staticmethod(correlate_kernels)
+
+    def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
+        image, kernel = inputs
+        axes = slice(-self.convdim, None)
+        return (
+            OpenCLConvGradInputs.like(self)(kernel, grad, image.shape[axes]),
+            OpenCLConvGradWeights.like(self)(image, grad, kernel.shape[axes]),
+        )
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        image, kernel = inputs
+        axes = self._check(image.shape, kernel.shape)
+        shape = (image.shape[0], kernel.shape[0], *(axis.out for axis in axes[-self.convdim :]))
+        if not image.size or not kernel.size:
+            output_zeros(outputs[0], context, shape, image.dtype)
+            return
+        out = output_array(outputs[0], context, shape, image.dtype)
+        kernel = self._contiguous(1, kernel, node, kernels, context)
+        flip, groups = self.filter_flip, self.num_groups
+        if self.unshared:
+            unshared(kernels, context, self.unshared_kernel, axes, flip, groups, image, kernel, out)
+            return
+        how = plan.forward(axes, flip, lanes(image.dtype.name, context))
+        rows, channels = kernel.shape[0] // groups, kernel.shape[1]
+        taps = kernel.size // (kernel.shape[0] * channels)
+        shape = Groups(groups, rows, channels, (rows * channels * taps, channels * taps, taps))
+        correlate(kernels, context, how, image, kernel, shape, out)
+
+
+class OpenCLConvGradWeights(_Convolution, host.AbstractConvGradWeights):
+    """The gradient of a convolution for the filters, from images and the gradient of the result."""
+
+    host = host.AbstractConvGradWeights
+    unshared_kernel = "unshared_weights"
+    kernels = staticmethod(weights_kernels)
+
+    def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
+        image, top = inputs[:2]
+        shape = image.shape[-self.convdim :]
+        return OpenCLConvGradInputs.like(self)(grad, top, shape), OpenCLConv.like(self)(image, grad)
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        image, top, taps = inputs
+        regions = top.shape[2:] if self.unshared else ()
+        shape = (top.shape[1], *regions, image.shape[1] // self.num_groups, *map(int, taps))
+        axes = self._check(image.shape, shape, top.shape)
+        if not image.size or not top.size or 0 in shape:
+            output_zeros(outputs[0], context, shape, image.dtype)
+            return
+        out = output_array(outputs[0], context, shape, image.dtype)
+        top = self._contiguous(1, top, node, kernels, context)
+        flip, groups = self.filter_flip, self.num_groups
+        if self.unshared:
+            unshared(kernels, context, self.unshared_kernel, axes, flip, groups, image, top, out)
+        else:
+            weights(kernels, context, axes, flip, groups, image, top, out)
+
+
+class OpenCLConvGradInputs(_Convolution, host.AbstractConvGradInputs):
+    """The gradient of a convolution for the images, from filters and the gradient of the result."""
+
+    host = host.AbstractConvGradInputs
+    unshared_kernel = "unshared_inputs"
+    kernels = staticmethod(correlate_kernels)
+
+    @property
+    def contiguous_inputs(self) -> tuple[int, ...]:
+        return (0, 1) if self.unshared else (0,)
+
+    def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
+        kernel, top = inputs[:2]
+        shape = kernel.shape[-self.convdim :]
+        return OpenCLConvGradWeights.like(self)(grad, top, shape), OpenCLConv.like(self)(grad, kernel)
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        kernel, top, lengths = inputs
+        channels = kernel.shape[-self.convdim - 1]
+        shape = (top.shape[0], channels * self.num_groups, *map(int, lengths))
+        axes = self._check(shape, kernel.shape, top.shape)
+        if not kernel.size or not top.size or 0 in shape:
+            output_zeros(outputs[0], context, shape, top.dtype)
+            return
+        kernel = self._contiguous(0, kernel, node, kernels, context)
+        flip, groups = self.filter_flip, self.num_groups
+        if self.unshared:
+            out = output_array(outputs[0], context, shape, top.dtype)
+            top = self._contiguous(1, top, node, kernels, context)
+            unshared_inputs(kernels, context, axes, flip, groups, kernel, top, out)
+            return
+        how = plan.backward(axes, flip, lanes(top.dtype.name, context))
+        make = output_array if how.complete else output_zeros
+        out = make(outputs[0], context, shape, top.dtype)
+        rows = kernel.shape[0] // groups
+        taps = kernel.size // (kernel.shape[0] * channels)
+        shape = Groups(groups, channels, rows, (rows * channels * taps, taps, channels * taps))
+        correlate(kernels, context, how, top, kernel, shape, out)
+
+
+def _as(grad: Variable, x: Variable) -> Variable:
+    """Return a gradient with the broadcast pattern of what it is for."""
+    grad = patternbroadcast(grad, x.type.broadcastable)
+    return x.type.filter_variable(grad) if isinstance(x.type, OpenCLArrayType) else grad

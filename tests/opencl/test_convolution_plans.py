@@ -1,0 +1,151 @@
+"""Sizes of convolutions, and the tables by which they become products, without a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from theano.tensor.nnet.abstract_conv import get_conv_output_shape
+
+from optdb.opencl.ops.convolve.geometry import Axis, axes_of, paddings, phases_of
+from optdb.opencl.ops.convolve.plan import backward, cover, forward
+from tests.opencl.convolved import Reference, lengths_of
+
+BORDERS = st.sampled_from(["valid", "full", "half"]) | st.lists(
+    st.integers(0, 3) | st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=2
+).map(tuple)
+
+
+@st.composite
+def convolutions(draw):
+    """Images' lengths, taps, and the host's parameters, of what leaves something."""
+    two = st.integers(1, 3), st.integers(1, 3)
+    image, taps = draw(st.tuples(*[st.integers(1, 12)] * 2)), draw(st.tuples(*[st.integers(1, 4)] * 2))
+    parameters = {
+        "border_mode": draw(BORDERS),
+        "subsample": draw(st.tuples(*two)),
+        "filter_dilation": draw(st.tuples(*two)),
+        "filter_flip": draw(st.booleans()),
+    }
+    return image, taps, parameters
+
+
+def axes_and_lengths(image, taps, parameters):
+    numbers = parameters["border_mode"], parameters["subsample"], parameters["filter_dilation"]
+    return axes_of(image, taps, *numbers), lengths_of(image, taps, *numbers)
+
+
+@given(convolutions())
+@settings(max_examples=150)
+def test_lengths_are_those_of_the_host(convolution):
+    image, taps, parameters = convolution
+    axes, lengths = axes_and_lengths(*convolution)
+    theirs = get_conv_output_shape(
+        (1, 1, *image), (1, 1, *taps), parameters["border_mode"], parameters["subsample"], parameters["filter_dilation"]
+    )
+    assert [axis.out for axis in axes] == [1, *theirs[2:]]
+    assert lengths == list(theirs[2:])
+
+
+def test_paddings():
+    assert paddings("half", [4, 3]) == ((2, 2), (1, 1))
+    assert paddings(2, [4, 3]) == ((2, 2), (2, 2))
+    assert paddings((1, (0, 2)), [4, 3]) == ((1, 1), (0, 2))
+    for wrong in ("same", (1, 2, 3)):
+        with pytest.raises(ValueError, match="has to be 'valid', 'full', 'half', or a number or a pair"):
+            paddings(wrong, [4, 3])
+
+
+@given(*[st.integers(1, 9)] * 2, *[st.integers(0, 4)] * 2, *[st.integers(1, 4)] * 2)
+@settings(max_examples=150)
+def test_phases_are_all_pairs_of_an_element_and_a_tap(length, taps, low, high, step, dilation):
+    axis = Axis(length, taps, low, high, step, dilation)
+    pairs, elements = set(), []
+    for phase in phases_of(axis):
+        for i in range(phase.count):
+            elements.append(phase.first + i * step)
+            pairs |= {(elements[-1], tap, phase.origin + i - back) for tap, back in phase.taps}
+    assert sorted(elements) == list(range(length))
+    wanted = {
+        (y, tap, (y + low - tap * dilation) // step)
+        for y in range(length)
+        for tap in range(taps)
+        if (y + low - tap * dilation) % step == 0
+    }
+    assert pairs == wanted
+
+
+@given(st.data(), st.sampled_from([1, 4, 16]))
+@settings(max_examples=100)
+def test_vectors_cover_each_element_once(data, width):
+    counts = [data.draw(st.integers(1, 7)) for _ in range(3)]
+    origin = [data.draw(st.integers(0, 2)) for _ in range(3)]
+    extents = [at + count + data.draw(st.integers(0, 3)) for at, count in zip(origin, counts)]
+    steps = [data.draw(st.integers(1, 2)) for _ in range(3)]
+    first = [data.draw(st.integers(0, 2)) for _ in range(3)]
+    out = [begin + count * step for begin, count, step in zip(first, counts, steps)]
+    starts, places = cover(extents, origin, counts, out, first, steps, width)
+    found = np.full(out, -1)
+    lanes = starts[:, None] + np.arange(width)
+    np.put(found, places[places >= 0], lanes[places >= 0])
+    assert (places >= 0).sum() == np.prod(counts)
+    block = tuple(slice(begin, begin + count) for begin, count in zip(origin, counts))
+    wanted = np.full(out, -1)
+    there = tuple(slice(begin, begin + count * step, step) for begin, count, step in zip(first, counts, steps))
+    inside = np.arange(np.prod(extents)).reshape(extents)[block]
+    wanted[there] = inside
+    np.testing.assert_array_equal(found, wanted)
+    if inside.max() - inside.min() + 1 >= width:
+        assert starts.max() + width - 1 <= inside.max()
+
+
+def laid_out(layout, channels):
+    """Return channels by pieces and their elements, with what lies between them at zero."""
+    out = np.zeros((len(channels), *layout.pieces, *layout.extents))
+    for place in np.ndindex(out.shape[1:]):
+        pieces, at = place[:3], place[3:]
+        source = [
+            index * step + shifts[piece]
+            for index, step, shifts, piece in zip(at, layout.steps, layout.shifts, pieces, strict=True)
+        ]
+        if all(0 <= index < length for index, length in zip(source, layout.lengths)):
+            out[(slice(None), *place)] = channels[(slice(None), *source)]
+    return out.ravel()
+
+
+def by_tables(plan, source, matrix, rows, out):
+    """Compute a result from tables; `matrix` gives filters by rows, channels and taps."""
+    channels = source.shape[0]
+    packed = laid_out(plan.layout, source.reshape(channels, *plan.layout.lengths))
+    result = np.zeros((rows, int(np.prod(out))))
+    for product in plan.products:
+        offsets = np.arange(channels)[:, None] * plan.layout.channel + product.offsets
+        width = product.places.shape[1]
+        for vector, start in enumerate(product.starts):
+            lanes = np.flatnonzero(product.places[vector] >= 0)
+            assert product.runs[vector] == -1 or len(lanes) == width
+            columns = packed[offsets[:, :, None] + start + lanes]
+            found = np.einsum("rct,ctl->rl", matrix[:, :, product.taps], columns)
+            result[:, product.places[vector, lanes]] = found
+    return result
+
+
+@given(convolutions(), st.sampled_from([1, 16]))
+@settings(max_examples=60)
+def test_tables_give_results_and_gradients(convolution, width):
+    image, taps, parameters = convolution
+    axes, lengths = axes_and_lengths(*convolution)
+    if min(lengths) <= 0:
+        return
+    rng = np.random.default_rng(0)
+    x, w, t = (rng.normal(size=shape) for shape in ((1, 2, *image), (3, 2, *taps), (1, 3, *lengths)))
+    reference = Reference(x, w, t, parameters)
+    matrix = w.reshape(3, 2, -1)
+    got = by_tables(forward(axes, parameters["filter_flip"], width), x[0], matrix, 3, lengths)
+    np.testing.assert_allclose(got.reshape(t.shape), reference.forward(), atol=1e-12)
+    plan = backward(axes, parameters["filter_flip"], width)
+    got = by_tables(plan, t[0], matrix.transpose(1, 0, 2), 2, image)
+    np.testing.assert_allclose(got.reshape(x.shape), reference.inputs(), atol=1e-12)
+    written = sum((product.places >= 0).sum() for product in plan.products)
+    assert plan.complete == (written == np.prod(image))
