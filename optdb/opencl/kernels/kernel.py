@@ -35,8 +35,8 @@ class Kernel:
     Parameters
     ----------
     code : str
-        OpenCL C, in the words of the prelude (see :mod:`optdb.opencl.kernels.prelude`). The kernels of a node are
-        built as one program, to which equal codes are added once.
+        OpenCL C, in the words of the prelude (see :mod:`optdb.opencl.kernels.prelude`). Of the kernels of a node,
+        equal codes are taken once, and all may use what the others define.
     name : str
         The kernel function's name in the code.
     params : sequence

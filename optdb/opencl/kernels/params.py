@@ -7,6 +7,7 @@ it finds.
 
 from __future__ import annotations
 
+import functools
 import numbers
 from typing import TYPE_CHECKING, Any
 
@@ -136,10 +137,16 @@ def as_param(param: Param | DTypeLike) -> Param:
     if isinstance(param, str) and param in WORDS:
         return WORDS[param]
     try:
-        return ScalarParam(param)
+        return _number(param if isinstance(param, str) else np.dtype(param))
     except TypeError as error:
         words = ", ".join(map(repr, WORDS))
         raise KernelArgumentError(f"{param!r} is no parameter of a kernel: use {words} or a dtype ({error})") from None
+
+
+@functools.cache
+def _number(dtype: str | np.dtype) -> ScalarParam:
+    """Return one parameter for all numbers of a dtype: a graph has thousands of them."""
+    return ScalarParam(dtype)
 
 
 def _fits(number: int, dtype: np.dtype) -> bool:

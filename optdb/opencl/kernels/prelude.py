@@ -78,7 +78,8 @@ def ctype(dtype: DTypeLike) -> str:
     TypeError
         If kernels have no word for it.
     """
-    name = np.dtype(dtype).name
+    # By its name it is asked for each array of each graph.
+    name = dtype if isinstance(dtype, str) and dtype in _CTYPES else np.dtype(dtype).name
     if name not in _CTYPES:
         raise TypeError(f"kernels have no type for dtype {name}: convert it to one of {', '.join(_CTYPES)} first")
     return _CTYPES[name]

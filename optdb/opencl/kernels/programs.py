@@ -22,6 +22,7 @@ from optdb.runtime.build import BuildError, make
 from optdb.runtime.library import cl
 
 if TYPE_CHECKING:
+    from optdb.opencl.kernels.params import Param
     from optdb.runtime.context import Context
 
 _logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Unit:
         self.built = False
         self._program: cl.Program | None = None
         self._ending = ""
-        self._kernels: dict[tuple[str, str], CompiledKernel] = {}
+        self._kernels: dict[tuple[str, tuple[Param, ...]], CompiledKernel] = {}
 
     @property
     def code(self) -> str:
@@ -61,7 +62,7 @@ class Unit:
 
     def launcher(self, kernel: Kernel) -> CompiledKernel:
         """Return what launches one of the kernels; the same one each time."""
-        key = (kernel.name, repr(kernel.params))
+        key = (kernel.name, kernel.params)
         if key not in self._kernels:
             launcher = CompiledKernel(kernel, self.context, lambda: build_units([self]))
             if self.built:
