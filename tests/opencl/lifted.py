@@ -32,15 +32,15 @@ def ops_of(function) -> list[type]:
     return [type(node.op) for node in nodes if not isinstance(node.op, OpenCLFromHost | HostFromOpenCL)]
 
 
-def host_function(inputs, outputs):
-    """Return a function that computes on the host, in Python."""
-    return theano.function(inputs, outputs, mode=theano.Mode(linker="py", optimizer=None), on_unused_input="ignore")
+def host_function(inputs, outputs, linker="py"):
+    """Return a function that computes on the host, in Python unless `linker` says otherwise."""
+    return theano.function(inputs, outputs, mode=theano.Mode(linker=linker, optimizer=None), on_unused_input="ignore")
 
 
-def both(inputs, outputs, values, at_home=()):
+def both(inputs, outputs, values, at_home=(), linker="py"):
     """Return what the device and what the host computes, as NumPy arrays, and the device's ops."""
     outputs = outputs if isinstance(outputs, list) else [outputs]
-    on_host = host_function(inputs, outputs)
+    on_host = host_function(inputs, outputs, linker)
     on_device = lifted_function(inputs, outputs, at_home)
     with np.errstate(all="ignore"):
         want = on_host(*values)

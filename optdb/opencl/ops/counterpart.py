@@ -8,6 +8,7 @@ types of the outputs are those that the host's op would give, so its checks appl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 from optdb.host.graph import Apply, Variable
@@ -33,14 +34,18 @@ class Counterpart:
 
         What else is on a device, as indexes are that were computed there, comes home.
         """
-        arrays = inputs[self.device_inputs]
-        context_name = infer_context_name(*[x for x in arrays if isinstance(x, Variable)])
-        there = range(len(inputs))[self.device_inputs]
+        there = self.device_places(len(inputs))
+        context_name = infer_context_name(*[inputs[i] for i in there if isinstance(inputs[i], Variable)])
         moved = [as_opencl_variable(x, context_name) if i in there else at_home(x) for i, x in enumerate(inputs)]
         like = self.host.make_node(self, *[_stand_in(x) for x in moved])
-        taken = [x if _on_device(x) else theirs for x, theirs in zip(moved, like.inputs, strict=True)]
+        # The host's op may add inputs that were left out.
+        taken = [x if _on_device(x) else theirs for x, theirs in zip_longest(moved, like.inputs)]
         outputs = [OpenCLArrayType(out.type.dtype, out.type.broadcastable, context_name)() for out in like.outputs]
         return Apply(like.op, taken, outputs)
+
+    def device_places(self, number: int) -> Sequence[int]:
+        """Return which of a number of inputs are arrays of the device."""
+        return range(number)[self.device_inputs]
 
 
 class View(Counterpart):

@@ -6,7 +6,7 @@ Nothing here touches a device. Strides are in elements, not in bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -119,3 +119,15 @@ def is_contiguous(array: Array) -> bool:
 def size_of(shape: Sequence[int]) -> int:
     """Return the number of elements of a shape."""
     return int(np.prod(shape, dtype=object))
+
+
+def check_shapes(op: Any, wanted: Sequence[int], given: Sequence[int]) -> None:
+    """Do nothing if two shapes are the same.
+
+    Raises
+    ------
+    ValueError
+        If they are not.
+    """
+    if tuple(wanted) != tuple(given):
+        raise ValueError(f"{op} was given arrays of shapes {tuple(wanted)} and {tuple(given)}, which have to agree")
