@@ -16,6 +16,7 @@ from theano.tensor import as_tensor_variable
 from memcheck.axis_cases import AXIS_CASES
 from memcheck.case import Case, Number, array, floats, wide
 from memcheck.convolution_cases import CONVOLUTION_CASES
+from memcheck.layer_cases import COPYING_GAPS, LAYER_CASES
 from optdb.host.variables import constant_slice
 from optdb.opencl.ops.advanced import (
     OpenCLAdvancedBooleanIncSubtensor,
@@ -212,6 +213,7 @@ CASES = [
     *_PRODUCTS,
     *_CLASSIFIERS,
     *CONVOLUTION_CASES,
+    *LAYER_CASES,
 ]
 
 _COPIES_GAPS = "it copies only what lies with gaps"
@@ -226,6 +228,8 @@ NEVER = {
     ("OpenCLIRFFTOp", "write_strided"): "what it writes, and where to, lies without gaps",
     **{(f"OpenCL{name}", "copy1_alike"): _COPIES_GAPS for name in ("Conv", "ConvGradWeights", "ConvGradInputs")},
     ("OpenCLConvGradInputs", "copy0_alike"): _COPIES_GAPS,
+    **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in COPYING_GAPS},
+    ("OpenCLMaxPoolRop", "copy_points_alike"): _COPIES_GAPS,
     ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
     ("OpenCLAdvancedBooleanIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
 }

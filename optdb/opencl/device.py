@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from optdb.host import ops
+from optdb.host import layers, ops
 from optdb.host.config import config
 from optdb.host.convolutions import BaseAbstractConv
 from optdb.host.databases import compile_db
@@ -63,7 +63,18 @@ AT_HOME = {
     ops.AdvancedBooleanIncSubtensor: 2,
     ops.CrossentropySoftmaxArgmax1HotWithBias: 2,
     ops.CrossentropySoftmax1HotWithBiasDx: 2,
+    layers.Pool: 1,
+    layers.Images2Neibs: 1,
+    layers.AveragePoolGrad: 2,
+    layers.MaxPoolRop: 2,
+    layers.MaxPoolGrad: 3,
+    layers.DownsampleFactorMaxGradGrad: 3,
+    layers.AbstractBatchNormTrainGrad: 5,
+    layers.AbstractBatchNormInference: 5,
 }
+
+#: What goes over its arrays several times, on the host at least.
+PASSES = {layers.AbstractBatchNormTrain: 4.0, layers.AbstractBatchNormTrainGrad: 6.0}
 
 #: A product of matrices, a convolution or a loop, in elementwise passes over its arrays.
 HEAVY_WEIGHT = 10.0
@@ -73,7 +84,7 @@ def weight(op: Op) -> float:
     """Return what an op is worth having on the device, in elementwise passes over an array."""
     if isinstance(op, VIEWS):
         return 0.0
-    return HEAVY_WEIGHT if isinstance(op, HEAVY) else 1.0
+    return HEAVY_WEIGHT if isinstance(op, HEAVY) else PASSES.get(type(op), 1.0)
 
 
 def at_home(op: Op, i: int) -> bool:
