@@ -7,6 +7,7 @@ an :class:`Explanation`, which prints as tables and draws a picture.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,14 +95,21 @@ class Explanation:
         for place, count in sorted(self.places.items()):
             table.add_row(place, str(count), "")
         for op, count in sorted(self.transfers.items()):
-            table.add_row(f"transfer: {op}", str(count), self._moved(op))
+            table.add_row(f"transfer: {op}", str(count), self._moved(_kind(op)))
+        inside = set(self.traffic.transfers if self.traffic else ()) - set(map(_kind, self.transfers))
+        for kind in sorted(inside):
+            table.add_row(f"within {kind}", "", self._moved(kind))
         return table
 
-    def _moved(self, op: str) -> str:
+    def _moved(self, kind: str) -> str:
         if self.traffic is None:
             return ""
-        kind = op.split("{")[0]
         return f"{self.traffic.transfers[kind]} times, {self.traffic.nbytes[kind]:,} bytes"
+
+
+def _kind(op: str) -> str:
+    """Return the class of an op from its text, such as ``OpenCLFromHost<dev0>``."""
+    return re.split("[{<]", op)[0]
 
 
 def explain(function: Any, *inputs: Any) -> Explanation:

@@ -14,9 +14,12 @@ from optdb.host import layers, ops
 from optdb.host.config import config
 from optdb.host.convolutions import BaseAbstractConv
 from optdb.host.databases import compile_db
+from optdb.host.fourier import IRFFTOp, RFFTOp
 from optdb.host.graph import Op
+from optdb.host.linalg import LINEAR_ALGEBRA
 from optdb.host.loops import Scan
-from optdb.host.random import RandomFunction, mrg_uniform
+from optdb.host.random import ChoiceFromUniform, MultinomialFromUniform, RandomFunction, mrg_uniform
+from optdb.host.sorting import ArgSortOp, SortOp, TopKOp
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.inner import lift_inner
 from optdb.lifters.lift import GraphToGPUDB
@@ -33,6 +36,8 @@ VIEWS = (
     *(ops.DimShuffle, ops.Reshape, ops.Flatten, ops.Subtensor, ops.ExtractDiag),
     *(ops.Rebroadcast, ops.SpecifyShape, ops.Assert, ops.Print),
 )
+#: The host computes them, wherever their arrays are: no reason to move any.
+ON_HOST = LINEAR_ALGEBRA
 HEAVY = (
     *(ops.Dot, ops.Dot22, ops.Dot22Scalar, ops.Gemm, ops.Gemv, ops.CGemv, ops.Ger, ops.CGer, ops.BatchedDot),
     *(ops.SparseBlockGemv, ops.SparseBlockOuter),
@@ -71,6 +76,8 @@ AT_HOME = {
     layers.DownsampleFactorMaxGradGrad: 3,
     layers.AbstractBatchNormTrainGrad: 5,
     layers.AbstractBatchNormInference: 5,
+    **dict.fromkeys((mrg_uniform, SortOp, ArgSortOp, TopKOp, RFFTOp, IRFFTOp), 1),
+    **dict.fromkeys((MultinomialFromUniform, ChoiceFromUniform), 2),
 }
 
 #: What goes over its arrays several times, on the host at least.
@@ -82,7 +89,7 @@ HEAVY_WEIGHT = 10.0
 
 def weight(op: Op) -> float:
     """Return what an op is worth having on the device, in elementwise passes over an array."""
-    if isinstance(op, VIEWS):
+    if isinstance(op, (*VIEWS, *ON_HOST)):
         return 0.0
     return HEAVY_WEIGHT if isinstance(op, HEAVY) else PASSES.get(type(op), 1.0)
 

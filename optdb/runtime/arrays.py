@@ -8,6 +8,8 @@ views of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,18 @@ from optdb.runtime.library import cl, cl_array
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-__all__ = ["Array", "DeviceArray", "adopt", "copy", "empty", "from_host", "may_share_memory", "span", "to_host"]
+__all__ = [
+    "Array",
+    "DeviceArray",
+    "adopt",
+    "copy",
+    "empty",
+    "from_host",
+    "may_share_memory",
+    "seen_by_host",
+    "span",
+    "to_host",
+]
 
 Array = cl_array.Array
 
@@ -147,14 +160,39 @@ def to_host(array: Array, out: np.ndarray | None = None) -> np.ndarray:
 
 def _read_strided(array: Array, out: np.ndarray) -> None:
     """Copy a view by mapping what it spans: on a processor, that moves nothing."""
+    with seen_by_host(array, mapped=True) as values:
+        out[...] = values
+
+
+@contextmanager
+def seen_by_host(array: Array, mapped: bool) -> Iterator[np.ndarray]:
+    """Let the host read an array for a while.
+
+    Parameters
+    ----------
+    array : Array
+        A view of any strides.
+    mapped : bool
+        Whether to map the memory that it spans, which moves nothing where the device shares the host's; else the
+        array is copied.
+
+    Yields
+    ------
+    numpy.ndarray
+        The values, not to be written, nor to be read later.
+    """
+    if not (mapped and array.size):
+        yield to_host(array)
+        return
     start, stop = span(array)
-    mapped, _ = cl.enqueue_map_buffer(
+    memory, _ = cl.enqueue_map_buffer(
         array.queue, array.base_data, cl.map_flags.READ, start, (stop - start,), np.uint8, is_blocking=True
     )
     try:
-        out[...] = np.ndarray(array.shape, array.dtype, mapped, array.offset - start, array.strides)
+        # Not marked as read-only, though nobody may write: SciPy takes no such arrays.
+        yield np.ndarray(array.shape, array.dtype, memory, array.offset - start, array.strides)
     finally:
-        mapped.base.release(array.queue)
+        memory.base.release(array.queue)
 
 
 def _copy_bytes(target: Array, source: Array) -> None:

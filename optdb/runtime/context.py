@@ -44,6 +44,8 @@ class Context:
     float16 : bool
         Whether it computes in half precision. It holds half-precision arrays in any case:
         they are widened and narrowed where they are read and written.
+    shares_memory : bool
+        Whether its memory is the host's, which then reads arrays where they are.
     kept : dict
         What others keep of the context as long as there is the context, each by the name of its module.
     """
@@ -58,6 +60,7 @@ class Context:
         self.flavour = "cpu" if self.device.type & cl.device_type.CPU else "gpu"
         self.float64 = "cl_khr_fp64" in extensions
         self.float16 = "cl_khr_fp16" in extensions
+        self.shares_memory = bool(self.device.host_unified_memory)
         self.kept: dict[str, Any] = {}
         # Only the embedded profile may lack it.
         self._int64 = "EMBEDDED" not in self.device.profile or "cles_khr_int64" in extensions

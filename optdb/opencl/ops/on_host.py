@@ -1,0 +1,120 @@
+"""Ops that the host computes within a graph on the device: linear algebra by LAPACK.
+
+The arrays are on the device before and after, so that the graph around stays there. For
+the op, the host sees them where they are: on a device that shares the host's memory, as
+processors do, they are mapped, and nothing is moved; elsewhere they are copied. Results
+are copied to the device. What is copied is counted as other transfers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from optdb.host.creation import as_tensor_variable
+from optdb.host.graph import Apply, Op, Variable
+from optdb.host.linalg import ShapeError
+from optdb.host.variables import TensorType
+from optdb.lifters.borders import crossed
+from optdb.opencl.contexts import infer_context_name
+from optdb.opencl.ops.elements import once_per_node
+from optdb.opencl.type import OpenCLArrayType
+from optdb.runtime.arrays import from_host, seen_by_host
+
+
+class OpenCLOnHost(Op):
+    """An op of the host, for arrays on the device.
+
+    Parameters
+    ----------
+    op : Op
+        Of the host. It computes by ``perform``, and overwrites none of its inputs.
+    output_types : sequence of TensorType
+        What it gives on the host. Arrays of whole numbers, such as ranks, stay there.
+    """
+
+    __props__ = ("op", "output_types")
+    _f16_ok = True
+
+    def __init__(self, op: Op, output_types: Sequence[TensorType]) -> None:
+        if getattr(op, "destroy_map", None):
+            raise TypeError(f"{op} overwrites its inputs, which are on the device")
+        self.op = op
+        self.output_types = tuple(output_types)
+
+    def __str__(self) -> str:
+        return f"OpenCLOnHost{{{self.op}}}"
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Return the node for inputs of which at least one is on the device; the others stay on the host."""
+        taken = [x if isinstance(x, Variable) else as_tensor_variable(x) for x in inputs]
+        there = [x for x in taken if isinstance(x.type, OpenCLArrayType)]
+        if not there:
+            raise TypeError(f"{self} takes arrays of the device; on the host, use {self.op} itself")
+        context_name = infer_context_name(*there)
+        outputs = [
+            kind() if _stays(kind) else OpenCLArrayType(kind.dtype, kind.broadcastable, context_name)()
+            for kind in self.output_types
+        ]
+        return Apply(self, taken, outputs)
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
+        results: list[list[Any]] = [[None] for _ in outputs]
+        with ExitStack() as mapped:
+            values = [self._value(mapped, var, x) for var, x in zip(node.inputs, inputs, strict=True)]
+            self.op.perform(self._on_host(node), values, results)
+            # While what is mapped can be read: a result may be a view of it.
+            for storage, (result,), var in zip(outputs, results, node.outputs, strict=True):
+                storage[0] = self._result(var, result, storage[0])
+
+    def _value(self, mapped: ExitStack, var: Variable, x: Any) -> Any:
+        """Return an input as the host sees it."""
+        if not isinstance(var.type, OpenCLArrayType):
+            return x
+        shared = var.type.context.shares_memory
+        if not shared:
+            crossed(self, x.nbytes)
+        return mapped.enter_context(seen_by_host(x, shared))
+
+    def _result(self, var: Variable, result: Any, before: Any) -> Any:
+        """Return an output where it belongs."""
+        value = np.asarray(result, var.type.dtype)
+        if not isinstance(var.type, OpenCLArrayType):
+            return value.copy()
+        crossed(self, value.nbytes)
+        return from_host(var.type.context, value, before)
+
+    @once_per_node
+    def _on_host(self, node: Apply) -> Apply:
+        """Return the node as the host's op expects it."""
+        return Apply(self.op, [_home(x.type)() for x in node.inputs], [kind() for kind in self.output_types])
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+        if not hasattr(self.op, "infer_shape"):
+            raise ShapeError(f"{self.op} does not say which shapes it gives")
+        return self.op.infer_shape(node, shapes)
+
+    def L_op(  # noqa: N802 (the host's name)
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
+    ) -> Any:
+        """Return the gradients that the host's op has."""
+        return self.op.L_op(*[list(map(_as_on_host, group)) for group in (inputs, outputs, output_grads)])
+
+    def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> Any:  # noqa: N802
+        points = [None if point is None else _as_on_host(point) for point in eval_points]
+        return self.op.R_op(list(map(_as_on_host, inputs)), points)
+
+
+def _stays(kind: Any) -> bool:
+    return np.dtype(kind.dtype).kind not in "fc"
+
+
+def _home(kind: Any) -> Any:
+    return kind.host_type if isinstance(kind, OpenCLArrayType) else kind
+
+
+def _as_on_host(x: Variable) -> Variable:
+    return as_tensor_variable(x) if isinstance(x.type, OpenCLArrayType) else x
