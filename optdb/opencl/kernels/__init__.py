@@ -8,7 +8,7 @@ from optdb.opencl.kernels.base import OpenCLKernelBase, output_array, output_zer
 from optdb.opencl.kernels.files import KernelFileError, OpenCLKernelFileBase
 from optdb.opencl.kernels.kernel import Kernel, UnsupportedKernel
 from optdb.opencl.kernels.launching import CompiledKernel
-from optdb.opencl.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, KernelArgumentError
+from optdb.opencl.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES, KernelArgumentError
 from optdb.opencl.kernels.prelude import PRELUDE, ctype
 from optdb.opencl.kernels.programs import compile_kernels, one_program
 from optdb.runtime.build import BuildError
@@ -20,6 +20,7 @@ __all__ = [
     "PRELUDE",
     "SIZE",
     "SSIZE",
+    "SSIZES",
     "BuildError",
     "CompiledKernel",
     "Kernel",

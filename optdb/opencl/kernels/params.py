@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import numbers
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,10 +117,40 @@ class LocalParam(Param):
         return (cl.LocalMemory(int(SIZE.bind(value, context)[0])),)
 
 
+class SSizesParam(Param):
+    """Up to 16 whole numbers in one argument: many small arguments take longer than most launches."""
+
+    slots = (cl.cltypes.long16,)
+    _most = 16
+
+    def bind(self, value: Any, context: Context) -> tuple[np.ndarray]:
+        return (value if isinstance(value, np.ndarray) and value.dtype == self.slots[0] else self.pack(value),)
+
+    def pack(self, value: Sequence[int]) -> np.ndarray:
+        """Return numbers as they are handed to OpenCL, for launches that come again and again.
+
+        Raises
+        ------
+        KernelArgumentError
+            If there are more than 16, or others than whole numbers of 64 bits.
+        """
+        try:
+            given = [int(SSIZE.bind(number, None)[0]) for number in value]
+        except TypeError as error:
+            raise KernelArgumentError(f"{value!r}, where up to {self._most} whole numbers are wanted: {error}") from None
+        if len(given) > self._most:
+            raise KernelArgumentError(f"{len(given)} numbers, of which a {self} holds {self._most}")
+        packed = np.zeros((), self.slots[0])
+        packed[()] = tuple(given + [0] * (self._most - len(given)))
+        return packed
+
+
 #: A ``ga_size``: an unsigned integer of 64 bits.
 SIZE = ScalarParam("uint64", "size")
 #: A ``ga_ssize``: a signed integer of 64 bits.
 SSIZE = ScalarParam("int64", "ssize")
+#: Up to 16 of them, as ``long16 sizes``; the code reads ``sizes.s0`` to ``sizes.sF``.
+SSIZES = SSizesParam("ssize16")
 #: A device array. Two parameters in the kernel's code: ``GLOBAL_MEM T *a, ga_size a_off``.
 ARRAY = ArrayParam("*")
 #: A buffer without an offset: ``GLOBAL_MEM T *a``.
@@ -127,7 +158,7 @@ BUFFER = BufferParam("buffer")
 #: Local memory, given as a number of bytes: ``LOCAL_MEM_ARG T *a``.
 LOCAL = LocalParam("local")
 
-WORDS = {param.word: param for param in (ARRAY, BUFFER, LOCAL, SIZE, SSIZE)}
+WORDS = {param.word: param for param in (ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES)}
 
 
 def as_param(param: Param | DTypeLike) -> Param:

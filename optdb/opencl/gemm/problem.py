@@ -1,0 +1,91 @@
+"""A product of matrices as numbers: lengths, strides, and what it is like.
+
+Strides are in elements. There is always a batch, of one product if need be; an array that is the same for all products
+of a batch has a stride of 0 there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from optdb.runtime.arrays import Array
+
+#: The classes of products that block shapes are chosen for.
+CLASSES = ("square", "small", "flat", "narrow")
+
+#: Products of at most so many rows are flat, and of at most so many columns narrow.
+FEW = 24
+#: Products with fewer elements than this for each unit of the device are small.
+SMALL = 1 << 14
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``z = alpha * dot(a, b) + beta * y``, for each of a batch.
+
+    Parameters
+    ----------
+    batch, m, n, k : int
+        How many products, and the lengths: `a` is m by k, `b` is k by n.
+    a, b, y, z : tuple of int
+        Strides in elements, of the batch, the rows and the columns.
+    add : bool
+        Whether there is a `y`.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    a: tuple[int, int, int]
+    b: tuple[int, int, int]
+    y: tuple[int, int, int]
+    z: tuple[int, int, int]
+    add: bool
+
+    def turned(self) -> Problem:
+        """Return the same product of the matrices turned over, which is the result turned over."""
+        a, b, y, z = ((steps[0], steps[2], steps[1]) for steps in (self.b, self.a, self.y, self.z))
+        return Problem(self.batch, self.n, self.m, self.k, a, b, y, z, self.add)
+
+
+def classify(batch: int, m: int, n: int, units: int) -> str:
+    """Return the class of a product, one of `CLASSES`.
+
+    Parameters
+    ----------
+    batch, m, n : int
+        How many products there are, and their rows and columns.
+    units : int
+        How many units the device has.
+    """
+    if n <= FEW:
+        return "narrow"
+    if m <= FEW:
+        return "flat"
+    return "small" if batch * m * n < SMALL * units else "square"
+
+
+def steps(x: Array, batch: int) -> tuple[int, int, int]:
+    """Return strides in elements of an array of matrices that stands for `batch` of them, or of one matrix."""
+    item = x.dtype.itemsize
+    inner = (x.strides[-2] // item, x.strides[-1] // item)
+    if x.ndim == 2 or (x.shape[0] == 1 and batch != 1):
+        return (0, *inner)
+    return (x.strides[0] // item, *inner)
+
+
+def check(a: Sequence[int], b: Sequence[int], y: Sequence[int] | None, z: Sequence[int]) -> None:
+    """Do nothing if shapes fit, for matrices or for batches of them.
+
+    Raises
+    ------
+    ValueError
+        If not.
+    """
+    fits = len(a) == len(b) == len(z) and a[-1] == b[-2] and tuple(z[-2:]) == (a[-2], b[-1])
+    fits = fits and all(x[0] in (1, z[0]) for x in (a, b) if len(z) == 3)
+    if not fits or (y is not None and tuple(y) != tuple(z)):
+        added = "" if y is None else f", added to an array of {tuple(y)},"
+        raise ValueError(f"shapes do not fit: a product of {tuple(a)} and {tuple(b)}{added} for an array of {tuple(z)}")
