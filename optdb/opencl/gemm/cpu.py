@@ -4,8 +4,9 @@ A work item goes down one panel of columns. It keeps a block of sums in register
 for each term loads a vector of `b` and one number of `a` per row. Both matrices may be read where they are, `b` if the
 columns of a panel lie side by side; or from panels that the pack kernel laid out term by term, as in Goto and van de
 Geijn, "Anatomy of high-performance matrix multiplication" (2008). Rows and columns that do not fill a block: rows are
-computed in blocks of half the height where that is enough; a last panel of columns begins further left where `b` is
-read in place, and is filled up with zeros where it is packed; what is there already or not at all is not stored.
+computed in blocks of half the height where that is enough. Where `b` is read in place, a last panel of columns begins
+further left, or, if there are too few for that, reads on into the next row; where it is packed, it is filled up with
+zeros. What is there already or not at all is not stored.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ KERNEL void matmul_pack_$width(long16 s, GLOBAL_MEM T *x, ga_size x_off, GLOBAL_
         return;
     }
     ga_ssize l = 0;
-    if (there == $width)  /* some terms at a time, which lie in one line of the cache */
+    if (there == $width && k_step == 1)
+        for (; l + $side <= k; l += $side)
+            for (int r0 = 0; r0 < $width; r0 += $side) {
+$turn
+            }
+    else if (there == $width)  /* some terms at a time, which lie in few lines of the cache */
         for (; l + 16 <= k; l += 16)
             for (int r = 0; r < $width; ++r)
                 for (int c = 0; c < 16; ++c)
@@ -65,8 +71,10 @@ KERNEL void $name(long16 s, long16 t, W alpha, W beta,
     const ga_ssize panel = get_global_id(0), begin = get_global_id(1) * chunk, end = min(begin + chunk, m);
     const ga_ssize batch = get_global_id(2) / parts, part = get_global_id(2) % parts;
     const ga_ssize l0 = part * t.s9, k = min(s.s2 - l0, t.s9);
+    /* For so many terms whole vectors can be read, if there are fewer columns than that. */
+    const ga_ssize whole = clamp(t.sB - l0, (ga_ssize)0, k);
     /* How far the panel begins before those columns that are its own. */
-    const int known = in_place ? (int)max(panel * $cols + $cols - n, (ga_ssize)0) : 0;
+    const int known = in_place ? (int)max(min(panel * $cols, panel * $cols + $cols - n), (ga_ssize)0) : 0;
     const ga_ssize j0 = panel * $cols - known;
     const int cols = (int)min((ga_ssize)$cols, n - j0);
     a += s.s3 + batch * s.s4 + l0 * a_step;
@@ -91,28 +99,44 @@ _ROWS = Template("""
             for (int c = 0; c < $vectors; ++c)
                 acc[r][c] = 0;
         $sums
-        #pragma unroll
-        for (int r = 0; r < $height; ++r) {
-            if (r >= rows) {
-            } else if (parts == 1 && rows_of_vectors) {
-                #pragma unroll
-                for (int c = 0; c < $vectors; ++c) {
-                    $vector sum = ($vector)alpha * acc[r][c];
-                    if (add)
-                        sum += ($vector)beta * $load(0, (const $memory *)(y + (i0 + r) * y0 + c * $width));
-                    $store(sum, 0, ($memory *)(z + (i0 + r) * z0 + c * $width));
-                }
-            } else {
-                W sums[$cols];
+        for (ga_ssize l = whole; l < k; ++l) {
+            W last[$cols];
+            for (int c = 0; c < $cols; ++c)
+                last[c] = c < n ? b[l * b_step + c] : 0;
+            #pragma unroll
+            for (int r = 0; r < $height; ++r)
                 #pragma unroll
                 for (int c = 0; c < $vectors; ++c)
-                    vstore$width(acc[r][c], c, sums);
+                    acc[r][c] += block[min(r, rows - 1) * a_row + l * a_step] * vload$width(c, last);
+        }
+        if (parts == 1 && rows_of_vectors) {
+            #pragma unroll
+            for (int r = 0; r < $height; ++r) {
+                if (r < rows)
+                    #pragma unroll
+                    for (int c = 0; c < $vectors; ++c) {
+                        $vector sum = ($vector)alpha * acc[r][c];
+                        if (add)
+                            sum += ($vector)beta * $load(0, (const $memory *)(y + (i0 + r) * y0 + c * $width));
+                        $store(sum, 0, ($memory *)(z + (i0 + r) * z0 + c * $width));
+                    }
+            }
+        } else {
+            W sums[$height * $cols];
+            #pragma unroll
+            for (int r = 0; r < $height; ++r)
+                #pragma unroll
+                for (int c = 0; c < $vectors; ++c)
+                    vstore$width(acc[r][c], r * $vectors + c, sums);
+            #pragma unroll 1
+            for (int r = 0; r < rows; ++r) {
+                #pragma unroll 1
                 for (int c = known; c < cols; ++c) {
                     if (parts > 1) {
-                        w[(i0 + r) * n + c] = sums[c];
+                        w[(i0 + r) * n + c] = sums[r * $cols + c];
                         continue;
                     }
-                    W sum = alpha * sums[c];
+                    W sum = alpha * sums[r * $cols + c];
                     if (add)
                         sum += beta * LOAD(y[(i0 + r) * y0 + c * y1]);
                     z[(i0 + r) * z0 + c * z1] = STORE(sum);
@@ -122,7 +146,7 @@ _ROWS = Template("""
 """)
 
 _SUMS = Template("""
-            for (ga_ssize l = 0; l < k; ++l) {
+            for (ga_ssize l = 0; l < whole; ++l) {
                 $vector right[$vectors];
                 #pragma unroll
                 for (int c = 0; c < $vectors; ++c)
@@ -147,8 +171,35 @@ _POINTERS = Template("""
 
 def pack_kernel(dtype: str, width: int) -> Kernel:
     """Return the kernel that lays a matrix out in panels of so many rows, or columns."""
-    code = _PACK.substitute(width=width)
+    side = next(side for side in (16, 8, 4, 2, 1) if width % side == 0)
+    code = _PACK.substitute(width=width, side=side, turn=_turn(side, width, dtype))
     return Kernel(with_types(code, dtype), f"matmul_pack_{width}", [SSIZES, ARRAY, ARRAY], Kernel.get_flags(dtype))
+
+
+def _turn(side: int, width: int, dtype: str) -> str:
+    """Return what turns a square of numbers over, in registers.
+
+    Each round deals the vectors of one half between those of the other. After as many rounds as it takes to halve
+    the side down to 1, rows have become columns.
+    """
+    if side == 1:
+        return f"w[l * {width} + r0] = LOAD(x[r0 * step + l]);"
+    vector = f"{C_TYPES[work_dtype(dtype)]}{side}"
+    if load_w(dtype):
+        load = f"vload_half{side}(0, (GLOBAL_MEM const half *)(x + (r0 + {{}}) * step + l))"
+    else:
+        load = f"vload{side}(0, x + (r0 + {{}}) * step + l)"
+    lines = [f"{vector} v0_{r} = {load.format(r)};" for r in range(side)]
+    rounds = side.bit_length() - 1
+    for round_ in range(rounds):
+        for r in range(side // 2):
+            one, other = f"v{round_}_{r}", f"v{round_}_{r + side // 2}"
+            for part, to in enumerate((2 * r, 2 * r + 1)):
+                lanes = range(part * side // 2, (part + 1) * side // 2)
+                dealt = ", ".join(f"{x}.s{lane:X}" for lane in lanes for x in (one, other))
+                lines.append(f"{vector} v{round_ + 1}_{to} = ({vector})({dealt});")
+    lines += [f"vstore{side}(v{rounds}_{c}, 0, w + (l + {c}) * {width} + r0);" for c in range(side)]
+    return "\n".join(lines)
 
 
 def block_kernel(dtype: str, block: ItemBlock) -> Kernel:

@@ -21,7 +21,7 @@ PACKED = 1 << 23
 ITEMS_PER_UNIT = 4
 #: Terms of a part, at least, where sums are cut into parts to give all units work.
 PART = 512
-#: Panels of columns for which it pays to pack `a`, if it is large and its rows do not lie side by side.
+#: Panels of columns for which it pays to pack `a`, if it has so many numbers.
 PANELS = 8
 LARGE = 1 << 18
 #: Blocks of rows for which it pays to pack `b`, if its rows are this many bytes apart (a page) or more.
@@ -54,7 +54,7 @@ class _Planner:
         self.problem, self.block, self.units = p, block, units
         self.panels, self.row_blocks = -(-p.n // block.cols), -(-p.m // block.rows)
         # An empty sum has nothing to pack.
-        self.pack_b = p.k > 0 and (half or p.b[2] != 1 or p.n < block.cols or self._b_is_far(itemsize))
+        self.pack_b = p.k > 0 and (half or p.b[2] != 1 or self._b_is_far(itemsize) or self._b_is_small())
         self.pack_a = p.k > 0 and (half or self._a_is_large())
         pieces = p.batch * self.panels * self.row_blocks
         wanted = min(-(-2 * units // pieces), p.k // PART)
@@ -67,9 +67,22 @@ class _Planner:
     def _b_is_far(self, itemsize: int) -> bool:
         return self.row_blocks >= ROW_BLOCKS and abs(self.problem.b[1]) * itemsize >= FAR
 
-    def _a_is_large(self) -> bool:
+    def _b_is_small(self) -> bool:
+        """Whether a vector of columns reaches beyond so many rows of `b` that it is not worth while to read on."""
         p = self.problem
-        return self.panels >= PANELS and p.m * p.k >= LARGE and p.a[1] != 1
+        return p.n < self.block.cols and p.b[1] < max(p.n, 4)
+
+    def _a_is_large(self) -> bool:
+        return self.panels >= PANELS and self.problem.m * self.problem.k >= LARGE
+
+    def _whole(self, l0: int, k: int) -> int:
+        """Return for how many terms a vector of columns can be read in place."""
+        p = self.problem
+        beyond = self.block.cols - p.n
+        if self.pack_b or beyond <= 0 or k == 0:
+            return k
+        # The last number of the matrix is at (k - 1) * step + n - 1.
+        return min(max(p.k - -(-beyond // p.b[1]) - l0, 0), k)
 
     def plan(self) -> Plan:
         p = self.problem
@@ -136,7 +149,7 @@ class _Planner:
         y_at, z_at = (first * x[0] + i0 * x[1] + j0 * x[2] for x in (y, p.z))
         part = self.part if self.parts > 1 else k
         sizes = pack(m, n, k, *a, *b, chunk, *flags)
-        more = pack(y_at, *y, z_at, *p.z, self.parts, part, self.w_at)
+        more = pack(y_at, *y, z_at, *p.z, self.parts, part, self.w_at, self._whole(l0, k))
         items = (panels, -(-m // chunk), batch * self.parts)
         letters = ("w" if self.pack_a else "a") + ("w" if self.pack_b else "b")
         letters += ("y" if l0 == 0 else "z") + "z" + ("w" if self.w_at or self.parts > 1 else "z")
