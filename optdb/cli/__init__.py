@@ -81,6 +81,24 @@ def cache(clear: bool) -> int:
     return report(clear)
 
 
+@cli.command()
+@click.option("--device", default="opencl", help="The device, as the flag optdb.device names it.")
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    default=["float32", "float64"],
+    type=click.Choice(["float16", "float32", "float64"]),
+    help="Of the matrices; may be given several times.",
+)
+@click.option("--forget", is_flag=True, help="Go back to what is used without tuning.")
+def tune(device: str, dtypes: tuple[str, ...], forget: bool) -> int:
+    """Measure how matrix products are best computed on a device, and keep what was found."""
+    from optdb.cli.tune import report
+
+    return report(device, dtypes, forget)
+
+
 def main() -> None:
     """Read the command line and do what it says; exit as the command asks."""
     try:

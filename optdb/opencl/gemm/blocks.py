@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from optdb import __version__
 from optdb.opencl.fp16_help import work_dtype
 from optdb.opencl.gemm.problem import CLASSES
 from optdb.runtime import tuning
@@ -108,6 +109,7 @@ Block = ItemBlock | GroupBlock
 _GPU_DEFAULTS = {
     "square": GroupBlock(128, 128, 16, 8, 8),
     "small": GroupBlock(64, 64, 16, 4, 4),
+    "tiny": GroupBlock(32, 32, 32, 2, 2),
     "flat": GroupBlock(32, 64, 16, 2, 4),
     "narrow": GroupBlock(64, 32, 16, 4, 2),
 }
@@ -130,7 +132,7 @@ def defaults(context: Context, dtype: str) -> dict[str, Block]:
     # Of 32 registers where vectors are of 64 bytes, and of 16 elsewhere, most hold sums.
     wide = ItemBlock(8, 2 * width, width) if _register_bytes(context) >= 64 else ItemBlock(6, 2 * width, width)
     narrow = ItemBlock(12, width, width) if wide.rows == 8 else ItemBlock(8, width, width)
-    return {"square": wide, "small": wide, "flat": wide, "narrow": narrow}
+    return {"square": wide, "small": wide, "tiny": wide, "flat": wide, "narrow": narrow}
 
 
 def candidates(context: Context, dtype: str) -> list[Block]:
@@ -183,10 +185,15 @@ def chosen(context: Context, dtype: str) -> Mapping[str, Block]:
     known = _chosen.setdefault(context, {})
     if dtype not in known:
         blocks = defaults(context, dtype)
-        found = tuning.load(context.device, KIND, dtype) or {}
+        found = tuning.load(key_of(context, dtype)) or {}
         tuned = {name: from_dict(found[name], context, dtype) for name in CLASSES if name in found}
         known[dtype] = blocks | {name: block for name, block in tuned.items() if block is not None}
     return known[dtype]
+
+
+def key_of(context: Context, dtype: str) -> dict[str, Any]:
+    """Return under what the block shapes for a dtype are kept on disk."""
+    return tuning.key_of(context.device, f"{KIND} {context.flavour}", dtype, __version__)
 
 
 def choose(context: Context, dtype: str, blocks: Mapping[str, Block] | None) -> None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from optdb.runtime.arrays import Array
 
 #: The classes of products that block shapes are chosen for.
-CLASSES = ("square", "small", "flat", "narrow")
+CLASSES = ("square", "small", "tiny", "flat", "narrow")
 
 #: Products of at most so many rows are flat, and of at most so many columns narrow.
 FEW = 24
-#: Products with fewer elements than this for each unit of the device are small.
-SMALL = 1 << 14
+#: Products with fewer elements than these for each unit of the device are small, or tiny.
+SMALL, TINY = 1 << 14, 1 << 11
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def classify(batch: int, m: int, n: int, units: int) -> str:
         return "narrow"
     if m <= FEW:
         return "flat"
-    return "small" if batch * m * n < SMALL * units else "square"
+    share = batch * m * n // units
+    return "tiny" if share < TINY else "small" if share < SMALL else "square"
 
 
 def steps(x: Array, batch: int) -> tuple[int, int, int]:

@@ -16,8 +16,7 @@ from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.layout import view
 from optdb.opencl.ops.operand import Operand
-from optdb.opencl.ops.products import matmul, matmul_kernels, matvec, matvec_kernels
-from optdb.opencl.ops.views import subtensor
+from optdb.opencl.ops.products import batched_matmul, matmul, matmul_kernels, matvec, matvec_kernels
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array
 
@@ -219,13 +218,12 @@ class OpenCLBatchedDot(Counterpart, OpenCLKernelBase, host.BatchedDot):
         if a.shape[0] != b.shape[0]:
             raise ValueError(f"{self} has {a.shape[0]} matrices to multiply with {b.shape[0]}")
         z = output_array(outputs[0], context, (a.shape[0], *a.shape[1:-1], *b.shape[2:]), a.dtype)
-        if not z.size:
-            return
-        for i in range(a.shape[0]):
-            left, right, result = (subtensor(x, [i]) for x in (a, b, z))
-            rows = _as_row(left) if left.ndim == 1 else left
-            columns = _as_column(right) if right.ndim == 1 else right
-            matmul(kernels, context, rows, columns, _as_matrix(result, (rows.shape[0], columns.shape[1])))
+        result = z
+        if a.ndim == 2:
+            a, result = _with_axis(a, 1), _with_axis(result, 1)
+        if b.ndim == 2:
+            b, result = _with_axis(b, 2), _with_axis(result, 2)
+        batched_matmul(kernels, context, a, b, result)
 
 
 def _upcast(a: Any, b: Any) -> list[Variable]:
@@ -239,10 +237,9 @@ def _as_row(x: Array) -> Array:
     return view(x, (1, x.shape[0]), (x.dtype.itemsize, x.strides[0]))
 
 
-def _as_column(x: Array) -> Array:
-    return view(x, (x.shape[0], 1), (x.strides[0], x.dtype.itemsize))
-
-
-def _as_matrix(x: Array, shape: tuple[int, int]) -> Array:
-    """Return a view, in C order, of an array in C order."""
-    return view(x, shape, (shape[1] * x.dtype.itemsize, x.dtype.itemsize))
+def _with_axis(x: Array, axis: int) -> Array:
+    """Return a view with another axis, of length 1."""
+    shape, strides = list(x.shape), list(x.strides)
+    shape.insert(axis, 1)
+    strides.insert(axis, x.dtype.itemsize)
+    return view(x, shape, strides)

@@ -1,0 +1,58 @@
+"""Tunes matrix products on a device, and prints what that gained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def report(device: str, dtypes: Sequence[str], forget: bool = False) -> int:
+    """Tune a device for some dtypes, or forget what was found, and return the process's exit status.
+
+    Parameters
+    ----------
+    device : str
+        Which one, as the flag optdb.device says it.
+    dtypes : sequence of str
+        Of matrices; those that the device lacks are left out.
+    forget : bool
+        Remove what was found before, and measure nothing.
+    """
+    from optdb.host.bootstrap import bring_in
+
+    bring_in()
+    from optdb.opencl.gemm import blocks, tune
+    from optdb.runtime import tuning
+    from optdb.runtime.context import Context
+    from optdb.runtime.errors import DeviceError
+
+    try:
+        context = Context(device)
+    except DeviceError as error:
+        print(error)
+        return 1
+    for dtype in dtypes:
+        reason = context.supports(dtype)
+        if reason is not None:
+            print(f"{dtype}: {reason}")
+            continue
+        key = blocks.key_of(context, dtype)
+        if forget:
+            tuning.forget(key)
+            continue
+        Console().print(_table(f"{dtype} on {context.device.name.strip()}", tune.tune(context, dtype)))
+        print("kept in", tuning.path_of(key))
+    return 0
+
+
+def _table(title: str, results: Sequence[Any]) -> Table:
+    table = Table("products", "best", title=title, title_justify="left")
+    for column in ("GFLOP/s", "default", "GFLOP/s"):
+        table.add_column(column, justify="right")
+    for found in results:
+        names = [block.name.partition("_")[2] for block in (found.block, found.default)]
+        table.add_row(found.name, names[0], f"{found.speed:.1f}", names[1], f"{found.default_speed:.1f}")
+    return table
