@@ -91,12 +91,13 @@ def cache(clear: bool) -> int:
     type=click.Choice(["float16", "float32", "float64"]),
     help="Of the matrices; may be given several times.",
 )
+@click.option("--clblast/--no-clblast", default=True, help="Measure CLBlast, too, if it is installed (the default).")
 @click.option("--forget", is_flag=True, help="Go back to what is used without tuning.")
-def tune(device: str, dtypes: tuple[str, ...], forget: bool) -> int:
+def tune(device: str, dtypes: tuple[str, ...], clblast: bool, forget: bool) -> int:
     """Measure how matrix products are best computed on a device, and keep what was found."""
     from optdb.cli.tune import report
 
-    return report(device, dtypes, forget)
+    return report(device, dtypes, forget, clblast)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 
-def report(device: str, dtypes: Sequence[str], forget: bool = False) -> int:
+def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bool = True) -> int:
     """Tune a device for some dtypes, or forget what was found, and return the process's exit status.
 
     Parameters
@@ -20,6 +20,8 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False) -> int:
         Of matrices; those that the device lacks are left out.
     forget : bool
         Remove what was found before, and measure nothing.
+    library : bool
+        Measure CLBlast, too, where it is installed.
     """
     from optdb.host.bootstrap import bring_in
 
@@ -43,16 +45,17 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False) -> int:
         if forget:
             tuning.forget(key)
             continue
-        Console().print(_table(f"{dtype} on {context.device.name.strip()}", tune.tune(context, dtype)))
+        Console().print(_table(f"{dtype} on {context.device.name.strip()}", tune.tune(context, dtype, library)))
         print("kept in", tuning.path_of(key))
     return 0
 
 
 def _table(title: str, results: Sequence[Any]) -> Table:
     table = Table("products", "best", title=title, title_justify="left")
-    for column in ("GFLOP/s", "default", "GFLOP/s"):
+    for column in ("GFLOP/s", "default", "GFLOP/s", "CLBlast"):
         table.add_column(column, justify="right")
     for found in results:
         names = [block.name.partition("_")[2] for block in (found.block, found.default)]
-        table.add_row(found.name, names[0], f"{found.speed:.1f}", names[1], f"{found.default_speed:.1f}")
+        theirs = f"{found.library_speed:.1f}" if found.library_speed else "-"
+        table.add_row(found.name, names[0], f"{found.speed:.1f}", names[1], f"{found.default_speed:.1f}", theirs)
     return table

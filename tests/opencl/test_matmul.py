@@ -37,7 +37,7 @@ def context_of(flavour):
     context.flavour = flavour
     if flavour == "gpu":
         for dtype in ("float16", "float32", "float64"):
-            blocks.choose(context, dtype, SMALL_TILES)
+            blocks.choose(context, dtype, blocks.Choice(SMALL_TILES))
     return context
 
 

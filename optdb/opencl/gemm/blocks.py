@@ -15,7 +15,7 @@ import numpy as np
 from optdb import __version__
 from optdb.opencl.fp16_help import work_dtype
 from optdb.opencl.gemm.problem import CLASSES
-from optdb.runtime import tuning
+from optdb.runtime import clblast, tuning
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -106,28 +106,33 @@ PADDING = 4
 
 Block = ItemBlock | GroupBlock
 
+# Measured on an NVIDIA H200.
 _GPU_DEFAULTS = {
     "square": GroupBlock(128, 128, 16, 8, 8),
     "small": GroupBlock(64, 64, 16, 4, 4),
-    "tiny": GroupBlock(32, 32, 32, 2, 2),
-    "flat": GroupBlock(32, 64, 16, 2, 4),
-    "narrow": GroupBlock(64, 32, 16, 4, 2),
+    "tiny": GroupBlock(16, 32, 32, 2, 2),
+    "flat": GroupBlock(16, 128, 16, 2, 4),
+    "narrow": GroupBlock(128, 16, 16, 4, 2),
 }
 _GPU_CANDIDATES = [
     *(GroupBlock(128, 128, depth, 8, 8) for depth in (8, 16)),
     *(GroupBlock(128, 64, depth, 8, 4) for depth in (8, 16)),
     *(GroupBlock(64, 64, depth, 4, 4) for depth in (8, 16, 32)),
     *(GroupBlock(64, 32, depth, 4, 2) for depth in (16, 32)),
-    *(GroupBlock(32, 64, depth, 2, 4) for depth in (16, 32)),
     *(GroupBlock(32, 32, depth, 2, 2) for depth in (16, 32)),
+    *(GroupBlock(32, 16, depth, 2, 2) for depth in (16, 32)),
+    *(GroupBlock(16, 32, depth, 2, 2) for depth in (16, 32)),
+    *(GroupBlock(128, 16, 16, rows, 2) for rows in (2, 4)),
+    *(GroupBlock(16, 128, 16, 2, cols) for cols in (2, 4)),
+    GroupBlock(64, 16, 16, 2, 2),
+    GroupBlock(16, 64, 16, 2, 2),
 ]
 
 
 def defaults(context: Context, dtype: str) -> dict[str, Block]:
     """Return the block shape for each class of products on a device that was not tuned."""
     if context.flavour != "cpu":
-        blocks = {name: _fitting(context, dtype, block) for name, block in _GPU_DEFAULTS.items()}
-        return dict(blocks)
+        return {name: _fitting(context, dtype, block) for name, block in _GPU_DEFAULTS.items()}
     width = vector_width(context, dtype)
     # Of 32 registers where vectors are of 64 bytes, and of 16 elsewhere, most hold sums.
     wide = ItemBlock(8, 2 * width, width) if _register_bytes(context) >= 64 else ItemBlock(6, 2 * width, width)
@@ -168,8 +173,24 @@ def _fitting(context: Context, dtype: str, block: GroupBlock) -> GroupBlock:
     return GroupBlock(8, 8, 8, 1, 1)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What a context uses for products of a dtype.
+
+    Parameters
+    ----------
+    blocks : mapping
+        The block shape for each class.
+    library : frozenset of str
+        The classes that CLBlast is asked for.
+    """
+
+    blocks: Mapping[str, Block]
+    library: frozenset[str] = frozenset()
+
+
 # Remembered for a context, that the kernels of a function and what launches them agree whatever is tuned meanwhile.
-_chosen: WeakKeyDictionary[Context, dict[str, dict[str, Block]]] = WeakKeyDictionary()
+_choices: WeakKeyDictionary[Context, dict[str, Choice]] = WeakKeyDictionary()
 
 
 def chosen(context: Context, dtype: str) -> Mapping[str, Block]:
@@ -182,37 +203,64 @@ def chosen(context: Context, dtype: str) -> Mapping[str, Block]:
     dtype : str
         Of the matrices.
     """
-    known = _chosen.setdefault(context, {})
-    if dtype not in known:
-        blocks = defaults(context, dtype)
-        found = tuning.load(key_of(context, dtype)) or {}
-        tuned = {name: from_dict(found[name], context, dtype) for name in CLASSES if name in found}
-        known[dtype] = blocks | {name: block for name, block in tuned.items() if block is not None}
-    return known[dtype]
+    return _choice(context, dtype).blocks
+
+
+def by_library(context: Context, dtype: str) -> frozenset[str]:
+    """Return the classes of products for which tuning found CLBlast, which is installed, to be faster."""
+    return _choice(context, dtype).library
+
+
+def choose(context: Context, dtype: str, choice: Choice | None) -> None:
+    """Have a context use this choice from now on, or with None what was tuned or is the default.
+
+    Functions compiled before cannot use other block shapes: this is for tuning and tests.
+    """
+    known = _choices.setdefault(context, {})
+    known.pop(dtype, None)
+    if choice is not None:
+        known[dtype] = choice
 
 
 def key_of(context: Context, dtype: str) -> dict[str, Any]:
-    """Return under what the block shapes for a dtype are kept on disk."""
+    """Return under what the choice for a dtype is kept on disk."""
     return tuning.key_of(context.device, f"{KIND} {context.flavour}", dtype, __version__)
 
 
-def choose(context: Context, dtype: str, blocks: Mapping[str, Block] | None) -> None:
-    """Have a context use these block shapes from now on, or with None what `chosen` would find anew.
+def save(context: Context, dtype: str, choice: Choice) -> None:
+    """Keep a choice on disk.
 
-    Functions compiled before cannot use them: this is for tuning and tests.
+    Raises
+    ------
+    OSError
+        If that does not work.
     """
-    known = _chosen.setdefault(context, {})
-    known.pop(dtype, None)
-    if blocks is not None:
-        known[dtype] = dict(blocks)
+    found = {"blocks": {name: asdict(block) for name, block in choice.blocks.items()}}
+    tuning.save(key_of(context, dtype), {**found, "library": sorted(choice.library)})
 
 
-def to_dict(block: Block) -> dict[str, int]:
-    """Return a block shape as it is kept on disk."""
-    return asdict(block)
+def _choice(context: Context, dtype: str) -> Choice:
+    known = _choices.setdefault(context, {})
+    if dtype not in known:
+        known[dtype] = _found(context, dtype)
+    return known[dtype]
 
 
-def from_dict(value: Any, context: Context, dtype: str) -> Block | None:
+def _found(context: Context, dtype: str) -> Choice:
+    """Return what is on disk, as far as the device can use it, and otherwise the default."""
+    blocks = defaults(context, dtype)
+    found = tuning.load(key_of(context, dtype))
+    if found is None:
+        return Choice(blocks)
+    kept, library = found.get("blocks"), found.get("library")
+    for name in CLASSES if isinstance(kept, dict) else ():
+        block = _from_dict(kept.get(name), context, dtype)
+        blocks[name] = blocks[name] if block is None else block
+    wanted = isinstance(library, list) and library and clblast.find() is not None
+    return Choice(blocks, frozenset(name for name in CLASSES if name in library) if wanted else frozenset())
+
+
+def _from_dict(value: Any, context: Context, dtype: str) -> Block | None:
     """Return a block shape that was kept on disk; None if the device cannot use what is there."""
     kind = ItemBlock if context.flavour == "cpu" else GroupBlock
     try:

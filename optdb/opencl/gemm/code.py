@@ -46,7 +46,6 @@ KERNEL void matmul_total(long16 s, long16 t, W alpha, W beta,
 """
 
 
-
 def with_types(code: str, dtype: str) -> str:
     """Return code between the definitions of its types, which no other code of the program sees."""
     words = {"load": load_w(dtype), "store": write_w(dtype)}

@@ -169,6 +169,7 @@ _POINTERS = Template("""
                 row[r] = block + min(r, rows - 1) * a_row;
 """)
 
+
 def pack_kernel(dtype: str, width: int) -> Kernel:
     """Return the kernel that lays a matrix out in panels of so many rows, or columns."""
     side = next(side for side in (16, 8, 4, 2, 1) if width % side == 0)

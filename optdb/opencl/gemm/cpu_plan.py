@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-
 from optdb.opencl.gemm.blocks import ItemBlock
 from optdb.opencl.gemm.launches import Launch, Plan, pack
 from optdb.opencl.gemm.problem import Problem
@@ -171,5 +170,3 @@ class _Planner:
     @staticmethod
     def _padded(length: int, side: int) -> int:
         return -(-length // side) * side
-
-

@@ -13,11 +13,12 @@ import numpy as np
 
 from optdb.opencl.fp16_help import load_w, work_dtype
 from optdb.opencl.gemm import cpu, cpu_plan, gpu, gpu_plan
-from optdb.opencl.gemm.blocks import Block, chosen
+from optdb.opencl.gemm.blocks import Block, by_library, chosen
 from optdb.opencl.gemm.code import total_kernel
 from optdb.opencl.gemm.launches import Plan, run
 from optdb.opencl.gemm.problem import Problem, check, classify, steps
 from optdb.opencl.kernels import CompiledKernel, Kernel
+from optdb.runtime import clblast
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -114,9 +115,21 @@ def batched_matmul(
     (m, k), n = a.shape[-2:], b.shape[-1]
     problem = Problem(batch, m, n, k, steps(a, batch), steps(b, batch), steps(y, batch), steps(z, batch), add)
     dtype = z.dtype.name
+    if by_library(context, dtype) and _by_library(context, problem, a, b, y, z, alpha, beta):
+        return
     planned, turned = _planned(context, dtype, problem)
     arrays = {"a": b, "b": a, "y": y, "z": z} if turned else {"a": a, "b": b, "y": y, "z": z}
     run(planned, kernels, context, arrays, alpha, beta, work_dtype(dtype))
+
+
+def _by_library(
+    context: Context, problem: Problem, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float
+) -> bool:
+    """Have CLBlast compute a product, if it was found faster and can; tell whether it did."""
+    name = classify(problem.batch, problem.m, problem.n, context.device.max_compute_units)
+    if name not in by_library(context, z.dtype.name) or (problem.add and y is not z):
+        return False
+    return clblast.multiply(context.queue, a, b, z, alpha, beta if problem.add else 0.0)
 
 
 def _planned(context: Context, dtype: str, problem: Problem) -> tuple[Plan, bool]:

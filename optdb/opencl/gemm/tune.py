@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from optdb.opencl.gemm.launches import Plan, run
 from optdb.opencl.gemm.problem import CLASSES, SMALL, TINY, Problem, classify, steps
 from optdb.opencl.gemm.products import kernels_of, plan_with
 from optdb.opencl.kernels import CompiledKernel, compile_kernels
-from optdb.runtime import tuning
+from optdb.runtime import clblast
 from optdb.runtime.arrays import Array, from_host, to_host
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: How often each candidate's turn comes, and for how many seconds it is timed then, at most.
 TURNS, SECONDS = 3, 0.05
 #: Another block than the default has to be so much faster.
-GAIN = 1.03
+GAIN = 1.05
 
 #: Rows, columns and terms of the product that a candidate has to get right: none that a block divides.
 _TRIAL = (131, 77, 67)
@@ -48,6 +48,8 @@ class Result:
         The best one, and the one used without tuning.
     speed, default_speed : float
         Of both, in 1e9 operations a second, over the typical products.
+    library_speed : float
+        Of CLBlast; 0 where it is not there, or was not asked for.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Result:
     default: Block
     speed: float
     default_speed: float
+    library_speed: float = 0.0
 
 
 def typical(name: str, units: int) -> list[tuple[int, int, int]]:
@@ -64,14 +67,16 @@ def typical(name: str, units: int) -> list[tuple[int, int, int]]:
     if name == "narrow":
         return [(4096, 10, 144), (800, 20, 200)]
     if name == "square":
-        side = 1024 if SMALL * units <= 1 << 20 else 2048
+        side = 1024
+        while side * side < SMALL * units:
+            side *= 2
         return [(side, side, side), (side, side, 256)]
     side = math.isqrt(units * (TINY // 2 if name == "tiny" else SMALL // 2))
     side = max(side // 32, 1) * 32 if side > 64 else side
     return [(side, side, side), (side + 4, side + 8, 4 * side)]
 
 
-def tune(context: Context, dtype: str) -> list[Result]:
+def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
     """Measure all candidates; keep the best block shape of each class on disk, and use them from now on.
 
     Functions compiled before go on with those that they have.
@@ -82,6 +87,8 @@ def tune(context: Context, dtype: str) -> list[Result]:
         Of the device.
     dtype : str
         Of the matrices.
+    library : bool
+        Whether to measure CLBlast, too, if it is installed. Its first product takes it some seconds.
 
     Raises
     ------
@@ -90,14 +97,15 @@ def tune(context: Context, dtype: str) -> list[Result]:
     """
     defaults = blocks.defaults(context, dtype)
     trials = _Trials(context, dtype, {*blocks.candidates(context, dtype), *defaults.values()})
-    results = [_best(trials, name, defaults[name]) for name in CLASSES]
-    found = {result.name: blocks.to_dict(result.block) for result in results}
-    tuning.save(blocks.key_of(context, dtype), found)
+    results = [_best(trials, name, defaults[name], library) for name in CLASSES]
+    found = {result.name: result.block for result in results}
+    library = frozenset(result.name for result in results if result.library_speed > GAIN * result.speed)
+    blocks.save(context, dtype, blocks.Choice(found, library))
     blocks.choose(context, dtype, None)
     return results
 
 
-def _best(trials: _Trials, name: str, default: Block) -> Result:
+def _best(trials: _Trials, name: str, default: Block, library: bool) -> Result:
     products = typical(name, trials.context.device.max_compute_units)
     seconds = trials.time(name, products)
     best = min(seconds, key=seconds.__getitem__)
@@ -105,7 +113,8 @@ def _best(trials: _Trials, name: str, default: Block) -> Result:
         best = default
     work = 2e-9 * math.exp(sum(math.log(m * n * k) for m, n, k in products) / len(products))
     speeds = {block: work / seconds[block] for block in seconds}
-    return Result(name, best, default, speeds[best], speeds.get(default, 0.0))
+    theirs = work / trials.time_library(products) if library and clblast.find() is not None else 0.0
+    return Result(name, best, default, speeds[best], speeds.get(default, 0.0), theirs)
 
 
 class _Trials:
@@ -132,16 +141,29 @@ class _Trials:
                     seconds[block][i] = min(seconds[block][i], took)
         return {block: math.exp(sum(map(math.log, each)) / len(each)) for block, each in seconds.items()}
 
+    def time_library(self, products: list[tuple[int, int, int]]) -> float:
+        """Return how long CLBlast takes for some products, like `time`; infinity if it refuses, or gets them wrong."""
+        queue, logs = self.context.queue, []
+        for m, n, k in [(*_TRIAL[:2], _TRIAL[2]), *products]:
+            a, b, z = (self._array(*shape) for shape in ((m, k), (k, n), (m, n)))
+            if not clblast.multiply(queue, a, b, z) or ((m, n, k) == _TRIAL and not self._fits(a, b, z)):
+                return math.inf
+            logs.append(math.log(min(self._best_of(lambda: clblast.multiply(queue, a, b, z)) for _ in range(TURNS))))  # noqa: B023
+        return math.exp(sum(logs[1:]) / len(products))
+
     def _once(
         self, planned: tuple[Plan, bool], kernels: Mapping[str, CompiledKernel], *arrays: Array, warm: bool
     ) -> float:
         if warm:  # drivers compile and allocate at the first launch
             self._run(planned, kernels, *arrays)
             self.context.queue.finish()
+        return self._best_of(lambda: self._run(planned, kernels, *arrays))
+
+    def _best_of(self, compute: Callable[[], object]) -> float:
         best, begin = math.inf, time.perf_counter()
         while time.perf_counter() - begin < SECONDS:
             start = time.perf_counter()
-            self._run(planned, kernels, *arrays)
+            compute()
             self.context.queue.finish()
             best = min(best, time.perf_counter() - start)
         return best
@@ -150,8 +172,11 @@ class _Trials:
         m, n, k = _TRIAL
         a, b, z = (self._array(*shape) for shape in ((m, k), (k, n), (m, n)))
         self._run(self._plan(block, a, b, z, None), kernels, a, b, z)
+        return self._fits(a, b, z)
+
+    def _fits(self, a: Array, b: Array, z: Array) -> bool:
         want = np.dot(to_host(a).astype("float64"), to_host(b).astype("float64"))
-        return bool(np.allclose(to_host(z), want, rtol=0, atol=8 * np.finfo(self.dtype).eps * k))
+        return bool(np.allclose(to_host(z), want, rtol=0, atol=8 * np.finfo(self.dtype).eps * a.shape[1]))
 
     def _plan(self, block: Block, a: Array, b: Array, z: Array, name: str | None) -> tuple[Plan, bool]:
         (m, k), n = a.shape, b.shape[1]

@@ -137,7 +137,9 @@ class SSizesParam(Param):
         try:
             given = [int(SSIZE.bind(number, None)[0]) for number in value]
         except TypeError as error:
-            raise KernelArgumentError(f"{value!r}, where up to {self._most} whole numbers are wanted: {error}") from None
+            raise KernelArgumentError(
+                f"{value!r}, where up to {self._most} whole numbers are wanted: {error}"
+            ) from None
         if len(given) > self._most:
             raise KernelArgumentError(f"{len(given)} numbers, of which a {self} holds {self._most}")
         packed = np.zeros((), self.slots[0])

@@ -1,0 +1,104 @@
+"""CLBlast, a library of matrix products for OpenCL, where it is installed.
+
+`find` loads it; `multiply` hands it a product, if it can take one of such strides. optdb does without it: it is asked
+only where measuring found it faster. See Nugteren, "CLBlast: a tuned OpenCL BLAS library" (2018).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.runtime.arrays import Array
+
+_ROW_MAJOR, _PLAIN, _TURNED = 101, 111, 112
+_NUMBERS = {"float32": ("S", ctypes.c_float), "float64": ("D", ctypes.c_double)}
+
+
+@functools.cache
+def find() -> ctypes.CDLL | None:
+    """Return the library; None where it is not installed, or does not load."""
+    name = ctypes.util.find_library("clblast")
+    if name is None:
+        return None
+    try:
+        # The system's OpenCL, which CLBlast is linked to, has to be there before it, for all: PyOpenCL brings another
+        # one along, and functions that come from both can end a process.
+        ctypes.CDLL("libOpenCL.so.1", mode=ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(name)
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """Where a matrix lies, as CLBlast is told of it: offset and steps in elements."""
+
+    buffer: int
+    turned: bool
+    offset: int
+    leading: int
+    batch_step: int
+
+
+def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta: float = 0.0) -> bool:
+    """Set `z` to ``alpha * dot(a, b) + beta * z``, if CLBlast can, and tell whether it did.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        Where it is put.
+    a, b, z : Array
+        Matrices that fit, or batches of as many of them, of one dtype.
+    alpha, beta : float
+        Factors.
+    """
+    library = find()
+    kinds = _NUMBERS.get(z.dtype.name)
+    places = [_place(x) for x in (a, b, z)]
+    if library is None or kinds is None or None in places or places[2].turned or not a.size or not b.size:
+        return False
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    letter, number = kinds
+    left, right, result = places
+    turned = [_TURNED if x.turned else _PLAIN for x in (left, right)]
+    batch = z.shape[0] if z.ndim == 3 else 1
+    batched = batch > 1
+    if batched and not (len(a) == len(b) == batch and all(x.batch_step > 0 for x in places)):
+        return False
+
+    def described(x: _Matrix) -> list[Any]:
+        steps = [x.batch_step] if batched else []
+        return [ctypes.c_void_p(x.buffer), *map(ctypes.c_size_t, [x.offset, x.leading, *steps])]
+
+    sizes = list(map(ctypes.c_size_t, (m, n, k)))
+    handle = ctypes.c_void_p(queue.int_ptr)
+    function = getattr(library, f"CLBlast{letter}gemm{'StridedBatched' if batched else ''}")
+    status = function(
+        *(_ROW_MAJOR, *turned, *sizes, number(alpha), *described(left), *described(right)),
+        *(number(beta), *described(result), *([ctypes.c_size_t(batch)] if batched else [])),
+        *(ctypes.byref(handle), None),
+    )
+    if status:
+        warnings.warn(f"CLBlast refused a product of {a.shape} and {b.shape} with status {status}", stacklevel=2)
+    return status == 0
+
+
+def _place(x: Array) -> _Matrix | None:
+    """Return where a matrix lies; None if CLBlast takes none of such strides."""
+    item = x.dtype.itemsize
+    (m, n), (row, column) = x.shape[-2:], (step // item for step in x.strides[-2:])
+    batch_step = x.strides[0] // item if x.ndim == 3 else 0
+    if x.offset % item or x.base_data is None:
+        return None
+    at = x.offset // item
+    # The step of an axis of length 1 means nothing.
+    if (n == 1 or column == 1) and (m == 1 or row >= n):
+        return _Matrix(x.base_data.int_ptr, False, at, row if m > 1 else n, batch_step)
+    if (m == 1 or row == 1) and (n == 1 or column >= m):
+        return _Matrix(x.base_data.int_ptr, True, at, column if n > 1 else m, batch_step)
+    return None

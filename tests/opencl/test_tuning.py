@@ -1,0 +1,174 @@
+"""Tuning finds block shapes that compute the right thing, keeps them, and products use them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optdb.cli.tune import report
+from optdb.opencl.gemm import blocks, tune
+from optdb.opencl.gemm.blocks import Choice, GroupBlock, ItemBlock
+from optdb.opencl.gemm.problem import CLASSES, classify
+from optdb.opencl.kernels import Kernel, compile_kernels
+from optdb.opencl.ops.products import matmul, matmul_kernels
+from optdb.runtime import clblast, tuning
+from optdb.runtime.arrays import DeviceArray, empty, from_host, to_host
+from optdb.runtime.context import Context
+
+BEST, WORST, WRONG = ItemBlock(4, 16, 4), ItemBlock(2, 4, 2), ItemBlock(8, 16, 8)
+
+
+@pytest.fixture
+def context(tmp_path, monkeypatch):
+    """A context of a processor that nobody tuned, and a folder for what is found."""
+    monkeypatch.setattr(tuning, "_folder", tmp_path)
+    context = Context("opencl")
+    context.flavour = "cpu"
+    return context
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Few candidates, little time, and small products, whatever the device's size."""
+    sizes = {"square": (300, 300, 8), "small": (100, 100, 8), "tiny": (30, 30, 8)}
+    sizes |= {"flat": (5, 60, 8), "narrow": (60, 5, 8)}
+    monkeypatch.setattr(tune, "typical", lambda name, units: [sizes[name]])
+    monkeypatch.setattr(tune, "classify", lambda batch, m, n, units: classify(batch, m, n, 1))
+    monkeypatch.setattr(tune, "SECONDS", 0.002)
+    monkeypatch.setattr(blocks, "candidates", lambda context, dtype: [BEST, WORST])
+    monkeypatch.setattr(blocks, "defaults", lambda context, dtype: dict.fromkeys(CLASSES, WORST))
+
+
+def multiply(context, m=33, k=20, n=40):
+    a, b = (np.random.default_rng(0).uniform(-1, 1, shape).astype("float32") for shape in ((m, k), (k, n)))
+    z = empty(context, (m, n), "float32")
+    kernels = compile_kernels(matmul_kernels("float32", context), context)
+    matmul(kernels, context, from_host(context, a), from_host(context, b), z)
+    np.testing.assert_allclose(to_host(z), np.dot(a, b), atol=1e-5)
+    return set(kernels)
+
+
+def test_the_best_are_kept_and_used(context, quick, monkeypatch):
+    seconds = {BEST: 1.0, WORST: 2.0}
+    monkeypatch.setattr(tune._Trials, "time", lambda self, name, products: {b: seconds[b] for b in self.kernels})
+    results = tune.tune(context, "float32", library=False)
+    assert [result.name for result in results] == list(CLASSES)
+    assert all((result.block, result.default) == (BEST, WORST) for result in results)
+    assert all(result.speed == 2 * result.default_speed > 0 for result in results)
+    assert blocks.chosen(context, "float32") == dict.fromkeys(CLASSES, BEST)
+    assert BEST.name in multiply(context)
+    later = Context("opencl")
+    later.flavour = "cpu"
+    assert blocks.chosen(later, "float32") == dict.fromkeys(CLASSES, BEST)
+    assert blocks.chosen(later, "float64") == dict.fromkeys(CLASSES, WORST)
+
+
+def test_the_default_stays_unless_another_is_clearly_faster(context, quick, monkeypatch):
+    seconds = {BEST: 1.0, WORST: 1.01}
+    monkeypatch.setattr(tune._Trials, "time", lambda self, name, products: {b: seconds[b] for b in self.kernels})
+    assert all(result.block == WORST for result in tune.tune(context, "float32", library=False))
+
+
+def test_candidates_that_compute_something_else_are_left_out(context, quick, monkeypatch):
+    monkeypatch.setattr(blocks, "candidates", lambda context, dtype: [BEST, WRONG])
+    kernels = tune.kernels_of
+
+    def with_a_mistake(wanted, dtype, context):
+        made = kernels(wanted, dtype, context)
+        if WRONG not in wanted:
+            return made
+        return [
+            Kernel(kernel.code.replace("alpha * acc", "2 * alpha * acc"), kernel.name, kernel.params) for kernel in made
+        ]
+
+    monkeypatch.setattr(tune, "kernels_of", with_a_mistake)
+    trials = tune._Trials(context, "float32", [BEST, WRONG])
+    assert set(trials.kernels) == {BEST}
+
+
+@pytest.mark.parametrize("units", [1, 2, 64, 132, 500])
+def test_typical_products_are_of_their_class(units):
+    for name in CLASSES:
+        for m, n, _ in tune.typical(name, units):
+            assert classify(1, m, n, units) == name, (m, n)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {},
+        {"blocks": 3, "library": 4},
+        {"blocks": {"square": None, "small": {"rows": 8}, "tiny": {"rows": 8, "cols": 20, "width": 16}}},
+        {"blocks": {"square": {"rows": "x", "cols": 20, "width": 16}}, "library": ["circle"]},
+    ],
+)
+def test_what_the_device_cannot_use_is_left_out(context, found):
+    tuning.save(blocks.key_of(context, "float32"), found)
+    assert blocks.chosen(context, "float32") == blocks.defaults(context, "float32")
+    assert not blocks.by_library(context, "float32")
+
+
+def test_tiles_too_large_for_a_device_are_left_out(context):
+    context.flavour = "gpu"
+    huge = GroupBlock(1024, 1024, 1024, 16, 16)
+    assert huge.trouble("float32") is None
+    blocks.save(context, "float32", Choice(dict.fromkeys(CLASSES, huge)))
+    assert blocks.chosen(context, "float32") == blocks.defaults(context, "float32")
+
+
+def test_command(context, quick, capsys):
+    assert report("opencl", ["float32"], library=False) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in CLASSES) and "kept in" in shown
+    (path,) = tuning._folder.iterdir()
+    assert str(path) in shown.replace("\n", "")
+    assert report("opencl", ["float32"], forget=True) == 0
+    assert not list(tuning._folder.iterdir())
+    assert report("no such device", ["float32"]) == 1
+    assert "no device is called that" in capsys.readouterr().out
+
+
+# CLBlast
+
+needs_clblast = pytest.mark.skipif(clblast.find() is None, reason="CLBlast is not installed")
+
+
+def turned(context, value):
+    there = from_host(context, np.ascontiguousarray(value.T))
+    strides = there.strides[::-1]
+    return DeviceArray(context.queue, value.shape, value.dtype, data=there.base_data, strides=strides)
+
+
+@needs_clblast
+@pytest.mark.parametrize("shape", [(5, 7, 9), (33, 1, 4), (1, 5, 6)])
+@pytest.mark.parametrize("turn", [(), (0,), (1,), (0, 1)])
+def test_clblast_computes_what_numpy_does(context, shape, turn):
+    m, k, n = shape
+    a, b, z = (np.random.default_rng(0).uniform(-1, 1, s).astype("float32") for s in ((m, k), (k, n), (m, n)))
+    x, y = (turned(context, v) if i in turn else from_host(context, v) for i, v in enumerate((a, b)))
+    out = from_host(context, z)
+    assert clblast.multiply(context.queue, x, y, out, 2.0, 0.5)
+    np.testing.assert_allclose(to_host(out), 2 * np.dot(a, b) + 0.5 * z, atol=1e-5)
+
+
+@needs_clblast
+def test_clblast_is_used_where_it_was_found_faster_and_can(context, quick, monkeypatch):
+    monkeypatch.setattr(tune._Trials, "time", lambda self, name, products: dict.fromkeys(self.kernels, 1.0))
+    monkeypatch.setattr(tune._Trials, "time_library", lambda self, products: 0.5)
+    tune.tune(context, "float32")
+    assert blocks.by_library(context, "float32") == set(CLASSES)
+    asked = []
+    monkeypatch.setattr(clblast, "multiply", lambda *args: asked.append(args) or False)
+    multiply(context)  # what it refuses is computed all the same
+    assert len(asked) == 1
+
+
+def test_clblast_is_not_asked_for_what_it_cannot(context):
+    a, z = empty(context, (4, 6), "float32"), empty(context, (4, 4), "float32")
+    gaps = DeviceArray(context.queue, (6, 2), "float32", data=a.base_data, strides=(8, 12))
+    assert not clblast.multiply(context.queue, a, gaps, empty(context, (4, 2), "float32"))
+    assert not clblast.multiply(
+        context.queue, a, turned(context, np.zeros((6, 4), "float32")), turned(context, to_host(z))
+    )
+    halves = empty(context, (4, 4), "float16")
+    assert not clblast.multiply(context.queue, halves, halves, halves)

@@ -1,0 +1,77 @@
+"""What tuning found is kept on disk, for one device, driver and version, and damage does no harm."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+
+import pytest
+
+from optdb.runtime import tuning
+
+
+def device(name="gpu", driver="1.0", units=4):
+    platform = types.SimpleNamespace(name="a platform ")
+    return types.SimpleNamespace(name=name, driver_version=driver, max_compute_units=units, platform=platform)
+
+
+def key(*args, kind="matmul", dtype="float32", version="1", **kwargs):
+    return tuning.key_of(device(*args, **kwargs), kind, dtype, version)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    before = tuning._folder
+    yield tuning.configure(tmp_path / "new")
+    tuning._folder = before
+
+
+def test_what_was_found_comes_back(folder):
+    assert tuning.load(key()) is None
+    path = tuning.save(key(), {"square": [1, 2]})
+    assert path.parent == folder and [path] == list(folder.iterdir())
+    assert tuning.load(key()) == {"square": [1, 2]}
+    tuning.save(key(), {"square": 3})
+    assert tuning.load(key()) == {"square": 3}
+    tuning.forget(key())
+    assert tuning.load(key()) is None
+    tuning.forget(key())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [key("another"), key(driver="1.1"), key(units=2), key(kind="x"), key(dtype="float64"), key(version="2")],
+)
+def test_it_is_for_what_it_was_found_for(folder, other):
+    tuning.save(key(), {"square": 1})
+    assert tuning.load(other) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"key": 1, "found": {}}', "\xff\xfe", '{"found": {}}'])
+def test_a_damaged_file_counts_as_not_there(folder, content):
+    path = tuning.save(key(), {"square": 1})
+    path.write_text(content, "latin-1")
+    assert tuning.load(key()) is None
+    tuning.save(key(), {"square": 2})
+    assert tuning.load(key()) == {"square": 2}
+
+
+def test_a_finding_of_another_kind_under_the_same_name(folder):
+    path = tuning.save(key(), {"square": 1})
+    tuning.path_of(key("another")).write_bytes(path.read_bytes())
+    assert tuning.load(key("another")) is None
+
+
+def test_an_interrupted_write_leaves_what_was_there(folder):
+    tuning.save(key(), {"square": 1})
+    with pytest.raises(TypeError):
+        tuning.save(key(), {"square": object()})
+    assert tuning.load(key()) == {"square": 1}
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "_folder", None)
+    assert tuning.path_of(key()).parent == tuning.default_folder()
+    assert tuning.configure("~/somewhere") == Path.home() / "somewhere"
+    assert tuning.path_of(key(), tmp_path).parent == tmp_path
