@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from memcheck.case import load, never_launched
+from memcheck.case import load, never_launched, shared_kernels
 from memcheck.coverage import gaps, op_classes
 from memcheck.report import show
 from memcheck.runner import FLAVOURS, CannotRun, Settings, run_all
@@ -37,7 +37,7 @@ def main(select: str, flavour: tuple[str, ...], table: str, ops: str, timeout: f
     except CannotRun as error:
         raise click.ClickException(str(error)) from None
     classes = op_classes(ops)
-    missing = gaps(classes, results, flavours, never_launched(table))
+    missing = gaps(classes, results, flavours, never_launched(table), shared_kernels(table))
     if select:
         launched = {owner for result in results for owner, _ in result.launched}
         classes, missing = [owner for owner in classes if owner in launched], []

@@ -171,5 +171,10 @@ def never_launched(table: str) -> dict[tuple[str, str], str]:
     return getattr(importlib.import_module(table), "NEVER", {})
 
 
+def shared_kernels(table: str) -> tuple[str, ...]:
+    """Return how names of kernels begin that count as run if any op launches them: SHARED in the table's module."""
+    return tuple(getattr(importlib.import_module(table), "SHARED", ()))
+
+
 def _brief(x: Any) -> str:
     return f"array of {x.shape}" if isinstance(x, np.ndarray) else str(x)

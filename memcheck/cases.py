@@ -163,6 +163,9 @@ _INDEXES = [
     Case(OpenCLFlatten(2), floats(3, 5, 7)),
 ]
 
+#: Rows, terms and columns of products for each block shape, with parts of blocks at the edges.
+_SHAPES = [(9, 5, 37), (37, 5, 9), (26, 37, 27), (50, 3, 51), (127, 3, 130)]
+
 #: For a batch of three: two blocks of four, and three blocks of five.
 INS, OUTS = np.array([[0, 3], [-4, 3], [1, 1]]), np.array([[4, 0, -1], [2, 2, 2], [-5, 1, 3]])
 
@@ -175,12 +178,12 @@ _PRODUCTS = [
             Case(OpenCLSparseBlockOuter(inplace), floats(4, 5, 7, 9), floats(3, 2, 7), floats(3, 3, 9), INS, OUTS),
         ]
     ],
+    *[Case(OpenCLDot22(), floats(m, k), floats(k, n)) for m, k, n in _SHAPES],
     Case(OpenCLDot22(), floats(3, 5), floats(5, 7)),
-    Case(OpenCLDot22(), floats(9, 5), floats(5, 37)),
-    Case(OpenCLDot22(), floats(17, 3), floats(3, 64)),
     Case(OpenCLDot22Scalar(), floats(9, 5), floats(5, 37), HALF),
     *[Case(OpenCLGemm(inplace), floats(9, 37), HALF, floats(9, 5), floats(5, 37), TWO) for inplace in (False, True)],
     *[Case(OpenCLGemv(inplace), floats(37), HALF, floats(37, 11), floats(11), TWO) for inplace in (False, True)],
+    Case(OpenCLGemv(True), floats(3), HALF, floats(3, 2 * 4096 + 5), floats(2 * 4096 + 5), TWO),
     *[Case(OpenCLGer(destructive), wide(5, 7), HALF, wide(5), wide(7)) for destructive in (False, True)],
     Case(OpenCLGer(True), wide(1, 1), HALF, wide(1), wide(1)),
     Case(OpenCLDot(), floats(11), floats(11)),
@@ -219,9 +222,11 @@ CASES = [
 _COPIES_GAPS = "it copies only what lies with gaps"
 _SPREADS_WHAT_BROADCASTS = "it spreads only what broadcasts"
 
+#: How names of kernels begin that are launched by the same code for all ops: each is run if any op launches it.
+SHARED = ("matmul_",)
+
 #: Kernels that an op has and never launches, with the reason.
 NEVER = {
-    **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("BatchedDot", "Dot", "Dot22", "Dot22Scalar", "Gemm")},
     **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("AdvancedSubtensor1", "Reshape", "Flatten", "CumOp")},
     ("OpenCLArgSortOp", "copy_alike"): _COPIES_GAPS,
     **{(f"OpenCL{name}", "move_alike"): _COPIES_GAPS for name in ("RFFTOp", "IRFFTOp")},

@@ -19,11 +19,12 @@ from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLVariable
-from optdb.runtime import binaries
+from optdb.runtime import binaries, tuning
 
 follow_flag()
 go_around(one_program)
 binaries.configure(config.optdb.kernel_cache_dir, config.optdb.kernel_cache_size)
+tuning.configure(config.optdb.kernel_cache_dir)
 
 __all__ = [
     "OPENCL",

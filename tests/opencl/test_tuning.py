@@ -140,6 +140,7 @@ def turned(context, value):
 
 
 @needs_clblast
+@pytest.mark.slow  # its first product takes it many seconds
 @pytest.mark.parametrize("shape", [(5, 7, 9), (33, 1, 4), (1, 5, 6)])
 @pytest.mark.parametrize("turn", [(), (0,), (1,), (0, 1)])
 def test_clblast_computes_what_numpy_does(context, shape, turn):

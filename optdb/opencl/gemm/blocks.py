@@ -122,11 +122,15 @@ _GPU_CANDIDATES = [
     *(GroupBlock(32, 32, depth, 2, 2) for depth in (16, 32)),
     *(GroupBlock(32, 16, depth, 2, 2) for depth in (16, 32)),
     *(GroupBlock(16, 32, depth, 2, 2) for depth in (16, 32)),
-    *(GroupBlock(128, 16, 16, rows, 2) for rows in (2, 4)),
-    *(GroupBlock(16, 128, 16, 2, cols) for cols in (2, 4)),
+    GroupBlock(128, 16, 16, 4, 2),
+    GroupBlock(16, 128, 16, 2, 4),
     GroupBlock(64, 16, 16, 2, 2),
     GroupBlock(16, 64, 16, 2, 2),
 ]
+
+
+#: For the least of devices.
+_LEAST = GroupBlock(8, 8, 8, 1, 1)
 
 
 def defaults(context: Context, dtype: str) -> dict[str, Block]:
@@ -164,13 +168,15 @@ def _fits(context: Context, dtype: str, block: GroupBlock) -> bool:
 
 
 def _fitting(context: Context, dtype: str, block: GroupBlock) -> GroupBlock:
-    """Return the block, or the largest that a small device can take."""
-    if _fits(context, dtype, block):
-        return block
-    smaller = [other for other in _GPU_CANDIDATES if _fits(context, dtype, other)]
-    if smaller:
-        return max(smaller, key=lambda other: other.rows * other.cols)
-    return GroupBlock(8, 8, 8, 1, 1)
+    """Return the block, or the one most like it that a small device can take."""
+    fitting = [other for other in (block, *_GPU_CANDIDATES, _LEAST) if _fits(context, dtype, other)]
+    return min(fitting, key=lambda other: _difference(block, other)) if fitting else _LEAST
+
+
+def _difference(one: GroupBlock, other: GroupBlock) -> int:
+    """Return how often a length has to be doubled or halved to make one block of another."""
+    lengths = zip(asdict(one).values(), asdict(other).values())
+    return sum(abs(x.bit_length() - y.bit_length()) for x, y in lengths)
 
 
 @dataclass(frozen=True)
@@ -190,7 +196,7 @@ class Choice:
 
 
 # Remembered for a context, that the kernels of a function and what launches them agree whatever is tuned meanwhile.
-_choices: WeakKeyDictionary[Context, dict[str, Choice]] = WeakKeyDictionary()
+_choices: WeakKeyDictionary[Context, dict[tuple[str, str], Choice]] = WeakKeyDictionary()
 
 
 def chosen(context: Context, dtype: str) -> Mapping[str, Block]:
@@ -217,9 +223,9 @@ def choose(context: Context, dtype: str, choice: Choice | None) -> None:
     Functions compiled before cannot use other block shapes: this is for tuning and tests.
     """
     known = _choices.setdefault(context, {})
-    known.pop(dtype, None)
+    known.pop((context.flavour, dtype), None)
     if choice is not None:
-        known[dtype] = choice
+        known[context.flavour, dtype] = choice
 
 
 def key_of(context: Context, dtype: str) -> dict[str, Any]:
@@ -240,10 +246,10 @@ def save(context: Context, dtype: str, choice: Choice) -> None:
 
 
 def _choice(context: Context, dtype: str) -> Choice:
-    known = _choices.setdefault(context, {})
-    if dtype not in known:
-        known[dtype] = _found(context, dtype)
-    return known[dtype]
+    known, key = _choices.setdefault(context, {}), (context.flavour, dtype)
+    if key not in known:
+        known[key] = _found(context, dtype)
+    return known[key]
 
 
 def _found(context: Context, dtype: str) -> Choice:

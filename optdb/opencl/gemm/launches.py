@@ -7,6 +7,7 @@ more than most products.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -95,14 +96,22 @@ def run(
         The dtype computed in.
     """
     factors = {"": (), "ab": (alpha, beta), "a1": (alpha, 1.0)}
-    if plan.memory:
-        arrays = {**arrays, "w": scratch(context, plan.memory, work)}
-    for step in plan.launches:
-        given = [arrays[letter] for letter in step.arrays]
-        kernels[step.kernel].call(step.items, step.group, *step.sizes, *factors[step.factors], *given)
+
+    def launch(arrays: Mapping[str, Array]) -> None:
+        for step in plan.launches:
+            given = [arrays[letter] for letter in step.arrays]
+            kernels[step.kernel].call(step.items, step.group, *step.sizes, *factors[step.factors], *given)
+
+    if not plan.memory:
+        launch(arrays)
+        return
+    with _using_scratch:
+        launch({**arrays, "w": scratch(context, plan.memory, work)})
 
 
 _scratch: WeakKeyDictionary[Context, Array] = WeakKeyDictionary()
+#: Held until all launches that use it are in the queue, so that those of another thread come behind them.
+_using_scratch = threading.Lock()
 
 
 def scratch(context: Context, length: int, dtype: str) -> Array:
