@@ -91,6 +91,8 @@ from theano.scalar.basic_scipy import (
     GammaL,
     GammaLn,
     GammaU,
+    Iv,
+    Jv,
     Psi,
     TriGamma,
 )
@@ -153,6 +155,8 @@ __all__ = [
     "Invert",
     "IsInf",
     "IsNan",
+    "Iv",
+    "Jv",
     "Log",
     "Log1p",
     "Log2",

@@ -12,8 +12,9 @@ import theano
 import theano.tensor as tt
 from theano.scalar import basic_scipy
 
+from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.scalars.code import scalar_code
-from tests.opencl.lifted import both
+from tests.opencl.lifted import both, lifted_function
 from tests.opencl.test_scalars import device_results
 
 ENDS = [np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, -2.0, 1.0, 2.0, -1.5, 0.5, 1e-30, -1e-30, 1e30]
@@ -58,12 +59,19 @@ _AT = np.concatenate([_SHAPES[:600] * (1 + RNG.normal(0, 1, 600) / np.sqrt(_SHAP
                       spread(-6, 2.5, 300), RNG.uniform(0, 40, 300)])  # fmt: skip
 _A, _X = (np.concatenate(pair) for pair in zip([_SHAPES, abs(_AT)], grid(*ENDS[:6], *ENDS[7:10], 3e-5, 170.5)))
 
+#: Whole orders of arguments with either sign, others of positive ones, and both of all sizes; poles, zeros, ends.
+_ORDERS = [RNG.integers(-20, 20, 300), RNG.uniform(0, 60, 600), RNG.uniform(-3, 0, 100), grid(0, 1, -2, np.nan)[0]]
+_ANGLES = [RNG.uniform(-60, 60, 300), RNG.uniform(0, 80, 500), spread(-3, 2.5, 100), RNG.uniform(1, 30, 100)]
+_ORDERS, _ANGLES = map(np.concatenate, (_ORDERS, [*_ANGLES, grid(0, -0.0, np.inf, np.nan)[1]]))
+
 BINARY = [
     ("gammainc", scipy.special.gammainc, (_A, _X)),
     ("gammaincc", scipy.special.gammaincc, (_A, _X)),
     ("gammau", lambda k, x: scipy.special.gammaincc(k, x) * scipy.special.gamma(k), (_A[_A < 160], _X[_A < 160])),
     ("gammal", lambda k, x: scipy.special.gammainc(k, x) * scipy.special.gamma(k), (_A[_A < 160], _X[_A < 160])),
     ("chi2sf", scipy.stats.chi2.sf, (2 * _X, 2 * _A)),
+    ("jv", scipy.special.jv, (_ORDERS, _ANGLES), 1e-5),
+    ("iv", scipy.special.iv, (_ORDERS, _ANGLES), 1e-5),
 ]
 
 CASES = [(*case[:2], (case[2],) if isinstance(case[2], np.ndarray) else case[2], *case[3:]) for case in UNARY + BINARY]
@@ -120,16 +128,29 @@ def test_float16_is_computed_wide(name):
 def test_gradients_are_on_the_device():
     x, v = tt.dvector(), tt.dvector()
     values = np.linspace(0.1, 0.9, 7), np.linspace(2, 4, 7)
-    losses = [tt.gammaln(v), tt.psi(v), tt.erfinv(x), tt.erfcinv(x), tt.erfcx(x), tt.i0(v), tt.j0(v)]
+    losses = [
+        tt.gammaln(v),
+        tt.psi(v),
+        tt.erfinv(x),
+        tt.erfcinv(x),
+        tt.erfcx(x),
+        tt.i0(v),
+        tt.i1(v),
+        tt.j0(v),
+        tt.j1(v),
+    ]
     outputs = [theano.grad(loss.sum(), x if loss.owner.inputs[0] is x else v) for loss in losses]
     got, want, ops = both([x, v], outputs, values)
     for mine, theirs in zip(got, want, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-10)
-    names = {str(op) for op in ops}
-    assert not {name for name in names if "Psi" in name}
+    assert [op for op in ops if op is OpenCLElemwise]
+    f = lifted_function([v], [theano.grad(loss.sum(), v) for loss in (tt.i1(v), tt.j1(v), tt.gammaln(v))])
+    on_host = {node.op.scalar_op for node in f.maker.fgraph.apply_nodes if isinstance(node.op, tt.Elemwise)}
+    assert not on_host & {basic_scipy.iv, basic_scipy.jv, basic_scipy.psi}
 
 
 def test_only_incomplete_gamma_functions_ask_for_double_precision():
+    assert "float64" in scalar_code(basic_scipy.jv, ["float32"] * 2, ["v", "x"], ["z"]).dtypes
     for name in ("psi", "tri_gamma", "erfinv", "erfcinv", "erfcx", "j0", "j1", "i0", "i1"):
         code = scalar_code(getattr(basic_scipy, name), ["float32"], ["x"], ["z"])
         assert code.dtypes == {"float32"} and "double" not in code.helpers

@@ -1,7 +1,7 @@
 """The entries of special functions.
 
-Incomplete gamma functions are computed in double precision whatever the output is, as SciPy and the host's C code do:
-what they are made of nearly cancels.
+Incomplete gamma functions and Bessel functions of any order are computed in double precision whatever the output is,
+as SciPy does and the host's C code: what they are made of nearly cancels.
 """
 
 from __future__ import annotations
@@ -39,5 +39,7 @@ ENTRIES.update(
         host.GammaIncC: _double("gammaincc"),
         host.GammaL: _double("gammal"),
         host.GammaU: _double("gammau"),
+        host.Iv: _double("iv"),
+        host.Jv: _double("jv"),
     }
 )
