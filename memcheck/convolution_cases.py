@@ -26,6 +26,7 @@ def _plain(*shape: int) -> Given:
 CONVOLUTION_CASES = [
     *_three(floats(3, 2, 5, 7), floats(9, 2, 3, 2), floats(3, 9, 3, 3), subsample=(2, 3), border_mode=(1, 1)),
     *_three(_plain(1, 2, 3, 35), _plain(5, 2, 3, 3), _plain(1, 5, 3, 35), border_mode="half"),
+    *_three(_plain(1, 1, 3, 67), _plain(5, 1, 1, 3), _plain(1, 5, 3, 34), border_mode="half", subsample=(1, 2)),
     *_three(_plain(3, 4, 5, 19), _plain(4, 1, 1, 2), _plain(3, 4, 5, 18), num_groups=4),
     *_three(_plain(2, 3, 1, 1), _plain(5, 3, 1, 1), _plain(2, 5, 1, 1)),
     *_three(_plain(2, 5, 3, 7), _plain(17, 5, 1, 1), _plain(2, 17, 3, 7)),

@@ -47,6 +47,8 @@ CASES = {
     "full": case(2, 2, 4, (5, 6), (3, 4), "full", filter_flip=False),
     "asymmetric": case(2, 2, 4, (9, 8), (3, 3), ((0, 2), (1, 0)), step=(2, 1)),
     "strided": case(2, 3, 17, (11, 14), (3, 3), 1, step=(2, 3)),
+    "every other of vectors": case(1, 2, 9, (5, 67), (3, 3), "half", step=2),
+    "every other, without padding": case(1, 2, 9, (3, 66), (1, 2), step=(1, 2)),
     "dilated": case(2, 3, 4, (12, 13), (3, 2), (2, 1), step=2, dilation=(2, 3), filter_flip=False),
     "more padding than taps": case(2, 2, 4, (3, 3), (2, 2), (3, 4), step=2),
     "steps over elements": case(2, 2, 4, (9, 9), (2, 1), step=4),

@@ -196,8 +196,8 @@ def _launch(kernels: Kernels, name: str, context: Context, sizes: _Sizes, arrays
             kernels[name].scall((images * vectors, groups * rows), *args)
         return
     wanted = context.device.max_compute_units * 8
-    parts = max(-(-wanted // (images * groups)), -(-vectors // near))
-    v_items, v_chunk = share(vectors, parts, multiple=_BLOCKS[name][1])
-    b_items, b_chunk = share(blocks, -(-wanted // (images * groups * v_items)))
+    parts = max(-(-wanted // groups), -(-images * vectors // near))
+    v_items, v_chunk = share(images * vectors, parts, multiple=_BLOCKS[name][1])
+    b_items, b_chunk = share(blocks, -(-wanted // (groups * v_items)))
     args = [*sizes[:6], v_chunk, b_chunk, *sizes[6:], *arrays]
-    kernels[name].call((v_items, b_items, images * groups), (1, 1, 1), *args)
+    kernels[name].call((v_items, b_items, groups), (1, 1, 1), *args)

@@ -16,16 +16,16 @@ TAKES = """
     TAKE(T, z);
 """
 
-# Vectors that there are not are the last one again, and are not stored.
+# Vectors are those of all images. Some that there are not are the last one again, and are not stored.
 ON_CPU = """
 KERNEL void {name}({params})
 {{
 {takes}
-    const ga_size image = get_global_id(2) / groups, group = get_global_id(2) % groups;
-    const ga_size v_first = get_global_id(0) * vector_chunk, v_last = min(v_first + vector_chunk, vectors);
+    const ga_size all = images * vectors, group = get_global_id(2);
+    const ga_size v_first = get_global_id(0) * vector_chunk, v_last = min(v_first + vector_chunk, all);
     const ga_size b_first = get_global_id(1) * block_chunk, b_last = min(b_first + block_chunk, blocks);
-    x += image * x_image + group * x_group;
-    z += (image * groups + group) * rows * plane;
+    x += group * x_group;
+    z += group * rows * plane;
     w += group * blocks * depth * {rows};
     for (ga_size b = b_first; b < b_last; ++b)
         for (ga_size v = v_first; v < v_last; v += {vectors}) {{
@@ -33,7 +33,8 @@ KERNEL void {name}({params})
             const GLOBAL_MEM W *from[{vectors}];
             #pragma unroll
             for (int c = 0; c < {vectors}; ++c) {{
-                from[c] = x + starts[min(v + c, v_last - 1)];
+                const ga_size u = min(v + c, v_last - 1);
+                from[c] = x + u / vectors * x_image + starts[u % vectors];
                 #pragma unroll
                 for (int r = 0; r < {rows}; ++r)
                     acc[r][c] = 0;
@@ -55,13 +56,14 @@ KERNEL void {name}({params})
             }}
             const int some = (int)min((ga_size){rows}, rows - b * {rows});
             for (int c = 0; c < {vectors} && v + c < v_last; ++c) {{
-                GLOBAL_MEM T *to = z + b * {rows} * plane;
-                if (runs[v + c] >= 0) {{
+                const ga_size u = (v + c) % vectors;
+                GLOBAL_MEM T *to = z + ((v + c) / vectors * groups * rows + b * {rows}) * plane;
+                if (runs[u] >= 0) {{
                     for (int r = 0; r < some; ++r)
-                        VSTORE_T(acc[r][c], to + r * plane + runs[v + c]);
+                        VSTORE_T(acc[r][c], to + r * plane + runs[u]);
                     continue;
                 }}
-                const GLOBAL_MEM ga_long *at = places + (v + c) * WIDTH;
+                const GLOBAL_MEM ga_long *at = places + u * WIDTH;
                 for (int r = 0; r < some; ++r) {{
                     W lanes[WIDTH];
                     VSTORE(acc[r][c], lanes);
