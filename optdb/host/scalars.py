@@ -196,6 +196,7 @@ __all__ = [
     "cast_op",
     "get_scalar_type",
     "scalar_node",
+    "scalar_type",
     "second",
     "sub",
     "upcast",
@@ -205,6 +206,11 @@ __all__ = [
 def scalar_node(op: Any, dtypes: Sequence[str]) -> Apply:
     """Return a node of a scalar op for inputs of `dtypes`."""
     return op.make_node(*[get_scalar_type(dtype).make_variable() for dtype in dtypes])
+
+
+def scalar_type(dtype: str) -> Any:
+    """Return the type of numbers of a dtype."""
+    return get_scalar_type(dtype)
 
 
 def cast_op(dtype: str) -> Cast:

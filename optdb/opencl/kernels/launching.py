@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.opencl.kernels.params import KernelArgumentError
+from optdb.opencl.kernels.params import ArrayParam, KernelArgumentError
 from optdb.runtime.library import cl
 
 if TYPE_CHECKING:
     from optdb.opencl.kernels.kernel import Kernel
+    from optdb.runtime.arrays import Array
     from optdb.runtime.context import Context
 
 #: How many work items a group is given where the caller does not say, by the number of dimensions.
@@ -92,17 +93,8 @@ class CompiledKernel:
         KernelArgumentError
             If the arguments, or the sizes, are not what the kernel takes.
         """
-        if not self._largest:
-            self._prepare()
-        items = _sizes(global_size)
-        group = None if local_size is None else _sizes(local_size)
-        bound = self._bind(args)
-        self._check_sizes(items, group)
-        if 0 in items:
-            return
-        with self._lock:
-            self._kernel.set_args(*bound)
-            cl.enqueue_nd_range_kernel(self._context.queue, self._kernel, items, group)
+        bound = self.bind(args)
+        self.enqueue(*self.grid(global_size, local_size), bound)
 
     def scall(self, n: int | Sequence[int], *args: Any) -> None:
         """Launch the kernel on at least `n` work items, in groups of a size that suits the device.
@@ -110,13 +102,61 @@ class CompiledKernel:
         There are more items than asked for where the groups do not fit: kernels leave them out with
         ``if (i < n)``, or step through their work by the number of all items.
         """
+        self.call(*self.automatic_grid(n), *args)
+
+    def automatic_grid(self, n: int | Sequence[int]) -> tuple[list[int], tuple[int, ...]]:
+        """Return how many work items `scall` starts for `n`, and the size of their groups."""
         if not self._largest:
             self._prepare()
         wanted = _sizes(n)
         if len(wanted) not in self._groups:
             raise KernelArgumentError(f"kernel {self.name} is launched in {len(wanted)} dimensions, of at most 3")
         group = self._groups[len(wanted)]
-        self.call([-(-items // size) * size for items, size in zip(wanted, group)], group, *args)
+        return [-(-items // size) * size for items, size in zip(wanted, group)], group
+
+    def bound(
+        self, global_size: int | Sequence[int], local_size: int | Sequence[int] | None, args: Sequence[Any]
+    ) -> BoundKernel:
+        """Return a launch of which all but the arrays is settled.
+
+        Parameters
+        ----------
+        global_size, local_size : int or sequence of int
+            As for `call`.
+        args : sequence
+            As for `call`; the arrays among them stand for those to come.
+
+        Raises
+        ------
+        KernelArgumentError
+            As `call` does.
+        """
+        return BoundKernel(self, *self.grid(global_size, local_size), self.bind(args))
+
+    def grid(
+        self, global_size: int | Sequence[int], local_size: int | Sequence[int] | None
+    ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """Return the sizes of a launch, as OpenCL takes them.
+
+        Raises
+        ------
+        KernelArgumentError
+            If there are no such groups of work items.
+        """
+        if not self._largest:
+            self._prepare()
+        items = _sizes(global_size)
+        group = None if local_size is None else _sizes(local_size)
+        self._check_sizes(items, group)
+        return items, group
+
+    def enqueue(self, items: tuple[int, ...], group: tuple[int, ...] | None, bound: Sequence[Any]) -> None:
+        """Launch the kernel with what `grid` and `bind` gave."""
+        if 0 in items:
+            return
+        with self._lock:
+            self._kernel.set_args(*bound)
+            cl.enqueue_nd_range_kernel(self._context.queue, self._kernel, items, group)
 
     def _find(self, program: cl.Program, name: str) -> cl.Kernel:
         try:
@@ -142,7 +182,14 @@ class CompiledKernel:
             self._groups = {dims: _shrunk(group, largest, limits) for dims, group in groups}
             self._largest = largest
 
-    def _bind(self, args: Sequence[Any]) -> list[Any]:
+    def bind(self, args: Sequence[Any]) -> list[Any]:
+        """Return what OpenCL is given for arguments of a launch.
+
+        Raises
+        ------
+        KernelArgumentError
+            If they are not what the kernel takes.
+        """
         if len(args) != len(self.params):
             raise KernelArgumentError(
                 f"kernel {self.name} takes {len(self.params)} arguments {self.params}, and was given {len(args)}"
@@ -166,6 +213,55 @@ class CompiledKernel:
             raise KernelArgumentError(
                 f"kernel {self.name}: groups of {group} are too large: {self._largest} items at most"
             )
+
+
+class BoundKernel:
+    """A launch of which all but the arrays is settled, so that it takes a few microseconds.
+
+    Ops keep such launches by the shapes and strides that they are for.
+
+    Parameters
+    ----------
+    kernel : CompiledKernel
+        What is launched.
+    items, group : tuple of int
+        How many work items there are, and in a group.
+    args : list
+        What OpenCL is given.
+    """
+
+    def __init__(
+        self, kernel: CompiledKernel, items: tuple[int, ...], group: tuple[int, ...] | None, args: list[Any]
+    ) -> None:
+        self._kernel = kernel
+        self._items = items
+        self._group = group
+        self._args = args
+        self._slots = _array_slots(kernel)
+        for slot in self._slots:
+            args[slot] = None  # nothing is kept alive from here
+
+    def launch(self, arrays: Sequence[Array]) -> None:
+        """Launch the kernel with these arrays, in the order of its params; they are of its context."""
+        args = self._args.copy()
+        for slot, array in zip(self._slots, arrays, strict=True):
+            args[slot] = array.base_data
+            offset = array.offset
+            args[slot + 1] = np.uint64(offset) if offset else _ZERO
+        self._kernel.enqueue(self._items, self._group, args)
+
+
+_ZERO = np.uint64(0)
+
+
+def _array_slots(kernel: CompiledKernel) -> list[int]:
+    """Return the places of the buffers of arrays among what OpenCL is given; each offset comes behind."""
+    slots, place = [], 0
+    for param in kernel.params:
+        if type(param) is ArrayParam:
+            slots.append(place)
+        place += len(param.slots)
+    return slots
 
 
 def _sizes(size: int | Sequence[int]) -> tuple[int, ...]:

@@ -1,21 +1,24 @@
-"""Kernels that go over the elements of arrays: one for arrays that lie alike, one for any strides.
+"""Kernels that go over the elements of arrays, and how they are launched.
 
-The work items of both take pieces of the elements, each piece one after the other (see
-:func:`optdb.opencl.ops.layout.chunks`). In the general kernel a piece is walked row by
-row, and the place of a row is worked out once.
+The work items take pieces of the elements, each piece one after the other (see
+:func:`optdb.opencl.ops.layout.chunks`). How the pieces are walked is in the code, see
+:mod:`optdb.opencl.ops.element_code`. What a launch needs but the arrays themselves is worked
+out once for arrays of the same shapes and strides.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, ctype
+from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel
+from optdb.opencl.kernels.bound import BoundKernel
+from optdb.opencl.ops.element_code import WIDTH, ElementCode
 from optdb.opencl.ops.layout import chunks, collapse, size_of, strides_of
 from optdb.opencl.ops.operand import Operand
 from optdb.opencl.scalars.code import scalar_code
@@ -29,6 +32,12 @@ _ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF\n"
 
 #: What holds any value of so many bytes, to copy it as it is.
 RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
+
+#: So many launches are kept for a node: shapes that never come again are not kept for ever.
+_KEPT = 64
+
+#: Places up to here are worked out in 32 bits.
+_NARROW = 2**31 - 1
 
 
 def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply], Any]:
@@ -63,6 +72,10 @@ class ElementKernels:
         Of the kernels, if an op has several kinds.
     numbers : sequence of (str, str)
         Name and dtype of numbers that the statements use besides.
+    once : str
+        OpenCL C that comes ahead of all elements.
+    flavour : {'cpu', 'gpu'}, optional
+        Of the device, if the kernels are for one alone: for a processor, the statements are of vectors.
     """
 
     def __init__(
@@ -75,15 +88,16 @@ class ElementKernels:
         flags: Sequence[str] = (),
         name: str = "elements",
         numbers: Sequence[tuple[str, str]] = (),
+        once: str = "",
+        flavour: str | None = None,
     ) -> None:
-        self.inputs = list(inputs)
-        self.outputs = list(outputs)
         self.ndim = max(ndim, 1)
         self.name = name
-        self._statements = statements
+        self._code = ElementCode(list(inputs), list(outputs), statements, once, self.ndim, name, list(numbers))
         self._helpers = _ROUND_EACH_STEP + helpers
         self._flags = flags
-        self._numbers = list(numbers)
+        self._flavour = flavour
+        self._known: dict[Any, BoundKernel] = {}
 
     @classmethod
     def of_scalar_op(
@@ -94,6 +108,7 @@ class ElementKernels:
         single: Sequence[bool],
         ndim: int,
         name: str = "elements",
+        flavour: str | None = None,
     ) -> ElementKernels:
         """Return the kernels that apply a scalar op.
 
@@ -109,6 +124,8 @@ class ElementKernels:
             Number of dimensions.
         name : str
             Of the kernels.
+        flavour : {'cpu', 'gpu'}, optional
+            Of the device, if that is known: a processor computes in vectors.
 
         Raises
         ------
@@ -117,9 +134,13 @@ class ElementKernels:
         """
         inputs = [Operand.of(f"i{i}", dtype, one) for i, (dtype, one) in enumerate(zip(dtypes, single, strict=True))]
         outputs = [Operand.of(f"o{i}", dtype) for i, dtype in enumerate(out_dtypes)]
-        code = scalar_code(op, dtypes, [x.name for x in inputs], [x.name for x in outputs])
+        names = [x.name for x in inputs], [x.name for x in outputs]
+        uniform = [x.name for x in inputs if x.single]
+        code = scalar_code(op, dtypes, *names, uniform, WIDTH if flavour == "cpu" else 1)
         flags = Kernel.get_flags(*sorted(code.dtypes))
-        return cls(inputs, outputs, code.statements, code.helpers, ndim, flags, name)
+        return cls(
+            *(inputs, outputs, code.statements, code.helpers, ndim, flags, name), once=code.once, flavour=flavour
+        )
 
     @classmethod
     def copying(cls, dtype: str, ndim: int, name: str = "copy", single: bool = False) -> ElementKernels:
@@ -130,15 +151,23 @@ class ElementKernels:
         )
 
     def kernels(self) -> list[Kernel]:
-        """Return the two kernels; they are of one code."""
-        code = "\n".join([self._helpers, self._alike(), self._strided()])
-        arrays = [ARRAY] * len(self._operands)
-        steps = [SSIZE] * (self.ndim * len(self._operands))
-        common = [SIZE, SIZE, *[dtype for _, dtype in self._numbers]]
-        return [
-            Kernel(code, f"{self.name}_alike", [*common, *arrays], self._flags),
-            Kernel(code, f"{self.name}_strided", [*common, *[SIZE] * self.ndim, *arrays, *steps], self._flags),
+        """Return the kernels; they are of one code."""
+        code = self._code
+        arrays = [ARRAY] * len(code.operands)
+        steps = self.ndim * len(code.stepping)
+        common = [SIZE, SIZE, *[dtype for _, dtype in code.numbers]]
+        wide = [*common, *[SIZE] * self.ndim, *arrays, *[SSIZE] * steps]
+        if self._flavour == "cpu":
+            return [Kernel(self._helpers + code.lanes(), f"{self.name}_lanes", wide, self._flags)]
+        text = "\n".join([self._helpers, code.alike(), code.strided()])
+        kernels = [
+            Kernel(text, f"{self.name}_alike", [*common, *arrays], self._flags),
+            Kernel(text, f"{self.name}_strided", wide, self._flags),
         ]
+        if self._flavour is None:
+            return kernels
+        narrow = [*common, *["uint32"] * self.ndim, *arrays, *["int32"] * steps]
+        return [*kernels, Kernel(code.narrow(), f"{self.name}_narrow", narrow, self._flags)]
 
     def launch(
         self,
@@ -163,92 +192,68 @@ class ElementKernels:
         numbers : sequence
             The values of what was declared as such.
         """
+        if not size_of(shape):
+            return
+        if numbers:
+            self.bind(kernels, context, shape, arrays, numbers).launch(arrays)
+            return
+        key = (id(kernels), tuple([(array.shape, array.strides) for array in arrays]))
+        bound = self._known.get(key)
+        if bound is None or bound.compiled not in kernels.values():
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            bound = self._known[key] = self.bind(kernels, context, shape, arrays)
+        bound.launch(arrays)
+
+    def bind(
+        self,
+        kernels: Mapping[str, CompiledKernel],
+        context: Context,
+        shape: Sequence[int],
+        arrays: Sequence[Array],
+        numbers: Sequence[Any] = (),
+    ) -> BoundKernel:
+        """Return the launch for arrays like these; the parameters are those of `launch`, and nothing is empty."""
         n = size_of(shape)
-        if not n:
-            return
         lengths, steps = collapse(shape, [strides_of(array, shape) for array in arrays])
+        if self._flavour == "cpu":
+            lengths, steps = _longest_last(lengths, steps)
         items, chunk = chunks(context, n)
-        if len(lengths) <= 1 and self._lie_alike(steps):
-            _launch(kernels[f"{self.name}_alike"], context, items, n, chunk, *numbers, *arrays)
-            return
+        walked = [own for x, own in zip(self._code.operands, steps, strict=True) if not x.single]
+        if self._flavour != "cpu" and len(lengths) <= 1 and all(own in ((1,), ()) for own in walked):
+            return _bound(kernels[f"{self.name}_alike"], context, items, n, chunk, *numbers, *arrays)
         missing = self.ndim - len(lengths)
         lengths = (1,) * missing + lengths
-        flat = [step for own in steps for step in (0,) * missing + own]
-        _launch(kernels[f"{self.name}_strided"], context, items, n, chunk, *numbers, *lengths, *arrays, *flat)
+        flat = [step for own in walked for step in (0,) * missing + own]
+        args = [n, chunk, *numbers, *lengths, *arrays, *flat]
+        return _bound(kernels[f"{self.name}_{self._kind(n, lengths, walked)}"], context, items, *args)
 
-    @property
-    def _common(self) -> list[str]:
-        """What both kernels take first, in the code."""
-        return ["ga_size n", "ga_size chunk", *[f"{ctype(dtype)} {name}" for name, dtype in self._numbers]]
-
-    @property
-    def _operands(self) -> list[Operand]:
-        return [*self.inputs, *self.outputs]
-
-    def _lie_alike(self, steps: Sequence[Sequence[int]]) -> bool:
-        return all(x.single or own in ((1,), ()) for x, own in zip(self._operands, steps, strict=True))
-
-    def _alike(self) -> str:
-        many = [x for x in self.inputs if not x.single]
-        return f"""
-KERNEL void {self.name}_alike({", ".join([*self._common, *(x.param for x in self._operands)])})
-{{
-{_lines(x.pointer for x in self._operands)}
-const ga_size begin = get_global_id(0) * chunk;
-const ga_size end = min(begin + chunk, n);
-if (begin >= end)
-    return;
-{_lines(x.read("0") for x in self.inputs if x.single)}
-for (ga_size i = begin; i < end; ++i) {{
-{_lines(x.read("i") for x in many)}
-{_lines(x.declare() for x in self.outputs)}
-{self._statements}
-{_lines(x.write("i") for x in self.outputs)}
-}}
-}}
-"""
-
-    def _strided(self) -> str:
-        dims = range(self.ndim)
-        last = self.ndim - 1
-        lengths = [f"ga_size len{d}" for d in dims]
-        steps = [f"ga_ssize {x.name}_s{d}" for x in self._operands for d in dims]
-        params = ", ".join([*self._common, *lengths, *(x.param for x in self._operands), *steps])
-        outer = [f"const ga_size at{d} = rest % len{d}; rest /= len{d};" for d in reversed(dims)]
-
-        def row(x: Operand) -> str:
-            place = " + ".join(f"(ga_ssize)at{d} * {x.name}_s{d}" for d in dims)
-            return f"ga_ssize {x.name}_p = {place};"
-
-        return f"""
-KERNEL void {self.name}_strided({params})
-{{
-{_lines(x.pointer for x in self._operands)}
-ga_size i = get_global_id(0) * chunk;
-const ga_size end = min(i + chunk, n);
-while (i < end) {{
-ga_size rest = i;
-{_lines(outer)}
-{_lines(row(x) for x in self._operands)}
-const ga_size stop = min(end, i + (len{last} - at{last}));
-for (; i < stop; ++i) {{
-{_lines(x.read(f"{x.name}_p") for x in self.inputs)}
-{_lines(x.declare() for x in self.outputs)}
-{self._statements}
-{_lines(x.write(f"{x.name}_p") for x in self.outputs)}
-{_lines(f"{x.name}_p += {x.name}_s{last};" for x in self._operands)}
-}}
-}}
-}}
-"""
+    def _kind(self, n: int, lengths: Sequence[int], walked: Sequence[Sequence[int]]) -> str:
+        """Return which kernel goes over arrays that do not lie alike."""
+        if self._flavour == "cpu":
+            return "lanes"
+        is_narrow = self._flavour == "gpu" and max([n, *(_reach(lengths, own) for own in walked)]) <= _NARROW
+        return "narrow" if is_narrow else "strided"
 
 
-def _lines(lines: Iterable[str]) -> str:
-    return "\n".join(lines)
+def _reach(lengths: Sequence[int], steps: Sequence[int]) -> int:
+    """Return how far from the first element the last one is, at most."""
+    own = lengths[len(lengths) - len(steps) :]
+    return sum(length * abs(step) for length, step in zip(own, steps, strict=True))
 
 
-def _launch(kernel: CompiledKernel, context: Context, items: int, *args: Any) -> None:
+def _longest_last(
+    lengths: tuple[int, ...], steps: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the axes with the longest at the end, if the last one does not fill a vector."""
+    if not lengths or lengths[-1] >= WIDTH:
+        return lengths, steps
+    longest = max(range(len(lengths)), key=lengths.__getitem__)
+    order = [axis for axis in range(len(lengths)) if axis != longest] + [longest]
+    return tuple(lengths[axis] for axis in order), tuple(tuple(own[axis] for axis in order) for own in steps)
+
+
+def _bound(kernel: CompiledKernel, context: Context, items: int, *args: Any) -> BoundKernel:
     if context.flavour == "cpu":
-        kernel.call(items, 1, *args)
-    else:
-        kernel.scall(items, *args)
+        return BoundKernel(kernel, (items,), (1,), args)
+    return BoundKernel(kernel, *kernel.automatic_grid(items), args)

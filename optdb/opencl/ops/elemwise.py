@@ -22,6 +22,9 @@ from optdb.runtime.arrays import Array
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
+#: So many shapes are kept for a node.
+_KEPT = 64
+
 
 class OpenCLElemwise(OpenCLKernelBase):
     """A scalar op on all elements of arrays.
@@ -112,7 +115,13 @@ class OpenCLElemwise(OpenCLKernelBase):
         kernels: dict[str, CompiledKernel],
         context: Context,
     ) -> None:
-        shape = common_shape(node, inputs)
+        known = self._known_shapes(node)
+        key = tuple([x.shape for x in inputs])
+        shape = known.get(key)
+        if shape is None:
+            if len(known) >= _KEPT:
+                known.clear()
+            shape = known[key] = common_shape(node, inputs)
         results = []
         for i, (out, storage) in enumerate(zip(node.outputs, outputs, strict=True)):
             if i in self.inplace_pattern:
@@ -123,6 +132,11 @@ class OpenCLElemwise(OpenCLKernelBase):
         self._elements(node).launch(kernels, context, shape, [*inputs, *results])
 
     @once_per_node
+    def _known_shapes(self, node: Apply) -> dict[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+        """What the shapes of inputs broadcast to, as far as they came by."""
+        return {}
+
+    @once_per_node
     def _elements(self, node: Apply) -> ElementKernels:
         return ElementKernels.of_scalar_op(
             self.scalar_op,
@@ -130,6 +144,7 @@ class OpenCLElemwise(OpenCLKernelBase):
             [out.type.dtype for out in node.outputs],
             [all(x.type.broadcastable) for x in node.inputs],
             node.outputs[0].type.ndim,
+            flavour=self.get_context(node).flavour,
         )
 
 

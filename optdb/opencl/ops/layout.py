@@ -5,10 +5,9 @@ Nothing here touches a device. Strides are in elements, not in bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from optdb.runtime.arrays import Array, DeviceArray
 
@@ -118,7 +117,7 @@ def is_contiguous(array: Array) -> bool:
 
 def size_of(shape: Sequence[int]) -> int:
     """Return the number of elements of a shape."""
-    return int(np.prod(shape, dtype=object))
+    return math.prod(map(int, shape))
 
 
 def check_shapes(op: Any, wanted: Sequence[int], given: Sequence[int]) -> None:

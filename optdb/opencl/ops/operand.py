@@ -8,6 +8,35 @@ from optdb.opencl.fp16_help import load_w, write_w
 from optdb.opencl.kernels import ctype
 from optdb.opencl.scalars.types import C_TYPES
 
+_READER = """
+static inline {computed}{width} {name}(const GLOBAL_MEM {stored} *p, ga_ssize step, int count)
+{{
+    if (step == 0)
+        return ({computed}{width})({load}(*p));
+    if (step == 1 && count == {width})
+        return {whole};
+    union {{ {computed}{width} v; {computed} s[{width}]; }} lanes;
+    lanes.v = ({computed}{width})(0);
+    for (int l = 0; l < count; ++l)
+        lanes.s[l] = {load}(p[l * step]);
+    return lanes.v;
+}}
+"""
+
+_WRITER = """
+static inline void {name}({computed}{width} value, GLOBAL_MEM {stored} *p, ga_ssize step, int count)
+{{
+    if (step == 1 && count == {width}) {{
+        {whole};
+        return;
+    }}
+    union {{ {computed}{width} v; {computed} s[{width}]; }} lanes;
+    lanes.v = value;
+    for (int l = 0; l < count; ++l)
+        p[l * step] = {store}(lanes.s[l]);
+}}
+"""
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -59,3 +88,34 @@ class Operand:
     def write(self, index: str) -> str:
         """Return a statement that writes one element."""
         return f"{self.name}_at[{index}] = {self.store}({self.name});"
+
+    @property
+    def reader(self) -> str:
+        """The name of the function that reads a vector of them."""
+        return f"read_{self.stored}"
+
+    @property
+    def writer(self) -> str:
+        """The name of the function that writes a vector of them."""
+        return f"write_{self.stored}"
+
+    def lane_reader(self, width: int) -> str:
+        """Return the function that reads up to `width` elements, one `step` behind the other."""
+        half = f"vload_half{width}(0, (const GLOBAL_MEM half *)p)"
+        return self._function(_READER, self.reader, width, half if self.load else f"vload{width}(0, p)")
+
+    def lane_writer(self, width: int) -> str:
+        """Return the function that writes up to `width` elements, one `step` behind the other."""
+        half = f"vstore_half{width}_rte(value, 0, (GLOBAL_MEM half *)p)"
+        return self._function(_WRITER, self.writer, width, half if self.store else f"vstore{width}(value, 0, p)")
+
+    def _function(self, template: str, name: str, width: int, whole: str) -> str:
+        return template.format(
+            name=name,
+            stored=self.stored,
+            computed=self.computed,
+            width=width,
+            load=self.load,
+            store=self.store,
+            whole=whole,
+        )

@@ -1,0 +1,192 @@
+"""A scalar op made of others: steps that are applied one after the other.
+
+It is what loop fusion makes. A Composite of the host says the same by a graph, which it
+optimizes, clones and compares by the C code that it would have; a Program is a tuple.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.host.graph import Constant, io_toposort
+from optdb.host.scalars import Composite, ScalarOp, scalar_node, scalar_type
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant of a program, to the last bit.
+
+    Parameters
+    ----------
+    dtype : str
+        Its dtype.
+    raw : bytes
+        Its value, as it lies in memory: so what is no number equals itself, and -0 does not equal 0.
+    """
+
+    dtype: str
+    raw: bytes
+
+    @classmethod
+    def of(cls, value: Any, dtype: str) -> Number:
+        """Return the constant for a value."""
+        return cls(dtype, np.asarray(value, dtype).tobytes())
+
+    @property
+    def value(self) -> Any:
+        """The value, as a number of NumPy's."""
+        return np.frombuffer(self.raw, self.dtype)[0]
+
+
+#: The place of a value: inputs are counted first, then what the steps make. Or a constant.
+Slot = int | Number
+#: An op of one output, and what it is applied to.
+Application = tuple[Any, tuple[Slot, ...]]
+
+
+class Program(ScalarOp):
+    """Scalar ops, one after the other.
+
+    Parameters
+    ----------
+    dtypes : tuple of str
+        Of the inputs.
+    steps : tuple of (ScalarOp, tuple of slots)
+        What is done; no step is a Program or a Composite.
+    results : tuple of slots
+        Which values are the outputs.
+    """
+
+    def __init__(self, dtypes: tuple[str, ...], steps: tuple[Application, ...], results: tuple[Slot, ...]) -> None:
+        super().__init__(None, None)
+        self.dtypes = dtypes
+        self.steps = steps
+        self.results = results
+        self.nin = len(dtypes)
+        self.nout = len(results)
+        self._made = _made_dtypes(dtypes, steps)
+        self._hash = hash((dtypes, steps, results))
+
+    def __str__(self) -> str:
+        counts = Counter(type(op).__name__.lower() for op, _ in self.steps)
+        names = [name if n == 1 else f"{n} {name}" for name, n in counts.items()]
+        return f"Program{{{', '.join(names)}}}"
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(other) is not Program or self._hash != other._hash:
+            return False
+        return (self.dtypes, self.steps, self.results) == (other.dtypes, other.steps, other.results)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Hashes of strings are another process's.
+        return {"dtypes": self.dtypes, "steps": self.steps, "results": self.results}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)
+
+    def output_types(self, types: Sequence[Any]) -> list[Any]:
+        """Return the types of the outputs.
+
+        Raises
+        ------
+        TypeError
+            If the inputs are of other dtypes than those it was made for.
+        """
+        given = tuple(kind.dtype for kind in types)
+        if given != self.dtypes:
+            raise TypeError(f"{self} was made for {self.dtypes}, and is given {given}")
+        return [
+            scalar_type(slot.dtype if isinstance(slot, Number) else (*self.dtypes, *self._made)[slot])
+            for slot in self.results
+        ]
+
+    def make_new_inplace(self, preference: Any = None, name: str | None = None) -> Program:
+        """Return what computes the same in place: itself, as the elementwise op keeps what is written where."""
+        return self
+
+    def impl(self, *inputs: Any) -> Any:
+        """Compute one element, in Python."""
+        values = list(inputs)
+        for op, slots in self.steps:
+            values.append(op.impl(*[slot.value if isinstance(slot, Number) else values[slot] for slot in slots]))
+        results = [slot.value if isinstance(slot, Number) else values[slot] for slot in self.results]
+        return results[0] if len(results) == 1 else results
+
+
+def _made_dtypes(dtypes: tuple[str, ...], steps: tuple[Application, ...]) -> tuple[str, ...]:
+    known = list(dtypes)
+    for op, slots in steps:
+        own = [slot.dtype if isinstance(slot, Number) else known[slot] for slot in slots]
+        known.append(_output_dtype(op, tuple(own)))
+    return tuple(known[len(dtypes) :])
+
+
+_known_dtypes: dict[Any, str] = {}
+
+
+def _output_dtype(op: Any, dtypes: tuple[str, ...]) -> str:
+    key = (op, dtypes)
+    if key not in _known_dtypes:
+        if len(_known_dtypes) > 10_000:
+            _known_dtypes.clear()
+        (_known_dtypes[key],) = [out.type.dtype for out in scalar_node(op, dtypes).outputs]
+    return _known_dtypes[key]
+
+
+class ProgramBuilder:
+    """Puts a program together. What is applied twice to the same is applied once.
+
+    Parameters
+    ----------
+    dtypes : sequence of str
+        Of the inputs, whose slots are counted from 0.
+    """
+
+    def __init__(self, dtypes: Sequence[str]) -> None:
+        self._dtypes = tuple(dtypes)
+        self._steps: dict[Application, int] = {}
+
+    def apply(self, op: Any, slots: Sequence[Slot]) -> list[Slot]:
+        """Apply an op, and return the slots of its outputs; what is made of others is spelled out."""
+        if isinstance(op, Program):
+            return self._spell_program(op, slots)
+        if isinstance(op, Composite):
+            return self._spell_graph(op, slots)
+        key = (op, tuple(slots))
+        if key not in self._steps:
+            self._steps[key] = len(self._dtypes) + len(self._steps)
+        return [self._steps[key]]
+
+    def build(self, results: Sequence[Slot]) -> Program:
+        """Return the program."""
+        return Program(self._dtypes, tuple(self._steps), tuple(results))
+
+    def _spell_program(self, op: Program, slots: Sequence[Slot]) -> list[Slot]:
+        known = list(slots)
+        for step, own in op.steps:
+            known += self.apply(step, [slot if isinstance(slot, Number) else known[slot] for slot in own])
+        return [slot if isinstance(slot, Number) else known[slot] for slot in op.results]
+
+    def _spell_graph(self, op: Any, slots: Sequence[Slot]) -> list[Slot]:
+        known = dict(zip(op.inputs, slots, strict=True))
+
+        def slot_of(var: Any) -> Slot:
+            if var not in known and isinstance(var, Constant):
+                return Number.of(var.data, var.type.dtype)
+            return known[var]
+
+        for node in io_toposort(op.inputs, op.outputs):
+            known.update(zip(node.outputs, self.apply(node.op, [slot_of(v) for v in node.inputs]), strict=True))
+        return [slot_of(var) for var in op.outputs]
