@@ -15,6 +15,7 @@ from optdb.opencl import inplace, pickling, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db
+from optdb.opencl.fusing import rewriters as _rewriters  # noqa: F401  registers itself
 from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType

@@ -131,4 +131,5 @@ compile_db().register("opencl_lift", lifters_db, POSITION, TAG)
 def follow_flag() -> None:
     """Lift in every mode, if ``optdb.device`` names a device."""
     if config.optdb.device != "cpu":
-        compile_db().add_tags("opencl_lift", "fast_run", "fast_compile")
+        for name in ("opencl_lift", "opencl_fusion"):
+            compile_db().add_tags(name, "fast_run", "fast_compile")

@@ -1,0 +1,5 @@
+"""Loop fusion on the device: elementwise ops become one kernel, and reductions compute what they fold.
+
+`frames` says how an array is seen from a kernel that works on another shape; `groups` finds
+what belongs together; `build` makes the ops; `rewriters` is where Theano calls.
+"""

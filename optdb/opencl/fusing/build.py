@@ -1,0 +1,117 @@
+"""The op of a group, and what takes the place of its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
+from optdb.opencl.fusing.frames import Frame, identity, seen, through
+from optdb.opencl.fusing.groups import Unit
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.views import OpenCLDimShuffle
+from optdb.opencl.scalars.program import Number, Program, ProgramBuilder, Slot
+from optdb.opencl.transfers import OpenCLFromHost
+from optdb.opencl.variables import OpenCLConstant
+
+#: Where a value comes from: an array as it is seen from the kernel, or a constant.
+Source = tuple[Variable, Frame] | Number
+
+
+class GroupBuilder:
+    """Builds what computes a group.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        The graph.
+    unit : Unit
+        The group.
+    order : sequence of Apply
+        Its nodes, operands first.
+    """
+
+    def __init__(self, fgraph: FunctionGraph, unit: Unit, order: Sequence[Apply]) -> None:
+        self._fgraph = fgraph
+        self._unit = unit
+        self._order = order
+        sources = [self._source(var, unit.members[node]) for node in order for var in node.inputs]
+        self._has_numbers = any(isinstance(source, Number) for source in sources)
+        outside = [source for source in sources if not isinstance(source, Number) and not self._is_inside(*source)]
+        self.inputs: list[tuple[Variable, Frame]] = list(dict.fromkeys(outside))
+        self.wanted = [out for node in order for out in node.outputs if self._is_wanted(out)]
+
+    def replacements(self) -> list[tuple[Variable, Variable]]:
+        """Return what the group computes for others, each with what is to take its place.
+
+        There is nothing to replace where the group is one node without constants, or has nothing but constants.
+        """
+        if not self.inputs or (len(self._order) == 1 and not self._has_numbers):
+            return []
+        inputs = [seen(*source) for source in self.inputs]
+        new = OpenCLElemwise(self.program()).node_of(inputs, self._unit.context_name).outputs
+        if any(a.type != b.type for a, b in zip(self.wanted, new, strict=True)):
+            return []  # without a constant, less is known of the shape
+        return list(zip(self.wanted, new, strict=True))
+
+    def program(self) -> Program:
+        """Return what is done to each element."""
+        builder = ProgramBuilder([var.type.dtype for var, _ in self.inputs])
+        slots: dict[Variable, Slot] = {}
+        places = {source: i for i, source in enumerate(self.inputs)}
+        for node in self._order:
+            own = []
+            for var in node.inputs:
+                source = self._source(var, self._unit.members[node])
+                if isinstance(source, Number):
+                    own.append(source)
+                else:
+                    own.append(places[source] if source in places else slots[source[0]])
+            slots.update(zip(node.outputs, builder.apply(node.op.scalar_op, own), strict=True))
+        return builder.build([slots[out] for out in self.wanted])
+
+    def _source(self, var: Variable, frame: Frame) -> Source:
+        """Return where an input of a node comes from, if there are DimShuffles in between."""
+        base, seen_by = var, frame
+        while base.owner is not None and type(base.owner.op) is OpenCLDimShuffle:
+            seen_by = through(seen_by, base.owner.op.new_order)
+            (base,) = base.owner.inputs
+        if self._is_inside(base, seen_by):
+            return base, seen_by
+        number = constant_of(base)
+        if number is not None:
+            return number
+        return (var, frame) if frame == identity(var.type.ndim) else (base, seen_by)
+
+    def _is_inside(self, var: Variable, frame: Frame) -> bool:
+        return var.owner is not None and self._unit.members.get(var.owner) == frame
+
+    def _is_wanted(self, out: Variable) -> bool:
+        return any(is_output(client) or not self._takes(client) for client, _ in clients(self._fgraph, out))
+
+    def _takes(self, client: Apply) -> bool:
+        """Tell whether a node is in the group, or is seen through."""
+        if client in self._unit.members:
+            return True
+        if type(client.op) is not OpenCLDimShuffle:
+            return False
+        users = clients(self._fgraph, client.outputs[0])
+        own = self._unit.members.get(client.inputs[0].owner)
+        return all(
+            not is_output(user)
+            and user in self._unit.members
+            and through(self._unit.members[user], client.op.new_order) == own
+            for user, _ in users
+        )
+
+
+def constant_of(var: Variable) -> Number | None:
+    """Return the one element of a constant; None if it is no constant, or has several."""
+    value = None
+    if isinstance(var, OpenCLConstant):
+        value = var.on_host
+    elif var.owner is not None and isinstance(var.owner.op, OpenCLFromHost):
+        (origin,) = var.owner.inputs
+        value = origin.data if isinstance(origin, Constant) else None
+    if value is None or value.size != 1 or not all(var.type.broadcastable):
+        return None
+    return Number.of(value.flat[0], var.type.dtype)
