@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.scalar import basic as scalar
 
-from optdb.opencl.ops.reduce import SMALLEST_PART, OpenCLCAReduce, _parts
+from optdb.opencl.ops.reduce import OpenCLCAReduce
+from optdb.opencl.ops.reduction_plan import SMALLEST_PART, parts_of
 from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 
@@ -96,7 +97,7 @@ def test_much_is_folded_in_parts(shape, axis):
 
 @given(st.integers(1, 10**6), st.integers(1, 10**7), st.integers(1, 10**4))
 def test_no_part_is_empty(n, m, wanted):
-    parts = _parts(n, m, wanted)
+    parts = parts_of(n, m, wanted)
     part = -(-m // parts)
     assert parts >= 1 and (parts - 1) * part < m <= parts * part
     assert parts == 1 or part >= SMALLEST_PART // 2

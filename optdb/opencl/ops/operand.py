@@ -9,6 +9,8 @@ from optdb.opencl.kernels import ctype
 from optdb.opencl.scalars.types import C_TYPES
 
 _READER = """
+#ifndef {name}_
+#define {name}_
 static inline {computed}{width} {name}(const GLOBAL_MEM {stored} *p, ga_ssize step, int count)
 {{
     if (step == 0)
@@ -21,9 +23,12 @@ static inline {computed}{width} {name}(const GLOBAL_MEM {stored} *p, ga_ssize st
         lanes.s[l] = {load}(p[l * step]);
     return lanes.v;
 }}
+#endif
 """
 
 _WRITER = """
+#ifndef {name}_
+#define {name}_
 static inline void {name}({computed}{width} value, GLOBAL_MEM {stored} *p, ga_ssize step, int count)
 {{
     if (step == 1 && count == {width}) {{
@@ -35,6 +40,7 @@ static inline void {name}({computed}{width} value, GLOBAL_MEM {stored} *p, ga_ss
     for (int l = 0; l < count; ++l)
         p[l * step] = {store}(lanes.s[l]);
 }}
+#endif
 """
 
 

@@ -1,13 +1,13 @@
 """Sums, products, extremes and the like over axes.
 
-A work item folds a part of what goes into one output, in the dtype of the accumulator.
-Where there are few outputs and much to fold, several items share one output: they leave
-parts, which a second kernel folds.
+What is folded may be computed on the way from the elements of several arrays, so that it is
+never stored. The kernels are in :mod:`optdb.opencl.ops.reduction_code`, and which one is
+launched how in :mod:`optdb.opencl.ops.reduction_plan`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,14 +17,18 @@ from optdb.host import scalars
 from optdb.host.creation import as_tensor_variable, grad_undefined
 from optdb.host.graph import Apply, Variable
 from optdb.host.lifting import is_host_array
+from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.folds import COLUMNS, Fold
-from optdb.opencl.ops.layout import collapse, size_of
-from optdb.opencl.scalars.code import scalar_code
-from optdb.opencl.scalars.types import NoCode, c_type
+from optdb.opencl.ops.elements import once_per_node
+from optdb.opencl.ops.elemwise import OpenCLElemwise, common_shape
+from optdb.opencl.ops.layout import collapse
+from optdb.opencl.ops.reduction_plan import SMALLEST_PART, ReductionPlans
+from optdb.opencl.scalars.code import scalar_code, signature
+from optdb.opencl.scalars.program import Program
+from optdb.opencl.scalars.types import NoCode, c_type, literal
 from optdb.opencl.transfers import as_opencl_variable
-from optdb.runtime.arrays import Array, empty, from_host
+from optdb.runtime.arrays import Array, from_host
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -36,9 +40,6 @@ FOLDS = (*NOTHING, scalars.Maximum, scalars.Minimum)
 
 #: What the host calls them where it has gradients.
 _WITH_GRADIENT = {scalars.Add: host.Sum, scalars.Mul: host.Prod}
-
-#: An item folds at least so many elements before another one helps it.
-SMALLEST_PART = 4096
 
 
 class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
@@ -52,49 +53,78 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         The axes that go; all if not given.
     dtype, acc_dtype : str, optional
         Of the result, and of what is computed in between; as `CAReduceDtype` of the host has it if not given.
+    pre_scalar_op : ScalarOp, optional
+        What makes an element of those of the inputs, which have as many axes each, and broadcast. Without it there is
+        one input, and its elements are folded.
     """
 
+    __props__ = ("scalar_op", "axis", "dtype", "acc_dtype", "pre_scalar_op")
     host = host.CAReduceDtype
+
+    def __init__(
+        self,
+        scalar_op: Any,
+        axis: Any = None,
+        dtype: str | None = None,
+        acc_dtype: str | None = None,
+        pre_scalar_op: Any = None,
+    ) -> None:
+        super().__init__(scalar_op, axis, dtype, acc_dtype)
+        self.pre_scalar_op = pre_scalar_op
 
     def __str__(self) -> str:
         axes = "" if self.axis is None else f", axis={list(self.axis)}"
-        return f"OpenCLCAReduce{{{self.scalar_op}{axes}, acc_dtype={self.acc_dtype}}}"
+        before = "" if self.pre_scalar_op is None else f", of {self.pre_scalar_op}"
+        return f"OpenCLCAReduce{{{self.scalar_op}{axes}, acc_dtype={self.acc_dtype}{before}}}"
 
-    def make_node(self, x: Any) -> Apply:
-        """Return the node for an array.
+    def make_node(self, *inputs: Any) -> Apply:
+        """Return the node for an array, or for those that `pre_scalar_op` makes one of.
 
         Raises
         ------
         TypeError
-            If the op cannot be folded on the device.
+            If the op cannot be computed on the device.
         """
-        node = super().make_node(x)
-        reason = why_not_folded(node.op.scalar_op, node.inputs[0].type.dtype, node.op.acc_dtype)
+        if self.pre_scalar_op is None:
+            node = super().make_node(*inputs)
+            dtype = node.inputs[0].type.dtype
+        else:
+            node, dtype = self._node_of_several(inputs)
+        reason = why_not_folded(node.op.scalar_op, dtype, node.op.acc_dtype)
         if reason is not None:
             raise TypeError(f"{self}: {reason}")
         return node
+
+    def _node_of_several(self, inputs: Sequence[Any]) -> tuple[Apply, str]:
+        context_name = infer_context_name(*[x for x in inputs if isinstance(x, Variable)])
+        like = OpenCLElemwise(self.pre_scalar_op).node_of(inputs, context_name)
+        if len(like.outputs) != 1:
+            raise TypeError(f"{self}: what is folded has to be one output, and not {len(like.outputs)}")
+        (element,) = like.outputs
+        node = super().make_node(element)
+        return Apply(node.op, like.inputs, node.outputs), element.type.dtype
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
+        """Return the shape of the result: what the inputs broadcast to, without the axes that go."""
+        if self.pre_scalar_op is None:
+            return super().infer_shape(node, shapes)
+        whole = host.Elemwise.infer_shape(OpenCLElemwise(self.pre_scalar_op), _elements_of(node), shapes)
+        return super().infer_shape(node, whole[:1])
 
     def L_op(  # noqa: N802 (the host's name)
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> list[Variable]:
         """Return the gradient that the host's op has, on the device."""
         op = _WITH_GRADIENT.get(type(self.scalar_op))
-        if op is None:
-            return [grad_undefined(self, 0, inputs[0], f"folding {self.scalar_op} has no gradient")]
+        if op is None or self.pre_scalar_op is not None:
+            what = f"folding {self.scalar_op} has no gradient"
+            return [grad_undefined(self, i, x, what) for i, x in enumerate(inputs)]
         on_host = [[as_tensor_variable(x) for x in group] for group in (inputs, outputs, output_grads)]
         grads = op(self.axis, self.dtype, acc_dtype=self.acc_dtype).L_op(*on_host)
         return [as_opencl_variable(g, inputs[0].type.context_name) if is_host_array(g) else g for g in grads]
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        (x,), (out,) = node.inputs, node.outputs
-        kept, folded = _split_axes(self, range(x.type.ndim))
-        whole = Fold(self.scalar_op, x.type.dtype, self.acc_dtype, out.type.dtype, len(kept), len(folded))
-        parts = Fold(self.scalar_op, x.type.dtype, self.acc_dtype, self.acc_dtype, len(kept), len(folded))
-        rest = Fold(self.scalar_op, self.acc_dtype, self.acc_dtype, out.type.dtype, 1, 1)
-        rows = [whole.kernel("fold"), parts.kernel("fold_parts"), rest.kernel("fold_rest")]
-        if not kept or self.get_context(node).flavour != "cpu":
-            return rows
-        return [*rows, whole.columns("columns"), parts.columns("columns_parts"), rest.columns("columns_rest")]
+        return self._plans(node).kernels()
 
     def run(
         self,
@@ -104,20 +134,58 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         kernels: dict[str, CompiledKernel],
         context: Context,
     ) -> None:
-        (x,) = inputs
-        kept, folded = _split_axes(self, range(x.ndim))
-        shape = [x.shape[axis] for axis in kept]
-        out = output_array(outputs[0], context, shape, node.outputs[0].type.dtype)
-        if out.size and 0 in x.shape:
+        shape = inputs[0].shape if self.pre_scalar_op is None else common_shape(node, inputs)
+        kept, folded = _split_axes(self, range(len(shape)))
+        out = output_array(outputs[0], context, [shape[axis] for axis in kept], node.outputs[0].type.dtype)
+        if out.size and 0 in shape:
             outputs[0][0] = self._of_nothing(context, out)
         elif out.size:
-            _fold(kernels, context, x, kept, folded, out, self.acc_dtype)
+            self._plans(node).launch(kernels, context, shape, (kept, folded), [*inputs, out])
 
     def _of_nothing(self, context: Context, out: Array) -> Array:
         identity = NOTHING.get(type(self.scalar_op))
         if identity is None:
             raise ValueError(f"{self} has nothing to fold, and {self.scalar_op} of nothing is not defined")
         return from_host(context, np.full(out.shape, identity).astype(out.dtype))
+
+    @once_per_node
+    def _plans(self, node: Apply) -> ReductionPlans:
+        dtypes = tuple([x.type.dtype for x in node.inputs])
+        ndim = node.inputs[0].type.ndim
+        kept, folded = _split_axes(self, range(ndim))
+        pre = self.pre_scalar_op or Program(dtypes, (), (0,))
+        return ReductionPlans(
+            context=self.get_context(node),
+            op=self.scalar_op,
+            pre=pre,
+            dtypes=dtypes,
+            single=tuple([all(x.type.broadcastable) for x in node.inputs]),
+            dtype=signature(pre, dtypes).outputs[0],
+            acc_dtype=self.acc_dtype,
+            out_dtype=node.outputs[0].type.dtype,
+            identity=identity_of(self.scalar_op, self.acc_dtype),
+            kept=max(len(kept), 1),
+            folded=max(len(folded), 1),
+        )
+
+
+def _elements_of(node: Apply) -> Apply:
+    """Return the node of what is folded in a reduction of several inputs."""
+    return OpenCLElemwise(node.op.pre_scalar_op).node_of(node.inputs, node.inputs[0].type.context_name)
+
+
+def identity_of(op: Any, dtype: str) -> str:
+    """Return what changes nothing where it is folded, in OpenCL C."""
+    if isinstance(op, scalars.AND):
+        return literal(1 if dtype == "bool" else np.asarray(-1).astype(dtype), dtype)
+    if type(op) in NOTHING:
+        return literal(NOTHING[type(op)], dtype)
+    largest = isinstance(op, scalars.Minimum)
+    if dtype.startswith("float"):
+        return literal(np.inf if largest else -np.inf, dtype)
+    if dtype == "bool":
+        return literal(largest, dtype)
+    return literal(np.iinfo(dtype).max if largest else np.iinfo(dtype).min, dtype)
 
 
 def why_not_folded(op: Any, dtype: str, acc_dtype: str) -> str | None:
@@ -140,69 +208,12 @@ def _split_axes(op: Any, axes: Sequence[int]) -> tuple[list[int], list[int]]:
     return [axis for axis in axes if axis not in folded], folded
 
 
-def _fold(
-    kernels: Mapping[str, CompiledKernel],
-    context: Context,
-    x: Array,
-    kept: Sequence[int],
-    folded: Sequence[int],
-    out: Array,
-    acc_dtype: str,
-) -> None:
-    kept_lengths, kept_steps = axes_of(x, kept)
-    folded_lengths, folded_steps = axes_of(x, folded)
-    n, m = out.size, size_of(folded_lengths)
-    wanted = context.device.max_compute_units * (4 if context.flavour == "cpu" else 512)
-    side_by_side = kept_steps[-1] == 1 and kept_lengths[-1] == n and n > 1 and folded_lengths[-1] == m
-    if side_by_side and context.flavour == "cpu":
-        _fold_columns(kernels, context, x, folded_steps[-1], out, m, wanted, acc_dtype)
-        return
-    parts = _parts(n, m, wanted)
-    args = [*kept_lengths, *folded_lengths, x, *kept_steps, *folded_steps]
-    if parts == 1:
-        launch_walk(kernels["fold"], context, n, m, 1, [*args, out])
-        return
-    left = empty(context, (n, parts), acc_dtype)
-    launch_walk(kernels["fold_parts"], context, n, m, parts, [*args, left])
-    launch_walk(kernels["fold_rest"], context, n, parts, 1, [n, parts, left, parts, 1, out])
-
-
-def _fold_columns(
-    kernels: Mapping[str, CompiledKernel],
-    context: Context,
-    x: Array,
-    step: int,
-    out: Array,
-    m: int,
-    wanted: int,
-    acc_dtype: str,
-) -> None:
-    """Fold what lies side by side: going down one column after the other would leave most of what is read unused."""
-    n = out.size
-    blocks = -(-n // COLUMNS)
-    parts = _parts(blocks, m * COLUMNS, wanted)
-    part = -(-m // parts)
-    parts = -(-m // part)
-    if parts == 1:
-        kernels["columns"].call(blocks, 1, n, m, 1, m, x, step, out)
-        return
-    left = empty(context, (parts, n), acc_dtype)
-    kernels["columns_parts"].call(blocks * parts, 1, n, m, parts, part, x, step, left)
-    kernels["columns_rest"].call(blocks, 1, n, parts, 1, parts, left, n, out)
-
-
 def axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return lengths and strides of some axes, in as few dimensions as will do; then filled up with ones."""
     strides = [x.strides[axis] // x.dtype.itemsize for axis in axes]
     lengths, (steps,) = collapse([x.shape[axis] for axis in axes], [strides])
     missing = max(len(axes), 1) - len(lengths)
     return (1,) * missing + lengths, (0,) * missing + steps
-
-
-def _parts(n: int, m: int, wanted: int) -> int:
-    """Return in how many parts each of `n` outputs is folded from `m` elements; none is empty."""
-    parts = max(1, min(wanted // n, m // SMALLEST_PART))
-    return -(-m // -(-m // parts))
 
 
 def launch_walk(kernel: CompiledKernel, context: Context, n: int, m: int, parts: int, args: Sequence[Any]) -> None:

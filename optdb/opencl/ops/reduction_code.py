@@ -1,0 +1,337 @@
+"""The code of reductions: kernels that read elements by way of a scalar op, and fold them.
+
+``along`` is for elements that lie side by side where they are folded together, ``across`` for
+those of which the neighbours go into neighbouring outputs. A processor folds vectors of
+elements: in ``along`` into one vector, whose lanes are folded at the end, in ``across`` into a
+strip of outputs. Other devices have a team of work items for each output in ``along``, which
+meet in local memory, and one work item for each output in ``across``.
+
+Much that goes into one output is folded in parts. They are left in the accumulator's dtype,
+one part behind the other, and folded by the kernels of another `ReductionCode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.opencl.fp16_help import write_w
+from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel, ctype
+from optdb.opencl.ops.element_code import WIDTH
+from optdb.opencl.ops.operand import Operand
+from optdb.opencl.scalars.code import ScalarCode, scalar_code
+from optdb.opencl.scalars.lanes import convert_lanes
+from optdb.opencl.scalars.types import c_type, convert
+
+_ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF"
+
+#: So many outputs side by side are folded by one work item of a processor.
+STRIP = 512
+
+
+@dataclass(frozen=True)
+class ReductionCode:
+    """What is folded, from which arrays, by which dtype to which.
+
+    Parameters
+    ----------
+    op : ScalarOp
+        What makes one element of two.
+    pre : ScalarOp
+        What makes an element of those of the arrays.
+    dtypes : tuple of str
+        Of the arrays.
+    single : tuple of bool
+        For each of them, whether it is one element.
+    dtype, acc_dtype, out_dtype : str
+        Of the elements, of what is computed in between, and of the results.
+    identity : str
+        What changes nothing, in OpenCL C.
+    kept, folded : int
+        How many axes stay, and how many go; 1 at least.
+    flavour : {'cpu', 'gpu'}
+        Of the device.
+    group : int
+        How many work items of another device than a processor are a group.
+    name : str
+        What the names of the kernels begin with.
+    """
+
+    op: Any
+    pre: Any
+    dtypes: tuple[str, ...]
+    single: tuple[bool, ...]
+    dtype: str
+    acc_dtype: str
+    out_dtype: str
+    identity: str
+    kept: int
+    folded: int
+    flavour: str
+    group: int
+    name: str = "fold"
+
+    @property
+    def inputs(self) -> list[Operand]:
+        """The arrays."""
+        return [Operand.of(f"i{i}", dtype, one) for i, (dtype, one) in enumerate(zip(self.dtypes, self.single))]
+
+    @property
+    def many(self) -> list[Operand]:
+        """The arrays of more than one element."""
+        return [x for x in self.inputs if not x.single]
+
+    def kernels(self) -> list[Kernel]:
+        """Return both kernels; they are of one code."""
+        axes = self.kept + self.folded
+        steps = [SSIZE] * (axes * len(self.many))
+        params = [*[SIZE] * 5, *[SIZE] * axes, *[ARRAY] * len(self.inputs), *steps, ARRAY, *[SSIZE] * (1 + self.kept)]
+        names = [x.name for x in self.inputs]
+        uniform = [x.name for x in self.inputs if x.single]
+        pre = scalar_code(self.pre, self.dtypes, names, ["element"], uniform, self._width)
+        flags = Kernel.get_flags(*sorted({*pre.dtypes, self.acc_dtype, self.out_dtype}))
+        both = (self._along, self._across) if self._width > 1 else (self._team, self._item)
+        text = "\n".join([_ROUND_EACH_STEP, pre.helpers, *self._readers(), *[kernel(pre) for kernel in both]])
+        return [Kernel(text, f"{self.name}_{kind}", params, flags) for kind in ("along", "across")]
+
+    @property
+    def _width(self) -> int:
+        return WIDTH if self.flavour == "cpu" else 1
+
+    @property
+    def _acc(self) -> str:
+        return c_type(self.acc_dtype)
+
+    def _readers(self) -> list[str]:
+        if self._width == 1:
+            return []
+        return list(dict.fromkeys(x.lane_reader(WIDTH) for x in self.many))
+
+    def _combine(self, acc: str, x: str, width: int = 1) -> str:
+        """Return statements that take `x` into `acc`."""
+        code = scalar_code(self.op, [self.acc_dtype, self.acc_dtype], [acc, x], [acc], width=width)
+        return f"{{ {code.statements} }}"
+
+    def _params(self) -> str:
+        kept, folded = range(self.kept), range(self.folded)
+        lengths = [f"ga_size k{d}" for d in kept] + [f"ga_size r{d}" for d in folded]
+        steps = [
+            f"ga_ssize {x.name}_{axis}{d}"
+            for x in self.many
+            for axis, dims in (("k", kept), ("r", folded))
+            for d in dims
+        ]
+        out = ["GLOBAL_MEM char *z_mem, ga_size z_off, ga_ssize z_part", *[f"ga_ssize z_k{d}" for d in kept]]
+        first = ["ga_size n", "ga_size each", "ga_size m", "ga_size parts", "ga_size part"]
+        return ", ".join([*first, *lengths, *[x.param for x in self.inputs], *steps, *out])
+
+    def _ahead(self, pre: ScalarCode) -> str:
+        """What comes first: pointers, what is read once, and what is computed of that."""
+        once = [x.read("0") for x in self.inputs if x.single]
+        return _lines([*[x.pointer for x in self.inputs], *once, pre.once])
+
+    def _place_of_output(self, dims: int) -> str:
+        """Work out where output `o` is, and what goes into it; axes from `dims` on are left out."""
+        at = [f"const ga_size at{d} = rest % k{d}; rest /= k{d};" for d in reversed(range(dims))]
+        arrays = [(f"{x.name}_base", f"{x.name}_k") for x in self.many] + [("z_place", "z_k")]
+        places = [
+            f"ga_ssize {base} = {' + '.join([*(f'(ga_ssize)at{d} * {step}{d}' for d in range(dims)), '0'])};"
+            for base, step in arrays
+        ]
+        return _lines(["ga_size rest = o;", *at, *places])
+
+    def _place_in_fold(self) -> str:
+        """Work out where the row of element `i` begins; the last axis is left out."""
+        last = self.folded - 1
+        places = [f"ga_ssize {x.name}_p = {x.name}_base + (ga_ssize)column * {x.name}_r{last};" for x in self.many]
+        lines = [f"const ga_size column = i % r{last};", f"ga_size row = i / r{last};", *places]
+        for d in reversed(range(last)):
+            lines += [f"{x.name}_p += (ga_ssize)(row % r{d}) * {x.name}_r{d};" for x in self.many]
+            lines.append(f"row /= r{d};")
+        return _lines(lines)
+
+    def _element(self, pre: ScalarCode, reads: Iterable[str]) -> str:
+        """Read and compute `x`, an element or a vector of them, in the accumulator's type."""
+        wide = self._width if self._width > 1 else ""
+        make = convert("element", self.dtype, self.acc_dtype)
+        if wide:
+            make = convert_lanes("element", self.dtype, self.acc_dtype, WIDTH)
+        return _lines(
+            [*reads, f"{c_type(self.dtype)}{wide} element;", pre.statements, f"{self._acc}{wide} x = {make};"]
+        )
+
+    def _write(self, place: str, value: str) -> str:
+        """Write a result, or a part, which is kept in the accumulator's type."""
+        result = f"{write_w(self.out_dtype)}({convert(value, self.acc_dtype, self.out_dtype)})"
+        return f"""if (parts == 1)
+    ((GLOBAL_MEM {ctype(self.out_dtype)} *)(z_mem + z_off))[{place}] = {result};
+else
+    ((GLOBAL_MEM {self._acc} *)(z_mem + z_off))[{place} + (ga_ssize)mine * z_part] = {value};"""
+
+    def _lane_reads(self, step: str) -> list[str]:
+        return [
+            f"const {x.computed}{WIDTH} {x.name} = {x.reader}({x.name}_at + {x.name}_p, {x.name}_{step}, count);"
+            for x in self.many
+        ]
+
+    def _along(self, pre: ScalarCode) -> str:
+        last = self.folded - 1
+        return f"""
+KERNEL void {self.name}_along({self._params()})
+{{
+{self._ahead(pre)}
+const ga_size mine = get_global_id(0) % parts;
+const ga_size begin = mine * part, end = min(begin + part, m);
+ga_size o = get_global_id(0) / parts * each;
+const ga_size o_end = min(o + each, n);
+for (; o < o_end; ++o) {{
+{self._place_of_output(self.kept)}
+{self._acc}{WIDTH} acc = ({self._acc}{WIDTH})({self.identity});
+ga_size i = begin;
+while (i < end) {{
+{self._place_in_fold()}
+const ga_size stop = min(end, i + (r{last} - column));
+for (; i < stop; i += {WIDTH}) {{
+const int count = (int)min((ga_size){WIDTH}, stop - i);
+{self._element(pre, self._lane_reads(f"r{last}"))}
+if (count < {WIDTH}) {{
+    union {{ {self._acc}{WIDTH} v; {self._acc} s[{WIDTH}]; }} rest_of_row;
+    rest_of_row.v = x;
+    for (int l = count; l < {WIDTH}; ++l)
+        rest_of_row.s[l] = {self.identity};
+    x = rest_of_row.v;
+}}
+{self._combine("acc", "x", WIDTH)}
+{_lines(f"{x.name}_p += {WIDTH} * {x.name}_r{last};" for x in self.many)}
+}}
+i = stop;
+}}
+union {{ {self._acc}{WIDTH} v; {self._acc} s[{WIDTH}]; }} lanes;
+lanes.v = acc;
+{self._acc} whole = lanes.s[0];
+for (int l = 1; l < {WIDTH}; ++l) {{
+    const {self._acc} other = lanes.s[l];
+    {self._combine("whole", "other")}
+}}
+{self._write("z_place", "whole")}
+}}
+}}
+"""
+
+    def _across(self, pre: ScalarCode) -> str:
+        last = self.kept - 1
+        column = [f"{x.name}_base += (ga_ssize)from * {x.name}_k{last};" for x in self.many]
+        reads = [
+            f"const {x.computed}{WIDTH} {x.name} = "
+            f"{x.reader}({x.name}_at + {x.name}_p + c * {x.name}_k{last}, {x.name}_k{last}, count);"
+            for x in self.many
+        ]
+        return f"""
+KERNEL void {self.name}_across({self._params()})
+{{
+{self._ahead(pre)}
+const ga_size mine = get_global_id(0) % parts;
+const ga_size begin = mine * part, end = min(begin + part, m);
+const ga_size strips = (k{last} + each - 1) / each;
+const ga_size strip = get_global_id(0) / parts;
+const ga_size from = strip % strips * each, o = strip / strips;
+const int width = (int)min(each, k{last} - from);
+{self._place_of_output(last)}
+{_lines(column)}
+{self._acc} strip_of[{STRIP}];
+for (int c = 0; c < width; c += {WIDTH})
+    vstore{WIDTH}(({self._acc}{WIDTH})({self.identity}), 0, strip_of + c);
+ga_size i = begin;
+while (i < end) {{
+{self._place_in_fold()}
+const ga_size stop = min(end, i + (r{self.folded - 1} - column));
+for (; i < stop; ++i) {{
+for (int c = 0; c < width; c += {WIDTH}) {{
+const int count = min({WIDTH}, width - c);
+{self._element(pre, reads)}
+{self._acc}{WIDTH} acc = vload{WIDTH}(0, strip_of + c);
+{self._combine("acc", "x", WIDTH)}
+vstore{WIDTH}(acc, 0, strip_of + c);
+}}
+{_lines(f"{x.name}_p += {x.name}_r{self.folded - 1};" for x in self.many)}
+}}
+}}
+for (int c = 0; c < width; ++c) {{
+{self._write(f"z_place + (ga_ssize)(from + c) * z_k{last}", "strip_of[c]")}
+}}
+}}
+"""
+
+    def _fold_items(self, pre: ScalarCode, first: str, step: str) -> str:
+        """Fold the elements from `first` on, every `step`-th, as one work item does it."""
+        last = self.folded - 1
+        reads = [x.read(f"{x.name}_p") for x in self.many]
+        steps = _lines(f"{x.name}_p += (ga_ssize){step} * {x.name}_r{last};" for x in self.many)
+        return f"""{self._acc} acc = {self.identity};
+if (m == r{last}) {{
+ga_size i = {first};
+{_lines(f"ga_ssize {x.name}_p = {x.name}_base + (ga_ssize)i * {x.name}_r{last};" for x in self.many)}
+#pragma unroll 4
+for (; i < end; i += {step}) {{
+{self._element(pre, reads)}
+{self._combine("acc", "x")}
+{steps}
+}}
+}} else {{
+for (ga_size i = {first}; i < end; i += {step}) {{
+{self._place_in_fold()}
+{self._element(pre, reads)}
+{self._combine("acc", "x")}
+}}
+}}"""
+
+    def _team(self, pre: ScalarCode) -> str:
+        return f"""
+KERNEL void {self.name}_along({self._params()})
+{{
+LOCAL_MEM {self._acc} shared[{self.group}];
+const uint team = (uint)each, lane = (uint)LID_0 % team;
+const ga_size job = GID_0 * (LDIM_0 / team) + LID_0 / team;
+const ga_size mine = job % parts, o = job / parts;
+if (o < n) {{
+{self._ahead(pre)}
+const ga_size begin = mine * part, end = min(begin + part, m);
+{self._place_of_output(self.kept)}
+{self._fold_items(pre, "begin + lane", "team")}
+shared[LID_0] = acc;
+}}
+for (uint half_of = team / 2; half_of > 0; half_of /= 2) {{
+    local_barrier();
+    if (lane < half_of && o < n) {{
+        {self._acc} acc = shared[LID_0];
+        const {self._acc} other = shared[LID_0 + half_of];
+        {self._combine("acc", "other")}
+        shared[LID_0] = acc;
+    }}
+}}
+if (lane == 0 && o < n) {{
+{self._place_of_output(self.kept)}
+{self._write("z_place", "shared[LID_0]")}
+}}
+}}
+"""
+
+    def _item(self, pre: ScalarCode) -> str:
+        return f"""
+KERNEL void {self.name}_across({self._params()})
+{{
+const ga_size o = get_global_id(0) % n, mine = get_global_id(0) / n;
+if (mine >= parts)
+    return;
+{self._ahead(pre)}
+const ga_size begin = mine * part, end = min(begin + part, m);
+{self._place_of_output(self.kept)}
+{self._fold_items(pre, "begin", "1")}
+{self._write("z_place", "acc")}
+}}
+"""
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines)

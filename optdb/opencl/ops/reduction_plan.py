@@ -1,0 +1,260 @@
+"""Which kernels fold arrays of some shapes and strides, and how they are launched.
+
+Axes are put in the order in which they lie in memory, and as few of them as will do. Where
+there are few outputs and much to fold, several work items share an output: they leave parts,
+which a second kernel folds. All of that is worked out once for arrays that lie alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from optdb.opencl.fp16_help import work_dtype
+from optdb.opencl.kernels import CompiledKernel, Kernel
+from optdb.opencl.kernels.bound import BoundKernel
+from optdb.opencl.ops.element_code import WIDTH
+from optdb.opencl.ops.layout import collapse, size_of, strides_of
+from optdb.opencl.ops.reduction_code import STRIP, ReductionCode
+from optdb.opencl.scalars.program import Program
+from optdb.runtime.arrays import Array, empty
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+#: An item folds at least so many elements before another one helps it.
+SMALLEST_PART = 4096
+#: The same for an item of a device that has thousands of them.
+_SMALLEST_ITEM = 16
+#: The most work items that are one group.
+_GROUP = 256
+#: So many plans are kept for a node.
+_KEPT = 64
+
+
+@dataclass(frozen=True)
+class Axes:
+    """How arrays are gone over: lengths of axes, and the strides of each array along them.
+
+    Parameters
+    ----------
+    kept, folded : tuple of int
+        Lengths of the axes that stay and that go; one each at least.
+    steps : tuple of (tuple of int, tuple of int)
+        For each array, its strides along both.
+    out : tuple of int
+        The strides of the result along the axes that stay.
+    """
+
+    kept: tuple[int, ...]
+    folded: tuple[int, ...]
+    steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    out: tuple[int, ...]
+
+    @property
+    def lies_along(self) -> bool:
+        """Tell whether what is folded together lies closer together than what is not."""
+        if self.kept[-1] == 1 or self.folded[-1] == 1:
+            return self.kept[-1] == 1
+        return sum(abs(own[-1]) for _, own in self.steps) < sum(abs(own[-1]) for own, _ in self.steps)
+
+
+def axes_of_arrays(shape: Sequence[int], kept: Sequence[int], folded: Sequence[int], arrays: Sequence[Array]) -> Axes:
+    """Return how to go over arrays: the last one is the result, and has only the axes of `kept`."""
+    *inputs, out = arrays
+    strides = [strides_of(x, shape) for x in inputs]
+    out_strides = [step // out.dtype.itemsize for step in out.strides]
+    of_out = dict(zip(kept, out_strides, strict=True))
+
+    def in_memory(axes: Sequence[int]) -> list[int]:
+        return sorted(axes, key=lambda axis: -sum(abs(own[axis]) for own in strides))
+
+    def together(axes: list[int], every: Sequence[Mapping[int, int] | Sequence[int]]) -> tuple[Any, Any]:
+        lengths, steps = collapse([shape[axis] for axis in axes], [[own[axis] for axis in axes] for own in every])
+        missing = max(len(axes), 1) - len(lengths)
+        return (1,) * missing + lengths, [(0,) * missing + own for own in steps]
+
+    kept_lengths, kept_steps = together(in_memory(kept), [*strides, of_out])
+    folded_lengths, folded_steps = together(in_memory(folded), strides)
+    return Axes(kept_lengths, folded_lengths, tuple(zip(kept_steps, folded_steps)), kept_steps[-1])
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a kernel is launched.
+
+    Parameters
+    ----------
+    kind : {'along', 'across'}
+        Which kernel.
+    items, group : int
+        How many work items there are, and in a group; 0 if the driver's is as good as any.
+    each, parts : int
+        What the kernel is told: what belongs to one item, and in how many parts each output is folded.
+    """
+
+    kind: str
+    items: int
+    group: int
+    each: int
+    parts: int
+
+
+class ReductionPlans:
+    """The kernels of a reduction, and their launches.
+
+    Parameters
+    ----------
+    context : Context
+        Where they run.
+    **code
+        What is folded, see `ReductionCode`.
+    """
+
+    def __init__(self, context: Context, **code: Any) -> None:
+        largest = context.device.max_work_group_size
+        self._group = min(_GROUP, 1 << (largest.bit_length() - 1))
+        self._code = ReductionCode(**code, flavour=context.flavour, group=self._group)
+        part = work_dtype(self._code.acc_dtype)
+        self._rest = replace(
+            self._code, pre=Program((part,), (), (0,)), dtypes=(part,), single=(False,), dtype=part, kept=1, folded=1,
+            name="rest",
+        )  # fmt: skip
+        self._known: dict[Any, list[tuple[BoundKernel, list[Array | int]]]] = {}
+
+    def kernels(self) -> list[Kernel]:
+        """Return all kernels."""
+        return [*self._code.kernels(), *self._rest.kernels()]
+
+    def launch(
+        self,
+        kernels: Mapping[str, CompiledKernel],
+        context: Context,
+        shape: Sequence[int],
+        axes: tuple[Sequence[int], Sequence[int]],
+        arrays: Sequence[Array],
+    ) -> None:
+        """Fold arrays.
+
+        Parameters
+        ----------
+        kernels : mapping
+            The compiled kernels, by name.
+        context : Context
+            Where they run.
+        shape : sequence of int
+            What the inputs broadcast to; no length is 0.
+        axes : tuple
+            The axes that stay and those that go.
+        arrays : sequence of Array
+            The inputs and the result.
+        """
+        key = (id(kernels), tuple([(array.shape, array.strides) for array in arrays]))
+        launches = self._known.get(key)
+        if launches is None or launches[0][0].compiled not in kernels.values():
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            launches = self._known[key] = self._launches(kernels, context, shape, axes, arrays)
+        for bound, taken in launches:
+            bound.launch([arrays[x] if isinstance(x, int) else x for x in taken])
+
+    def _launches(
+        self,
+        kernels: Mapping[str, CompiledKernel],
+        context: Context,
+        shape: Sequence[int],
+        axes: tuple[Sequence[int], Sequence[int]],
+        arrays: Sequence[Array],
+    ) -> list[tuple[BoundKernel, list[Array | int]]]:
+        """Return launches, each with its arrays: a place among those that are folded, or one of its own."""
+        *inputs, out = arrays
+        over = axes_of_arrays(shape, *axes, arrays)
+        many = [own for own, single in zip(over.steps, self._code.single, strict=True) if not single]
+        over = replace(over, steps=tuple(many))
+        grid = self._grid(context, over)
+        places: list[Array | int] = list(range(len(inputs)))
+        if grid.parts == 1:
+            return [(self._bound(kernels, "fold", context, over, grid, inputs, out), [*places, len(inputs)])]
+        n = out.size
+        left = empty(context, (grid.parts, n), work_dtype(self._code.acc_dtype))
+        first = self._bound(kernels, "fold", context, over, grid, inputs, left)
+        rest = Axes((n,), (grid.parts,), (((1,), (n,)),), (1,))
+        second = self._bound(kernels, "rest", context, rest, self._grid(context, rest, whole=True), [left], out)
+        return [(first, [*places, left]), (second, [left, len(inputs)])]
+
+    def _bound(
+        self,
+        kernels: Mapping[str, CompiledKernel],
+        name: str,
+        context: Context,
+        over: Axes,
+        grid: Grid,
+        inputs: Sequence[Array],
+        out: Array,
+    ) -> BoundKernel:
+        n, m = size_of(over.kept), size_of(over.folded)
+        part = -(-m // grid.parts)
+        steps = [step for kept, folded in over.steps for step in (*kept, *folded)]
+        args = [n, grid.each, m, grid.parts, part, *over.kept, *over.folded, *inputs, *steps, out, n, *over.out]
+        kernel = kernels[f"{name}_{grid.kind}"]
+        if grid.group:
+            return BoundKernel(kernel, (grid.items,), (grid.group,), args)
+        return BoundKernel(kernel, *kernel.automatic_grid(grid.items), args)
+
+    def _grid(self, context: Context, over: Axes, whole: bool = False) -> Grid:
+        """Return how to launch for some axes; `whole` if there are to be no parts."""
+        if context.flavour == "cpu":
+            return _grid_of_processor(context.device.max_compute_units, over, whole)
+        return _grid_of_many(context.device.max_compute_units, self._group, over, whole)
+
+
+def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:
+    n, m = size_of(over.kept), size_of(over.folded)
+    along = over.lies_along
+    if along and over.folded[-1] < WIDTH <= over.kept[-1]:
+        along = False
+    elif not along and over.kept[-1] < WIDTH <= over.folded[-1]:
+        along = True
+    wanted = units * 4
+    if along:
+        parts = 1 if whole else parts_of(n, m, wanted)
+        each = max(1, min(SMALLEST_PART // m, -(-n // units))) if parts == 1 else 1
+        return Grid("along", -(-n // each) * parts, 1, each, parts)
+    side = over.kept[-1]
+    strip = min(STRIP, -(-side // WIDTH) * WIDTH)
+    jobs = n // side * -(-side // strip)
+    parts = 1 if whole else parts_of(jobs, m * strip, wanted, most=m)
+    return Grid("across", jobs * parts, 1, strip, parts)
+
+
+def _grid_of_many(units: int, group: int, over: Axes, whole: bool) -> Grid:
+    n, m = size_of(over.kept), size_of(over.folded)
+    if over.lies_along and not whole:
+        team = 1
+        while team < group and team * _SMALLEST_ITEM // 4 < m:
+            team *= 2
+        parts = parts_of(n, m, units * 8, smallest=group * _SMALLEST_ITEM) if team == group else 1
+        groups = -(-n * parts // (group // team))
+        return Grid("along", groups * group, group, team, parts)
+    parts = 1 if whole else parts_of(n, m, units * 1024, smallest=_SMALLEST_ITEM)
+    return Grid("across", n * parts, 0, 1, parts)
+
+
+def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:
+    """Return in how many parts each of `n` outputs is folded from `m` elements; none is empty.
+
+    Parameters
+    ----------
+    n, m : int
+        How many outputs there are, and how much goes into each.
+    wanted : int
+        How many parts the device can use, for all outputs.
+    smallest : int
+        So much at least goes into a part.
+    most : int, optional
+        How much can be divided, if that is not `m`.
+    """
+    most = m if most is None else most
+    parts = max(1, min(wanted // n, m // smallest, most))
+    return -(-most // -(-most // parts))

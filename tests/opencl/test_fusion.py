@@ -1,0 +1,235 @@
+"""Elementwise ops of the device become few kernels, and compute the same numbers."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optdb
+from optdb.opencl import get_context
+from optdb.opencl.fusing.groups import argument_bytes
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.views import OpenCLDimShuffle
+from optdb.opencl.scalars.program import Number, Program, ProgramBuilder
+from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
+from profiles import models
+
+RNG = np.random.default_rng(3)
+
+
+@pytest.fixture(autouse=True)
+def on_device(default):
+    """Lift to the default context."""
+
+
+def mode(*without: str):
+    return theano.Mode("py", "fast_run").including("opencl").excluding(*without)
+
+
+def nodes_of(function, kind=OpenCLElemwise):
+    return [node for node in function.maker.fgraph.toposort() if isinstance(node.op, kind)]
+
+
+def there(*arrays):
+    """Return variables of the device for values, so that lifting never costs more than it gains."""
+    return [theano.shared(np.asarray(a), target="dev0") for a in arrays]
+
+
+def kernels(outputs, want, count, updates=None, rtol=1e-6):
+    """Check values, and how many elementwise kernels compute them; return these."""
+    f = theano.function([], [out.transfer("dev0") for out in outputs], mode=mode(), updates=updates)
+    for got, value in zip(f(), want, strict=True):
+        np.testing.assert_allclose(np.asarray(got), value, rtol=rtol)
+    found = nodes_of(f)
+    assert len(found) == count, found
+    return found
+
+
+A = RNG.uniform(0.5, 2, (3, 4)).astype("float32")
+B = RNG.uniform(0.5, 2, (3, 4)).astype("float32")
+ROW, COLUMN = A[:1].copy(), A[:, 0].copy()
+
+
+def test_a_chain_becomes_one_kernel_with_constants_in_its_code():
+    x, y = there(A, B)
+    two = np.float32(2)
+    (node,) = kernels([tt.exp(x * two) + y / two], [np.exp(A * 2) + B / 2], 1)
+    assert len(node.inputs) == 2 and isinstance(node.op.scalar_op, Program)
+
+
+def test_what_is_wanted_elsewhere_is_one_more_output():
+    x, y = there(A, B)
+    s = tt.exp(x) + y
+    (node,) = kernels([s, tt.sqrt(s), s * y], [np.exp(A) + B, np.sqrt(np.exp(A) + B), (np.exp(A) + B) * B], 1)
+    assert len(node.outputs) == 3
+
+
+def test_all_updates_of_an_optimizer_are_one_kernel_that_works_in_place():
+    w, m, v, g = there(A, 0 * A, 0 * A, B)
+    m2, v2 = m * np.float32(0.9) + g * np.float32(0.1), v * np.float32(0.99) + tt.sqr(g) * np.float32(0.01)
+    w2 = w - np.float32(0.1) * m2 / (tt.sqrt(v2) + np.float32(1e-8))
+    f = theano.function([], [], updates=[(m, m2), (v, v2), (w, w2)], mode=mode())
+    (node,) = nodes_of(f)
+    assert sorted(node.op.inplace_pattern) == [0, 1, 2]
+    buffers = [s.get_value(borrow=True, return_internal_type=True).base_data for s in (w, m, v)]
+    f()
+    np.testing.assert_allclose(w.get_value(), A - 0.1 * 0.1 * B / (np.sqrt(0.01 * B**2) + 1e-8), rtol=1e-5)
+    np.testing.assert_allclose(m.get_value(), 0.1 * B, rtol=1e-6)
+    assert buffers == [s.get_value(borrow=True, return_internal_type=True).base_data for s in (w, m, v)]
+
+
+def test_no_group_waits_for_itself():
+    x, y = there(A, B)
+    e = tt.exp(x)
+    got = tt.dot(e, y.T).sum() + e  # what follows the product uses e, too
+    kernels([got], [(np.exp(A) @ B.T).sum() + np.exp(A)], 2, rtol=1e-5)
+    p, q = tt.exp(x), tt.exp(y)
+    cross = [p + tt.dot(q, q.T).sum(), q + tt.dot(p, p.T).sum()]
+    want = [np.exp(A) + (np.exp(B) @ np.exp(B).T).sum(), np.exp(B) + (np.exp(A) @ np.exp(A).T).sum()]
+    f = theano.function([], [c.transfer("dev0") for c in cross], mode=mode())
+    for a, b in zip(f(), want):
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5)
+
+
+def test_dimshuffles_are_seen_through():
+    x, y, c = there(A, B.T.copy(), COLUMN)
+    (node,) = kernels(
+        [(y * np.float32(3)).T + x * (c + np.float32(1)).dimshuffle(0, "x")], [3 * B + A * (COLUMN + 1)[:, None]], 1
+    )
+    assert all(isinstance(x.owner.op, OpenCLDimShuffle) for x in node.inputs if x.owner is not None)
+    symmetric = tt.exp(x[:3, :3]) + tt.exp(x[:3, :3]).T  # both ways at once: computed once
+    square = np.exp(A[:3, :3])
+    kernels([symmetric], [square + square.T], 2)
+
+
+def test_what_is_expensive_is_not_computed_for_more_elements():
+    x, row = there(A, ROW)
+    row = tt.addbroadcast(row, 0)
+    kernels([x + tt.tanh(row)], [A + np.tanh(ROW)], 2)
+    kernels([x + row * row], [A + ROW * ROW], 1)
+    (s,) = there(np.float32(0.5))
+    (node,) = kernels([x * tt.exp(s)], [A * np.exp(np.float32(0.5))], 1)  # ahead of all elements
+    assert len(node.inputs) == 2
+
+
+def test_a_kernel_has_no_more_arguments_than_the_device_takes():
+    values = [A + i for i in range(40)]
+    total = sum(tt.sqr(x) for x in there(*values))
+    f = theano.function([], total.transfer("dev0"), mode=mode())
+    np.testing.assert_allclose(np.asarray(f()), sum(a**2 for a in values), rtol=1e-5)
+    limit = get_context("dev0").device.max_parameter_size
+    for node in nodes_of(f):
+        n = len(node.inputs) + len(node.outputs)
+        assert n <= 3 or argument_bytes(2, n) <= limit or not isinstance(node.op.scalar_op, Program)
+
+
+def test_half_floats_and_casts():
+    h, i = there(A.astype("float16"), np.arange(12).reshape(3, 4))
+    out = tt.cast(tt.exp(h) * i, "float16")
+    want = np.exp(A.astype("float16").astype("float64")) * np.arange(12).reshape(3, 4)
+    kernels([out], [want], 1, rtol=2e-3)
+
+
+@pytest.mark.parametrize("without", [(), ("fusion",)])
+def test_it_is_there_where_the_mode_says(without):
+    x, y = there(A, B)
+    f = theano.function([], (tt.exp(x) + y * x).transfer("dev0"), mode=mode(*without))
+    assert (len(nodes_of(f)) == 1) == (not without)
+
+
+def test_an_op_is_pickled_equal_and_made_once():
+    x, y = there(A, B)
+    with optdb.cache.install():
+        f = theano.function([], [(tt.exp(x) + y).transfer("dev0"), (tt.exp(y) + x).transfer("dev0")], mode=mode())
+    first = nodes_of(f)[0].op
+    again = pickle.loads(pickle.dumps(first))
+    assert again == first and hash(again) == hash(first)
+    assert [np.asarray(v).shape for v in pickle.loads(pickle.dumps(f))()] == [A.shape, A.shape]
+
+
+def test_programs_compare_to_the_last_bit():
+    def adding(number):
+        builder = ProgramBuilder(["float32"])
+        return builder.build(builder.apply(theano.scalar.add, [0, Number.of(number, "float32")]))
+
+    assert adding(np.nan) == adding(np.nan) and adding(0.0) != adding(-0.0)
+    assert adding(2).impl(np.float32(1)) == 3 and "add" in str(adding(2))
+    with pytest.raises(TypeError, match="was made for"):
+        adding(2)(theano.scalar.float64())
+
+
+UNARY = [tt.tanh, tt.sqr, tt.neg, lambda x: x * np.float32(0.5), lambda x: x.T.T, lambda x: tt.maximum(x, 0)]
+BINARY = [tt.add, tt.sub, tt.mul, tt.maximum, lambda a, b: tt.switch(a > b, a, b)]
+WAYS = [
+    lambda x: x.T,
+    lambda x: x.dimshuffle("x", 0, 1)[0],
+    lambda x: x[::-1],
+    lambda x: x[0].dimshuffle("x", 0) + tt.zeros_like(x),
+    lambda x: x[:, 1].dimshuffle(0, "x") * np.float32(2),
+    lambda x: tt.dot(x, x) * np.float32(0.1),
+]
+FOLDS = [
+    lambda x: x.sum(axis=0, keepdims=True),
+    lambda x: x.mean(axis=1, keepdims=True),
+    lambda x: tt.sqrt(tt.sqr(x).sum()).dimshuffle("x", "x"),
+    lambda x: x.max(axis=0).dimshuffle("x", 0),
+]
+
+
+@st.composite
+def graphs(draw):
+    """Return variables of a random graph over square matrices, each made of those before."""
+    made = there(RNG.uniform(-1, 1, (5, 5)).astype("float32"), RNG.uniform(-1, 1, (5, 5)).astype("float32"))
+    pick = st.sampled_from
+    for _ in range(draw(st.integers(3, 14))):
+        kind = draw(st.integers(0, 5))
+        one, other = made[draw(st.integers(0, len(made) - 1))], made[-1]
+        if kind < 2:
+            made.append(draw(pick(UNARY))(one))
+        elif kind < 4:
+            made.append(draw(pick(BINARY))(one, other))
+        elif kind == 4:
+            made.append(draw(pick(WAYS))(one) - other)
+        else:
+            made.append(draw(pick(FOLDS))(one) + other)
+    extra = [made[draw(st.integers(2, len(made) - 1))] for _ in range(draw(st.integers(0, 2)))]
+    return [made[-1], *extra]
+
+
+@given(graphs())
+@settings(max_examples=25, deadline=None)
+def test_values_of_random_graphs(outputs):
+    plain = theano.function([], outputs, mode=theano.Mode("py", "fast_compile"))
+    f = theano.function([], [out.transfer("dev0") for out in outputs], mode=mode())
+    assert not nodes_of(f, HostFromOpenCL)
+    for got, want in zip(f(), plain(), strict=True):
+        np.testing.assert_allclose(np.asarray(got), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name, sizes", [("mlp", {"depth": 1, "width": 6}), ("gru", {"steps": 3})])
+def test_models_train_alike_with_fusion_and_without(name, sizes):
+    if name not in models.known():
+        name = "gru30"
+    results = []
+    for without in ((), ("fusion",)):
+        model = models.build(name, **sizes)
+        f = theano.function(model.inputs, model.outputs, updates=model.updates, mode=optdb.mode(mode(*without)))
+        losses = [np.asarray(f(*model.data)[0]) for _ in range(2)]
+        results.append((len(nodes_of(f)), losses + [np.asarray(w.get_value()) for w in model.updates]))
+    (few, fused), (many, plain) = results
+    assert few < many / 2
+    for got, want in zip(fused, plain, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-9)
+
+
+def test_transfers_are_left_alone():
+    x = tt.fmatrix()
+    f = theano.function([x], tt.exp(tt.dot(x, x.T)) * 2 + 1, mode=mode())
+    np.testing.assert_allclose(f(A), 2 * np.exp(A @ A.T) + 1, rtol=1e-5)
+    assert len(nodes_of(f, OpenCLFromHost)) == len(nodes_of(f, HostFromOpenCL)) == 1
