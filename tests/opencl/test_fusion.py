@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optdb
-from optdb.opencl import get_context
+from optdb.opencl import OpenCLArrayType, get_context
 from optdb.opencl.fusing.groups import argument_bytes
 from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalars.program import Number, Program, ProgramBuilder
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
+from optdb.runtime.arrays import from_host
 from profiles import models
 
 RNG = np.random.default_rng(3)
@@ -25,7 +27,9 @@ RNG = np.random.default_rng(3)
 
 @pytest.fixture(autouse=True)
 def on_device(default):
-    """Lift to the default context."""
+    """Lift to the default context, and hide no failure."""
+    with theano.change_flags(on_opt_error="raise"):
+        yield
 
 
 def mode(*without: str):
@@ -233,3 +237,68 @@ def test_transfers_are_left_alone():
     f = theano.function([x], tt.exp(tt.dot(x, x.T)) * 2 + 1, mode=mode())
     np.testing.assert_allclose(f(A), 2 * np.exp(A @ A.T) + 1, rtol=1e-5)
     assert len(nodes_of(f, OpenCLFromHost)) == len(nodes_of(f, HostFromOpenCL)) == 1
+
+
+def reductions(outputs, want, count=1, rtol=1e-5):
+    """Check values, and that reductions compute all that they fold; return these."""
+    f = theano.function([], [out.transfer("dev0") for out in outputs], mode=mode())
+    for got, value in zip(f(), want, strict=True):
+        assert got.dtype == out_dtype(value)
+        np.testing.assert_allclose(np.asarray(got), value, rtol=rtol)
+    found = nodes_of(f, OpenCLCAReduce)
+    assert len(found) == count and not nodes_of(f)
+    return found
+
+
+def out_dtype(value):
+    return np.asarray(value).dtype
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, (0, 2), (1, 2), 1])
+def test_reductions_compute_what_they_fold(axis):
+    a = RNG.uniform(-1, 1, (3, 17, 40)).astype("float32")
+    x, y = there(a, a[:, :1].copy())
+    y = tt.addbroadcast(y, 1)
+    (node,) = reductions(
+        [tt.sum(tt.exp(x) * y + np.float32(2), axis=axis)], [(np.exp(a) * a[:, :1] + 2).sum(axis=axis)]
+    )
+    assert len(node.inputs) == 2 and node.op.pre_scalar_op is not None
+    reductions([tt.max(x * y, axis=axis)], [(a * a[:, :1]).max(axis=axis)])
+    reductions([tt.any(tt.gt(x, y), axis=axis)], [(a > a[:, :1]).any(axis=axis)])
+
+
+def test_reductions_of_views_and_much():
+    a = RNG.uniform(0, 1, (300, 200)).astype("float32")
+    x, s = there(a, np.float32(3))
+    reductions([tt.sqr(x[::2, ::-1].T + s).sum(axis=0)], [np.square(a[::2, ::-1].T + 3).sum(axis=0)])
+    reductions([tt.sqr(x.T).sum(), tt.sqr(x).sum(axis=0)], [np.square(a).sum(), np.square(a).sum(axis=0)], 2)
+    h = tt.cast(x, "float16")
+    reductions([(h * h).sum()], [np.float16(np.square(a.astype("float16").astype("float32")).sum())], rtol=1e-2)
+
+
+def test_what_is_wanted_elsewhere_is_stored():
+    x, y = there(A, B)
+    z = tt.exp(x) * y
+    f = theano.function([], [z.transfer("dev0"), z.sum().transfer("dev0")], mode=mode())
+    assert len(nodes_of(f)) == 1 and nodes_of(f, OpenCLCAReduce)[0].op.pre_scalar_op is None
+    np.testing.assert_allclose(np.asarray(f()[1]), (np.exp(A) * B).sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (1, 1)])
+def test_reductions_of_nothing(shape):
+    (x,) = there(np.ones(shape, "float32"))
+    f = theano.function([], tt.sum(tt.exp(x) + 2, axis=0).transfer("dev0"), mode=mode())
+    np.testing.assert_allclose(np.asarray(f()), (np.exp(np.ones(shape)) + 2).sum(axis=0), rtol=1e-6)
+
+
+def test_shapes_of_reductions_are_inferred():
+    x, c = OpenCLArrayType("float32", (False, False), "dev0")(), OpenCLArrayType("float32", (False, True), "dev0")()
+    op = OpenCLCAReduce(theano.scalar.add, 0, pre_scalar_op=theano.scalar.mul)
+    f = theano.function([x, c], op(x, c).shape, mode=theano.Mode("py", "fast_run"))
+    assert not nodes_of(f, OpenCLCAReduce)
+    device = get_context("dev0")
+    assert f(from_host(device, A), from_host(device, COLUMN[:, None])).tolist() == [4]
+    with pytest.raises(ValueError, match="Dimension mismatch"):
+        theano.function([x, c], op(x, c), mode=theano.Mode("py", None))(
+            from_host(device, A), from_host(device, A[:2, :1])
+        )

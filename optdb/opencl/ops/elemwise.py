@@ -164,7 +164,7 @@ def common_shape(node: Apply, arrays: Sequence[Array]) -> tuple[int, ...]:
     ValueError
         If lengths differ where none of them is known to be 1 beforehand.
     """
-    shape = [1] * node.outputs[0].type.ndim
+    shape = [1] * node.inputs[0].type.ndim
     for axis in range(len(shape)):
         lengths = {
             array.shape[axis]

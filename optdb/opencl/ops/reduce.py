@@ -102,7 +102,7 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
             raise TypeError(f"{self}: what is folded has to be one output, and not {len(like.outputs)}")
         (element,) = like.outputs
         node = super().make_node(element)
-        return Apply(node.op, like.inputs, node.outputs), element.type.dtype
+        return Apply(node.op, like.inputs, [out.type() for out in node.outputs]), element.type.dtype
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         """Return the shape of the result: what the inputs broadcast to, without the axes that go."""

@@ -27,7 +27,9 @@ from optdb.opencl.scalars.types import c_type, convert
 _ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF"
 
 #: So many outputs side by side are folded by one work item of a processor.
-STRIP = 512
+STRIP = 1024
+#: So many rows at a time, so that a strip is loaded and stored less often.
+ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -220,11 +222,11 @@ for (int l = 1; l < {WIDTH}; ++l) {{
 """
 
     def _across(self, pre: ScalarCode) -> str:
-        last = self.kept - 1
+        last, folding = self.kept - 1, self.folded - 1
         column = [f"{x.name}_base += (ga_ssize)from * {x.name}_k{last};" for x in self.many]
         reads = [
-            f"const {x.computed}{WIDTH} {x.name} = "
-            f"{x.reader}({x.name}_at + {x.name}_p + c * {x.name}_k{last}, {x.name}_k{last}, count);"
+            f"const {x.computed}{WIDTH} {x.name} = {x.reader}({x.name}_at + {x.name}_p + "
+            f"c * {x.name}_k{last} + r * {x.name}_r{folding}, {x.name}_k{last}, count);"
             for x in self.many
         ]
         return f"""
@@ -245,17 +247,21 @@ for (int c = 0; c < width; c += {WIDTH})
 ga_size i = begin;
 while (i < end) {{
 {self._place_in_fold()}
-const ga_size stop = min(end, i + (r{self.folded - 1} - column));
-for (; i < stop; ++i) {{
+const ga_size stop = min(end, i + (r{folding} - column));
+for (; i < stop; i += {ROWS}) {{
+const int rows = (int)min((ga_size){ROWS}, stop - i);
 for (int c = 0; c < width; c += {WIDTH}) {{
 const int count = min({WIDTH}, width - c);
-{self._element(pre, reads)}
 {self._acc}{WIDTH} acc = vload{WIDTH}(0, strip_of + c);
+for (int r = 0; r < rows; ++r) {{
+{self._element(pre, reads)}
 {self._combine("acc", "x", WIDTH)}
+}}
 vstore{WIDTH}(acc, 0, strip_of + c);
 }}
-{_lines(f"{x.name}_p += {x.name}_r{self.folded - 1};" for x in self.many)}
+{_lines(f"{x.name}_p += {ROWS} * {x.name}_r{folding};" for x in self.many)}
 }}
+i = stop;
 }}
 for (int c = 0; c < width; ++c) {{
 {self._write(f"z_place + (ga_ssize)(from + c) * z_k{last}", "strip_of[c]")}
