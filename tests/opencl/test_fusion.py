@@ -163,6 +163,12 @@ def test_programs_compare_to_the_last_bit():
         return builder.build(builder.apply(theano.scalar.add, [0, Number.of(number, "float32")]))
 
     assert adding(np.nan) == adding(np.nan) and adding(0.0) != adding(-0.0)
+    opened, closed = theano.scalar.InRange(True, True), theano.scalar.InRange(False, False)
+    assert opened == closed  # for the host
+    first, second = [Program(("float32",), ((op, (0, 0, 0)),), (1,)) for op in (opened, closed)]
+    assert first != second and hash(first) != hash(second)
+    builder = ProgramBuilder(["float32"])
+    assert builder.apply(opened, [0, 0, 0]) != builder.apply(closed, [0, 0, 0])
     assert adding(2).impl(np.float32(1)) == 3 and "add" in str(adding(2))
     with pytest.raises(TypeError, match="was made for"):
         adding(2)(theano.scalar.float64())

@@ -196,6 +196,25 @@ def test_every_op_agrees_with_the_host(width):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_no_lane_depends_on_its_neighbours(dtype):
+    rng = np.random.default_rng(7)
+    small = np.finfo(dtype).tiny / 8
+    special = np.array([0, -0.0, 1, -1, 2, np.inf, -np.inf, np.nan, small, 1e30, 0.5], dtype)
+    x, y = rng.uniform(-20, 20, (2, 2048)).astype(dtype)
+    x[::3] = rng.integers(0, 12, len(x[::3]))
+    for array in (x, y):
+        array[rng.random(len(array)) < 0.25] = 2
+        some = rng.random(len(array)) < 0.2
+        array[some] = rng.choice(special, some.sum())
+    names = [name for name in UNARY_FLOAT if name not in ("gamma", "deg2rad", "rad2deg")]
+    ops = [(getattr(scalar, name), [x]) for name in names] + [(scalar.pow, [x, y]), (scalar.arctan2, [x, y])]
+    together, alone = list(device_results(ops, 16)), list(device_results(ops))
+    close = 1e-5 if dtype == "float32" else 1e-12
+    for (op, _, got), (_, _, want) in zip(together, alone, strict=True):
+        np.testing.assert_allclose(got, want, rtol=close, atol=4 * small, err_msg=str(op))
+
+
 def test_integer_powers_wrap_and_negative_exponents_give_zero():
     x = np.array([0, 1, -1, -1, 2, 3, 7, -2, 5], np.int32)
     y = np.array([0, -3, -3, -2, -1, 4, 30, 31, 0], np.int32)

@@ -70,7 +70,8 @@ class Program(ScalarOp):
         self.nin = len(dtypes)
         self.nout = len(results)
         self._made = _made_dtypes(dtypes, steps)
-        self._hash = hash((dtypes, steps, results))
+        self._key = (dtypes, tuple([(described(op), slots) for op, slots in steps]), results)
+        self._hash = hash(self._key)
 
     def __str__(self) -> str:
         counts = Counter(type(op).__name__.lower() for op, _ in self.steps)
@@ -84,7 +85,7 @@ class Program(ScalarOp):
             return True
         if type(other) is not Program or self._hash != other._hash:
             return False
-        return (self.dtypes, self.steps, self.results) == (other.dtypes, other.steps, other.results)
+        return self._key == other._key
 
     def __hash__(self) -> int:
         return self._hash
@@ -125,6 +126,12 @@ class Program(ScalarOp):
         return results[0] if len(results) == 1 else results
 
 
+def described(op: Any) -> tuple[Any, ...]:
+    """Return what tells a scalar op from others: the host takes some for equal that are open and closed at an end."""
+    plain = [(name, value) for name, value in vars(op).items() if isinstance(value, bool | int | float | str)]
+    return op, tuple(sorted(pair for pair in plain if pair[0] != "name"))
+
+
 def _made_dtypes(dtypes: tuple[str, ...], steps: tuple[Application, ...]) -> tuple[str, ...]:
     known = list(dtypes)
     for op, slots in steps:
@@ -156,7 +163,8 @@ class ProgramBuilder:
 
     def __init__(self, dtypes: Sequence[str]) -> None:
         self._dtypes = tuple(dtypes)
-        self._steps: dict[Application, int] = {}
+        self._steps: list[Application] = []
+        self._slots: dict[Any, int] = {}
 
     def apply(self, op: Any, slots: Sequence[Slot]) -> list[Slot]:
         """Apply an op, and return the slots of its outputs; what is made of others is spelled out."""
@@ -164,10 +172,11 @@ class ProgramBuilder:
             return self._spell_program(op, slots)
         if isinstance(op, Composite):
             return self._spell_graph(op, slots)
-        key = (op, tuple(slots))
-        if key not in self._steps:
-            self._steps[key] = len(self._dtypes) + len(self._steps)
-        return [self._steps[key]]
+        key = (described(op), tuple(slots))
+        if key not in self._slots:
+            self._slots[key] = len(self._dtypes) + len(self._steps)
+            self._steps.append((op, tuple(slots)))
+        return [self._slots[key]]
 
     def build(self, results: Sequence[Slot]) -> Program:
         """Return the program."""
