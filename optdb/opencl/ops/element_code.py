@@ -2,8 +2,9 @@
 
 ``alike`` is for arrays that lie alike in memory, ``strided`` for any strides: their work items
 take pieces of the elements, one after the other. ``lanes`` is for processors: the elements of a
-row are taken in vectors, whatever their strides. ``narrow`` is for other devices: an element for
-each item, whose place is worked out in 32 bits.
+row are taken in vectors, whatever their strides. Two are for other devices: in ``quads`` an item
+takes four neighbours of arrays that lie alike, in ``narrow`` an item takes an element of arrays
+of any strides, whose place is worked out in 32 bits.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from optdb.opencl.kernels import ctype
-from optdb.opencl.ops.operand import Operand
+from optdb.opencl.ops.operand import QUAD, Operand
 
 #: How many elements a processor computes at once.
 WIDTH = 16
@@ -145,6 +146,29 @@ const int count = (int)min((ga_size){WIDTH}, stop - i);
 }}
 i = stop;
 }}
+}}
+"""
+
+    def quads(self) -> str:
+        """Return the kernel for arrays that lie alike, and begin where four elements can be read at once."""
+        return f"""
+KERNEL void {self.name}_quads({", ".join([*self._common, *(x.param for x in self.operands)])})
+{{
+const ga_size i = get_global_id(0) * {QUAD};
+if (i >= n)
+    return;
+const int count = (int)min((ga_size){QUAD}, n - i);
+{self.ahead}
+{_lines(x.read_quad() for x in self.many)}
+{_lines(x.declare_quad() for x in self.outputs)}
+#pragma unroll
+for (int l = 0; l < {QUAD}; ++l) {{
+{_lines(x.take_of_quad() for x in self.many)}
+{_lines(x.declare() for x in self.outputs)}
+{self.statements}
+{_lines(x.put_into_quad() for x in self.outputs)}
+}}
+{_lines(x.write_quad() for x in self.outputs)}
 }}
 """
 

@@ -20,7 +20,7 @@ from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel
 from optdb.opencl.kernels.bound import BoundKernel
 from optdb.opencl.ops.element_code import WIDTH, ElementCode
 from optdb.opencl.ops.layout import chunks, collapse, size_of, strides_of
-from optdb.opencl.ops.operand import Operand
+from optdb.opencl.ops.operand import QUAD, Operand
 from optdb.opencl.scalars.code import scalar_code
 from optdb.runtime.arrays import Array
 
@@ -167,7 +167,11 @@ class ElementKernels:
         if self._flavour is None:
             return kernels
         narrow = [*common, *["uint32"] * self.ndim, *arrays, *["int32"] * steps]
-        return [*kernels, Kernel(code.narrow(), f"{self.name}_narrow", narrow, self._flags)]
+        return [
+            *kernels,
+            Kernel(code.narrow(), f"{self.name}_narrow", narrow, self._flags),
+            Kernel(code.quads(), f"{self.name}_quads", [*common, *arrays], self._flags),
+        ]
 
     def launch(
         self,
@@ -197,7 +201,7 @@ class ElementKernels:
         if numbers:
             self.bind(kernels, context, shape, arrays, numbers).launch(arrays)
             return
-        key = (id(kernels), tuple([(array.shape, array.strides) for array in arrays]))
+        key = (id(kernels), self._in_quads(arrays), tuple([(array.shape, array.strides) for array in arrays]))
         bound = self._known.get(key)
         if bound is None or bound.compiled not in kernels.values():
             if len(self._known) >= _KEPT:
@@ -221,12 +225,19 @@ class ElementKernels:
         items, chunk = chunks(context, n)
         walked = [own for x, own in zip(self._code.operands, steps, strict=True) if not x.single]
         if self._flavour != "cpu" and len(lengths) <= 1 and all(own in ((1,), ()) for own in walked):
-            return _bound(kernels[f"{self.name}_alike"], context, items, n, chunk, *numbers, *arrays)
+            kind, items = ("quads", -(-n // QUAD)) if self._in_quads(arrays) else ("alike", items)
+            return _bound(kernels[f"{self.name}_{kind}"], context, items, n, chunk, *numbers, *arrays)
         missing = self.ndim - len(lengths)
         lengths = (1,) * missing + lengths
         flat = [step for own in walked for step in (0,) * missing + own]
         args = [n, chunk, *numbers, *lengths, *arrays, *flat]
         return _bound(kernels[f"{self.name}_{self._kind(n, lengths, walked)}"], context, items, *args)
+
+    def _in_quads(self, arrays: Sequence[Array]) -> bool:
+        """Tell whether arrays begin where four elements can be read at once, on a device that does that."""
+        return self._flavour == "gpu" and not any(
+            array.offset % (QUAD * x.size) for x, array in zip(self._code.operands, arrays, strict=True) if not x.single
+        )
 
     def _kind(self, n: int, lengths: Sequence[int], walked: Sequence[Sequence[int]]) -> str:
         """Return which kernel goes over arrays that do not lie alike."""

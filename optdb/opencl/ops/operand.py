@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from optdb.opencl.fp16_help import load_w, write_w
 from optdb.opencl.kernels import ctype
 from optdb.opencl.scalars.types import C_TYPES
@@ -44,6 +46,12 @@ static inline void {name}({computed}{width} value, GLOBAL_MEM {stored} *p, ga_ss
 """
 
 
+#: So many neighbours an item takes at once.
+QUAD = 4
+
+_RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
+
+
 @dataclass(frozen=True)
 class Operand:
     """An array that a kernel reads or writes.
@@ -58,6 +66,8 @@ class Operand:
         Functions from the one to the other, and back; empty if they are the same.
     single : bool
         Whether there is but one element, which is read once.
+    size : int
+        How many bytes an element takes, where that is known.
     """
 
     name: str
@@ -66,11 +76,12 @@ class Operand:
     load: str = ""
     store: str = ""
     single: bool = False
+    size: int = 0
 
     @classmethod
     def of(cls, name: str, dtype: str, single: bool = False) -> Operand:
         """Return the operand for an array of some dtype."""
-        return cls(name, ctype(dtype), C_TYPES[dtype], load_w(dtype), write_w(dtype), single)
+        return cls(name, ctype(dtype), C_TYPES[dtype], load_w(dtype), write_w(dtype), single, np.dtype(dtype).itemsize)
 
     @property
     def param(self) -> str:
@@ -94,6 +105,37 @@ class Operand:
     def write(self, index: str) -> str:
         """Return a statement that writes one element."""
         return f"{self.name}_at[{index}] = {self.store}({self.name});"
+
+    def declare_quad(self) -> str:
+        """Return a statement that declares four neighbours."""
+        return f"union {{ {_RAW[self.size]}{QUAD} v; {self.stored} s[{QUAD}]; }} {self.name}_quad;"
+
+    def read_quad(self) -> str:
+        """Return statements that read four neighbours from element `i` on, or `count` of them."""
+        quad, raw = f"{self.name}_quad", f"{_RAW[self.size]}{QUAD}"
+        return f"""{self.declare_quad()}
+if (count == {QUAD})
+    {quad}.v = *(const GLOBAL_MEM {raw} *)({self.name}_at + i);
+else
+    for (int l = 0; l < {QUAD}; ++l)
+        {quad}.s[l] = {self.name}_at[i + min(l, count - 1)];"""
+
+    def take_of_quad(self) -> str:
+        """Return a statement that takes neighbour `l`."""
+        return f"const {self.computed} {self.name} = {self.load}({self.name}_quad.s[l]);"
+
+    def put_into_quad(self) -> str:
+        """Return a statement that sets neighbour `l`."""
+        return f"{self.name}_quad.s[l] = {self.store}({self.name});"
+
+    def write_quad(self) -> str:
+        """Return statements that write four neighbours, or `count` of them."""
+        quad, raw = f"{self.name}_quad", f"{_RAW[self.size]}{QUAD}"
+        return f"""if (count == {QUAD})
+    *(GLOBAL_MEM {raw} *)({self.name}_at + i) = {quad}.v;
+else
+    for (int l = 0; l < count; ++l)
+        {self.name}_at[i + l] = {quad}.s[l];"""
 
     @property
     def reader(self) -> str:

@@ -30,6 +30,8 @@ _ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF"
 STRIP = 1024
 #: So many rows at a time, so that a strip is loaded and stored less often.
 ROWS = 4
+#: So many elements another device's work item folds side by side, so that it need not wait for each.
+SEVERAL = 4
 
 
 @dataclass(frozen=True)
@@ -273,19 +275,40 @@ for (int c = 0; c < width; ++c) {{
         """Fold the elements from `first` on, every `step`-th, as one work item does it."""
         last = self.folded - 1
         reads = [x.read(f"{x.name}_p") for x in self.many]
-        steps = _lines(f"{x.name}_p += (ga_ssize){step} * {x.name}_r{last};" for x in self.many)
+
+        def at(place: str) -> str:
+            return _lines(
+                f"const ga_ssize {x.name}_p = {x.name}_base + (ga_ssize)({place}) * {x.name}_r{last};"
+                for x in self.many
+            )
+
         return f"""{self._acc} acc = {self.identity};
-if (m == r{last}) {{
 ga_size i = {first};
-{_lines(f"ga_ssize {x.name}_p = {x.name}_base + (ga_ssize)i * {x.name}_r{last};" for x in self.many)}
-#pragma unroll 4
+if (m == r{last}) {{
+{self._acc} several[{SEVERAL}];
+#pragma unroll
+for (int u = 0; u < {SEVERAL}; ++u)
+    several[u] = {self.identity};
+for (; i + {SEVERAL - 1} * {step} < end; i += {SEVERAL} * {step}) {{
+#pragma unroll
+for (int u = 0; u < {SEVERAL}; ++u) {{
+{at(f"i + u * {step}")}
+{self._element(pre, reads)}
+{self._combine("several[u]", "x")}
+}}
+}}
 for (; i < end; i += {step}) {{
+{at("i")}
 {self._element(pre, reads)}
 {self._combine("acc", "x")}
-{steps}
+}}
+#pragma unroll
+for (int u = 0; u < {SEVERAL}; ++u) {{
+const {self._acc} x = several[u];
+{self._combine("acc", "x")}
 }}
 }} else {{
-for (ga_size i = {first}; i < end; i += {step}) {{
+for (; i < end; i += {step}) {{
 {self._place_in_fold()}
 {self._element(pre, reads)}
 {self._combine("acc", "x")}

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SMALLEST_PART = 4096
 #: The same for an item of a device that has thousands of them.
 _SMALLEST_ITEM = 16
+#: So many work items are for nothing less than a row of so many elements.
+_WARP = 32
 #: The most work items that are one group.
 _GROUP = 256
 #: So many plans are kept for a node.
@@ -232,7 +234,7 @@ def _grid_of_many(units: int, group: int, over: Axes, whole: bool) -> Grid:
     n, m = size_of(over.kept), size_of(over.folded)
     if over.lies_along and not whole:
         team = 1
-        while team < group and team * _SMALLEST_ITEM // 4 < m:
+        while team < group and team < m and (team < _WARP or team * _SMALLEST_ITEM <= m):
             team *= 2
         parts = parts_of(n, m, units * 8, smallest=group * _SMALLEST_ITEM) if team == group else 1
         groups = -(-n * parts // (group // team))
