@@ -69,6 +69,14 @@ class _Noting:
         self._kernel.scall(n, *args)
         self._note(n)
 
+    def automatic_grid(self, n: Any) -> Any:
+        return self._kernel.automatic_grid(n)
+
+    def bound(self, global_size: Any, local_size: Any, args: Any) -> Any:
+        """Note the launch as it is settled; it follows at once."""
+        self._note(global_size)
+        return self._kernel.bound(global_size, local_size, args)
+
     def _note(self, size: Any) -> None:
         sizes = size if hasattr(size, "__iter__") else (size,)
         if 0 not in sizes:

@@ -115,15 +115,14 @@ for (; i < stop; ++i) {{
         last = self.ndim - 1
 
         def read(x: Operand) -> str:
-            return (
-                f"const {x.computed}{WIDTH} {x.name} = {x.reader}({x.name}_at + {x.name}_p, {x.name}_s{last}, count);"
-            )
+            value = f"{x.reader(self.name)}({x.name}_at + {x.name}_p, {x.name}_s{last}, count)"
+            return f"const {x.computed}{WIDTH} {x.name} = {value};"
 
         def write(x: Operand) -> str:
-            return f"{x.writer}({x.name}, {x.name}_at + {x.name}_p, {x.name}_s{last}, count);"
+            return f"{x.writer(self.name)}({x.name}, {x.name}_at + {x.name}_p, {x.name}_s{last}, count);"
 
-        functions = dict.fromkeys([*(x.lane_reader(WIDTH) for x in self.many)])
-        functions |= dict.fromkeys(x.lane_writer(WIDTH) for x in self.outputs)
+        functions = dict.fromkeys([*(x.lane_reader(self.name, WIDTH) for x in self.many)])
+        functions |= dict.fromkeys(x.lane_writer(self.name, WIDTH) for x in self.outputs)
         return f"""
 {_lines(functions)}
 KERNEL void {self.name}_lanes({self._params()})

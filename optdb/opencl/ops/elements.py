@@ -17,7 +17,7 @@ import numpy as np
 
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel
-from optdb.opencl.kernels.bound import BoundKernel
+from optdb.opencl.kernels.launching import BoundKernel
 from optdb.opencl.ops.element_code import WIDTH, ElementCode
 from optdb.opencl.ops.layout import chunks, collapse, size_of, strides_of
 from optdb.opencl.ops.operand import QUAD, Operand
@@ -97,7 +97,7 @@ class ElementKernels:
         self._helpers = _ROUND_EACH_STEP + helpers
         self._flags = flags
         self._flavour = flavour
-        self._known: dict[Any, BoundKernel] = {}
+        self._known: dict[Any, tuple[Mapping[str, CompiledKernel], BoundKernel]] = {}
 
     @classmethod
     def of_scalar_op(
@@ -201,12 +201,13 @@ class ElementKernels:
         if numbers:
             self.bind(kernels, context, shape, arrays, numbers).launch(arrays)
             return
-        key = (id(kernels), self._in_quads(arrays), tuple([(array.shape, array.strides) for array in arrays]))
-        bound = self._known.get(key)
-        if bound is None or bound.compiled not in kernels.values():
+        key = (self._in_quads(arrays), tuple([(array.shape, array.strides) for array in arrays]))
+        made_of, bound = self._known.get(key, (None, None))
+        if made_of is not kernels:
             if len(self._known) >= _KEPT:
                 self._known.clear()
-            bound = self._known[key] = self.bind(kernels, context, shape, arrays)
+            bound = self.bind(kernels, context, shape, arrays)
+            self._known[key] = kernels, bound
         bound.launch(arrays)
 
     def bind(
@@ -266,5 +267,5 @@ def _longest_last(
 
 def _bound(kernel: CompiledKernel, context: Context, items: int, *args: Any) -> BoundKernel:
     if context.flavour == "cpu":
-        return BoundKernel(kernel, (items,), (1,), args)
-    return BoundKernel(kernel, *kernel.automatic_grid(items), args)
+        return kernel.bound(items, 1, args)
+    return kernel.bound(*kernel.automatic_grid(items), args)

@@ -11,8 +11,6 @@ from optdb.opencl.kernels import ctype
 from optdb.opencl.scalars.types import C_TYPES
 
 _READER = """
-#ifndef {name}_
-#define {name}_
 static inline {computed}{width} {name}(const GLOBAL_MEM {stored} *p, ga_ssize step, int count)
 {{
     if (step == 0)
@@ -25,12 +23,9 @@ static inline {computed}{width} {name}(const GLOBAL_MEM {stored} *p, ga_ssize st
         lanes.s[l] = {load}(p[l * step]);
     return lanes.v;
 }}
-#endif
 """
 
 _WRITER = """
-#ifndef {name}_
-#define {name}_
 static inline void {name}({computed}{width} value, GLOBAL_MEM {stored} *p, ga_ssize step, int count)
 {{
     if (step == 1 && count == {width}) {{
@@ -42,7 +37,6 @@ static inline void {name}({computed}{width} value, GLOBAL_MEM {stored} *p, ga_ss
     for (int l = 0; l < count; ++l)
         p[l * step] = {store}(lanes.s[l]);
 }}
-#endif
 """
 
 
@@ -137,25 +131,25 @@ else
     for (int l = 0; l < count; ++l)
         {self.name}_at[i + l] = {quad}.s[l];"""
 
-    @property
-    def reader(self) -> str:
-        """The name of the function that reads a vector of them."""
-        return f"read_{self.stored}"
+    def reader(self, prefix: str) -> str:
+        """Return the name of the function that reads a vector of them, in the code of some kernels."""
+        return f"{prefix}_read_{self.stored}"
 
-    @property
-    def writer(self) -> str:
-        """The name of the function that writes a vector of them."""
-        return f"write_{self.stored}"
+    def writer(self, prefix: str) -> str:
+        """Return the name of the function that writes a vector of them, in the code of some kernels."""
+        return f"{prefix}_write_{self.stored}"
 
-    def lane_reader(self, width: int) -> str:
+    def lane_reader(self, prefix: str, width: int) -> str:
         """Return the function that reads up to `width` elements, one `step` behind the other."""
         half = f"vload_half{width}(0, (const GLOBAL_MEM half *)p)"
-        return self._function(_READER, self.reader, width, half if self.load else f"vload{width}(0, p)")
+        return self._function(_READER, self.reader(prefix), width, half if self.load else f"vload{width}(0, p)")
 
-    def lane_writer(self, width: int) -> str:
+    def lane_writer(self, prefix: str, width: int) -> str:
         """Return the function that writes up to `width` elements, one `step` behind the other."""
         half = f"vstore_half{width}_rte(value, 0, (GLOBAL_MEM half *)p)"
-        return self._function(_WRITER, self.writer, width, half if self.store else f"vstore{width}(value, 0, p)")
+        return self._function(
+            _WRITER, self.writer(prefix), width, half if self.store else f"vstore{width}(value, 0, p)"
+        )
 
     def _function(self, template: str, name: str, width: int, whole: str) -> str:
         return template.format(

@@ -110,7 +110,7 @@ class ReductionCode:
     def _readers(self) -> list[str]:
         if self._width == 1:
             return []
-        return list(dict.fromkeys(x.lane_reader(WIDTH) for x in self.many))
+        return list(dict.fromkeys(x.lane_reader(self.name, WIDTH) for x in self.many))
 
     def _combine(self, acc: str, x: str, width: int = 1) -> str:
         """Return statements that take `x` into `acc`."""
@@ -175,7 +175,8 @@ else
 
     def _lane_reads(self, step: str) -> list[str]:
         return [
-            f"const {x.computed}{WIDTH} {x.name} = {x.reader}({x.name}_at + {x.name}_p, {x.name}_{step}, count);"
+            f"const {x.computed}{WIDTH} {x.name} = "
+            f"{x.reader(self.name)}({x.name}_at + {x.name}_p, {x.name}_{step}, count);"
             for x in self.many
         ]
 
@@ -227,7 +228,7 @@ for (int l = 1; l < {WIDTH}; ++l) {{
         last, folding = self.kept - 1, self.folded - 1
         column = [f"{x.name}_base += (ga_ssize)from * {x.name}_k{last};" for x in self.many]
         reads = [
-            f"const {x.computed}{WIDTH} {x.name} = {x.reader}({x.name}_at + {x.name}_p + "
+            f"const {x.computed}{WIDTH} {x.name} = {x.reader(self.name)}({x.name}_at + {x.name}_p + "
             f"c * {x.name}_k{last} + r * {x.name}_r{folding}, {x.name}_k{last}, count);"
             for x in self.many
         ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.opencl.fp16_help import work_dtype
 from optdb.opencl.kernels import CompiledKernel, Kernel
-from optdb.opencl.kernels.bound import BoundKernel
+from optdb.opencl.kernels.launching import BoundKernel
 from optdb.opencl.ops.element_code import WIDTH
 from optdb.opencl.ops.layout import collapse, size_of, strides_of
 from optdb.opencl.ops.reduction_code import STRIP, ReductionCode
@@ -33,6 +33,9 @@ _WARP = 32
 _GROUP = 256
 #: So many plans are kept for a node.
 _KEPT = 64
+
+#: Launches, each with its arrays: a place among those that are folded, or one of its own.
+_Launches = list[tuple[BoundKernel, list[Array | int]]]
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class ReductionPlans:
             self._code, pre=Program((part,), (), (0,)), dtypes=(part,), single=(False,), dtype=part, kept=1, folded=1,
             name="rest",
         )  # fmt: skip
-        self._known: dict[Any, list[tuple[BoundKernel, list[Array | int]]]] = {}
+        self._known: dict[Any, tuple[Mapping[str, CompiledKernel], _Launches]] = {}
 
     def kernels(self) -> list[Kernel]:
         """Return all kernels."""
@@ -152,12 +155,13 @@ class ReductionPlans:
         arrays : sequence of Array
             The inputs and the result.
         """
-        key = (id(kernels), tuple([(array.shape, array.strides) for array in arrays]))
-        launches = self._known.get(key)
-        if launches is None or launches[0][0].compiled not in kernels.values():
+        key = tuple([(array.shape, array.strides) for array in arrays])
+        made_of, launches = self._known.get(key, (None, None))
+        if made_of is not kernels:
             if len(self._known) >= _KEPT:
                 self._known.clear()
-            launches = self._known[key] = self._launches(kernels, context, shape, axes, arrays)
+            launches = self._launches(kernels, context, shape, axes, arrays)
+            self._known[key] = kernels, launches
         for bound, taken in launches:
             bound.launch([arrays[x] if isinstance(x, int) else x for x in taken])
 
@@ -168,7 +172,7 @@ class ReductionPlans:
         shape: Sequence[int],
         axes: tuple[Sequence[int], Sequence[int]],
         arrays: Sequence[Array],
-    ) -> list[tuple[BoundKernel, list[Array | int]]]:
+    ) -> _Launches:
         """Return launches, each with its arrays: a place among those that are folded, or one of its own."""
         *inputs, out = arrays
         over = axes_of_arrays(shape, *axes, arrays)
@@ -201,8 +205,8 @@ class ReductionPlans:
         args = [n, grid.each, m, grid.parts, part, *over.kept, *over.folded, *inputs, *steps, out, n, *over.out]
         kernel = kernels[f"{name}_{grid.kind}"]
         if grid.group:
-            return BoundKernel(kernel, (grid.items,), (grid.group,), args)
-        return BoundKernel(kernel, *kernel.automatic_grid(grid.items), args)
+            return kernel.bound(grid.items, grid.group, args)
+        return kernel.bound(*kernel.automatic_grid(grid.items), args)
 
     def _grid(self, context: Context, over: Axes, whole: bool = False) -> Grid:
         """Return how to launch for some axes; `whole` if there are to be no parts."""
