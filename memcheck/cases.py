@@ -79,6 +79,8 @@ _REDUCTIONS = [
     Case(OpenCLCAReduce(scalar.add, axis=[0]), array("float32", 519, 21)),
     Case(OpenCLCAReduce(scalar.add, axis=[1]), array("float32", 2, 2 * 4096 + 5)),
     Case(OpenCLCAReduce(scalar.maximum, axis=[0]), array("int8", 5, 7)),
+    Case(OpenCLCAReduce(scalar.add, pre_scalar_op=scalar.mul), array("float32", 519, 1), array("float32", 1, 21)),
+    Case(OpenCLCAReduce(scalar.add, axis=[0], pre_scalar_op=scalar.exp), floats(5, 37)),
     Case(OpenCLMaxAndArgmax([1]), floats(5, 7)),
     Case(OpenCLMaxAndArgmax([0, 2]), floats(3, 5, 7)),
     Case(OpenCLArgmax([0]), floats(5, 7)),
@@ -235,6 +237,7 @@ NEVER = {
     ("OpenCLConvGradInputs", "copy0_alike"): _COPIES_GAPS,
     **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in COPYING_GAPS},
     ("OpenCLMaxPoolRop", "copy_points_alike"): _COPIES_GAPS,
+    ("OpenCLElemwise", "elements_strided"): "it is for more elements than 32 bits count, on graphics cards",
     ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
     ("OpenCLAdvancedBooleanIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
 }

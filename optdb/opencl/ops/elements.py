@@ -159,16 +159,12 @@ class ElementKernels:
         wide = [*common, *[SIZE] * self.ndim, *arrays, *[SSIZE] * steps]
         if self._flavour == "cpu":
             return [Kernel(self._helpers + code.lanes(), f"{self.name}_lanes", wide, self._flags)]
-        text = "\n".join([self._helpers, code.alike(), code.strided()])
-        kernels = [
-            Kernel(text, f"{self.name}_alike", [*common, *arrays], self._flags),
-            Kernel(text, f"{self.name}_strided", wide, self._flags),
-        ]
+        strided = Kernel(self._helpers + code.strided(), f"{self.name}_strided", wide, self._flags)
         if self._flavour is None:
-            return kernels
+            return [strided, Kernel(code.alike(), f"{self.name}_alike", [*common, *arrays], self._flags)]
         narrow = [*common, *["uint32"] * self.ndim, *arrays, *["int32"] * steps]
         return [
-            *kernels,
+            strided,
             Kernel(code.narrow(), f"{self.name}_narrow", narrow, self._flags),
             Kernel(code.quads(), f"{self.name}_quads", [*common, *arrays], self._flags),
         ]
@@ -225,9 +221,11 @@ class ElementKernels:
             lengths, steps = _longest_last(lengths, steps)
         items, chunk = chunks(context, n)
         walked = [own for x, own in zip(self._code.operands, steps, strict=True) if not x.single]
-        if self._flavour != "cpu" and len(lengths) <= 1 and all(own in ((1,), ()) for own in walked):
-            kind, items = ("quads", -(-n // QUAD)) if self._in_quads(arrays) else ("alike", items)
-            return _bound(kernels[f"{self.name}_{kind}"], context, items, n, chunk, *numbers, *arrays)
+        if len(lengths) <= 1 and all(own in ((1,), ()) for own in walked):
+            if self._flavour is None:
+                return _bound(kernels[f"{self.name}_alike"], context, items, n, chunk, *numbers, *arrays)
+            if self._in_quads(arrays):
+                return _bound(kernels[f"{self.name}_quads"], context, -(-n // QUAD), n, QUAD, *numbers, *arrays)
         missing = self.ndim - len(lengths)
         lengths = (1,) * missing + lengths
         flat = [step for own in walked for step in (0,) * missing + own]

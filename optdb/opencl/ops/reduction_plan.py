@@ -236,11 +236,11 @@ def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:
 
 def _grid_of_many(units: int, group: int, over: Axes, whole: bool) -> Grid:
     n, m = size_of(over.kept), size_of(over.folded)
-    if over.lies_along and not whole:
+    if over.lies_along:
         team = 1
         while team < group and team < m and (team < _WARP or team * _SMALLEST_ITEM <= m):
             team *= 2
-        parts = parts_of(n, m, units * 8, smallest=group * _SMALLEST_ITEM) if team == group else 1
+        parts = parts_of(n, m, units * 8, smallest=group * _SMALLEST_ITEM) if team == group and not whole else 1
         groups = -(-n * parts // (group // team))
         return Grid("along", groups * group, group, team, parts)
     parts = 1 if whole else parts_of(n, m, units * 1024, smallest=_SMALLEST_ITEM)
