@@ -88,6 +88,15 @@ def test_all_updates_of_an_optimizer_are_one_kernel_that_works_in_place(each_fla
     assert buffers == [s.get_value(borrow=True, return_internal_type=True).base_data for s in (w, m, v)]
 
 
+def test_what_is_seen_in_two_ways_is_not_overwritten():
+    (w,) = there(A[:, :3].copy())
+    f = theano.function([], [], updates=[(w, w * np.float32(2) + tt.tanh(w.T))], mode=mode())
+    (node,) = nodes_of(f)
+    f()
+    np.testing.assert_allclose(w.get_value(), 2 * A[:, :3] + np.tanh(A[:, :3].T), rtol=1e-5)
+    assert len(node.inputs) == 2 and not node.op.inplace_pattern
+
+
 def test_no_group_waits_for_itself():
     x, y = there(A, B)
     e = tt.exp(x)
