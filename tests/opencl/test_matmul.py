@@ -210,7 +210,7 @@ def test_matrix_and_vector(flavour, data, m, k):
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_long_rows_are_cut_into_parts(monkeypatch, flavour):
-    monkeypatch.setattr(vector, "PART", 10)
+    monkeypatch.setattr(vector, "PART", dict.fromkeys(FLAVOURS, 10))
     vector._plan.cache_clear()
     context = context_of(flavour)
     a, b, y = sample("float32", 3, 95), sample("float32", 95), sample("float32", 3)

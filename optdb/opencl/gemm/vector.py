@@ -27,7 +27,9 @@ ROWS = 16
 #: Items of a GPU's group that read neighbours, and how many such rows, or columns, it reads at a time.
 NEAR, FAR = 32, 8
 #: Terms of a part, at least, where rows are too few to give all units work.
-PART = 4096
+PART = {"cpu": 4096, "gpu": 512}
+#: Parts, at most: each number of the result is added up from all of them by one item.
+PARTS = 128
 #: Pieces of work for each unit.
 PIECES_PER_UNIT = {"cpu": 4, "gpu": 8}
 
@@ -166,10 +168,11 @@ def matvec(
 @functools.lru_cache(maxsize=1024)
 def _plan(flavour: str, units: int, m: int, k: int, steps: tuple[int, ...], add: bool) -> Plan:
     a0, a1, _, y0, z0 = steps
-    along = abs(a1) <= abs(a0)
+    # Short rows would leave most of those items idle that read neighbours.
+    along = abs(a1) <= abs(a0) and k > NEAR // 2
     rows, items = (ROWS, 1) if flavour == "cpu" else (FAR if along else NEAR, NEAR * FAR)
     pieces = -(-m // rows)
-    parts = max(min(-(-units * PIECES_PER_UNIT[flavour] // pieces), k // PART), 1)
+    parts = max(min(-(-units * PIECES_PER_UNIT[flavour] // pieces), k // PART[flavour], PARTS), 1)
     part = -(-max(k, 1) // parts)
     parts = -(-max(k, 1) // part)
     sizes = pack(m, k, *steps, parts, part, int(add), int(along))
@@ -177,5 +180,7 @@ def _plan(flavour: str, units: int, m: int, k: int, steps: tuple[int, ...], add:
     launch = Launch("matvec", (pieces * items, parts), (items, 1), (sizes, pack()), letters, "ab")
     if parts == 1:
         return Plan([launch])
-    sizes, more = pack(m, 1, parts, m, int(add)), pack(0, 0, y0, 0, 0, 0, z0, 0)
-    return Plan([launch, Launch("matmul_total", (1, m), (1, 1), (sizes, more), "yzw", "ab")], parts * m)
+    # To be added up, the result is a row.
+    sizes, more = pack(1, m, parts, m, int(add)), pack(0, 0, 0, y0, 0, 0, 0, z0)
+    columns, group = (1, 1) if flavour == "cpu" else (-(-m // NEAR) * NEAR, NEAR)
+    return Plan([launch, Launch("matmul_total", (columns, 1), (group, 1), (sizes, more), "yzw", "ab")], parts * m)
