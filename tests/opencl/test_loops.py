@@ -53,6 +53,13 @@ def test_its_gradient():
     assert on_device(both([x, w, h0], grads, floats(4, 3), floats(3, 3), floats(3)))
 
 
+def test_products_of_matrices_in_a_loop_are_left_to_the_device():
+    h, _ = theano.scan(lambda h, w: tt.tanh(tt.dot(h, w)), outputs_info=x, non_sequences=w, n_steps=3)
+    # What rewrites products of the host fails on those of the device, and that is told and passed over otherwise.
+    with theano.change_flags(on_opt_error="raise"):
+        assert on_device(both([x, w], [h, tt.grad(h.sum(), w)], floats(4, 3), floats(3, 3)))
+
+
 def test_several_taps_and_outputs():
     (a, b), _ = theano.scan(
         lambda s, back2, back1: (back2 + back1 * s, tt.exp(s).sum()),

@@ -162,10 +162,15 @@ class OpenCLGer(_ArraysAndNumbers, OpenCLKernelBase, host.Ger):
         )
 
 
-class OpenCLDot(Counterpart, OpenCLKernelBase, host.Dot):
-    """The product of matrices or vectors, of floats of any dtypes."""
+class OpenCLDot(Counterpart, OpenCLKernelBase):
+    """The product of matrices or vectors, of floats of any dtypes.
 
+    It is no child of the host's: what makes products of matrices of those would take it for one, in a loop's graph.
+    """
+
+    __props__ = ()
     host = host.Dot
+    grad, R_op, infer_shape = host.grad, host.R_op, host.infer_shape
 
     def make_node(self, a: Any, b: Any) -> Apply:
         """Return the node for two arrays, which get one dtype.
