@@ -76,8 +76,13 @@ def _is_moved(plan: Plan, var: Variable) -> bool:
 
 
 def _wanted(plan: Plan, var: Variable, inside: set[Apply], by_device: bool) -> bool:
-    users = [user for user, _ in clients(plan.fgraph, var) if user not in inside]
-    return any((not is_output(user) and _runs_there(plan, user)) == by_device for user in users)
+    users = [(user, i) for user, i in clients(plan.fgraph, var) if user not in inside]
+    return any(_wants_there(plan, user, i) == by_device for user, i in users)
+
+
+def _wants_there(plan: Plan, user: Apply | str, i: int) -> bool:
+    """Tell whether a user wants its input `i` on the device."""
+    return not is_output(user) and _runs_there(plan, user) and not plan.device.at_home(user.op, i)
 
 
 def _runs_there(plan: Plan, node: Apply) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 
 import numpy as np
@@ -123,6 +124,18 @@ def test_backward_a_source_goes_where_it_is_wanted():
     fgraph = lifted([x, n], [tt.dot(x, ones)])
     assert not any(isinstance(op, tt.Alloc) for op in ops(fgraph))
     np.testing.assert_allclose(values(fgraph, np.eye(3), 3)[0], np.ones((3, 3)))
+
+
+def test_a_source_stays_where_its_users_want_it_on_the_host(monkeypatch):
+    monkeypatch.setattr("optdb.lifters.device._devices", [])  # the one below is for this test alone
+    device = dataclasses.replace(PAPER, at_home=lambda op, i: isinstance(op, tt.Dot) and i == 1)
+    x, n = tt.dmatrix("x"), tt.lscalar("n")
+    ones = tt.alloc(np.float64(1), n, n)
+    lift = GraphToGPU(paper_lifters, device)
+    for out, stays in [(tt.dot(x, ones), True), (tt.dot(ones, x), False)]:
+        fgraph = lifted([x, n], [out], lift)
+        assert any(isinstance(op, tt.Alloc) for op in ops(fgraph)) == stays
+        np.testing.assert_allclose(values(fgraph, np.eye(3), 3)[0], np.ones((3, 3)))
 
 
 def test_backward_a_node_whose_users_are_all_there_goes_too():
