@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from memcheck.launches import Named
 from memcheck.log import Finding
@@ -33,6 +33,8 @@ class Result:
         As `memcheck.launches.Launches` has them.
     error : str
         How it failed, if it did: the traceback, or the end of a process.
+    seconds : float
+        CPU seconds that it took.
     """
 
     run: str
@@ -42,6 +44,7 @@ class Result:
     declared: set[Named] = field(default_factory=set)
     launched: set[Named] = field(default_factory=set)
     error: str = ""
+    seconds: float = 0.0
 
     @property
     def clean(self) -> bool:
@@ -73,6 +76,7 @@ class Writer:
             "declared": sorted(result.declared),
             "launched": sorted(result.launched),
             "error": result.error,
+            "seconds": round(result.seconds, 3),
         }
         self._write({"result": line})
 
@@ -111,6 +115,6 @@ def read(path: Path) -> Log:
     return log
 
 
-def _result(findings: list, declared: list, launched: list, **words: str) -> Result:
+def _result(findings: list, declared: list, launched: list, **others: Any) -> Result:
     counts = {Finding(found["fault"], found["kernel"], tuple(found["lines"])): found["count"] for found in findings}
-    return Result(findings=counts, declared=set(map(tuple, declared)), launched=set(map(tuple, launched)), **words)
+    return Result(findings=counts, declared=set(map(tuple, declared)), launched=set(map(tuple, launched)), **others)

@@ -13,6 +13,8 @@ from memcheck.log import Finding
 from memcheck.records import Result
 
 ERROR_LINES = 12
+SLOW = 3.0
+"""CPU seconds from which on a case is named: smaller arrays would do."""
 
 
 def show(console: Console, classes: Iterable[str], results: Sequence[Result], missing: Sequence[str]) -> None:
@@ -36,6 +38,7 @@ def show(console: Console, classes: Iterable[str], results: Sequence[Result], mi
         console.print(f"[bold red]not run[/] {escape(gap)}", soft_wrap=True, highlight=False)
     if missing:
         console.print("The cure: a line in memcheck/cases.py; see docs/howto-add-a-kernel.md")
+    _show_slow(console, results)
     runs = f"{len(results)} runs"
     bad = sum(not result.clean for result in results)
     console.print(f"[bold red]{runs}, {bad} with faults[/]" if bad else f"{runs}, none with a fault", highlight=False)
@@ -53,6 +56,19 @@ def _table(classes: Iterable[str], results: Sequence[Result]) -> Table:
         style = "red" if faulty or not own else None
         table.add_row(owner.rpartition(".")[2], str(len(own)), ", ".join(sorted(names)), style=style)
     return table
+
+
+def _show_slow(console: Console, results: Iterable[Result]) -> None:
+    """Name the cases that take more than their share of the time."""
+    seconds: dict[str, float] = {}
+    for result in results:
+        seconds[result.case] = seconds.get(result.case, 0) + result.seconds
+    for case in sorted(seconds, key=seconds.__getitem__, reverse=True):
+        if seconds[case] < SLOW:
+            break
+        console.print(
+            f"slow: {seconds[case]:.0f} CPU s for {escape(case)}", soft_wrap=True, highlight=False, style="dim"
+        )
 
 
 def _show_errors(console: Console, failed: Iterable[Result]) -> None:

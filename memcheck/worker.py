@@ -5,6 +5,7 @@ What Oclgrind writes while a run lasts belongs to that run: the queue is emptied
 
 from __future__ import annotations
 
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,7 @@ def check(run: Run, context: Context, log: Path) -> Result:
         The file that it writes to.
     """
     result = Result(str(run), str(run.case), context.flavour)
-    before = log.stat().st_size
+    before, start = log.stat().st_size, time.process_time()
     with noted() as notes:
         try:
             compute(run, context)
@@ -83,6 +84,7 @@ def check(run: Run, context: Context, log: Path) -> Result:
         stream.seek(before)
         result.findings = parse(stream.read())
     result.declared, result.launched = notes.declared, notes.launched
+    result.seconds = time.process_time() - start
     return result
 
 

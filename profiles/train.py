@@ -39,6 +39,9 @@ def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[
             progress.update(task, description=name)
             comparisons.append(one(name))
             progress.advance(task)
+            # Said here already, because a long run may be stopped before its tables.
+            verdict = comparisons[-1].verdict
+            progress.console.print(f"{name}: {verdict}", style=STYLES[verdict], highlight=False)
     return comparisons
 
 

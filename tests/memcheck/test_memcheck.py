@@ -116,6 +116,14 @@ def test_report(results):
     assert f"{len(results)} runs, {sum(not result.clean for result in results)} with faults" in text
 
 
+def test_slow_cases_are_named():
+    screen = Console(file=StringIO(), width=120)
+    slow = [Result("run", case, "cpu", seconds=seconds) for case, seconds in [("a", 2.0), ("b", 2.0), ("b", 2.0)]]
+    show(screen, [], slow, [])
+    assert "slow: 4 CPU s for b" in screen.file.getvalue()
+    assert "for a" not in screen.file.getvalue()
+
+
 def test_command_with_a_selection():
     done = CliRunner().invoke(main, ["-k", "OpenCLDot22(9x5"])
     assert done.exit_code == 0, done.output
