@@ -75,13 +75,27 @@ for (ga_size first = get_global_id(0) * each; first < stop; first += {width}) {{
         acc[c] = {load}(x[xp[c]]);
         z[zp[c]] = {store}(acc[c]);
     }}
-    for (ga_size i = 1; i < n; ++i)
+    if (here == {width})
+        for (ga_size i = 1; i < n; ++i)
+            for (int c = 0; c < {width}; ++c) {{
+                xp[c] += x_step;
+                zp[c] += z_step;
+                const {stored} sum = {store}(combine(acc[c], {load}(x[xp[c]])));
+                z[zp[c]] = sum;
+                acc[c] = {load}(sum);
+            }}
+    else
         for (int c = 0; c < here; ++c) {{
-            xp[c] += x_step;
-            zp[c] += z_step;
-            const {stored} sum = {store}(combine(acc[c], {load}(x[xp[c]])));
-            z[zp[c]] = sum;
-            acc[c] = {load}(sum);
+            const GLOBAL_MEM {stored} *from = x + xp[c];
+            GLOBAL_MEM {stored} *to = z + zp[c];
+            {work} one = acc[c];
+            for (ga_size i = 1; i < n; ++i) {{
+                from += x_step;
+                to += z_step;
+                const {stored} sum = {store}(combine(one, {load}(*from)));
+                *to = sum;
+                one = {load}(sum);
+            }}
         }}
 }}
 }}
