@@ -16,6 +16,7 @@ from optdb.opencl.kernels import (
     LOCAL,
     SIZE,
     SSIZE,
+    SSIZES,
     BuildError,
     Kernel,
     KernelArgumentError,
@@ -71,6 +72,30 @@ def test_numbers_arrive(dtype, value):
     a = zeros(3, dtype)
     fill_kernel(dtype).scall(3, a, 3, value)
     np.testing.assert_array_equal(a.get(), np.full(3, value, dtype))
+
+
+def test_many_numbers_arrive_in_one_argument():
+    code = """
+    KERNEL void unpack(GLOBAL_MEM ga_long *a, ga_size a_off, long16 s) {
+        a = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)a + a_off);
+        vstore16(s, 0, a);
+    }"""
+    kernel = compile_kernels([Kernel(code, "unpack", [ARRAY, "ssize16"])], runtime_context())["unpack"]
+    a = zeros(16, "int64")
+    numbers = [-(2**63), 2**63 - 1, *range(-14, 0)]
+    for given in (numbers, tuple(numbers), SSIZES.pack(numbers)):
+        kernel.call(1, 1, a, given)
+        assert a.get().tolist() == numbers
+    kernel.call(1, 1, a, [5])
+    assert a.get().tolist() == [5] + [0] * 15
+    for wrong, message in [
+        (range(17), "17 numbers"),
+        ([0.5], "whole numbers"),
+        (3, "whole numbers"),
+        ([2**63], "hold"),
+    ]:
+        with pytest.raises(KernelArgumentError, match=message):
+            kernel.call(1, 1, a, wrong)
 
 
 @given(n=st.integers(0, 300), group=st.sampled_from([1, 2, 16]), groups=st.integers(1, 5))
