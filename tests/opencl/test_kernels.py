@@ -83,8 +83,8 @@ def test_many_numbers_arrive_in_one_argument():
     kernel = compile_kernels([Kernel(code, "unpack", [ARRAY, "ssize16"])], runtime_context())["unpack"]
     a = zeros(16, "int64")
     numbers = [-(2**63), 2**63 - 1, *range(-14, 0)]
-    for given in (numbers, tuple(numbers), SSIZES.pack(numbers)):
-        kernel.call(1, 1, a, given)
+    for form in (numbers, tuple(numbers), SSIZES.pack(numbers)):
+        kernel.call(1, 1, a, form)
         assert a.get().tolist() == numbers
     kernel.call(1, 1, a, [5])
     assert a.get().tolist() == [5] + [0] * 15
