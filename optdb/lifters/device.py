@@ -48,6 +48,9 @@ class Device:
         an array; a view is worth nothing.
     sources : tuple of types
         Ops that make arrays out of nothing and go where they are needed.
+    answers : tuple of types
+        Ops whose results are on the host wherever they run, such as shapes: what uses these has nothing on the device
+        by them.
     at_home : callable
         ``at_home(op, i)`` tells whether an op that is lifted wants its input `i` on the host all the same, as indexes
         and sizes are; what makes that input out of nothing stays there, too.
@@ -66,6 +69,7 @@ class Device:
     refuses: Callable[[str, ContextName], str | None] = field(default=lambda dtype, context_name: None)
     weight: Callable[[Op], float] = no_weight
     sources: tuple[type, ...] = ()
+    answers: tuple[type, ...] = ()
     at_home: Callable[[Op, int], bool] = field(default=lambda op, i: False)
     contiguous: Callable[[Variable], Variable] = field(default=lambda var: var)
 

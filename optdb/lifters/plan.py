@@ -105,6 +105,8 @@ class Plan:
             return self.moved.get(var, _HOST)
         if isinstance(var.owner.op, self.device.to_host):
             return self.context(var.owner.inputs[0])
+        if isinstance(var.owner.op, self.device.answers):
+            return _HOST
         return self.place.get(var.owner, _HOST)
 
     def on_host(self, var: Variable) -> bool:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from optdb.host import layers, ops
+from optdb.host import convolutions, layers, ops
 from optdb.host.config import config
-from optdb.host.convolutions import BaseAbstractConv
 from optdb.host.databases import compile_db
 from optdb.host.fourier import IRFFTOp, RFFTOp
 from optdb.host.graph import Op
@@ -41,11 +40,14 @@ ON_HOST = LINEAR_ALGEBRA
 HEAVY = (
     *(ops.Dot, ops.Dot22, ops.Dot22Scalar, ops.Gemm, ops.Gemv, ops.CGemv, ops.Ger, ops.CGer, ops.BatchedDot),
     *(ops.SparseBlockGemv, ops.SparseBlockOuter),
-    BaseAbstractConv,
+    convolutions.BaseAbstractConv,
     Scan,
 )
 #: Random numbers are made where they are wanted, and those of Python's generator are asked why they cannot be.
 SOURCES = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
+
+#: Asked of an array on the device, and answered on the host.
+ANSWERS = (ops.Shape, ops.Shape_i)
 
 #: Where the inputs begin that lifted ops want on the host: indexes, sizes, classes.
 AT_HOME = {
@@ -76,6 +78,7 @@ AT_HOME = {
     layers.DownsampleFactorMaxGradGrad: 3,
     layers.AbstractBatchNormTrainGrad: 5,
     layers.AbstractBatchNormInference: 5,
+    **dict.fromkeys(convolutions.WITH_SHAPE, 2),
     **dict.fromkeys((mrg_uniform, SortOp, ArgSortOp, TopKOp, RFFTOp, IRFFTOp), 1),
     **dict.fromkeys((MultinomialFromUniform, ChoiceFromUniform), 2),
 }
@@ -119,6 +122,7 @@ OPENCL = Device(
     refuses=_refuses,
     weight=weight,
     sources=SOURCES,
+    answers=ANSWERS,
     at_home=at_home,
     contiguous=opencl_contiguous,
 )

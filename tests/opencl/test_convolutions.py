@@ -10,7 +10,7 @@ import theano
 import theano.tensor as tt
 from theano.tensor.nnet import abstract_conv as host
 
-from optdb.opencl import OpenCLFromHost, get_context
+from optdb.opencl import HostFromOpenCL, OpenCLFromHost, get_context
 from optdb.opencl.ops.convolve import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights, workspace
 from tests.opencl.convolved import Reference, lengths_of
 from tests.opencl.layouts import NAME, device_array, run, variable
@@ -291,3 +291,20 @@ def test_gradients_of_a_net_are_those_of_the_host():
     assert set(OPS) <= set(ops_of(f))
     for got, theirs in zip(f(*values), want):
         np.testing.assert_allclose(np.asarray(got), theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_sizes_of_results_are_worked_out_on_the_host():
+    values = np.ones((2, 3, 9, 8), "float32"), np.ones((4, 3, 3, 3), "float32")
+    device = [variable(value) for value in values]
+    x, w = map(tt.as_tensor_variable, device)
+    loss = tt.nnet.conv2d(x, w, border_mode="half", subsample=(2, 2)).sum()
+    outputs = [grad.transfer(NAME) for grad in tt.grad(loss, [x, w])]
+    mode = theano.Mode("py", "fast_run").including("opencl").excluding("fusion")
+    f = theano.function(device, outputs, mode=mode)
+    nodes = f.maker.fgraph.toposort()
+    assert sum(isinstance(node.op, OPS) for node in nodes) == 2
+    assert not any(isinstance(node.op, OpenCLFromHost | HostFromOpenCL) for node in nodes)
+    parameters = {"border_mode": "half", "subsample": (2, 2), "filter_dilation": (1, 1)}
+    reference = Reference(*values, np.ones((2, 4, 5, 4), "float32"), parameters)
+    for got, want in zip(f(*map(device_array, values)), (reference.inputs(), reference.weights())):
+        close(np.asarray(got), want, "float32")
