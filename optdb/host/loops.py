@@ -8,28 +8,30 @@ from typing import Any
 from theano.compile.pfunc import rebuild_collect_shared
 from theano.scan_module.scan_op import Scan
 
+from optdb.host.databases import DB, Query, compile_db
 from optdb.host.graph import FunctionGraph, Variable
 
-__all__ = ["Scan", "inner_graph", "scan_around"]
+__all__ = ["Scan", "inner_graph", "optimized_until", "recompute", "scan_around"]
 
 
-def inner_graph(op: Scan, replace: dict[Variable, Variable]) -> tuple[list[Variable], list[Variable]]:
-    """Return a copy of the graph inside of a Scan, with some of its inputs computed from others.
+def inner_graph(op: Scan) -> FunctionGraph:
+    """Return a copy of the graph inside of a Scan."""
+    return FunctionGraph(list(op.inputs), list(op.outputs), clone=True)
 
-    Parameters
-    ----------
-    op : Scan
-        Its graph stays as it is.
-    replace : dict
-        Inner input to what it is computed as, in the copy.
 
-    Returns
-    -------
-    tuple of lists
-        Inputs, in which those in `replace` stand unchanged, and outputs.
-    """
-    _, outputs, _ = rebuild_collect_shared(op.outputs, replace=replace, rebuild_strict=False)
-    return list(op.inputs), outputs
+def optimized_until(op: Scan, fgraph: FunctionGraph, database: DB) -> None:
+    """Do to the graph of a Scan what its mode does before a database of the main database has its turn."""
+    position = _position(database)
+    query = op.mode_instance.provided_optimizer
+    if position is not None and isinstance(query, Query):
+        limited = Query(query.include, query.require, query.exclude, query.subquery, position)
+        compile_db().query(limited).optimize(fgraph)
+
+
+def recompute(outputs: list[Variable], replace: dict[Variable, Variable]) -> list[Variable]:
+    """Return a copy of a graph in which some variables are computed from others, of other types."""
+    _, outputs, _ = rebuild_collect_shared(outputs, replace=replace, rebuild_strict=False)
+    return outputs
 
 
 def scan_around(
@@ -37,6 +39,7 @@ def scan_around(
     fgraph: FunctionGraph,
     array_type: Callable[..., Any],
     key: Hashable,
+    database: DB,
 ) -> Scan:
     """Return a Scan that does what `op` does, around another inner graph.
 
@@ -50,7 +53,23 @@ def scan_around(
         ``array_type(broadcastable=, dtype=)`` returns the type of an outer output.
     key : hashable
         What tells this graph from others; ops with the same key may be merged.
+    database : DB
+        What Theano's main database has before this one, and this one itself, has been done to the inner graph.
     """
     # ``gpua`` keeps Scan from asking C code of types that have none; it takes our key instead.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}
-    return Scan(list(fgraph.inputs), list(fgraph.outputs), info, typeConstructor=array_type)
+    scan = Scan(list(fgraph.inputs), list(fgraph.outputs), info, typeConstructor=array_type)
+    scan.mode_instance = scan.mode_instance.excluding(*_done_until(database))
+    return scan
+
+
+def _position(database: DB) -> float | None:
+    """Return where a database stands in Theano's main database; None if it does not."""
+    main = compile_db()
+    return main.__position__.get(getattr(database, "name", None))
+
+
+def _done_until(database: DB) -> list[str]:
+    """Return the names of the phases until a database of the main database, itself included."""
+    last = _position(database)
+    return [] if last is None else [name for name, position in compile_db().__position__.items() if position <= last]

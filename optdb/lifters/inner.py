@@ -18,7 +18,7 @@ from typing import Any
 from optdb.host.branching import IfElse, ifelse_between
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.lifting import HostArrayType, is_host_array
-from optdb.host.loops import Scan, inner_graph, scan_around
+from optdb.host.loops import Scan, inner_graph, optimized_until, recompute, scan_around
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.lift import GraphToGPU
 from optdb.lifters.lifter import Lifter, op_lifter
@@ -61,20 +61,25 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
                 return device.array_type(dtype, broadcastable, context_name=context_name)
             return HostArrayType(dtype, broadcastable)
 
-        lifted = scan_around(op, fgraph, array_type, key=(op, context_name))
+        lifted = scan_around(op, fgraph, array_type, key=(op, context_name), database=database)
         return lifted(*[_outside(device, var, context_name) for var in inputs], return_list=True)
 
     return lift_scan
 
 
 def _lifted_body(op: Any, context_name: ContextName, device: Device, database: TopoOptDB) -> FunctionGraph:
-    """Return the graph inside of a Scan with its floats on the device."""
+    """Return the graph inside of a Scan with its floats on the device.
+
+    Before it is lifted, all that comes before the lift is done to it, as it is to the graph outside.
+    """
+    body = inner_graph(op)
+    optimized_until(op, body, database)
     inside: dict[Variable, Variable] = {}
-    for var in op.inputs:
+    for var in body.inputs:
         if is_host_array(var) and _is_float(var.type.dtype):
             there = device.array_type(var.type.dtype, var.type.broadcastable, context_name=context_name)
             inside[var] = there.make_variable(name=var.name)
-    inputs, outputs = inner_graph(op, {var: device.home(there) for var, there in inside.items()})
+    outputs = recompute(body.outputs, {var: device.home(there) for var, there in inside.items()})
     last = len(outputs) - op.as_while  # the condition is the host's to read
     outputs = [
         device.as_variable(out, context_name)
@@ -82,7 +87,7 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
         else out
         for number, out in enumerate(outputs)
     ]
-    fgraph = FunctionGraph([inside.get(var, var) for var in inputs], outputs, clone=True)
+    fgraph = FunctionGraph([inside.get(var, var) for var in body.inputs], outputs, clone=True)
     GraphToGPU(database, device).optimize(fgraph)
     return fgraph
 
