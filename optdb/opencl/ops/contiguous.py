@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from optdb.host.graph import Apply, Op, Variable
+from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
+from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase
+from optdb.opencl.ops.elements import ElementKernels, once_per_node
+from optdb.opencl.ops.layout import is_contiguous
 from optdb.opencl.transfers import as_opencl_variable
-from optdb.runtime.arrays import copy
+from optdb.runtime.arrays import empty
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
 
 __all__ = ["OpenCLContiguous", "opencl_contiguous"]
 
 
-class OpenCLContiguous(Op):
+class OpenCLContiguous(OpenCLKernelBase):
     """The same array if it is in C order, else a copy that is."""
 
     __props__ = ()
@@ -24,9 +30,29 @@ class OpenCLContiguous(Op):
         x = as_opencl_variable(x, infer_context_name(*([x] if isinstance(x, Variable) else [])))
         return Apply(self, [x], [x.type()])
 
-    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        return self._copying(node).kernels()
+
+    def run(
+        self,
+        node: Apply,
+        inputs: Sequence[Any],
+        outputs: Sequence[list[Any]],
+        kernels: dict[str, CompiledKernel],
+        context: Context,
+    ) -> None:
         (x,) = inputs
-        outputs[0][0] = x if x.flags.c_contiguous else copy(x)
+        if is_contiguous(x):
+            outputs[0][0] = x
+            return
+        # What is there from before may be the input itself, where that was in order then.
+        out = empty(context, x.shape, x.dtype)
+        self._copying(node).launch(kernels, context, x.shape, [x, out])
+        outputs[0][0] = out
+
+    @once_per_node
+    def _copying(self, node: Apply) -> ElementKernels:
+        return ElementKernels.copying(node.inputs[0].type.dtype, node.inputs[0].type.ndim)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         return shapes
