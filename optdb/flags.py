@@ -216,6 +216,12 @@ FLAGS: tuple[Flag, ...] = (
         takes="a number of megabytes",
         reads=True,
     ),
+    Flag(
+        "optdb.plans",
+        True,
+        "Let a function on a device repeat what it has put into the queue before, where the shapes of its inputs "
+        "are the same. It counts when a function is compiled.",
+    ),
 )
 
 #: Values that go above THEANO_FLAGS and .theanorc, by flag name. They take effect when

@@ -11,7 +11,7 @@ bootstrap.bring_in()
 
 from optdb.host.compiled import go_around
 from optdb.host.config import config
-from optdb.opencl import inplace, pickling, shared, transfers, variables
+from optdb.opencl import inplace, pickling, planning, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db
@@ -23,6 +23,7 @@ from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLV
 from optdb.runtime import binaries, tuning
 
 follow_flag()
+planning.install()
 go_around(one_program)
 binaries.configure(config.optdb.kernel_cache_dir, config.optdb.kernel_cache_size)
 tuning.configure(config.optdb.kernel_cache_dir)
@@ -43,6 +44,7 @@ __all__ = [
     "inplace",
     "lifters_db",
     "pickling",
+    "planning",
     "shared",
     "transfers",
     "variables",

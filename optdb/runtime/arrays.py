@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.runtime import commands
 from optdb.runtime.library import cl, cl_array
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = [
     "empty",
     "from_host",
     "may_share_memory",
+    "overwrite",
     "seen_by_host",
     "span",
     "to_host",
@@ -57,6 +59,7 @@ class DeviceArray(Array):
                 # Not left to PyOpenCL, which compares the strides of axes of length 1, too.
                 _copy_bytes(part, value)
                 return
+        commands.unknown("PyOpenCL writes into a part of an array")
         super().__setitem__(index, value)
 
     @property
@@ -88,10 +91,12 @@ def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
 
 def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
     try:
-        return DeviceArray(queue, shape, dtype)
+        array = DeviceArray(queue, shape, dtype)
     except (cl.MemoryError, cl.LogicError) as error:
         nbytes = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=object))
         raise MemoryError(f"no room for {nbytes} bytes on {queue.device.name.strip()}: {error}") from error
+    commands.made(array.base_data)
+    return array
 
 
 def adopt(context: Context, array: Array) -> DeviceArray:
@@ -126,9 +131,7 @@ def from_host(context: Context, value: np.ndarray, out: Array | None = None) -> 
     if out is None or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)
     if value.size:
-        cl.enqueue_copy(
-            context.queue, out.base_data, np.asarray(value, order="C"), dst_offset=out.offset, is_blocking=True
-        )
+        commands.upload(context.queue, out.base_data, out.offset, np.asarray(value, order="C"))
     return out
 
 
@@ -152,7 +155,7 @@ def to_host(array: Array, out: np.ndarray | None = None) -> np.ndarray:
     if not array.size:
         return out
     if array.flags.c_contiguous:
-        cl.enqueue_copy(array.queue, out, array.base_data, src_offset=array.offset, is_blocking=True)
+        commands.download(array.queue, out, array.base_data, array.offset)
     else:
         _read_strided(array, out)
     return out
@@ -184,6 +187,7 @@ def seen_by_host(array: Array, mapped: bool) -> Iterator[np.ndarray]:
     if not (mapped and array.size):
         yield to_host(array)
         return
+    commands.unknown("values are read by the host")
     start, stop = span(array)
     memory, _ = cl.enqueue_map_buffer(
         array.queue, array.base_data, cl.map_flags.READ, start, (stop - start,), np.uint8, is_blocking=True
@@ -199,12 +203,7 @@ def _copy_bytes(target: Array, source: Array) -> None:
     """Copy between arrays that both lie in C order, without gaps."""
     if source.nbytes == 0:
         return
-    cl.enqueue_copy(
-        *(target.queue, target.base_data, source.base_data),
-        byte_count=source.nbytes,
-        dst_offset=target.offset,
-        src_offset=source.offset,
-    )
+    commands.copy_bytes(target.queue, target.base_data, target.offset, source.base_data, source.offset, source.nbytes)
 
 
 def copy(array: Array) -> DeviceArray:
@@ -213,12 +212,25 @@ def copy(array: Array) -> DeviceArray:
     if not array.size:
         return result
     if array.flags.c_contiguous:
-        cl.enqueue_copy(
-            array.queue, result.base_data, array.base_data, byte_count=array.nbytes, src_offset=array.offset
-        )
+        _copy_bytes(result, array)
     else:
-        cl.enqueue_copy(array.queue, result.base_data, to_host(array), is_blocking=True)
+        commands.upload(array.queue, result.base_data, result.offset, to_host(array))
     return result
+
+
+def overwrite(target: Array, source: Array) -> bool:
+    """Copy the values of an array over those of another one.
+
+    Returns
+    -------
+    bool
+        False if nothing was done, because they differ in shape, dtype or queue, or do not both lie in C order.
+    """
+    alike = target.shape == source.shape and target.dtype == source.dtype and target.queue == source.queue
+    if not alike or not (target.flags.c_contiguous and source.flags.c_contiguous):
+        return False
+    _copy_bytes(target, source)
+    return True
 
 
 def span(array: Array) -> tuple[int, int]:

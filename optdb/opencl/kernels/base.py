@@ -17,8 +17,8 @@ from optdb.host.graph import Apply, Op, Variable
 from optdb.opencl.kernels.kernel import Kernel
 from optdb.opencl.kernels.launching import CompiledKernel
 from optdb.opencl.kernels.programs import compile_kernels
+from optdb.runtime import commands
 from optdb.runtime.arrays import Array, empty
-from optdb.runtime.library import cl
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -28,6 +28,9 @@ class OpenCLKernelBase(Op):
     """An op that launches kernels. Subclasses have ``make_node``, `gpu_kernels` and `run`."""
 
     _f16_ok = True
+    #: Whether all that `run` does is to launch kernels, and to copy by ``optdb.runtime.arrays``: then it need not be
+    #: called again while it sees the same (see ``optdb.opencl.planning``).
+    repeatable = True
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         """Return the kernels that a node needs.
@@ -141,7 +144,7 @@ def output_zeros(storage: list[Any], context: Context, shape: Sequence[int], dty
     array = output_array(storage, context, shape, dtype)
     if array.size:
         zero = np.zeros((), array.dtype)
-        cl.enqueue_fill_buffer(context.queue, array.base_data, zero, array.offset, array.nbytes)
+        commands.fill(context.queue, array.base_data, array.offset, array.nbytes, zero)
     return array
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.opencl.kernels.params import ArrayParam, KernelArgumentError
+from optdb.opencl.kernels.params import ArrayParam, KernelArgumentError, Param
+from optdb.runtime import commands
 from optdb.runtime.library import cl
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class CompiledKernel:
         self.params = kernel.params
         self._context = context
         self._build = build
+        #: The places of the buffers of arrays among what OpenCL is given.
+        self.arrays = _array_slots(kernel.params)
         self._kernel: cl.Kernel | None = None
         self._largest = 0
         self._groups: dict[int, tuple[int, ...]] = {}
@@ -155,8 +158,7 @@ class CompiledKernel:
         if 0 in items:
             return
         with self._lock:
-            self._kernel.set_args(*bound)
-            cl.enqueue_nd_range_kernel(self._context.queue, self._kernel, items, group)
+            commands.launch(self._context.queue, self._kernel, items, group, bound, self.arrays)
 
     def _find(self, program: cl.Program, name: str) -> cl.Kernel:
         try:
@@ -237,7 +239,7 @@ class BoundKernel:
         self._items = items
         self._group = group
         self._args = args
-        self._slots = _array_slots(kernel)
+        self._slots = kernel.arrays
         for slot in self._slots:
             args[slot] = None  # nothing is kept alive from here
 
@@ -254,14 +256,14 @@ class BoundKernel:
 _ZERO = np.uint64(0)
 
 
-def _array_slots(kernel: CompiledKernel) -> list[int]:
+def _array_slots(params: Sequence[Param]) -> tuple[int, ...]:
     """Return the places of the buffers of arrays among what OpenCL is given; each offset comes behind."""
     slots, place = [], 0
-    for param in kernel.params:
+    for param in params:
         if type(param) is ArrayParam:
             slots.append(place)
         place += len(param.slots)
-    return slots
+    return tuple(slots)
 
 
 def _sizes(size: int | Sequence[int]) -> tuple[int, ...]:

@@ -51,6 +51,9 @@ class Counterpart:
 class View(Counterpart):
     """A counterpart without kernels: it computes by ``perform``, never by the host's C code."""
 
+    #: As `OpenCLKernelBase.repeatable`.
+    repeatable = True
+
     def make_thunk(
         self,
         node: Apply,

@@ -23,6 +23,7 @@ class OpenCLPrint(View, host.Print):
     """An array of the device, printed as the host prints its arrays."""
 
     host = host.Print
+    repeatable = False
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         (x,) = inputs

@@ -1,0 +1,9 @@
+"""How Theano runs compiled functions: what stands in for its virtual machine has to know this."""
+
+from __future__ import annotations
+
+from theano.compile.ops import DeepCopyOp, ViewOp
+from theano.gof.link import raise_with_op
+from theano.gof.vm import VM, VM_Linker
+
+__all__ = ["VM", "DeepCopyOp", "VM_Linker", "ViewOp", "raise_with_op"]

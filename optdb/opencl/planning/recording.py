@@ -1,0 +1,147 @@
+"""What one call of a function did: the commands of each node, and what its variables were.
+
+:func:`record` runs the nodes, and gives a :class:`Recording`, which holds no array of the device that the call has
+made, only how it lay; so the call needs no more memory than any other.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from optdb.host.graph import Apply, Variable
+from optdb.host.linking import raise_with_op
+from optdb.opencl.planning.roles import find_roles, on_device
+from optdb.runtime.arrays import Array
+from optdb.runtime.recording import Layout, Part, Recorder
+
+#: Values of the host with more elements are not compared, but taken for changed.
+COMPARED = 64
+
+
+@dataclass(eq=False)
+class Wiring:
+    """A compiled function: its nodes, what runs them, and the cells of their variables.
+
+    Parameters
+    ----------
+    nodes : list of Apply
+        In the order in which they run.
+    thunks : list of callable
+        What computes each.
+    cells : dict
+        Variable to the list of one element that holds its value.
+    clear_before : list of list
+        Cells to be emptied before a call: what views of results for the caller are views of must be new each time.
+    clear_after : list of list or None
+        For each node, the cells to be emptied behind it.
+    inputs, outputs : list of Variable
+        Of the function.
+    updates : dict
+        Input to the output that is its next value.
+    """
+
+    nodes: list[Apply]
+    thunks: list[Callable[[], Any]]
+    cells: dict[Variable, list[Any]]
+    clear_before: list[list[Any]]
+    clear_after: Sequence[Sequence[list[Any]]] | None
+    inputs: list[Variable]
+    outputs: list[Variable]
+    updates: dict[Variable, Variable]
+
+    def value(self, var: Variable) -> Any:
+        """Return what a variable's cell holds."""
+        return self.cells[var][0]
+
+    def run(self, number: int) -> None:
+        """Compute one node.
+
+        Raises
+        ------
+        Exception
+            What the node raises, with the node and where it comes from.
+        """
+        try:
+            self.thunks[number]()
+        except Exception:
+            raise_with_op(self.nodes[number], self.thunks[number], storage_map=self.cells)
+
+    def clear(self, number: int) -> None:
+        """Empty the cells that nobody needs behind a node."""
+        if self.clear_after is not None:
+            for cell in self.clear_after[number]:
+                cell[0] = None
+
+
+@dataclass(eq=False)
+class Recording:
+    """What a call did.
+
+    Parameters
+    ----------
+    parts : list of Part
+        The commands of each node.
+    layouts : dict
+        Device variable to how it lay.
+    values : dict
+        Host variable to its value, as `kept` keeps it.
+    fixed : dict
+        Output of a steady node on the host to its value, in full.
+    given : dict
+        Host input of the function to its value.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    layouts: dict[Variable, Layout] = field(default_factory=dict)
+    values: dict[Variable, Any] = field(default_factory=dict)
+    fixed: dict[Variable, Any] = field(default_factory=dict)
+    given: dict[Variable, Any] = field(default_factory=dict)
+
+
+def record(wiring: Wiring) -> Recording:
+    """Run a function's nodes, and write down what they do."""
+    recorder, recording = Recorder(), Recording()
+    steady = set(wiring.nodes) - find_roles(wiring.nodes, wiring.inputs, wiring.outputs).watched
+    for var in wiring.inputs:
+        _note(recording, recorder, var, wiring.value(var))
+        if var in recording.values:
+            recording.given[var] = recording.values.pop(var)
+    for number, node in enumerate(wiring.nodes):
+        with recorder.part() as part:
+            wiring.run(number)
+        recording.parts.append(part)
+        for var in node.inputs:
+            if var.owner is None and var not in recording.layouts and on_device(var):  # a constant
+                recording.layouts[var] = recorder.layout(wiring.value(var))
+        for var in node.outputs:
+            _note(recording, recorder, var, wiring.value(var))
+            if node in steady and var in recording.values:
+                recording.fixed[var] = copy.copy(wiring.value(var))
+        wiring.clear(number)
+    return recording
+
+
+def _note(recording: Recording, recorder: Recorder, var: Variable, value: Any) -> None:
+    if isinstance(value, Array):
+        recording.layouts[var] = recorder.layout(value)
+    else:
+        recording.values[var] = kept(value)
+
+
+def kept(value: Any) -> Any:
+    """Return what to compare a later value with: a copy of a small array, else what equals nothing."""
+    if isinstance(value, np.ndarray | np.generic) and value.size <= COMPARED and value.dtype != object:
+        return np.array(value)
+    return None
+
+
+def same(value: Any, before: Any) -> bool:
+    """Tell whether a value is certainly what `kept` has kept of an earlier one."""
+    if before is None or not isinstance(value, np.ndarray | np.generic) or value.shape != before.shape:
+        return False
+    return value.tobytes() == before.tobytes()

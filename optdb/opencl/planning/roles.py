@@ -1,0 +1,116 @@
+"""Which nodes of a function do the same at each call, as far as can be told from the graph.
+
+A node is *steady* if all that it sees of the host is fixed by the shapes of the function's inputs: its commands are
+repeated blindly. It is *watched* if it depends on a value of the host that may change, directly or by way of others.
+It is *free* if it has to compute each time: it brings values of the device to the host, gives a result to the caller,
+makes a value of the host that another node overwrites, or does what cannot be recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from optdb.host.graph import Apply, Constant, Op, Variable
+from optdb.host.linking import DeepCopyOp, ViewOp
+from optdb.host.loops import Scan
+from optdb.host.ops import Rebroadcast, Shape, Shape_i, SpecifyShape
+from optdb.opencl.ops.memory import OpenCLAllocEmpty
+from optdb.opencl.transfers import OpenCLFromHost
+from optdb.opencl.type import OpenCLArrayType
+
+#: What ops of these classes do to a device is all recorded, too. Ops with kernels say so themselves (`repeatable`).
+REPEATABLE = (
+    *(OpenCLAllocEmpty, OpenCLFromHost, Scan),
+    *(DeepCopyOp, ViewOp, Rebroadcast, SpecifyShape),
+)
+#: They ask for shapes, which are known on the host.
+SHAPES = (Shape, Shape_i)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What is known of a function's nodes.
+
+    Parameters
+    ----------
+    watched : frozenset of Apply
+        Depend on values of the host that may change; those that are free are among them.
+    free : frozenset of Apply
+        Compute each time.
+    """
+
+    watched: frozenset[Apply]
+    free: frozenset[Apply]
+
+
+def on_device(var: Variable) -> bool:
+    """Tell whether a variable is on the device."""
+    return isinstance(var.type, OpenCLArrayType)
+
+
+def find_roles(
+    nodes: Sequence[Apply],
+    inputs: Iterable[Variable],
+    outputs: Iterable[Variable],
+    unrepeatable: Collection[Apply] = (),
+) -> Roles:
+    """Find the roles of a function's nodes.
+
+    Parameters
+    ----------
+    nodes : sequence of Apply
+        In topological order.
+    inputs, outputs : iterable of Variable
+        Of the function.
+    unrepeatable : collection of Apply
+        Nodes that were seen to do what cannot be recorded.
+    """
+    given = set(inputs)
+    returned = set(outputs)
+    changing = {var for var in given if not on_device(var)}
+    watched: set[Apply] = set()
+    free: set[Apply] = set()
+    overwritten = _overwritten(nodes)
+    for node in nodes:
+        if node in unrepeatable or _is_free(node, returned) or not overwritten.isdisjoint(node.outputs):
+            free.add(node)
+        elif not any(var in changing for var in _seen(node, given)):
+            continue
+        watched.add(node)
+        changing.update(node.outputs)
+    return Roles(frozenset(watched), frozenset(free))
+
+
+def _seen(node: Apply, given: set[Variable]) -> list[Variable]:
+    """Return the inputs that a node looks at; of a function's input, its shape is fixed."""
+    if isinstance(node.op, SHAPES):
+        return [var for var in node.inputs if var not in given]
+    return [var for var in node.inputs if not isinstance(var, Constant)]
+
+
+def _overwritten(nodes: Sequence[Apply]) -> set[Variable]:
+    """Return the host's variables whose values do not outlive a call: some node works in their memory."""
+    found: set[Variable] = set()
+    for node in reversed(nodes):
+        for out, places in getattr(node.op, "destroy_map", {}).items():
+            found.update(node.inputs[place] for place in places)
+            found.add(node.outputs[out])
+        for out, places in (getattr(node.op, "view_map", None) or {}).items():
+            if node.outputs[out] in found:
+                found.update(node.inputs[place] for place in places)
+    return {var for var in found if not on_device(var)}
+
+
+def _is_repeatable(op: Op) -> bool:
+    return getattr(op, "repeatable", isinstance(op, (*REPEATABLE, *SHAPES)))
+
+
+def _is_free(node: Apply, returned: set[Variable]) -> bool:
+    if any(var in returned and not on_device(var) for var in node.outputs):
+        return True
+    sees_device = any(map(on_device, node.inputs))
+    if sees_device and not isinstance(node.op, SHAPES) and not all(map(on_device, node.outputs)):
+        return True
+    touches_device = sees_device or any(map(on_device, node.outputs))
+    return touches_device and not _is_repeatable(node.op)

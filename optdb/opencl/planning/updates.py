@@ -1,0 +1,38 @@
+"""Shared arrays stay where they are: their next values are written over the present ones.
+
+Otherwise each call would find them in another place, and no plan would be of use twice.
+"""
+
+from __future__ import annotations
+
+from optdb.host.graph import Variable
+from optdb.opencl.planning.recording import Wiring
+from optdb.opencl.planning.roles import on_device
+from optdb.runtime.arrays import Array, copy, overwrite
+
+
+def advance(wiring: Wiring) -> None:
+    """Write the next values of shared arrays over the present ones, behind a call.
+
+    What else the call has computed there, in place of the present values, is copied elsewhere first.
+    """
+    moving = [(var, following) for var, following in wiring.updates.items() if _moves(wiring, var, following)]
+    if not moving:
+        return
+    owner = {wiring.value(var).base_data.int_ptr: following for var, following in moving}
+    for var in dict.fromkeys([*wiring.outputs, *wiring.updates.values()]):
+        cell = wiring.cells[var]
+        if isinstance(cell[0], Array) and cell[0].size and owner.get(cell[0].base_data.int_ptr, var) is not var:
+            cell[0] = copy(cell[0])
+    for var, following in moving:
+        here = wiring.value(var)
+        if overwrite(here, wiring.value(following)):
+            wiring.cells[following][0] = here
+
+
+def _moves(wiring: Wiring, var: Variable, following: Variable) -> bool:
+    """Tell whether the next value lies elsewhere, in another buffer."""
+    if not on_device(var):
+        return False
+    here, there = wiring.value(var), wiring.value(following)
+    return bool(here.size and there.size) and here.base_data.int_ptr != there.base_data.int_ptr

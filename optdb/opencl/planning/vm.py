@@ -1,0 +1,191 @@
+"""The virtual machine of functions on a device: it records, plans, and repeats.
+
+It stands in for Theano's where a function has arrays on a device and no branches (those are decided as it runs).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from optdb.host.config import config
+from optdb.host.graph import FunctionGraph, Variable
+from optdb.host.linking import VM, VM_Linker
+from optdb.host.logging import logger
+from optdb.host.patching import Patch
+from optdb.opencl.planning.plan import Plan
+from optdb.opencl.planning.recording import Recording, Wiring, record
+from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.updates import advance
+from optdb.runtime.commands import listening
+
+#: So many plans are kept, for as many different shapes of inputs.
+KEPT = 8
+#: After so many recordings in a row, none of which was of use, a function computes without plans.
+FRUITLESS = 16
+
+
+class PlannedVM(VM):
+    """Runs a function, by a plan if there is one for inputs like those that it is given.
+
+    Parameters
+    ----------
+    wiring : Wiring
+        The function.
+    """
+
+    # The function's outputs are not the machine's to forget: they may be the plan's.
+    allow_gc = False
+
+    def __init__(self, wiring: Wiring) -> None:
+        super().__init__(wiring.nodes, wiring.thunks, wiring.clear_before)
+        self.wiring = wiring
+        self._known: OrderedDict[tuple, _Known] = OrderedDict()
+        self._loaded: Plan | None = None
+        self._fruitless = 0
+        own = {id(cell) for cell in wiring.clear_before}
+        following = set(wiring.updates.values())
+        self._borrowed = frozenset(
+            place
+            for place, var in enumerate(wiring.outputs)
+            if var not in following and id(wiring.cells[var]) not in own
+        )
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans that there are, that of the last call at the end."""
+        return [known.plan for known in self._known.values() if known.plan is not None]
+
+    def __call__(self) -> None:
+        """Compute the outputs from what is in the cells of the inputs."""
+        for cell in self.pre_call_clear:
+            cell[0] = None
+        # Within another function, such as Scan around this one, that one is recorded.
+        if listening() is not None or self._fruitless >= FRUITLESS:
+            self._compute()
+            return
+        shapes, places = self._key()
+        known = self._known.get(shapes)
+        if known is None or known.places != places:
+            self._record(shapes, places)
+        else:
+            self._known.move_to_end(shapes)
+            self._repeat(known)
+
+    def clear_storage(self) -> None:
+        """Forget all plans, and what they hold."""
+        self._unload()
+        self._known.clear()
+
+    def _key(self) -> tuple[tuple, tuple]:
+        """Return the shapes of the inputs, and the places of those that are on the device."""
+        shapes, places = [], []
+        for var in self.wiring.inputs:
+            value = self.wiring.value(var)
+            shapes.append(getattr(value, "shape", None))
+            if on_device(var):
+                buffer = value.base_data
+                places.append((None if buffer is None else buffer.int_ptr, value.offset, value.strides))
+        return tuple(shapes), tuple(places)
+
+    def _compute(self) -> None:
+        """Compute without a plan."""
+        self._unload()
+        for number in range(len(self.wiring.nodes)):
+            self.wiring.run(number)
+            self.wiring.clear(number)
+
+    def _record(self, shapes: tuple, places: tuple) -> None:
+        self._unload()
+        recording = record(self.wiring)
+        advance(self.wiring)
+        self._known[shapes] = _Known(places, recording)
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+        self._fruitless += 1
+        if self._fruitless == FRUITLESS:
+            logger.info("A function's inputs differ from call to call; it goes on without plans.")
+
+    def _repeat(self, known: _Known) -> None:
+        if known.plan is None:
+            self._unload()
+            known.plan = Plan(self.wiring, known.recording)
+        self._fruitless = 0
+        plan = known.plan
+        if self._loaded is not plan:
+            self._unload()
+            plan.load()
+        # Not before it has succeeded: behind an error, the cells hold what it left there.
+        self._loaded = None
+        try:
+            plan.run()
+        except BaseException:
+            plan.unload()
+            raise
+        advance(self.wiring)
+        plan.release(self._borrowed)
+        self._loaded = plan
+
+    def _unload(self) -> None:
+        if self._loaded is not None:
+            self._loaded.unload()
+            self._loaded = None
+
+
+class _Known:
+    """What is known for inputs of some shapes: where arrays are, and a recording that may become a plan."""
+
+    def __init__(self, places: tuple, recording: Recording) -> None:
+        self.places = places
+        self.recording = recording
+        self.plan: Plan | None = None
+
+
+_stock_make_vm = VM_Linker.make_vm
+
+
+def make_vm(
+    self: VM_Linker,
+    nodes: list,
+    thunks: list,
+    input_storage: list,
+    output_storage: list,
+    storage_map: dict[Variable, list[Any]],
+    post_thunk_clear: Any,
+    computed: Any,
+    compute_map: Any,
+    updated_vars: dict[Variable, Variable],
+) -> Any:
+    """Return the planned machine for a function that it suits, Theano's own for others."""
+    if not _suits(self, self.fgraph, thunks):
+        return _stock_make_vm(
+            *(self, nodes, thunks, input_storage, output_storage, storage_map),
+            *(post_thunk_clear, computed, compute_map, updated_vars),
+        )
+    wiring = Wiring(
+        *(nodes, thunks, storage_map, [storage_map[var] for var in self.no_recycling], post_thunk_clear),
+        *(list(self.fgraph.inputs), list(self.fgraph.outputs), dict(updated_vars)),
+    )
+    return PlannedVM(wiring)
+
+
+def _suits(linker: VM_Linker, fgraph: FunctionGraph, thunks: list) -> bool:
+    if not config.optdb.plans:
+        return False
+    watched = linker.callback is not None or linker.callback_input is not None or config.profile
+    if watched or linker.allow_partial_eval or not linker.use_cloop or any(thunk.lazy for thunk in thunks):
+        return False
+    return any(on_device(var) for node in fgraph.apply_nodes for var in node.outputs)
+
+
+_patch = Patch(VM_Linker, "make_vm", make_vm)
+
+
+def install() -> None:
+    """Let functions on a device run by plans, those that are compiled from now on."""
+    _patch.install()
+
+
+def uninstall() -> None:
+    """Let functions that are compiled from now on run without plans."""
+    _patch.uninstall()

@@ -1,0 +1,126 @@
+"""Recorded commands with their memory in place, ready to be done again.
+
+:class:`Room` gives each recorded :class:`~optdb.runtime.recording.Memory` its place: values that the recorded function
+made share one buffer, as far as their spans allow; what was there before stays where it is. `Room.bind` makes of a
+command a function without arguments. A kernel that is launched at several places is several kernel objects, each with
+its arguments set for good: to launch it again costs no more than to enqueue it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.arena import pack
+from optdb.runtime.arrays import Array
+from optdb.runtime.library import cl
+from optdb.runtime.recording import Command, Copy, Fill, Launch, Layout, Memory, Upload
+
+__all__ = ["Room"]
+
+
+class Room:
+    """Memory for what a recorded function makes.
+
+    Parameters
+    ----------
+    context : pyopencl.Context
+        Where.
+    spans : mapping
+        Each `Memory` that needs a place, to the first and the last step that need it.
+
+    Attributes
+    ----------
+    nbytes : int
+        How much memory there is, in bytes.
+    separately : int
+        How much there would be with a buffer for each value, in bytes.
+
+    Raises
+    ------
+    MemoryError
+        If the device has not that much.
+    """
+
+    def __init__(self, context: cl.Context, spans: Mapping[Memory, tuple[int, int]]) -> None:
+        shared = [memory for memory in spans if not memory.bare]
+        offsets, total = pack([(*spans[memory], memory.nbytes) for memory in shared])
+        self.separately = sum(memory.nbytes for memory in spans)
+        self.nbytes = total + sum(memory.nbytes for memory in spans if memory.bare)
+        _check(context, self.nbytes, spans)
+        arena = _buffer(context, total) if shared else None
+        self._places: dict[Memory, tuple[cl.Buffer, int]] = {
+            memory: (arena, offset) for memory, offset in zip(shared, offsets)
+        }
+        self._places.update({memory: (_buffer(context, memory.nbytes), 0) for memory in spans if memory.bare})
+
+        self._handles = {buffer.int_ptr for buffer, _ in self._places.values()}
+
+    def place(self, memory: Memory) -> tuple[cl.Buffer, int]:
+        """Return a buffer, and where in it a memory begins, in bytes."""
+        return (memory.buffer, 0) if memory.buffer is not None else self._places[memory]
+
+    def has(self, array: Array) -> bool:
+        """Tell whether an array lies in this memory."""
+        return array.base_data is not None and array.base_data.int_ptr in self._handles
+
+    def array(self, layout: Layout) -> Any:
+        """Return an array that lies as a recorded one did."""
+        return layout.array(None) if layout.memory is None else layout.array(*self.place(layout.memory))
+
+    def bind(self, command: Command) -> Callable[[], Any]:
+        """Return what does a command again."""
+        if isinstance(command, Launch):
+            return self._launch(command)
+        target, shift = self.place(command.target)
+        if isinstance(command, Fill):
+            return functools.partial(
+                cl.enqueue_fill_buffer, command.queue, target, command.pattern, shift + command.offset, command.nbytes
+            )
+        if isinstance(command, Upload):
+            return functools.partial(
+                *(cl.enqueue_copy, command.queue, target, command.value),
+                dst_offset=shift + command.offset,
+                is_blocking=False,
+            )
+        return self._copy(command, target, shift)
+
+    def _launch(self, command: Launch) -> Callable[[], Any]:
+        kernel = cl.Kernel(command.kernel.program, command.kernel.function_name)
+        args = list(command.args)
+        for number, arg in enumerate(command.args):
+            if not isinstance(arg, Memory):
+                continue
+            args[number], shift = self.place(arg)
+            if shift:
+                args[number + 1] = np.uint64(int(args[number + 1]) + shift)
+        kernel.set_args(*args)
+        return functools.partial(cl.enqueue_nd_range_kernel, command.queue, kernel, command.items, command.group)
+
+    def _copy(self, command: Copy, target: cl.Buffer, shift: int) -> Callable[[], Any]:
+        source, source_shift = self.place(command.source)
+        return functools.partial(
+            *(cl.enqueue_copy, command.queue, target, source),
+            byte_count=command.nbytes,
+            dst_offset=shift + command.target_offset,
+            src_offset=source_shift + command.source_offset,
+        )
+
+
+def _buffer(context: cl.Context, nbytes: int) -> cl.Buffer:
+    return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(nbytes, 1))
+
+
+def _check(context: cl.Context, nbytes: int, spans: Mapping[Memory, tuple[int, int]]) -> None:
+    """Refuse what a device cannot have: some drivers promise any memory, and fail when it is used."""
+    device = context.devices[0]
+    if nbytes <= device.global_mem_size:
+        return
+    largest = sorted((memory.nbytes for memory in spans), reverse=True)[:3]
+    raise MemoryError(
+        f"the values of this function need {nbytes:,} bytes at once, and {device.name.strip()} has "
+        f"{device.global_mem_size:,}; the largest take {', '.join(f'{size:,}' for size in largest)} bytes"
+    )

@@ -1,0 +1,157 @@
+"""All that goes into a device's queue: launches, copies, fills.
+
+Whoever computes calls these functions, which do what their names say, at once. A *listener*, in this thread, is told
+of each command, too: that is how a plan (``optdb.runtime.recording``) learns what a function does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from optdb.runtime.library import cl
+
+__all__ = ["Listener", "copy_bytes", "download", "fill", "launch", "listened", "listening", "made", "unknown", "upload"]
+
+
+class Listener(Protocol):
+    """What is told of commands; the parameters are those of the functions here."""
+
+    def made(self, buffer: cl.Buffer) -> None:
+        """A buffer was made."""
+
+    def launched(
+        self,
+        queue: cl.CommandQueue,
+        kernel: cl.Kernel,
+        items: Sequence[int],
+        group: Sequence[int] | None,
+        args: list[Any],
+        arrays: Sequence[int],
+    ) -> None:
+        """A kernel was launched."""
+
+    def copied(
+        self,
+        queue: cl.CommandQueue,
+        target: cl.Buffer,
+        target_offset: int,
+        source: cl.Buffer,
+        source_offset: int,
+        nbytes: int,
+    ) -> None:
+        """Bytes were copied on the device."""
+
+    def filled(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pattern: np.generic) -> None:
+        """Bytes were filled with a pattern."""
+
+    def uploaded(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray) -> None:
+        """Bytes came from the host."""
+
+    def unrepeatable(self, why: str) -> None:
+        """Something was done that cannot be repeated without Python."""
+
+
+_state = threading.local()
+
+
+@contextmanager
+def listened(listener: Listener) -> Iterator[None]:
+    """Let `listener` be told of this thread's commands meanwhile."""
+    outer = getattr(_state, "listener", None)
+    _state.listener = listener
+    try:
+        yield
+    finally:
+        _state.listener = outer
+
+
+def listening() -> Listener | None:
+    """Return who is told of this thread's commands; None if nobody is."""
+    return getattr(_state, "listener", None)
+
+
+def made(buffer: cl.Buffer | None) -> None:
+    """Tell of a new buffer, whose memory is its maker's own."""
+    listener = getattr(_state, "listener", None)
+    if listener is not None and buffer is not None:
+        listener.made(buffer)
+
+
+def launch(
+    queue: cl.CommandQueue,
+    kernel: cl.Kernel,
+    items: Sequence[int],
+    group: Sequence[int] | None,
+    args: list[Any],
+    arrays: Sequence[int] = (),
+) -> None:
+    """Launch a kernel on so many work items, in groups of so many.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        Where.
+    kernel : pyopencl.Kernel
+        Whose arguments are set to `args`, and stay so.
+    items, group : sequence of int
+        Numbers in each dimension; the driver chooses the group if it is None.
+    args : list
+        Buffers, NumPy numbers and pieces of local memory.
+    arrays : sequence of int
+        The places in `args` of buffers behind each of which stands where in it, in bytes, an array begins: such
+        an array may move to another buffer.
+    """
+    kernel.set_args(*args)
+    cl.enqueue_nd_range_kernel(queue, kernel, items, group)
+    listener = getattr(_state, "listener", None)
+    if listener is not None:
+        listener.launched(queue, kernel, items, group, args, arrays)
+
+
+def copy_bytes(
+    queue: cl.CommandQueue,
+    target: cl.Buffer,
+    target_offset: int,
+    source: cl.Buffer,
+    source_offset: int,
+    nbytes: int,
+) -> None:
+    """Copy bytes from one buffer to another one, or to another part of it."""
+    cl.enqueue_copy(queue, target, source, byte_count=nbytes, dst_offset=target_offset, src_offset=source_offset)
+    listener = getattr(_state, "listener", None)
+    if listener is not None:
+        listener.copied(queue, target, target_offset, source, source_offset, nbytes)
+
+
+def fill(queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pattern: np.generic) -> None:
+    """Fill bytes with a pattern, which fits into them a whole number of times."""
+    cl.enqueue_fill_buffer(queue, target, pattern, offset, nbytes)
+    listener = getattr(_state, "listener", None)
+    if listener is not None:
+        listener.filled(queue, target, offset, nbytes, pattern)
+
+
+def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray) -> None:
+    """Copy an array in C order from the host, and wait until that is done."""
+    cl.enqueue_copy(queue, target, value, dst_offset=offset, is_blocking=True)
+    listener = getattr(_state, "listener", None)
+    if listener is not None:
+        listener.uploaded(queue, target, offset, value)
+
+
+def download(queue: cl.CommandQueue, out: np.ndarray, source: cl.Buffer, offset: int) -> None:
+    """Copy an array in C order to the host, and wait until that is done."""
+    unknown("values are read by the host")
+    cl.enqueue_copy(queue, out, source, src_offset=offset, is_blocking=True)
+
+
+def unknown(why: str) -> None:
+    """Tell that something is about to be done that a listener cannot repeat."""
+    listener = getattr(_state, "listener", None)
+    if listener is not None:
+        listener.unrepeatable(why)

@@ -1,0 +1,271 @@
+"""Functions on a device repeat what they did, and notice what has changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+
+import optdb  # noqa: F401  comes before theano
+from optdb.opencl import as_opencl_variable
+from optdb.opencl.kernels import OpenCLKernelBase
+from optdb.opencl.planning import PlannedVM
+from optdb.opencl.planning.vm import FRUITLESS, KEPT
+from optdb.runtime.commands import launch
+from optdb.runtime.library import cl
+
+pytestmark = pytest.mark.usefixtures("default")
+
+MODE = theano.compile.get_default_mode().including("opencl")
+
+
+def on_device(inputs, outputs, **kwargs):
+    """Compile for the device, whether or not that is worth the transfers: a single result stays there."""
+    if isinstance(outputs, theano.Variable):
+        outputs = as_opencl_variable(outputs, "dev0")
+    function = theano.function(inputs, outputs, mode=MODE, **kwargs)
+    assert isinstance(function.fn, PlannedVM)
+    return function
+
+
+def floats(*shape, seed=0):
+    return np.random.RandomState(seed).standard_normal(shape).astype("float32")
+
+
+def test_values_are_those_of_the_inputs_at_each_call():
+    x, y = tt.fmatrix(), tt.fmatrix()
+    f = on_device([x, y], [tt.tanh(x.dot(y)).sum(axis=0), x * 2])
+    for seed in range(5):
+        a, b = floats(3, 4, seed=seed), floats(4, 2, seed=seed + 10)
+        sums, doubled = f(a, b)
+        np.testing.assert_allclose(sums, np.tanh(a.dot(b)).sum(axis=0), rtol=1e-5)
+        np.testing.assert_allclose(doubled, a * 2)
+    assert len(f.fn.plans) == 1
+
+
+def test_results_are_the_callers():
+    x = tt.fmatrix()
+    f = on_device([x], [x * 2, as_opencl_variable(x, "dev0") + 1])
+    kept = [f(floats(8, 8, seed=seed)) for seed in range(4)]
+    for seed, (doubled, more) in enumerate(kept):
+        np.testing.assert_allclose(doubled, floats(8, 8, seed=seed) * 2)
+        np.testing.assert_allclose(np.asarray(more), floats(8, 8, seed=seed) + 1)
+
+
+def test_each_shape_has_its_plan():
+    x = tt.fmatrix()
+    f = on_device([x], tt.exp(x).sum(axis=1))
+    for _ in range(3):
+        for rows in (2, 5, 0, 1):
+            value = floats(rows, 3, seed=rows)
+            np.testing.assert_allclose(np.asarray(f(value)), np.exp(value).sum(axis=1), rtol=1e-5)
+    assert len(f.fn.plans) == 4
+
+
+def test_old_plans_go():
+    x = tt.fvector()
+    f = on_device([x], tt.exp(x))
+    for n in range(1, KEPT + 4):
+        for _ in range(2):
+            np.testing.assert_allclose(np.asarray(f(np.ones(n, "float32"))), np.exp(np.ones(n)), rtol=1e-6)
+    assert len(f.fn.plans) == KEPT
+
+
+def test_shapes_that_never_come_again_are_not_recorded_for_ever():
+    x = tt.fvector()
+    f = on_device([x], tt.exp(x))
+    for n in range(1, FRUITLESS + 5):
+        np.testing.assert_allclose(np.asarray(f(np.ones(n, "float32"))), np.exp(np.ones(n)), rtol=1e-6)
+    assert not f.fn.plans
+
+
+def train(mode):
+    """A net trained by momentum on minibatches of a shared array, at a rate that changes."""
+    rng = np.random.RandomState(3)
+    data = theano.shared(rng.standard_normal((40, 6)).astype("float32"))
+    classes = theano.shared(rng.randint(0, 3, 40))
+    weights = theano.shared(rng.standard_normal((6, 3)).astype("float32"))
+    velocity = theano.shared(np.zeros((6, 3), "float32"))
+    index, rate = tt.lscalar(), tt.fscalar()
+    x, y = tt.fmatrix(), tt.lvector()
+    cost = tt.nnet.categorical_crossentropy(tt.nnet.softmax(x.dot(weights)), y).mean()
+    step = np.float32(0.9) * velocity - rate * tt.grad(cost, weights)
+    part = slice(index * 5, (index + 1) * 5)
+    function = theano.function(
+        [index, rate],
+        cost,
+        updates=[(velocity, step), (weights, weights + step)],
+        givens={x: data[part], y: classes[part]},
+        mode=mode,
+    )
+    costs = [float(function(i % 8, np.float32(0.1 / (1 + i // 8)))) for i in range(24)]
+    return function, costs, weights.get_value()
+
+
+def test_minibatches_rates_and_updates():
+    _, wanted, wanted_weights = train(theano.compile.get_default_mode().excluding("opencl"))
+    f, costs, weights = train(MODE)
+    np.testing.assert_allclose(costs, wanted, rtol=1e-5)
+    np.testing.assert_allclose(weights, wanted_weights, rtol=1e-4, atol=1e-6)
+    assert len(f.fn.plans) == 1
+
+
+def test_shared_arrays_that_are_replaced():
+    w = theano.shared(floats(4), target="dev0")
+    f = on_device([], w * 2, updates=[(w, w + 1)])
+    for _ in range(3):
+        f()
+    w.set_value(np.zeros(4, "float32"))
+    for n in range(4):
+        np.testing.assert_allclose(np.asarray(f()), np.full(4, 2 * n))
+    np.testing.assert_allclose(w.get_value(), np.full(4, 4))
+
+
+def test_two_functions_over_one_state():
+    w = theano.shared(np.zeros((3, 3), "float32"), target="dev0")
+    more = on_device([], [], updates=[(w, w + 1)])
+    turned = on_device([], [], updates=[(w, w.T * 2)])
+    wanted = np.zeros((3, 3))
+    for _ in range(4):
+        more(), more(), turned()
+        wanted = (wanted + 2).T * 2
+    np.testing.assert_allclose(w.get_value(), wanted)
+
+
+def test_arrays_that_change_places():
+    a, b = (theano.shared(floats(5, seed=seed), target="dev0") for seed in (1, 2))
+    swap = on_device([], [], updates=[(a, b * 2), (b, a * 2)])
+    for _ in range(5):
+        swap()
+    np.testing.assert_allclose(a.get_value(), floats(5, seed=2) * 32)
+    np.testing.assert_allclose(b.get_value(), floats(5, seed=1) * 32)
+
+
+def test_an_array_that_grows():
+    w = theano.shared(np.ones(1, "float32"), target="dev0")
+    f = on_device([], [], updates=[(w, tt.concatenate([w, w + 1]))])
+    for _ in range(5):
+        f()
+    np.testing.assert_allclose(w.get_value().sum(), sum(1 + bin(n).count("1") for n in range(32)))
+
+
+def test_loops():
+    x, h = tt.ftensor3(), tt.fmatrix()
+    w = theano.shared(floats(4, 4) / 4)
+    states, _ = theano.scan(lambda a, b: tt.tanh(a + b.dot(w)), sequences=x, outputs_info=h)
+    cost = states[-1].sum()
+    f = theano.function([x, h], [cost, *tt.grad(cost, [x, w])], mode=MODE)
+    g = theano.function([x, h], [cost, *tt.grad(cost, [x, w])])
+    for seed in range(5):
+        values = floats(6, 3, 4, seed=seed), floats(3, 4, seed=seed)
+        for got, wanted in zip(f(*values), g(*values)):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6)
+    assert len(f.fn.plans) == 1
+
+
+def test_what_the_host_computes_between():
+    x = tt.fmatrix()
+    order = tt.argsort(x.sum(axis=1).transfer("cpu"))  # values of the device steer what comes after
+    f = on_device([x], tt.exp(x[order]))
+    for seed in range(4):
+        value = floats(6, 2, seed=seed)
+        np.testing.assert_allclose(np.asarray(f(value)), np.exp(value[np.argsort(value.sum(axis=1))]), rtol=1e-5)
+
+
+def test_masks_of_changing_length():
+    x = tt.fvector()
+    f = on_device([x], tt.exp(x[tt.nonzero(x > 0)[0]]) * 2)
+    for seed in range(5):
+        value = floats(20, seed=seed)
+        np.testing.assert_allclose(np.asarray(f(value)), np.exp(value[value > 0]) * 2, rtol=1e-5)
+
+
+def test_prints_at_each_call():
+    seen = []
+    x = tt.fvector()
+    f = on_device([x], theano.printing.Print("x", global_fn=lambda op, value: seen.append(1))(x * 2) + 1)
+    for _ in range(4):
+        f(np.ones(3, "float32"))
+    assert len(seen) == 4
+
+
+def test_after_an_error_all_is_well():
+    x, i = tt.fmatrix(), tt.lscalar()
+    f = on_device([x, i], tt.exp(x)[i] + 1)
+    value = floats(4, 3)
+    for at in (0, 1, 2):
+        np.testing.assert_allclose(np.asarray(f(value, at)), np.exp(value[at]) + 1, rtol=1e-5)
+    with pytest.raises(IndexError, match="out of bounds"):
+        f(value, 9)
+    for at in (3, 0):
+        np.testing.assert_allclose(np.asarray(f(value, at)), np.exp(value[at]) + 1, rtol=1e-5)
+
+
+def test_memory_is_shared_by_values_that_do_not_meet():
+    x = tt.fvector()
+    y = x
+    for n in range(12):
+        y = tt.sort(y) + n  # no two of these become one kernel
+    f = on_device([x], y)
+    for _ in range(2):
+        f(floats(10_000))
+    (plan,) = f.fn.plans
+    assert plan.room.nbytes < plan.room.separately / 2
+
+
+def test_what_is_done_behind_our_back_is_not_repeated_blindly():
+    class Counting(OpenCLKernelBase):
+        """An identity that uses OpenCL in its own way."""
+
+        __props__ = ()
+        repeatable = False
+        calls = 0
+
+        def make_node(self, x):
+            x = as_opencl_variable(x, "dev0")
+            return theano.Apply(self, [x], [x.type()])
+
+        def gpu_kernels(self, node, name):
+            return []
+
+        def run(self, node, inputs, outputs, kernels, context):
+            Counting.calls += 1
+            outputs[0][0] = inputs[0].copy()
+
+    x = tt.fvector()
+    f = on_device([x], Counting()(x) + 1)
+    for seed in range(4):
+        np.testing.assert_allclose(np.asarray(f(floats(5, seed=seed))), floats(5, seed=seed) + 1)
+    assert Counting.calls == 4
+
+
+def test_the_flag_turns_it_off():
+    x = tt.fvector()
+    with theano.change_flags(**{"optdb.plans": False}):
+        f = theano.function([x], tt.exp(x), mode=MODE)
+    assert not isinstance(f.fn, PlannedVM)
+    np.testing.assert_allclose(np.asarray(f(np.ones(3, "float32"))), np.exp(np.ones(3)), rtol=1e-6)
+
+
+def test_more_than_the_device_has():
+    from optdb.opencl import get_context
+    from optdb.runtime.bound import Room
+    from optdb.runtime.recording import Memory
+
+    context = get_context("dev0")
+    half = context.device.global_mem_size // 2 + 1
+    with pytest.raises(MemoryError, match="bytes at once"):
+        Room(context.cl_context, {Memory(half): (0, 1), Memory(half): (1, 2)})
+
+
+def test_commands_outside_of_recordings_are_done():
+    from optdb.opencl import get_context
+
+    context = get_context("dev0")
+    program = cl.Program(context.cl_context, "__kernel void set(__global int *a) { a[get_global_id(0)] = 7; }").build()
+    buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 16)
+    launch(context.queue, cl.Kernel(program, "set"), (4,), None, [buffer])
+    out = np.empty(4, np.int32)
+    cl.enqueue_copy(context.queue, out, buffer)
+    assert out.tolist() == [7] * 4

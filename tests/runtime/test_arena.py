@@ -1,0 +1,47 @@
+"""Values that live at the same time never share memory, and others do."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optdb.runtime.arena import ALIGNMENT, pack
+
+spans = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0, 5000)).map(lambda s: (s[0], s[0] + s[1], s[2])),
+    max_size=40,
+)
+
+
+def rounded(nbytes):
+    return -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+
+
+@given(spans)
+def test_what_lives_together_lies_apart(spans):
+    offsets, total = pack(spans)
+    for i, (first, last, nbytes) in enumerate(spans):
+        assert offsets[i] % ALIGNMENT == 0
+        assert offsets[i] + nbytes <= total
+        for j in range(i):
+            other_first, other_last, other_nbytes = spans[j]
+            if first <= other_last and other_first <= last:
+                assert offsets[i] + nbytes <= offsets[j] or offsets[j] + other_nbytes <= offsets[i]
+
+
+@given(spans)
+def test_no_more_than_apart_no_less_than_needed(spans):
+    _, total = pack(spans)
+    assert total <= sum(rounded(nbytes) for _, _, nbytes in spans)
+    steps = range(50)
+    assert total >= max(sum(rounded(n) for first, last, n in spans if first <= step <= last) for step in steps)
+
+
+def test_a_chain_needs_two_places():
+    chain = [(step, step + 1, 1000) for step in range(100)]
+    assert pack(chain)[1] == 2 * rounded(1000)
+
+
+def test_gaps_grow_together():
+    small = [(0, 0, 128), (0, 1, 128), (0, 0, 128), (0, 1, 128)]
+    assert pack([*small, (2, 2, 512)])[1] == 512
