@@ -207,6 +207,9 @@ def _with_progress(tasks: Iterable[operations.Task], repeat: int) -> list[Race]:
         bar = progress.add_task("operations and models", total=None)
         for race in measure(tasks, repeat):
             races.append(race)
+            # Said here already, because a long run may be stopped before its table.
+            medians = ", ".join(f"{name} {race.median(name) * 1000:.2f} ms" for name in race.seconds)
+            progress.console.print(f"{race.task}: {medians}", highlight=False, soft_wrap=True)
             progress.update(bar, description=f"{race.task}: done")
     return races
 
