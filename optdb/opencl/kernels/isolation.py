@@ -153,10 +153,12 @@ def _macros(directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
             raise _NotUnderstood
         if word == "define" and names:
             macros.add(names[0])
+        elif word == "undef" and len(names) == 1:  # of the prelude's, it is refused as a definition is
+            macros.add(names[0])
         elif word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
             depth += (word in ("if", "ifdef", "ifndef")) - (word == "endif")
             asked.update(name for name in names if name not in macros)
-        elif not ((word == "undef" and rest.strip() in macros) or (word == "pragma" and _PRAGMA.match(rest))):
+        elif not (word == "pragma" and _PRAGMA.match(rest)):
             raise _NotUnderstood
         if depth < 0:
             raise _NotUnderstood
