@@ -92,9 +92,11 @@ def measure(name: str, device: str = "opencl", timeout: float | None = None) -> 
         with tempfile.TemporaryDirectory(prefix="optdb-cold-") as folder:
             flags = f"floatX=float32,optdb.topo=True,optdb.device={where},base_compiledir={folder}/theano"
             for cache in CACHES:
-                seconds = isolated.call(
-                    *("profiles.cold:start", name, time.time()), flags=flags, env=caches(Path(folder)), timeout=timeout
-                )
+                began = ("profiles.cold:start", name, time.time())
+                try:
+                    seconds = isolated.call(*began, flags=flags, env=caches(Path(folder)), timeout=timeout)
+                except isolated.Failed as failure:
+                    raise isolated.Failed(f"{side}, {cache} caches: {failure}") from None
                 starts.append(Start(side, cache, seconds))
     return starts
 

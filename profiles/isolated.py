@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-LAST_LINES = 6
+LAST_LINES = 12
 
 
 class Failed(RuntimeError):
@@ -55,7 +55,13 @@ def call(
     """
     python_path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     flags = ",".join(filter(None, [os.environ.get("THEANO_FLAGS"), flags]))
-    everything = {**os.environ, "PYTHONPATH": python_path, "THEANO_FLAGS": flags, **(env or {})}
+    everything = {
+        **os.environ,
+        "PYTHONPATH": python_path,
+        "THEANO_FLAGS": flags,
+        "PYTHONFAULTHANDLER": "1",
+        **(env or {}),
+    }
     with tempfile.TemporaryDirectory(prefix="optdb-") as folder:
         result = Path(folder, "result.json")
         command = [sys.executable, "-m", "profiles.isolated", function, json.dumps(args), str(result)]
