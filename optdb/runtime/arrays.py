@@ -116,7 +116,7 @@ def adopt(context: Context, array: Array) -> DeviceArray:
     )
 
 
-def from_host(context: Context, value: np.ndarray, out: Array | None = None) -> Array:
+def from_host(context: Context, value: np.ndarray, out: Array | None = None, constant: bool = False) -> Array:
     """Copy a NumPy array, of any strides, to the device.
 
     Parameters
@@ -127,11 +127,13 @@ def from_host(context: Context, value: np.ndarray, out: Array | None = None) -> 
         The values. They may be changed as soon as this returns.
     out : Array, optional
         An array to overwrite, if it has the same shape and dtype and is contiguous.
+    constant : bool
+        Whether nobody will write to the array, which is new then: a function that is repeated need not copy it again.
     """
-    if out is None or not _fits(out, value):
+    if out is None or constant or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)
     if value.size:
-        commands.upload(context.queue, out.base_data, out.offset, np.asarray(value, order="C"))
+        commands.upload(context.queue, out.base_data, out.offset, np.asarray(value, order="C"), constant)
     return out
 
 

@@ -49,7 +49,9 @@ class Listener(Protocol):
     def filled(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pattern: np.generic) -> None:
         """Bytes were filled with a pattern."""
 
-    def uploaded(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray) -> None:
+    def uploaded(
+        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray, constant: bool
+    ) -> None:
         """Bytes came from the host."""
 
     def unrepeatable(self, why: str) -> None:
@@ -136,12 +138,26 @@ def fill(queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pa
         listener.filled(queue, target, offset, nbytes, pattern)
 
 
-def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray) -> None:
-    """Copy an array in C order from the host, and wait until that is done."""
+def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray, constant: bool = False) -> None:
+    """Copy an array in C order from the host, and wait until that is done.
+
+    Parameters
+    ----------
+    queue : pyopencl.CommandQueue
+        Where.
+    target : pyopencl.Buffer
+        Where to.
+    offset : int
+        In it, in bytes.
+    value : numpy.ndarray
+        What.
+    constant : bool
+        Whether nobody will write to that buffer again.
+    """
     cl.enqueue_copy(queue, target, value, dst_offset=offset, is_blocking=True)
     listener = getattr(_state, "listener", None)
     if listener is not None:
-        listener.uploaded(queue, target, offset, value)
+        listener.uploaded(queue, target, offset, value, constant)
 
 
 def download(queue: cl.CommandQueue, out: np.ndarray, source: cl.Buffer, offset: int) -> None:

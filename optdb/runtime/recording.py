@@ -30,7 +30,7 @@ class Memory:
     nbytes : int
         Its size.
     buffer : pyopencl.Buffer or None
-        The buffer, if it was there before; None if it was made while it was recorded.
+        The buffer, if it was there before or has constants in it; None if it was made while it was recorded.
     bare : bool
         Whether a kernel takes it without an offset, so that it has to begin where a buffer begins.
     """
@@ -226,8 +226,13 @@ class Recorder:
         """Write down a fill."""
         self._part.commands.append(Fill(queue, self.memory(target), offset, nbytes, pattern))
 
-    def uploaded(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray) -> None:
-        """Write down an upload, with the values of now."""
+    def uploaded(
+        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray, constant: bool
+    ) -> None:
+        """Write down an upload, with the values of now; keep the buffer instead, if nobody will write to it again."""
+        if constant:
+            self.memory(target).buffer = target
+            return
         self._part.commands.append(Upload(queue, self.memory(target), offset, np.array(value, order="C")))
 
     def unrepeatable(self, why: str) -> None:

@@ -22,8 +22,12 @@ from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.recording import Recording, record
 from optdb.runtime.recording import Command, Copy, Fill, Launch, Layout, Memory, Upload
 from profiles import models
+from profiles.gpu.replay import uniform
 from profiles.gpu.rivals import LARGE, PRODUCTS, RESNETS, SIDE
 from profiles.lift import default_context
+
+#: In bytes: of larger arrays, files say only that they are `uniform`.
+LARGEST_KEPT = 1 << 24
 
 
 class Capture:
@@ -54,9 +58,13 @@ class Capture:
         steps = [self._step(command) for part in recording.parts for command in part.commands]
         initial = {}
         for memory, number in self._buffers.items():
-            if memory.buffer is not None:
-                content = self._before.get(memory.buffer.int_ptr)
-                initial[number] = self._array(content if content is not None else self._constant(memory, recording))
+            if memory.buffer is None:
+                continue
+            if memory.nbytes > LARGEST_KEPT:
+                initial[number] = None
+                continue
+            content = self._before.get(memory.buffer.int_ptr)
+            initial[number] = self._array(content if content is not None else self._constant(memory, recording))
         described = {
             name: {
                 "buffer": self._number(layout.memory),
@@ -172,8 +180,7 @@ def mode() -> Any:
 
 def on_device(name: str, *shape: int) -> Any:
     """Return an array on the device, of numbers between 0 and 1."""
-    values = np.random.RandomState(len(name)).uniform(size=shape).astype("float32")
-    return theano.shared(values, name=name, target=get_name())
+    return theano.shared(uniform(int(np.prod(shape))).reshape(shape), name=name, target=get_name())
 
 
 def get_name() -> str:

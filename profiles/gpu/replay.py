@@ -51,7 +51,9 @@ class Replay:
         for buffer in self.buffers:
             cl.enqueue_fill_buffer(self.queue, buffer, np.uint8(0), 0, buffer.size)
         for number, name in self.plan["initial"].items():
-            cl.enqueue_copy(self.queue, self.buffers[int(number)], self.arrays[name], is_blocking=True)
+            buffer = self.buffers[int(number)]
+            values = uniform(buffer.size // 4) if name is None else self.arrays[name]
+            cl.enqueue_copy(self.queue, buffer, values, is_blocking=True)
 
     def run(self) -> None:
         """Enqueue all steps once."""
@@ -100,6 +102,11 @@ class Replay:
         if "local" in arg:
             return cl.LocalMemory(arg["local"])
         return np.frombuffer(bytes.fromhex(arg["bytes"]), arg["dtype"])[0]
+
+
+def uniform(n: int) -> np.ndarray:
+    """Return `n` numbers of float32 between 0 and 1, the same each time."""
+    return np.random.default_rng(1).random(n, np.float32)
 
 
 def load(path: str | Path) -> tuple[dict[str, Any], Any]:

@@ -151,10 +151,8 @@ def _macros(directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
         names = _WORD.findall(rest)
         if "/*" in rest or '"' in rest or "'" in rest:  # it ends somewhere below
             raise _NotUnderstood
-        if word == "define" and names:
-            macros.add(names[0])
-        elif word == "undef" and len(names) == 1:  # of the prelude's, it is refused as a definition is
-            macros.add(names[0])
+        if (word == "define" and names) or (word == "undef" and len(names) == 1):
+            macros.add(names[0])  # to take away one of the prelude's is refused as to define it is
         elif word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
             depth += (word in ("if", "ifdef", "ifndef")) - (word == "endif")
             asked.update(name for name in names if name not in macros)

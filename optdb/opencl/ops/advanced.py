@@ -49,7 +49,7 @@ class _Take(Counterpart, OpenCLKernelBase):
         if not out.size:
             return
         lengths, steps = stepped_axes(pattern, grid.lengths, [grid.steps], grid.count)
-        places = from_host(context, grid.offsets() + grid.start)
+        places = from_host(context, grid.offsets() + grid.start, constant=True)
         _launch(kernels["take"], context, out.size, *lengths, x, places, out, *steps)
 
     @once_per_node
@@ -118,7 +118,7 @@ class _Change(Counterpart, OpenCLKernelBase):
             return
         tables = self._tables(grid)
         lengths, steps = stepped_axes(pattern, grid.lengths, [grid.steps, y_steps], len(tables[0]))
-        on_device = [from_host(context, table) for table in tables]
+        on_device = [from_host(context, table, constant=True) for table in tables]
         _launch(kernels["change"], context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
 
     def _tables(self, grid: Places) -> list[np.ndarray]:

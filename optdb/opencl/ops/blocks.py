@@ -159,7 +159,7 @@ class OpenCLSparseBlockGemv(_Blocks, host.SparseBlockGemv):
             return
         pieces = -(-columns // self._width(context))
         lengths = [pieces, columns, h.shape[1], h.shape[2], windows]
-        indexes = [from_host(context, ins), from_host(context, outs)]
+        indexes = [from_host(context, places, constant=True) for places in (ins, outs)]
         arrays = [out, *_steps(out), w, *steps[2:], h, *_steps(h), *indexes]
         _launch(kernels["product"], context, batch * windows * pieces, *lengths, *arrays)
 
@@ -203,7 +203,8 @@ class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
         blocks = (above * steps[0] + beside * steps[1]).ravel()[order[first]]
         rows = [_row_starts(x, batch, windows[0])[:, :, None], _row_starts(y, batch, windows[1])[:, None, :]]
         rows = [np.broadcast_to(starts, (batch, *windows)).ravel()[order] for starts in rows]
-        tables = [from_host(context, v) for v in (blocks, np.append(first, len(order)), *rows)]
+        tables = [blocks, np.append(first, len(order)), *rows]
+        tables = [from_host(context, table, constant=True) for table in tables]
         lengths = out.shape[2:]
         arrays = [out, *steps[2:], x, _steps(x)[2], y, _steps(y)[2], *tables]
         _launch(kernels["outer"], context, len(first) * size_of(lengths), *lengths, *arrays)

@@ -116,7 +116,7 @@ class _OfClasses(Counterpart, OpenCLKernelBase):
         wrong = (y < 0) | (y >= columns)
         if wrong.any():
             raise ValueError(f"{self}: y_i value out of bounds: class {y[wrong][0]} of {columns}")
-        return from_host(context, y.astype(np.int64))
+        return from_host(context, y.astype(np.int64), constant=True)
 
     def _launch(self, kernel: CompiledKernel, context: Context, rows: int, *args: Any) -> None:
         if context.flavour == "cpu":

@@ -252,7 +252,7 @@ def _table(context: Context, key: tuple, dtype: np.dtype, make: Callable[[], np.
     if key not in kept:
         while len(kept) >= KEPT:
             del kept[next(iter(kept))]
-        kept[key] = from_host(context, make().astype(dtype))
+        kept[key] = from_host(context, make().astype(dtype), constant=True)
     return kept[key]
 
 

@@ -78,7 +78,7 @@ class OpenCLCrossentropyCategorical1Hot(Counterpart, OpenCLKernelBase, host.Cros
         named = _classes(classes, p.shape[0], p.shape, self)
         y = output_array(outputs[0], context, p.shape[:1], p.dtype)
         if y.size:
-            _launch(kernels["lookup"], context, y.size, p, *_steps(p), from_host(context, named), y)
+            _launch(kernels["lookup"], context, y.size, p, *_steps(p), from_host(context, named, constant=True), y)
 
 
 class OpenCLCrossentropyCategorical1HotGrad(Counterpart, OpenCLKernelBase, host.CrossentropyCategorical1HotGrad):
@@ -113,7 +113,7 @@ class OpenCLCrossentropyCategorical1HotGrad(Counterpart, OpenCLKernelBase, host.
         named = _classes(classes, rows, p.shape, self)
         dp = output_zeros(outputs[0], context, p.shape, p.dtype)
         if rows:
-            args = [p.shape[1], g, *_steps(g), p, *_steps(p), from_host(context, named), dp]
+            args = [p.shape[1], g, *_steps(g), p, *_steps(p), from_host(context, named, constant=True), dp]
             _launch(kernels["gradient"], context, rows, *args)
 
 

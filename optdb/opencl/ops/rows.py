@@ -85,7 +85,9 @@ class OpenCLAdvancedSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedSubte
         if not out.size:
             return
         x = contiguous(x, node.inputs[0].type, kernels, context)
-        _launch(kernels["take"], context, out.size, size_of(x.shape[1:]), x, from_host(context, rows), out)
+        _launch(
+            kernels["take"], context, out.size, size_of(x.shape[1:]), x, from_host(context, rows, constant=True), out
+        )
 
 
 class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIncSubtensor1):
@@ -122,7 +124,7 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIn
         rows, starts = np.unique(named[order], return_index=True)
         starts = np.append(starts, len(named)).astype(np.int64)
         columns = size_of(out.shape[1:])
-        on_device = [from_host(context, values) for values in (rows, order, starts)]
+        on_device = [from_host(context, values, constant=True) for values in (rows, order, starts)]
         _launch(kernels["change"], context, len(rows) * columns, columns, flat, columns, 1, y, *on_device)
         if flat is not out:
             copying(node.inputs[0].type).launch(kernels, context, out.shape, [flat, out])

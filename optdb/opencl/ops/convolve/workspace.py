@@ -69,7 +69,7 @@ class Workspace:
 
 def _moved(context: Context, value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return from_host(context, value)
+        return from_host(context, value, constant=True)
     return [_moved(context, part) for part in value] if isinstance(value, list) else value
 
 
