@@ -39,6 +39,8 @@ class Context:
         The device.
     flavour : {'cpu', 'gpu'}
         What kernels should be written for. Whatever is no processor counts as 'gpu'.
+    units : int
+        For how many compute units the work is cut.
     float64 : bool
         Whether it computes in double precision.
     float16 : bool
@@ -58,6 +60,7 @@ class Context:
         self._queue = cl.CommandQueue(self._cl_context, self.device)
         extensions = self.device.extensions.split()
         self.flavour = "cpu" if self.device.type & cl.device_type.CPU else "gpu"
+        self.units = self.device.max_compute_units
         self.float64 = "cl_khr_fp64" in extensions
         self.float16 = "cl_khr_fp16" in extensions
         self.shares_memory = bool(self.device.host_unified_memory)

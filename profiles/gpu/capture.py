@@ -121,7 +121,7 @@ class Capture:
             return {"buffer": self._number(arg)}
         if isinstance(arg, cl.LocalMemory):
             return {"local": arg.size}
-        return {"bytes": arg.tobytes().hex(), "dtype": arg.dtype.name}
+        return {"bytes": arg.tobytes().hex(), "dtype": arg.dtype.str}
 
     def _number(self, memory: Memory) -> int:
         return self._buffers.setdefault(memory, len(self._buffers))
@@ -211,14 +211,16 @@ def parts(small: bool) -> dict[str, Callable[[], Any]]:
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--small", is_flag=True, help="Tiny arrays, to try whether it works.")
-def main(folder: Path, small: bool) -> None:
+@click.option("--units", default=132, show_default=True, help="Compute units of the GPU that the work is cut for.")
+def main(folder: Path, small: bool, units: int) -> None:
     """Write what functions launch on a GPU into files in FOLDER."""
     from optdb.opencl import as_opencl_variable
 
     folder.mkdir(parents=True, exist_ok=True)
     with default_context(), theano.change_flags(floatX="float32"):
         context = get_context()
-        before, context.flavour = context.flavour, "gpu"
+        before = context.flavour, context.units
+        context.flavour, context.units = "gpu", units
         try:
             for name, build in parts(small).items():
                 function = theano.function([], as_opencl_variable(build(), get_name()), mode=mode())
@@ -229,7 +231,7 @@ def main(folder: Path, small: bool) -> None:
                 function = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode())
                 capture(folder / f"resnet_{chosen['width']}.npz", function, model.data)
         finally:
-            context.flavour = before
+            context.flavour, context.units = before
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def _by_library(
     context: Context, problem: Problem, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float
 ) -> bool:
     """Have CLBlast compute a product, if it was found faster and can; tell whether it did."""
-    name = classify(problem.batch, problem.m, problem.n, context.device.max_compute_units)
+    name = classify(problem.batch, problem.m, problem.n, context.units)
     if name not in by_library(context, z.dtype.name) or (problem.add and y is not z):
         return False
     return clblast.multiply(context.queue, a, b, z, alpha, beta if problem.add else 0.0)
@@ -147,7 +147,7 @@ def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem
     """Return a plan that uses one of some block shapes, by class, and whether the matrices are turned over for it."""
     turned = _better_turned(problem)
     problem = problem.turned() if turned else problem
-    units = context.device.max_compute_units
+    units = context.units
     block = blocks[classify(problem.batch, problem.m, problem.n, units)]
     if context.flavour != "cpu":
         return gpu_plan.plan(problem, block, units), turned

@@ -161,7 +161,7 @@ def matvec(
         return
     y = y if add else z
     steps = tuple(step // z.dtype.itemsize for array in (a, x, y, z) for step in array.strides)
-    planned = _plan(context.flavour, context.device.max_compute_units, m, k, steps, add)
+    planned = _plan(context.flavour, context.units, m, k, steps, add)
     run(planned, kernels, context, {"a": a, "x": x, "y": y, "z": z}, alpha, beta, work_dtype(z.dtype.name))
 
 

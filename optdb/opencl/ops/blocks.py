@@ -222,6 +222,6 @@ def _steps(x: Array) -> list[int]:
 
 def _launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
     if context.flavour == "cpu":
-        kernel.call(min(n, context.device.max_compute_units * 16), 1, n, *args)
+        kernel.call(min(n, context.units * 16), 1, n, *args)
     else:
         kernel.scall(n, n, *args)

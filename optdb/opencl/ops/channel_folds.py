@@ -113,7 +113,7 @@ class ChannelFold:
         args = [n, m, parts, part, *channels.fold_args(), *arrays]
         if context.flavour == "cpu":
             total = (channels.blocks if channels.in_columns else n) * parts
-            each = -(-total // (context.device.max_compute_units * ITEMS_PER_UNIT))
+            each = -(-total // (context.units * ITEMS_PER_UNIT))
             kernel.call(-(-total // each), 1, total, each, *args)
         elif channels.in_columns:
             kernel.scall(n * parts, n * parts, 1, *args)

@@ -147,7 +147,7 @@ for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {{
     def launch(self, kernels: Mapping[str, CompiledKernel], context: Context, n: int, *args: Any) -> None:
         """Compute for `n` channels."""
         if context.flavour == "cpu":
-            kernels["numbers"].call(min(context.device.max_compute_units, max(n // 64, 1)), 1, n, *args)
+            kernels["numbers"].call(min(context.units, max(n // 64, 1)), 1, n, *args)
         else:
             kernels["numbers"].scall(n, n, *args)
 

@@ -139,7 +139,7 @@ class Channels:
         if not most:
             return 0, 0
         if context.flavour == "cpu":
-            wanted = context.device.max_compute_units * ITEMS_PER_UNIT
+            wanted = context.units * ITEMS_PER_UNIT
             if self.in_columns:
                 parts = max(_shared(wanted, self.blocks, most, 64), -(-most // PART_ROWS))
             else:

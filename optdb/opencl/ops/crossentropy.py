@@ -120,7 +120,7 @@ class _OfClasses(Counterpart, OpenCLKernelBase):
 
     def _launch(self, kernel: CompiledKernel, context: Context, rows: int, *args: Any) -> None:
         if context.flavour == "cpu":
-            kernel.call(min(rows, context.device.max_compute_units * 8), 1, rows, *args)
+            kernel.call(min(rows, context.units * 8), 1, rows, *args)
         else:
             kernel.scall(rows, rows, *args)
 

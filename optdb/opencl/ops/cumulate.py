@@ -188,7 +188,7 @@ def _cumulate(kernels: Kernels, context: Context, x: Array, out: Array, axis: in
     for a, steps in zip((x, out), places, strict=True):
         arrays += [a, *(0,) * missing, *steps, strides_of(a, a.shape)[axis]]
     if context.flavour == "cpu":
-        each = max(SIDE_BY_SIDE, -(-count // (context.device.max_compute_units * 4)))
+        each = max(SIDE_BY_SIDE, -(-count // (context.units * 4)))
         kernels["rows"].call(-(-count // each), 1, count, n, each, *lengths, *arrays)
     elif n < LONG or count >= MANY:
         kernels["rows"].scall(count, count, n, 1, *lengths, *arrays)
@@ -202,7 +202,7 @@ def _in_pieces(
     """Scan long rows by groups of work items."""
     group = min(GROUP, context.device.max_work_group_size)
     tile = group * np.dtype(work).itemsize
-    wanted = max(1, context.device.max_compute_units * 8 // count)
+    wanted = max(1, context.units * 8 // count)
     piece = -(-max(-(-n // wanted), LONG) // group) * group
     pieces = -(-n // piece)
     totals = empty(context, (count, pieces), work)

@@ -67,7 +67,7 @@ def chunks(context: Context, n: int) -> tuple[int, int]:
     """
     if context.flavour != "cpu":
         return n, 1
-    pieces = context.device.max_compute_units * CHUNKS_PER_UNIT
+    pieces = context.units * CHUNKS_PER_UNIT
     chunk = max(-(-n // pieces), SMALLEST_CHUNK)
     return -(-n // chunk), chunk
 

@@ -156,4 +156,4 @@ def _merge(
 
 def _pieces(context: Context) -> int:
     """Return how many work items share the work of a processor."""
-    return context.device.max_compute_units * CHUNKS_PER_UNIT
+    return context.units * CHUNKS_PER_UNIT

@@ -234,6 +234,6 @@ def _launch(kernel: CompiledKernel, context: Context, sample: Array, state: Arra
     if context.flavour != "cpu":
         kernel.scall(streams, n, streams, 1, state, sample)
         return
-    pieces = context.device.max_compute_units * CHUNKS_PER_UNIT
+    pieces = context.units * CHUNKS_PER_UNIT
     each = -(-streams // (pieces * LANES)) * LANES
     kernel.call(-(-streams // each), 1, n, streams, each, state, sample)

@@ -161,6 +161,6 @@ def _launch(kernel: CompiledKernel, context: Context, p: Array, u: Array, n: int
     args = [rows, outcomes, n, p, p.strides[0] // item, p.strides[1] // item]
     args += [u, u.strides[0] // u.dtype.itemsize, *out]
     if context.flavour == "cpu":
-        kernel.call(min(rows, context.device.max_compute_units * 8), 1, *args)
+        kernel.call(min(rows, context.units * 8), 1, *args)
     else:
         kernel.scall(rows, *args)

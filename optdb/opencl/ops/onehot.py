@@ -129,5 +129,5 @@ def _steps(x: Array) -> list[int]:
 
 
 def _launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
-    items = n if context.flavour != "cpu" else min(n, context.device.max_compute_units * 64)
+    items = n if context.flavour != "cpu" else min(n, context.units * 64)
     kernel.scall(items, n, *args)

@@ -155,7 +155,7 @@ KERNEL void gradient(ga_size n, ga_size chunk, {numbers(self.ndim)}, {params(arr
         ready = [contiguous(array, node.outputs[0].type, kernels, context) for array in arrays]
         if context.flavour == "cpu":
             rows = size_of(shape[:-1])
-            chunk = max(1, -(-rows // (context.device.max_compute_units * 8)))
+            chunk = max(1, -(-rows // (context.units * 8)))
             kernels["gradient"].call(-(-rows // chunk), 1, rows, chunk, *windows.args, *ready, gx)
         else:
             launch(kernels["gradient"], context, gx.size, *windows.args, *ready, gx)

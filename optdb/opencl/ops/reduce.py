@@ -223,5 +223,5 @@ def launch_walk(kernel: CompiledKernel, context: Context, n: int, m: int, parts:
         kernel.scall(n * parts, n, 1, m, parts, part, *args)
         return
     # A processor's item takes several outputs, if they are small.
-    each = max(1, min(SMALLEST_PART // m, -(-n // context.device.max_compute_units))) if parts == 1 else 1
+    each = max(1, min(SMALLEST_PART // m, -(-n // context.units))) if parts == 1 else 1
     kernel.call(-(-n // each) * parts, 1, n, each, m, parts, part, *args)

@@ -211,8 +211,8 @@ class ReductionPlans:
     def _grid(self, context: Context, over: Axes, whole: bool = False) -> Grid:
         """Return how to launch for some axes; `whole` if there are to be no parts."""
         if context.flavour == "cpu":
-            return _grid_of_processor(context.device.max_compute_units, over, whole)
-        return _grid_of_many(context.device.max_compute_units, self._group, over, whole)
+            return _grid_of_processor(context.units, over, whole)
+        return _grid_of_many(context.units, self._group, over, whole)
 
 
 def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:

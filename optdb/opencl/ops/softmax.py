@@ -107,7 +107,7 @@ class _OfRows(Counterpart, OpenCLKernelBase):
             return
         args = [arg for x in inputs for arg in (x, *[step // x.dtype.itemsize for step in x.strides])]
         if context.flavour == "cpu":
-            kernels["rows"].call(min(shape[0], context.device.max_compute_units * 8), 1, *shape, *args, out)
+            kernels["rows"].call(min(shape[0], context.units * 8), 1, *shape, *args, out)
         else:
             kernels["rows"].scall(shape[0], *shape, *args, out)
 

@@ -195,7 +195,7 @@ def _launch(kernels: Kernels, name: str, context: Context, sizes: _Sizes, arrays
         else:
             kernels[name].scall((images * vectors, groups * rows), *args)
         return
-    wanted = context.device.max_compute_units * 8
+    wanted = context.units * 8
     parts = max(-(-wanted // groups), -(-images * vectors // near))
     v_items, v_chunk = share(images * vectors, parts, multiple=_BLOCKS[name][1])
     b_items, b_chunk = share(blocks, -(-wanted // (groups * v_items)))

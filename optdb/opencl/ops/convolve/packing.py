@@ -162,13 +162,13 @@ def pack_features(
     """
     images, groups, features, pixels = shape
     lines = images * -(-pixels // width_of(context, x.dtype.name))
-    items, chunk = share(lines, context.device.max_compute_units * 4)
+    items, chunk = share(lines, context.units * 4)
     kernels["pack_features"].call(items, 1, lines, chunk, pixels, groups, features, padded, x, y)
 
 
 def _launch_lines(kernel: CompiledKernel, context: Context, lines: int, length: int, args: list) -> None:
     if context.flavour == "cpu":
-        items, chunk = share(lines, context.device.max_compute_units * 4)
+        items, chunk = share(lines, context.units * 4)
         kernel.call(items, 1, lines, chunk, *args)
     else:
         kernel.scall((length, min(lines, _MOST_GROUPS)), lines, 1, *args)

@@ -182,7 +182,7 @@ def unshared_inputs(
 
 def _launch(kernel: CompiledKernel, context: Context, n: int, args: Sequence) -> None:
     if context.flavour == "cpu":
-        items, chunk = share(n, context.device.max_compute_units * 4)
+        items, chunk = share(n, context.units * 4)
         kernel.call(items, 1, n, chunk, *args)
     else:
         kernel.scall(n, n, 1, *args)

@@ -191,7 +191,7 @@ class _Sizes:
 
 def _rows_each(context: Context, sizes: _Sizes, rows: int) -> int:
     """Return how many rows of pixels are added up by one item, or one group of them."""
-    items = context.device.max_compute_units * 4
+    items = context.units * 4
     if context.flavour != "cpu":
         items = -(-items * (256 if sizes.few else 1) // sizes.tiles)
     return share(rows, min(items, max(_PARTS // sizes.sums, 1)))[1]
@@ -205,7 +205,7 @@ def _launch(
     near = max(_NEAR // (sizes.plane // sizes.lines * (sizes.groups * (sizes.channels + sizes.padded))), 1)
     numbers = [sizes.depth, sizes.groups, sizes.features, sizes.padded, rows, rows_each, near]
     if context.flavour == "cpu":
-        items, chunk = share(tiles, -(-context.device.max_compute_units * 4 // parts))
+        items, chunk = share(tiles, -(-context.units * 4 // parts))
         kernel.call((items, parts), (1, 1), *numbers, chunk, int(fresh), *args)
     elif sizes.few:
         kernel.scall((tiles, parts), *numbers, 1, int(fresh), *args)
@@ -219,7 +219,7 @@ def _add_up(kernels: Kernels, context: Context, sizes: _Sizes, count: int, parts
     lines = sizes.groups * -(-sizes.depth // square) * -(-sizes.features // square)
     args = [count, sizes.depth, sizes.groups, sizes.features, sizes.padded, parts, out]
     if context.flavour == "cpu":
-        items, chunk = share(lines, context.device.max_compute_units * 4)
+        items, chunk = share(lines, context.units * 4)
         kernels["add_up"].call(items, 1, lines, chunk, *args)
     else:
         kernels["add_up"].scall(lines, lines, 1, *args)
