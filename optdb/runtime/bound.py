@@ -27,37 +27,40 @@ class Room:
 
     Parameters
     ----------
-    context : pyopencl.Context
-        Where.
     spans : mapping
         Each `Memory` that needs a place, to the first and the last step that need it.
 
     Attributes
     ----------
     nbytes : int
-        How much memory there is, in bytes.
+        How much memory there is, in bytes, in all contexts.
     separately : int
         How much there would be with a buffer for each value, in bytes.
 
     Raises
     ------
     MemoryError
-        If the device has not that much.
+        If a device has not that much.
     """
 
-    def __init__(self, context: cl.Context, spans: Mapping[Memory, tuple[int, int]]) -> None:
+    def __init__(self, spans: Mapping[Memory, tuple[int, int]]) -> None:
+        self.separately = sum(memory.nbytes for memory in spans)
+        self.nbytes = 0
+        self._places: dict[Memory, tuple[cl.Buffer, int]] = {}
+        for context in dict.fromkeys(memory.context for memory in spans):
+            self._furnish(context, {memory: span for memory, span in spans.items() if memory.context == context})
+        self._handles = {buffer.int_ptr for buffer, _ in self._places.values()}
+
+    def _furnish(self, context: cl.Context, spans: Mapping[Memory, tuple[int, int]]) -> None:
+        """Give places to what is in one context."""
         shared = [memory for memory in spans if not memory.bare]
         offsets, total = pack([(*spans[memory], memory.nbytes) for memory in shared])
-        self.separately = sum(memory.nbytes for memory in spans)
-        self.nbytes = total + sum(memory.nbytes for memory in spans if memory.bare)
-        _check(context, self.nbytes, spans)
+        nbytes = total + sum(memory.nbytes for memory in spans if memory.bare)
+        _check(context, nbytes, spans)
         arena = _buffer(context, total) if shared else None
-        self._places: dict[Memory, tuple[cl.Buffer, int]] = {
-            memory: (arena, offset) for memory, offset in zip(shared, offsets)
-        }
+        self._places.update({memory: (arena, offset) for memory, offset in zip(shared, offsets)})
         self._places.update({memory: (_buffer(context, memory.nbytes), 0) for memory in spans if memory.bare})
-
-        self._handles = {buffer.int_ptr for buffer, _ in self._places.values()}
+        self.nbytes += nbytes
 
     def place(self, memory: Memory) -> tuple[cl.Buffer, int]:
         """Return a buffer, and where in it a memory begins, in bytes."""

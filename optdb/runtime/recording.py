@@ -29,6 +29,8 @@ class Memory:
     ----------
     nbytes : int
         Its size.
+    context : pyopencl.Context
+        Where it is.
     buffer : pyopencl.Buffer or None
         The buffer, if it was there before or has constants in it; None if it was made while it was recorded.
     bare : bool
@@ -36,6 +38,7 @@ class Memory:
     """
 
     nbytes: int
+    context: cl.Context
     buffer: cl.Buffer | None = None
     bare: bool = False
 
@@ -182,12 +185,12 @@ class Recorder:
         handle = buffer.int_ptr
         known = self._known.get(handle)
         if known is None:
-            known = self._known[handle] = Memory(buffer.size, buffer)
+            known = self._known[handle] = Memory(buffer.size, _context(buffer), buffer)
         return known
 
     def made(self, buffer: cl.Buffer) -> None:
         """Write down a new buffer."""
-        memory = Memory(buffer.size)
+        memory = Memory(buffer.size, _context(buffer))
         self._known[buffer.int_ptr] = memory
         self._part.made.append(memory)
 
@@ -238,3 +241,7 @@ class Recorder:
     def unrepeatable(self, why: str) -> None:
         """Note that the present part needs Python each time."""
         self._part.trouble = why
+
+
+def _context(buffer: cl.MemoryObject) -> cl.Context:
+    return buffer.get_info(cl.mem_info.CONTEXT)

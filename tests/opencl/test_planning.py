@@ -181,6 +181,18 @@ def test_masks_of_changing_length():
         np.testing.assert_allclose(np.asarray(f(value)), np.exp(value[value > 0]) * 2, rtol=1e-5)
 
 
+def test_two_contexts():
+    x = tt.fmatrix()
+    there = as_opencl_variable(tt.exp(as_opencl_variable(x, "dev0").transfer("dev1")), "dev1")
+    f = on_device([x], [as_opencl_variable(x * 2, "dev0"), there])
+    for seed in range(4):
+        value = floats(3, 2, seed=seed)
+        doubled, powers = f(value)
+        np.testing.assert_allclose(np.asarray(doubled), value * 2)
+        np.testing.assert_allclose(np.asarray(powers), np.exp(value), rtol=1e-5)
+    assert len(f.fn.plans) == 1
+
+
 def test_prints_at_each_call():
     seen = []
     x = tt.fvector()
@@ -256,7 +268,7 @@ def test_more_than_the_device_has():
     context = get_context("dev0")
     half = context.device.global_mem_size // 2 + 1
     with pytest.raises(MemoryError, match="bytes at once"):
-        Room(context.cl_context, {Memory(half): (0, 1), Memory(half): (1, 2)})
+        Room({Memory(half, context.cl_context): (0, 1), Memory(half, context.cl_context): (1, 2)})
 
 
 def test_commands_outside_of_recordings_are_done():

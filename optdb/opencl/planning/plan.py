@@ -52,7 +52,7 @@ class Plan:
             wiring.outputs,
             {node for node, part in zip(wiring.nodes, recording.parts) if part.trouble is not None},
         )
-        self.room = Room(_context_of(recording), _spans(wiring, recording))
+        self.room = Room(_spans(wiring, recording))
         self.commands = sum(len(part.commands) for part in recording.parts)
         #: Variable to its array, for all that nodes put on the device.
         self._arrays = {
@@ -195,10 +195,6 @@ def _lies_like(one: Any, other: Array) -> bool:
         and one.offset == other.offset
         and (one.base_data is other.base_data or one.base_data == other.base_data)
     )
-
-
-def _context_of(recording: Recording) -> Any:
-    return next(layout.queue.context for layout in recording.layouts.values())
 
 
 def _spans(wiring: Wiring, recording: Recording) -> dict[Memory, tuple[int, int]]:
