@@ -35,6 +35,7 @@ from optdb.opencl.ops.blas import (
     OpenCLGer,
 )
 from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
+from optdb.opencl.ops.contiguous import OpenCLContiguous
 from optdb.opencl.ops.crossentropy import (
     OpenCLCrossentropySoftmax1HotWithBiasDx,
     OpenCLCrossentropySoftmaxArgmax1HotWithBias,
@@ -99,6 +100,7 @@ _PARTS = [
     Case(OpenCLJoin(), 0, array("int8", 3), array("float64", 4)),
     Case(OpenCLSplit(3), floats(5, 7), 1, np.array([3, 0, 4])),
     Case(OpenCLSplit(2), floats(7), 0, np.array([3, 4])),
+    Case(OpenCLContiguous(), floats(3, 5, 7)),
     Case(OpenCLReshape(1), floats(3, 5, 7), np.array([-1])),
     Case(OpenCLReshape(2), floats(3, 5, 7), np.array([15, 7])),
     *[
@@ -229,7 +231,10 @@ SHARED = ("matmul_",)
 
 #: Kernels that an op has and never launches, with the reason.
 NEVER = {
-    **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in ("AdvancedSubtensor1", "Reshape", "Flatten", "CumOp")},
+    **{
+        (f"OpenCL{name}", "copy_alike"): _COPIES_GAPS
+        for name in ("AdvancedSubtensor1", "Contiguous", "Reshape", "Flatten", "CumOp")
+    },
     ("OpenCLArgSortOp", "copy_alike"): _COPIES_GAPS,
     **{(f"OpenCL{name}", "move_alike"): _COPIES_GAPS for name in ("RFFTOp", "IRFFTOp")},
     ("OpenCLIRFFTOp", "write_strided"): "what it writes, and where to, lies without gaps",

@@ -146,7 +146,8 @@ def training_step(name: str, device: str = "opencl", **sizes: object) -> Task:
         with lift.default_context(device):
             contenders[DEVICE] = _step(models.build(name, **sizes), mode.including("opencl"))
         contenders[THEANO] = _step(models.build(name, **sizes), mode)
-    return Task(f"training step, {name}", contenders)
+    described = ", ".join(f"{size}={value}" for size, value in sizes.items())
+    return Task(f"training step, {name}" + (f" ({described})" if described else ""), contenders)
 
 
 def _step(model: models.Model, mode: theano.Mode) -> Contender:

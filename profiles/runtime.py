@@ -23,6 +23,14 @@ from profiles import cli, cold, files, isolated, operations, screen, stopwatch
 
 MODELS = ("mlp", "cifar_resnet", "lstm", "gru30")
 
+LARGER: dict[str, dict[str, int]] = {
+    "mlp": {"width": 512, "batch": 128},
+    "cifar_resnet": {"n": 2, "width": 16, "batch": 32, "size": 32},
+    "lstm": {"width": 128, "steps": 20, "batch": 32, "vocabulary": 1000},
+    "gru30": {"width": 128, "batch": 32},
+}
+"""Sizes at which models of the zoo, which are small, compute for longer than it takes to launch that."""
+
 LARGE = (10_000_000, 4096, (1024, 2048))
 SMALL = (1000, 64, (32,))
 """Elements of vectors, and sides of matrices that are summed and multiplied."""
@@ -142,17 +150,20 @@ def _save(figure: object, path: Path) -> None:
     pyplot.close(figure)
 
 
-def _tasks(small: bool, single: bool, chosen: Sequence[str], device: str) -> Iterator[operations.Task]:
+def _tasks(small: bool, single: bool, larger: bool, chosen: Sequence[str], device: str) -> Iterator[operations.Task]:
     if single:
         yield from operations.tasks(*(SMALL if small else LARGE), device)
     for name in chosen:
         yield operations.training_step(name, device)
+        if larger and name in LARGER:
+            yield operations.training_step(name, device, **LARGER[name])
 
 
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL_NAME)
 @click.option("--single/--no-single", default=True, show_default=True, help="Also measure single operations.")
 @click.option("--small", is_flag=True, help="Operations on small arrays: what a call costs.")
+@click.option("--larger/--no-larger", default=True, show_default=True, help="Also train models of larger sizes.")
 @click.option("--device", default="opencl", show_default=True, help="Which device, as optdb.device names it.")
 @click.option("--repeat", type=click.IntRange(min=1), default=15, show_default=True, help="Turns of each contender.")
 @click.option("--cold", "cold_model", metavar="MODEL", type=cli.MODEL_NAME, help="Measure the start of this model.")
@@ -163,6 +174,7 @@ def main(
     chosen: tuple,
     single: bool,
     small: bool,
+    larger: bool,
     device: str,
     repeat: int,
     cold_model: str | None,
@@ -186,7 +198,7 @@ def main(
         numbers = {"model": cold_model, "starts": [asdict(start) for start in starts]}
     else:
         with theano.change_flags(floatX="float32"):
-            races = _with_progress(_tasks(small, single, chosen or MODELS, device), repeat)
+            races = _with_progress(_tasks(small, single, larger, chosen or MODELS, device), repeat)
         console.print(render(races))
         numbers = {"tasks": [asdict(race) for race in races]}
     if json_file:

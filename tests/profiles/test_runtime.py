@@ -62,7 +62,7 @@ def test_race_takes_turns():
 
 def test_command(tmp_path, interpreted):
     numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
-    result = run("mlp", "--small", "--repeat", "2", "--json", str(numbers), "--plot", str(plot))
+    result = run("mlp", "--small", "--no-larger", "--repeat", "2", "--json", str(numbers), "--plot", str(plot))
     assert result.exit_code == 0, result.output
     tasks = json.loads(numbers.read_text())["tasks"]
     assert [task["task"] for task in tasks][-1] == "training step, mlp"

@@ -31,7 +31,7 @@ STRIP = 1024
 #: So many rows at a time, so that a strip is loaded and stored less often.
 ROWS = 4
 #: So many elements another device's work item folds side by side, so that it need not wait for each.
-SEVERAL = 4
+SEVERAL = 16
 
 
 @dataclass(frozen=True)
