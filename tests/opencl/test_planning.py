@@ -181,6 +181,19 @@ def test_masks_of_changing_length():
         np.testing.assert_allclose(np.asarray(f(value)), np.exp(value[value > 0]) * 2, rtol=1e-5)
 
 
+def test_sizes_and_indexes_need_no_compiler():
+    x, i = tt.fmatrix(), tt.lscalar()
+    function = on_device([x, i], tt.exp(x)[: x.shape[0] - i * 2].reshape((x.shape[1], -1)))
+    host = theano.function([x, i], x[: x.shape[0] - i * 2], mode=MODE.excluding("opencl"))
+    thunks = dict(zip(function.maker.fgraph.toposort(), function.fn.thunks))
+    small = [node for node in thunks if isinstance(node.outputs[0].type, tt.TensorType)]
+    assert small and not any(hasattr(thunks[node], "cthunk") for node in small)
+    if theano.config.cxx:
+        assert any(hasattr(thunk, "cthunk") for thunk in host.fn.thunks)
+    value = floats(6, 2)
+    np.testing.assert_allclose(np.asarray(function(value, 1)), np.exp(value[:4]).reshape(2, -1), rtol=1e-6)
+
+
 def test_two_contexts():
     x = tt.fmatrix()
     there = as_opencl_variable(tt.exp(as_opencl_variable(x, "dev0").transfer("dev1")), "dev1")

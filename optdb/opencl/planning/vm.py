@@ -13,6 +13,7 @@ from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.linking import VM, VM_Linker
 from optdb.host.logging import logger
 from optdb.host.patching import Patch
+from optdb.opencl.planning import small
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.recording import Recording, Wiring, record
 from optdb.opencl.planning.roles import on_device
@@ -175,17 +176,19 @@ def _suits(linker: VM_Linker, fgraph: FunctionGraph, thunks: list) -> bool:
     watched = linker.callback is not None or linker.callback_input is not None or config.profile
     if watched or linker.allow_partial_eval or not linker.use_cloop or any(thunk.lazy for thunk in thunks):
         return False
-    return any(on_device(var) for node in fgraph.apply_nodes for var in node.outputs)
+    return small.has_device(fgraph)
 
 
-_patch = Patch(VM_Linker, "make_vm", make_vm)
+_patches = (Patch(VM_Linker, "make_vm", make_vm), *small.PATCHES)
 
 
 def install() -> None:
     """Let functions on a device run by plans, those that are compiled from now on."""
-    _patch.install()
+    for patch in _patches:
+        patch.install()
 
 
 def uninstall() -> None:
     """Let functions that are compiled from now on run without plans."""
-    _patch.uninstall()
+    for patch in reversed(_patches):
+        patch.uninstall()
