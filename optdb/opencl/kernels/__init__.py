@@ -4,7 +4,7 @@ An op describes its kernels as :class:`Kernel` objects, in Python (:class:`OpenC
 (:class:`OpenCLKernelFileBase`). They are compiled when a function is, and launched from the op's ``run``.
 """
 
-from optdb.opencl.kernels.base import OpenCLKernelBase, output_array, output_zeros
+from optdb.opencl.kernels.base import Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.kernels.files import KernelFileError, OpenCLKernelFileBase
 from optdb.opencl.kernels.kernel import Kernel, UnsupportedKernel
 from optdb.opencl.kernels.launching import CompiledKernel
@@ -26,8 +26,10 @@ __all__ = [
     "Kernel",
     "KernelArgumentError",
     "KernelFileError",
+    "Kernels",
     "OpenCLKernelBase",
     "OpenCLKernelFileBase",
+    "Outputs",
     "UnsupportedKernel",
     "compile_kernels",
     "ctype",

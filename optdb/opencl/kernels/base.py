@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 
+#: Where the values of outputs go, as the host hands it out: a list of one element for each.
+Outputs = Sequence[list[Any]]
+#: What launches the kernels of a node, by name.
+Kernels = dict[str, CompiledKernel]
+
+
 class OpenCLKernelBase(Op):
     """An op that launches kernels. Subclasses have ``make_node``, `gpu_kernels` and `run`."""
 
@@ -44,14 +50,7 @@ class OpenCLKernelBase(Op):
         """
         raise NotImplementedError(f"{type(self).__name__} has to define gpu_kernels(node, name)")
 
-    def run(
-        self,
-        node: Apply,
-        inputs: Sequence[Any],
-        outputs: Sequence[list[Any]],
-        kernels: dict[str, CompiledKernel],
-        context: Context,
-    ) -> None:
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         """Compute a node.
 
         Parameters

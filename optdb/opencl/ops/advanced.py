@@ -16,13 +16,13 @@ from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
 from optdb.host.variables import as_tensor_variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import Kernel, OpenCLKernelBase, output_array
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.grid import incrementing, setting, stepped_axes, taking
 from optdb.opencl.ops.layout import chunks, collapse, size_of, strides_of
-from optdb.opencl.ops.parts import Kernels, Outputs, broadcast_view
+from optdb.opencl.ops.parts import broadcast_view
 from optdb.opencl.ops.places import Pattern, Places, find, pattern_of
 from optdb.opencl.ops.views import copying
 from optdb.opencl.transfers import as_opencl_variable

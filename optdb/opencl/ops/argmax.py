@@ -10,7 +10,17 @@ import numpy as np
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.fp16_help import load_w
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
+from optdb.opencl.kernels import (
+    ARRAY,
+    SIZE,
+    SSIZE,
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    ctype,
+    output_array,
+)
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.folds import walk
 from optdb.opencl.ops.layout import size_of
@@ -20,9 +30,6 @@ from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
-
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 
 class _OfLargest(Counterpart, OpenCLKernelBase):

@@ -18,7 +18,7 @@ from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.fp16_help import load_w, work_dtype, write_w
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.channel_folds import ChannelFold, Pass
 from optdb.opencl.ops.channel_maps import ChannelMap, ChannelNumbers
 from optdb.opencl.ops.channels import Channels, Runs
@@ -33,8 +33,6 @@ from optdb.runtime.arrays import Array, empty
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 _MOMENTS = (
     Pass(("s0",), "s0 += LOAD(x);", "const T mean = s0 / count;"),

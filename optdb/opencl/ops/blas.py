@@ -10,7 +10,7 @@ from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.fp16_help import work_dtype
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.elemwise import cast
@@ -22,9 +22,6 @@ from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
-
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 
 class _ArraysAndNumbers(Counterpart):

@@ -16,11 +16,11 @@ from optdb.host.graph import Apply, Variable
 from optdb.host.variables import as_tensor_variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.fp16_help import load_w, work_dtype, write_w
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype
+from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.layout import size_of
-from optdb.opencl.ops.parts import Kernels, Outputs, host_indexes
+from optdb.opencl.ops.parts import host_indexes
 from optdb.opencl.ops.views import copying
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, empty, from_host

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.layout import is_contiguous
 from optdb.opencl.transfers import as_opencl_variable
@@ -33,14 +33,7 @@ class OpenCLContiguous(OpenCLKernelBase):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return self._copying(node).kernels()
 
-    def run(
-        self,
-        node: Apply,
-        inputs: Sequence[Any],
-        outputs: Sequence[list[Any]],
-        kernels: dict[str, CompiledKernel],
-        context: Context,
-    ) -> None:
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         (x,) = inputs
         if is_contiguous(x):
             outputs[0][0] = x

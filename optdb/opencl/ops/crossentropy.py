@@ -14,7 +14,18 @@ from optdb.host import ops as host
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.fp16_help import load_w, work_dtype, write_w
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
+from optdb.opencl.kernels import (
+    ARRAY,
+    SIZE,
+    SSIZE,
+    CompiledKernel,
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    ctype,
+    output_array,
+)
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.transfers import as_opencl_variable
@@ -23,8 +34,6 @@ from optdb.runtime.arrays import Array, from_host
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 _FORWARD = """
 KERNEL void crossentropy(ga_size rows, ga_size columns,

@@ -26,9 +26,10 @@ from optdb.opencl.kernels import (
     LOCAL,
     SIZE,
     SSIZE,
-    CompiledKernel,
     Kernel,
+    Kernels,
     OpenCLKernelBase,
+    Outputs,
     ctype,
     output_array,
 )
@@ -41,8 +42,6 @@ from optdb.runtime.arrays import Array, empty
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 #: Rows that a processor's work item takes side by side.
 SIDE_BY_SIDE = 8

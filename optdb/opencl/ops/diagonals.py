@@ -12,7 +12,7 @@ from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array, output_zeros
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart, View
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.elemwise import cast
@@ -79,14 +79,7 @@ class OpenCLAllocDiag(Counterpart, OpenCLKernelBase, host.AllocDiag):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return copying(node.inputs[0].type).kernels()
 
-    def run(
-        self,
-        node: Apply,
-        inputs: Sequence[Any],
-        outputs: Sequence[list[Any]],
-        kernels: dict[str, CompiledKernel],
-        context: Context,
-    ) -> None:
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         (x,) = inputs
         side = x.shape[-1] + abs(self.offset)
         axes = self._axes(x.ndim)
@@ -125,14 +118,7 @@ class _Fill(Counterpart, OpenCLKernelBase):
         fill = ElementKernels.copying(dtype, 1, "fill", single=True)
         return [*copying(node.inputs[0].type).kernels(), *fill.kernels()]
 
-    def run(
-        self,
-        node: Apply,
-        inputs: Sequence[Any],
-        outputs: Sequence[list[Any]],
-        kernels: dict[str, CompiledKernel],
-        context: Context,
-    ) -> None:
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, value, *offset = inputs
         out = output_array(outputs[0], context, x.shape, x.dtype)
         copying(node.inputs[0].type).launch(kernels, context, x.shape, [x, out])

@@ -11,7 +11,7 @@ from optdb.host.lifting import is_host_array
 from optdb.host.scalars import cast_op
 from optdb.host.variables import as_tensor_variable as as_host_variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalars.code import signature
@@ -107,14 +107,7 @@ class OpenCLElemwise(OpenCLKernelBase):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return self._elements(node).kernels()
 
-    def run(
-        self,
-        node: Apply,
-        inputs: Sequence[Any],
-        outputs: Sequence[list[Any]],
-        kernels: dict[str, CompiledKernel],
-        context: Context,
-    ) -> None:
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         known = self._known_shapes(node)
         key = tuple([x.shape for x in inputs])
         shape = known.get(key)

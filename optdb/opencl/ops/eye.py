@@ -16,7 +16,16 @@ from optdb.host.config import config
 from optdb.host.creation import as_tensor_variable, grad_undefined
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.fp16_help import write_w
-from optdb.opencl.kernels import ARRAY, SIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_zeros
+from optdb.opencl.kernels import (
+    ARRAY,
+    SIZE,
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    ctype,
+    output_zeros,
+)
 from optdb.opencl.type import OpenCLArrayType
 
 if TYPE_CHECKING:
@@ -66,14 +75,7 @@ class OpenCLEye(OpenCLKernelBase):
         code = _CODE.format(ctype=ctype(self.dtype), one=_one(self.dtype))
         return [Kernel(code, "eye", [ARRAY, SIZE, SIZE, SIZE], Kernel.get_flags(self.dtype))]
 
-    def run(
-        self,
-        node: Apply,
-        inputs: Sequence[Any],
-        outputs: Sequence[list[Any]],
-        kernels: dict[str, CompiledKernel],
-        context: Context,
-    ) -> None:
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         n, m, k = map(int, inputs)
         row, column = max(-k, 0), max(k, 0)
         matrix = output_zeros(outputs[0], context, (n, m), self.dtype)

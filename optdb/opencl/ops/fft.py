@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from optdb.host.fourier import IRFFTOp, RFFTOp
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array, output_zeros
+from optdb.opencl.kernels import (
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    ctype,
+    output_array,
+    output_zeros,
+)
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.fourier import BACKWARD, FORWARD, complex_dtype, fourier_kernels, mirrored, transform_rows
@@ -25,9 +33,6 @@ from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
-
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 
 class _Fourier(Counterpart, OpenCLKernelBase):

@@ -14,7 +14,17 @@ import numpy as np
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.fp16_help import work_dtype, write_w
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
+from optdb.opencl.kernels import (
+    ARRAY,
+    SIZE,
+    SSIZE,
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    ctype,
+    output_array,
+)
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.layout import view
 from optdb.opencl.scalars.types import unsigned
@@ -23,9 +33,6 @@ from optdb.opencl.type import OpenCLArrayType
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
-
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 
 class OpenCLAlloc(OpenCLKernelBase, host.Alloc):

@@ -26,7 +26,17 @@ from optdb.host.creation import as_tensor_variable
 from optdb.host.graph import Apply
 from optdb.host.random import mrg_uniform_base
 from optdb.opencl.fp16_help import work_dtype, write_w
-from optdb.opencl.kernels import ARRAY, SIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
+from optdb.opencl.kernels import (
+    ARRAY,
+    SIZE,
+    CompiledKernel,
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    ctype,
+    output_array,
+)
 from optdb.opencl.ops.layout import CHUNKS_PER_UNIT
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
@@ -174,14 +184,7 @@ class OpenCLMRGUniform(OpenCLKernelBase, mrg_uniform_base):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return [_kernel(self.output_type.dtype, self.get_context(node).flavour)]
 
-    def run(
-        self,
-        node: Apply,
-        inputs: Sequence[Any],
-        outputs: Sequence[list[Any]],
-        kernels: dict[str, CompiledKernel],
-        context: Context,
-    ) -> None:
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         rstate, size = inputs
         shape = self._checked(size)
         if rstate.shape[1] != 6 or not rstate.shape[0]:

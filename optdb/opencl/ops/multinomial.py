@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from optdb.host.graph import Apply
 from optdb.host.random import ChoiceFromUniform, MultinomialFromUniform
 from optdb.opencl.fp16_help import load_w, write_w
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
+from optdb.opencl.kernels import (
+    ARRAY,
+    SIZE,
+    SSIZE,
+    CompiledKernel,
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    ctype,
+    output_array,
+)
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.scalars.types import c_type
 from optdb.runtime.arrays import Array, empty
@@ -22,8 +33,6 @@ from optdb.runtime.arrays import Array, empty
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 _ROWS = """
 #pragma OPENCL FP_CONTRACT OFF

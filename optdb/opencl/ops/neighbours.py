@@ -9,7 +9,16 @@ import numpy as np
 
 from optdb.host import layers as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, output_array
+from optdb.opencl.kernels import (
+    ARRAY,
+    SIZE,
+    SSIZE,
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    output_array,
+)
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import RAW
 from optdb.opencl.ops.layout import chunks
@@ -17,8 +26,6 @@ from optdb.opencl.ops.layout import chunks
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 # A piece of the matrix is filled in runs, each of which is a row of a patch.
 _PATCHES = """

@@ -21,13 +21,15 @@ from optdb.opencl.kernels import (
     SSIZE,
     CompiledKernel,
     Kernel,
+    Kernels,
     OpenCLKernelBase,
+    Outputs,
     ctype,
     output_array,
     output_zeros,
 )
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.parts import Kernels, Outputs, host_indexes
+from optdb.opencl.ops.parts import host_indexes
 from optdb.runtime.arrays import Array, from_host
 
 if TYPE_CHECKING:

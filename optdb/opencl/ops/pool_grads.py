@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 from optdb.host import layers as host
 from optdb.host.graph import Apply
 from optdb.opencl.fp16_help import load_w, work_dtype, write_w
-from optdb.opencl.kernels import ARRAY, SIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
+from optdb.opencl.kernels import (
+    ARRAY,
+    SIZE,
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    ctype,
+    output_array,
+)
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.layout import check_shapes, size_of
 from optdb.opencl.ops.pooling import checked_dtypes
@@ -23,9 +32,6 @@ from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
-
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 
 def _reaching(d: int) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from optdb.host import layers as host
 from optdb.host.graph import Apply
 from optdb.opencl.fp16_help import load_w, work_dtype, write_w
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.layout import check_shapes
 from optdb.opencl.ops.views import contiguous, copying
@@ -24,9 +24,6 @@ from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
-
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 
 class _OfWindows(Counterpart, OpenCLKernelBase):

@@ -18,7 +18,7 @@ from optdb.host.creation import as_tensor_variable, grad_undefined
 from optdb.host.graph import Apply, Variable
 from optdb.host.lifting import is_host_array
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
+from optdb.opencl.kernels import CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.ops.elemwise import OpenCLElemwise, common_shape
@@ -126,14 +126,7 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return self._plans(node).kernels()
 
-    def run(
-        self,
-        node: Apply,
-        inputs: Sequence[Any],
-        outputs: Sequence[list[Any]],
-        kernels: dict[str, CompiledKernel],
-        context: Context,
-    ) -> None:
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         shape = inputs[0].shape if self.pre_scalar_op is None else common_shape(node, inputs)
         kept, folded = _split_axes(self, range(len(shape)))
         out = output_array(outputs[0], context, [shape[axis] for axis in kept], node.outputs[0].type.dtype)

@@ -15,11 +15,22 @@ from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply
 from optdb.opencl.fp16_help import load_w, write_w
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
+from optdb.opencl.kernels import (
+    ARRAY,
+    SIZE,
+    SSIZE,
+    CompiledKernel,
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    ctype,
+    output_array,
+)
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import RAW, ElementKernels
 from optdb.opencl.ops.layout import is_contiguous, size_of, view
-from optdb.opencl.ops.parts import Kernels, Outputs, broadcast_view, host_indexes, of_one_dtype
+from optdb.opencl.ops.parts import broadcast_view, host_indexes, of_one_dtype
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.opencl.scalars.code import scalar_code
 from optdb.opencl.scalars.types import c_type

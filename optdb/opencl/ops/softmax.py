@@ -13,7 +13,17 @@ from optdb.host import ops as host
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.fp16_help import load_w, work_dtype, write_w
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, OpenCLKernelBase, ctype, output_array
+from optdb.opencl.kernels import (
+    ARRAY,
+    SIZE,
+    SSIZE,
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    ctype,
+    output_array,
+)
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.views import OpenCLDimShuffle
@@ -23,8 +33,6 @@ from optdb.runtime.arrays import Array
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 _ROWS = """
 KERNEL void {name}(ga_size rows, ga_size columns, {params}, GLOBAL_MEM {stored} *z, ga_size z_off)

@@ -13,7 +13,7 @@ from numpy.core.multiarray import normalize_axis_index
 
 from optdb.host.graph import Apply
 from optdb.host.sorting import ArgSortOp, SortOp
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.layout import is_contiguous, view
@@ -22,9 +22,6 @@ from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
-
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 
 class _Sort(Counterpart, OpenCLKernelBase):

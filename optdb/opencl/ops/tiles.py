@@ -9,7 +9,7 @@ import numpy as np
 
 from optdb.host import ops as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.layout import c_strides, view
@@ -33,14 +33,7 @@ class OpenCLTile(Counterpart, OpenCLKernelBase, host.Tile):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return self._elements(node).kernels()
 
-    def run(
-        self,
-        node: Apply,
-        inputs: Sequence[Any],
-        outputs: Sequence[list[Any]],
-        kernels: dict[str, CompiledKernel],
-        context: Context,
-    ) -> None:
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, wanted = inputs
         times = [int(count) for count in np.atleast_1d(wanted)]
         if max(len(times), x.ndim) != self.ndim or min(times, default=0) < 0:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from optdb.host.graph import Apply, Constant
 from optdb.host.sorting import TopKOp
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.layout import view
@@ -23,9 +23,6 @@ from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
-
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 
 class OpenCLTopKOp(Counterpart, OpenCLKernelBase, TopKOp):

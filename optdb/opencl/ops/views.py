@@ -14,7 +14,7 @@ import numpy as np
 
 from optdb.host import ops as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase
+from optdb.opencl.kernels import CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.counterpart import Counterpart, View
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.layout import c_strides, collapse, is_contiguous, size_of, view
@@ -60,14 +60,7 @@ class OpenCLReshape(Counterpart, OpenCLKernelBase, host.Reshape):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return copying(node.inputs[0].type).kernels()
 
-    def run(
-        self,
-        node: Apply,
-        inputs: Sequence[Any],
-        outputs: Sequence[list[Any]],
-        kernels: dict[str, CompiledKernel],
-        context: Context,
-    ) -> None:
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, wanted = inputs
         shape = full_shape(x.shape, [int(length) for length in np.atleast_1d(wanted)], self.ndim)
         outputs[0][0] = _reshaped(x, shape, node, kernels, context)
@@ -91,14 +84,7 @@ class OpenCLFlatten(Counterpart, OpenCLKernelBase, host.Flatten):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return copying(node.inputs[0].type).kernels()
 
-    def run(
-        self,
-        node: Apply,
-        inputs: Sequence[Any],
-        outputs: Sequence[list[Any]],
-        kernels: dict[str, CompiledKernel],
-        context: Context,
-    ) -> None:
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         (x,) = inputs
         kept = self.outdim - 1
         shape = (*x.shape[:kept], size_of(x.shape[kept:]))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from optdb.host import convolutions as host
 from optdb.host.graph import Apply, Variable
 from optdb.host.variables import patternbroadcast
-from optdb.opencl.kernels import CompiledKernel, Kernel, OpenCLKernelBase, output_array, output_zeros
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.ops.convolve import plan
 from optdb.opencl.ops.convolve.correlate import Groups, correlate, correlate_kernels, lanes
 from optdb.opencl.ops.convolve.geometry import Axis, axes_of
@@ -26,9 +26,6 @@ from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
-
-Outputs = Sequence[list[Any]]
-Kernels = dict[str, CompiledKernel]
 
 
 class _Convolution(Counterpart, OpenCLKernelBase):
