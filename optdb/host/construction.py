@@ -101,14 +101,15 @@ def get_output_info(
     """Return output dtypes, their broadcast patterns, and the inputs at one rank."""
     dtypes = output_dtypes(self.scalar_op, list(inputs))
     ndim = max(var.type.ndim for var in inputs)
-    full_rank = [_left_complete(var, ndim, dim_shuffle) for var in inputs]
+    full_rank = [left_complete(var, ndim, dim_shuffle) for var in inputs]
     patterns = [var.type.broadcastable for var in full_rank]
     pattern = [all(flags) for flags in zip(*patterns, strict=True)]
     _check_inplace(self, full_rank, dtypes, pattern)
     return list(dtypes), [pattern] * len(dtypes), full_rank
 
 
-def _left_complete(var: Variable, ndim: int, dim_shuffle: Any) -> Variable:
+def left_complete(var: Variable, ndim: int, dim_shuffle: Any) -> Variable:
+    """Return `var` with axes of length 1 in front, `ndim` in all; `dim_shuffle` is the class of ops that add them."""
     missing = ndim - var.type.ndim
     if not missing:
         return var

@@ -21,7 +21,7 @@ from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.grid import incrementing, setting, stepped_axes, taking
-from optdb.opencl.ops.layout import chunks, collapse, size_of, strides_of
+from optdb.opencl.ops.layout import chunks, collapse, size_of, steps_of, strides_of
 from optdb.opencl.ops.parts import broadcast_view
 from optdb.opencl.ops.places import Pattern, Places, find, pattern_of
 from optdb.opencl.ops.views import copying
@@ -44,7 +44,7 @@ class _Take(Counterpart, OpenCLKernelBase):
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, *index = inputs
         pattern = self._pattern(node)
-        grid = find(pattern, x.shape, _steps(x), index)
+        grid = find(pattern, x.shape, steps_of(x), index)
         out = output_array(outputs[0], context, grid.result, x.dtype)
         if not out.size:
             return
@@ -109,7 +109,7 @@ class _Change(Counterpart, OpenCLKernelBase):
         out = x
         if not self.inplace:
             out = empty(context, x.shape, x.dtype)
-        grid = find(pattern, out.shape, _steps(out), index)
+        grid = find(pattern, out.shape, steps_of(out), index)
         y, mentions, y_steps = self._value(node, y, grid, kernels, context)
         if not self.inplace:
             copying(node.inputs[0].type).launch(kernels, context, x.shape, [x, out])
@@ -193,10 +193,6 @@ def why_not_added(dtype: str, by: str) -> str | None:
     """Return why NumPy adds no `by` to elements of `dtype` in place; None if it does."""
     wide = scalars.upcast(dtype, by)
     return None if np.can_cast(wide, dtype, "same_kind") else f"{by} is not added to {dtype}: the host says so, too"
-
-
-def _steps(x: Array) -> tuple[int, ...]:
-    return tuple(stride // x.dtype.itemsize for stride in x.strides)
 
 
 def _launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:

@@ -19,7 +19,7 @@ from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elemwise import cast
-from optdb.opencl.ops.layout import size_of
+from optdb.opencl.ops.layout import size_of, steps_of
 from optdb.opencl.ops.parts import host_indexes
 from optdb.opencl.ops.views import copying
 from optdb.opencl.transfers import as_opencl_variable
@@ -150,7 +150,7 @@ class OpenCLSparseBlockGemv(_Blocks, host.SparseBlockGemv):
         batch, windows, columns = o.shape
         if h.shape[0] < batch or h.shape[2] != w.shape[2] or w.shape[3] != columns:
             raise self._mismatch(o, w, h)
-        steps = _steps(w)
+        steps = steps_of(w)
         ins = self._blocks(ins, batch, h.shape[1], w.shape[0], axis=0) * steps[0]
         outs = self._blocks(outs, batch, windows, w.shape[1], axis=1) * steps[1]
         out = self._changed(node, o, kernels, context)
@@ -160,7 +160,7 @@ class OpenCLSparseBlockGemv(_Blocks, host.SparseBlockGemv):
         pieces = -(-columns // self._width(context))
         lengths = [pieces, columns, h.shape[1], h.shape[2], windows]
         indexes = [from_host(context, places, constant=True) for places in (ins, outs)]
-        arrays = [out, *_steps(out), w, *steps[2:], h, *_steps(h), *indexes]
+        arrays = [out, *steps_of(out), w, *steps[2:], h, *steps_of(h), *indexes]
         _launch(kernels["product"], context, batch * windows * pieces, *lengths, *arrays)
 
     def _width(self, context: Context) -> int:
@@ -199,25 +199,21 @@ class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
         order = np.argsort(names, kind="stable")
         ordered = names[order]
         first = np.flatnonzero(np.diff(ordered, prepend=-1))
-        steps = _steps(out)
+        steps = steps_of(out)
         blocks = (above * steps[0] + beside * steps[1]).ravel()[order[first]]
         rows = [_row_starts(x, batch, windows[0])[:, :, None], _row_starts(y, batch, windows[1])[:, None, :]]
         rows = [np.broadcast_to(starts, (batch, *windows)).ravel()[order] for starts in rows]
         tables = [blocks, np.append(first, len(order)), *rows]
         tables = [from_host(context, table, constant=True) for table in tables]
         lengths = out.shape[2:]
-        arrays = [out, *steps[2:], x, _steps(x)[2], y, _steps(y)[2], *tables]
+        arrays = [out, *steps[2:], x, steps_of(x)[2], y, steps_of(y)[2], *tables]
         _launch(kernels["outer"], context, len(first) * size_of(lengths), *lengths, *arrays)
 
 
 def _row_starts(x: Array, batch: int, windows: int) -> np.ndarray:
     """Return where the vectors of an array begin, in elements."""
-    outer, inner, _ = _steps(x)
+    outer, inner, _ = steps_of(x)
     return np.add.outer(np.arange(batch) * outer, np.arange(windows) * inner)
-
-
-def _steps(x: Array) -> list[int]:
-    return [stride // x.dtype.itemsize for stride in x.strides]
 
 
 def _launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:

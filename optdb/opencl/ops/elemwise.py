@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from optdb.host import ops as host
+from optdb.host.construction import left_complete
 from optdb.host.graph import Apply, Variable
 from optdb.host.lifting import is_host_array
 from optdb.host.scalars import cast_op
@@ -74,7 +75,7 @@ class OpenCLElemwise(OpenCLKernelBase):
         if known.reason is not None:
             raise TypeError(f"{self}: {known.reason}")
         ndim = max(x.type.ndim for x in moved)
-        arrays = [_with_rank(x, ndim) for x in moved]
+        arrays = [left_complete(x, ndim, OpenCLDimShuffle) for x in moved]
         patterns = zip(*[x.type.broadcastable for x in arrays], strict=True)
         pattern = tuple([all(flags) for flags in patterns])
         self._check_inplace(arrays, known.outputs, pattern)
@@ -139,14 +140,6 @@ class OpenCLElemwise(OpenCLKernelBase):
             node.outputs[0].type.ndim,
             flavour=self.get_context(node).flavour,
         )
-
-
-def _with_rank(x: Variable, ndim: int) -> Variable:
-    """Return `x` with axes of length 1 in front, `ndim` in all."""
-    missing = ndim - x.type.ndim
-    if not missing:
-        return x
-    return OpenCLDimShuffle(x.type.broadcastable, ["x"] * missing + list(range(x.type.ndim)))(x)
 
 
 def common_shape(node: Apply, arrays: Sequence[Array]) -> tuple[int, ...]:

@@ -20,6 +20,11 @@ SMALLEST_CHUNK = 2048
 CHUNKS_PER_UNIT = 4
 
 
+def steps_of(array: Array) -> tuple[int, ...]:
+    """Return the strides of `array` as it is."""
+    return tuple([step // array.dtype.itemsize for step in array.strides])
+
+
 def strides_of(array: Array, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of `array` broadcast to `shape`, which has as many dimensions."""
     size = array.dtype.itemsize

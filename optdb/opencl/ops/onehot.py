@@ -19,7 +19,6 @@ from optdb.opencl.kernels import (
     ARRAY,
     SIZE,
     SSIZE,
-    CompiledKernel,
     Kernel,
     Kernels,
     OpenCLKernelBase,
@@ -29,8 +28,10 @@ from optdb.opencl.kernels import (
     output_zeros,
 )
 from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.layout import steps_of
 from optdb.opencl.ops.parts import host_indexes
-from optdb.runtime.arrays import Array, from_host
+from optdb.opencl.ops.rows import launch_each
+from optdb.runtime.arrays import from_host
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -80,7 +81,9 @@ class OpenCLCrossentropyCategorical1Hot(Counterpart, OpenCLKernelBase, host.Cros
         named = _classes(classes, p.shape[0], p.shape, self)
         y = output_array(outputs[0], context, p.shape[:1], p.dtype)
         if y.size:
-            _launch(kernels["lookup"], context, y.size, p, *_steps(p), from_host(context, named, constant=True), y)
+            launch_each(
+                kernels["lookup"], context, y.size, p, *steps_of(p), from_host(context, named, constant=True), y
+            )
 
 
 class OpenCLCrossentropyCategorical1HotGrad(Counterpart, OpenCLKernelBase, host.CrossentropyCategorical1HotGrad):
@@ -115,8 +118,8 @@ class OpenCLCrossentropyCategorical1HotGrad(Counterpart, OpenCLKernelBase, host.
         named = _classes(classes, rows, p.shape, self)
         dp = output_zeros(outputs[0], context, p.shape, p.dtype)
         if rows:
-            args = [p.shape[1], g, *_steps(g), p, *_steps(p), from_host(context, named, constant=True), dp]
-            _launch(kernels["gradient"], context, rows, *args)
+            args = [p.shape[1], g, *steps_of(g), p, *steps_of(p), from_host(context, named, constant=True), dp]
+            launch_each(kernels["gradient"], context, rows, *args)
 
 
 def _classes(classes: np.ndarray, rows: int, shape: Sequence[int], op: Any) -> np.ndarray:
@@ -124,12 +127,3 @@ def _classes(classes: np.ndarray, rows: int, shape: Sequence[int], op: Any) -> n
     if len(classes) < rows:
         raise IndexError(f"{op} has {len(classes)} classes for {rows} rows")
     return host_indexes(classes[:rows], shape[1], op, axis=1)
-
-
-def _steps(x: Array) -> list[int]:
-    return [stride // x.dtype.itemsize for stride in x.strides]
-
-
-def _launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
-    items = n if context.flavour != "cpu" else min(n, context.units * 64)
-    kernel.scall(items, n, *args)

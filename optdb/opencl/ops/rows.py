@@ -96,7 +96,7 @@ class OpenCLAdvancedSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedSubte
         if not out.size:
             return
         x = contiguous(x, node.inputs[0].type, kernels, context)
-        _launch(
+        launch_each(
             kernels["take"], context, out.size, size_of(x.shape[1:]), x, from_host(context, rows, constant=True), out
         )
 
@@ -136,7 +136,7 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIn
         starts = np.append(starts, len(named)).astype(np.int64)
         columns = size_of(out.shape[1:])
         on_device = [from_host(context, values, constant=True) for values in (rows, order, starts)]
-        _launch(kernels["change"], context, len(rows) * columns, columns, flat, columns, 1, y, *on_device)
+        launch_each(kernels["change"], context, len(rows) * columns, columns, flat, columns, 1, y, *on_device)
         if flat is not out:
             copying(node.inputs[0].type).launch(kernels, context, out.shape, [flat, out])
 
@@ -167,6 +167,7 @@ def _change_kernel(dtype: str, setting: bool) -> Kernel:
     return Kernel(text, "change", params, Kernel.get_flags(dtype))
 
 
-def _launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
+def launch_each(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
+    """Launch a kernel that goes over `n` elements by the number of all items."""
     items = n if context.flavour != "cpu" else min(n, context.units * 64)
     kernel.scall(items, n, *args)

@@ -46,12 +46,10 @@ class Plan:
     def __init__(self, wiring: Wiring, recording: Recording) -> None:
         self.wiring = wiring
         self._recording = recording
-        roles = find_roles(
-            wiring.nodes,
-            wiring.inputs,
-            wiring.outputs,
-            {node for node, part in zip(wiring.nodes, recording.parts) if part.trouble is not None},
-        )
+        unrepeatable = {node for node, part in zip(wiring.nodes, recording.parts) if part.trouble is not None}
+        roles = wiring.roles
+        if not unrepeatable <= roles.free:
+            roles = find_roles(wiring.nodes, wiring.inputs, wiring.outputs, unrepeatable)
         self.room = Room(_spans(wiring, recording))
         self.commands = sum(len(part.commands) for part in recording.parts)
         #: Variable to its array, for all that nodes put on the device.

@@ -7,6 +7,7 @@ made, only how it lay; so the call needs no more memory than any other.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from optdb.host.graph import Apply, Variable
 from optdb.host.linking import raise_with_op
-from optdb.opencl.planning.roles import find_roles, on_device
+from optdb.opencl.planning.roles import Roles, find_roles, on_device
 from optdb.runtime.arrays import Array
 from optdb.runtime.recording import Layout, Part, Recorder
 
@@ -53,6 +54,11 @@ class Wiring:
     inputs: list[Variable]
     outputs: list[Variable]
     updates: dict[Variable, Variable]
+
+    @functools.cached_property
+    def roles(self) -> Roles:
+        """The roles of the nodes, if all that they do can be recorded."""
+        return find_roles(self.nodes, self.inputs, self.outputs)
 
     def value(self, var: Variable) -> Any:
         """Return what a variable's cell holds."""
@@ -106,7 +112,7 @@ class Recording:
 def record(wiring: Wiring) -> Recording:
     """Run a function's nodes, and write down what they do."""
     recorder, recording = Recorder(), Recording()
-    steady = set(wiring.nodes) - find_roles(wiring.nodes, wiring.inputs, wiring.outputs).watched
+    steady = set(wiring.nodes) - wiring.roles.watched
     for var in wiring.inputs:
         _note(recording, recorder, var, wiring.value(var))
         if var in recording.values:
