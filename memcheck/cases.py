@@ -12,6 +12,7 @@ import numpy as np
 from theano import scalar
 from theano.scalar import int8
 from theano.tensor import as_tensor_variable
+from theano.tensor.elemwise import mul_without_zeros
 
 from memcheck.axis_cases import AXIS_CASES
 from memcheck.case import Case, Number, array, floats, wide
@@ -76,6 +77,7 @@ _REDUCTIONS = [
     Case(OpenCLCAReduce(scalar.add, axis=[0]), floats(5, 37)),
     Case(OpenCLCAReduce(scalar.add, axis=[1]), floats(37, 5)),
     Case(OpenCLCAReduce(scalar.mul, axis=[0, 2]), floats(3, 5, 7)),
+    Case(OpenCLCAReduce(mul_without_zeros, axis=[1]), floats(5, 37)),
     Case(OpenCLCAReduce(scalar.add), array("float32", 2 * 4096 + 5)),
     Case(OpenCLCAReduce(scalar.add, axis=[0]), array("float32", 519, 21)),
     Case(OpenCLCAReduce(scalar.add, axis=[1]), array("float32", 2, 2 * 4096 + 5)),

@@ -23,7 +23,7 @@ from theano.tensor.basic import (
 from theano.tensor.blas import BatchedDot, Dot22, Dot22Scalar, Gemm, Gemv, Ger
 from theano.tensor.blas_c import CGemv, CGer
 from theano.tensor.blas_scipy import ScipyGer
-from theano.tensor.elemwise import All, Any, CAReduce, CAReduceDtype, DimShuffle, Elemwise, Prod, Sum
+from theano.tensor.elemwise import All, Any, CAReduce, CAReduceDtype, DimShuffle, Elemwise, Prod, ProdWithoutZeros, Sum
 from theano.tensor.extra_ops import CpuContiguous, DiffOp, FillDiagonal, FillDiagonalOffset, RepeatOp
 from theano.tensor.nlinalg import AllocDiag as VectorAllocDiag
 from theano.tensor.nnet.blocksparse import SparseBlockGemv, SparseBlockOuter
@@ -101,6 +101,7 @@ __all__ = [
     "Prepend_scalar_to_each_row",
     "Print",
     "Prod",
+    "ProdWithoutZeros",
     "Rebroadcast",
     "RepeatOp",
     "Reshape",

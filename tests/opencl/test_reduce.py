@@ -13,7 +13,7 @@ from theano.scalar import basic as scalar
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.reduction_plan import SMALLEST_PART, parts_of
 from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
-from tests.opencl.lifted import both, lifted_function, ops_of
+from tests.opencl.lifted import both
 
 HOST = tt.elemwise.CAReduceDtype
 
@@ -105,22 +105,53 @@ def test_no_part_is_empty(n, m, wanted):
 
 def test_what_cannot_be_folded_is_refused():
     x = variable(np.ones(3, "float32"))
-    with pytest.raises(TypeError, match="MulWithoutZeros"):
-        OpenCLCAReduce(tt.elemwise.mul_without_zeros)(x)
+    with pytest.raises(TypeError, match="Sub"):
+        OpenCLCAReduce(scalar.sub)(x)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64", "float16", "float32", "float64"])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_products_that_leave_out_zeros(each_flavour, dtype, axis):
+    rng = np.random.default_rng(4)
+    value = (rng.choice([0, 0, 1, 2, 3], (21, 37)) * (rng.uniform(size=(21, 37)) < 0.05)).astype(dtype)
+    value[:, 5] = value[7] = 0
+    op = OpenCLCAReduce(tt.elemwise.mul_without_zeros, axis)
+    check(op, value, device_array(value, [-1, 2]))
+    check(op, value[:0], device_array(value[:0]))
+    check(op, value * 0, device_array(value * 0))
+
+
+def test_products_that_leave_out_zeros_in_parts(each_flavour):
+    value = np.where(np.arange(60_000) % 7000 == 3, 1.25, 0).astype("float32")
+    check(OpenCLCAReduce(tt.elemwise.mul_without_zeros), value, device_array(value))
+    check(OpenCLCAReduce(tt.elemwise.mul_without_zeros, 0), value[:, None], device_array(value[:, None]))
+    value[7] = np.nan
+    check(OpenCLCAReduce(tt.elemwise.mul_without_zeros), value, device_array(value))
+
+
+def test_gradients_of_products_over_zeros():
+    x = tt.fmatrix()
+    value = np.random.default_rng(5).uniform(0.5, 2, (4, 6)).astype("float32")
+    value[1, 2] = value[2, 1] = value[2, 4] = 0
+    for axis in (None, 0, 1):
+        got, want, ops = both([x], [theano.grad(tt.sqr(x.prod(axis=axis)).sum() + x.prod(axis=axis).sum(), x)], [value])
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-5)
+        assert np.asarray(want[0]).any() or axis is None
+        assert not any(issubclass(op, HOST) and op is not OpenCLCAReduce for op in ops), ops
 
 
 def test_lifted_from_all_classes():
     x = tt.fmatrix()
     a = np.random.default_rng(1).uniform(-1, 1, (4, 5)).astype("float32")
     caremax = tt.elemwise.CAReduce(scalar.maximum, 0)
-    outputs = [x.sum(), x.mean(axis=0), x.prod(axis=1), caremax(x), tt.any(tt.gt(x, 0.5), axis=0), tt.all(tt.gt(x, -1))]
+    without_zeros = tt.elemwise.ProdWithoutZeros(0)(x)
+    outputs = [x.sum(), x.mean(axis=0), x.prod(axis=1), caremax(x), without_zeros]
+    outputs += [tt.any(tt.gt(x, 0.5), axis=0), tt.all(tt.gt(x, -1))]
     got, want, ops = both([x], outputs, [a])
     for mine, theirs in zip(got, want):
         assert mine.dtype == theirs.dtype
         np.testing.assert_allclose(mine, theirs, rtol=1e-5)
-    assert ops.count(OpenCLCAReduce) == 6
-    left = lifted_function([x], [tt.elemwise.ProdWithoutZeros(axis=0)(x)])
-    assert ops_of(left) == [tt.elemwise.ProdWithoutZeros]
+    assert ops.count(OpenCLCAReduce) == 7
 
 
 @pytest.mark.parametrize("name, want", [("add", [[1, 1], [1, 1]]), ("mul", [[2, 1], [4, 3]])])

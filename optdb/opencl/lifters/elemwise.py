@@ -41,6 +41,11 @@ def lift_elemwise(op: Op, context_name: str | None, inputs: Sequence[Variable], 
     return node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
 
 
+_REDUCTIONS = [
+    *(host.CAReduce, host.CAReduceDtype, host.Sum, host.Prod, host.ProdWithoutZeros, host.All, host.Any),
+]
+
+
 def _acc_dtype(op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> str:
     """Return the accumulator's dtype that the host would take."""
     (x,), (out,) = inputs, outputs
@@ -59,7 +64,7 @@ def _reduction_trouble(
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=11)
-@op_lifter([host.CAReduce, host.CAReduceDtype, host.Sum, host.Prod, host.All, host.Any], supports=_reduction_trouble)
+@op_lifter(_REDUCTIONS, supports=_reduction_trouble)
 def lift_reduction(op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
     """Lift a scalar op folded over axes."""
     (out,) = outputs

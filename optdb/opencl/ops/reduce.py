@@ -33,8 +33,12 @@ from optdb.runtime.arrays import Array, from_host
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: What folding nothing gives; NumPy has no answer for the others.
-NOTHING = {scalars.Add: 0, scalars.Mul: 1, scalars.OR: 0, scalars.XOR: 0, scalars.AND: -1}
+#: What folding nothing gives; NumPy has no answer for the others. A product that leaves out zeros is 0 until there is
+#: something else.
+NOTHING = {
+    **{scalars.Add: 0, scalars.Mul: 1, scalars.MulWithoutZeros: 0},
+    **{scalars.OR: 0, scalars.XOR: 0, scalars.AND: -1},
+}
 #: The ops that fold in any order.
 FOLDS = (*NOTHING, scalars.Maximum, scalars.Minimum)
 

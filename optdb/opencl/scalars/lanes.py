@@ -122,6 +122,12 @@ def _arithmetic(operator: str, logical: str) -> Entry:
     return calculate
 
 
+def _mul_without_zeros(step: LaneStep) -> str:
+    x, y = step.inputs()
+    none = f"({step.type(step.out)})(0)"
+    return f"select(select({_arithmetic('*', '&')(step)}, {x}, {y} == {none}), {y}, {x} == {none})"
+
+
 def _true_div(step: LaneStep) -> str:
     if any(is_float(dtype) for dtype in step.dtypes):
         return " / ".join(step.inputs())
@@ -215,6 +221,7 @@ def _pow(step: LaneStep) -> str | None:
 _ENTRIES: dict[type, Callable[[LaneStep], str | None]] = {
     host.Add: _arithmetic("+", "|"),
     host.Mul: _arithmetic("*", "&"),
+    host.MulWithoutZeros: _mul_without_zeros,
     host.Sub: _arithmetic("-", "^"),
     host.TrueDiv: _true_div,
     host.Pow: _pow,
