@@ -15,6 +15,7 @@ from optdb.host import bootstrap
 if TYPE_CHECKING:
     from optdb import cache
     from optdb.lifters import GraphToGPU, explain, op_lifter
+    from optdb.opencl.simulator import SimulatorOCL, opencl_backend, optimize
     from optdb.topo import TopoOptDB, disable, enable, mode, register_topo
 
 __version__ = "0.1.0"
@@ -22,17 +23,21 @@ __version__ = "0.1.0"
 #: Where each public name comes from.
 _HOME = {
     "GraphToGPU": "optdb.lifters",
+    "SimulatorOCL": "optdb.opencl.simulator",
     "TopoOptDB": "optdb.topo",
     "disable": "optdb.topo",
     "enable": "optdb.topo",
     "explain": "optdb.lifters",
     "mode": "optdb.topo",
     "op_lifter": "optdb.lifters",
+    "opencl_backend": "optdb.opencl.simulator",
+    "optimize": "optdb.opencl.simulator",
     "register_topo": "optdb.topo",
 }
 
 __all__ = [
     "GraphToGPU",
+    "SimulatorOCL",
     "TopoOptDB",
     "__version__",
     "cache",
@@ -41,6 +46,8 @@ __all__ = [
     "explain",
     "mode",
     "op_lifter",
+    "opencl_backend",
+    "optimize",
     "register_topo",
 ]
 

@@ -1,15 +1,50 @@
-"""Sees each function that Theano compiles, and goes around what compiles it."""
+"""Compiled functions: sees each one that Theano compiles, goes around what compiles it, and makes others like it."""
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from theano.compile.function_module import FunctionMaker
+from theano.compile.function_module import Function, FunctionMaker
+from theano.gof.link import Container
 
 from optdb.host.patching import Patch
+
+__all__ = ["Function", "function_like", "go_around", "watching"]
+
+
+def function_like(function: Function, compute: Callable[..., list[Any]]) -> Function:
+    """Return a function that takes arguments as another one does, and has storage of its own.
+
+    Parameters
+    ----------
+    function : Function
+        The other one. Values of its inputs that are not shared are copied.
+    compute : callable
+        Called when the arguments are in the storage; returns the outputs. It has ``need_update_inputs = False``, so
+        that updates are its own affair.
+    """
+    inputs = [
+        Container(old.type, [None if spec.shared else copy.copy(old.storage[0])], name=old.name)
+        for old, spec in zip(function.input_storage, function.maker.inputs, strict=True)
+    ]
+    outputs = [Container(old.type, [None]) for old in function.output_storage]
+    defaults = [_default(*default) for default in function.defaults]
+    like = Function(
+        *(compute, inputs, outputs, function.indices, function.outputs, defaults),
+        *(function.unpack_single, function.return_none, function.output_keys, function.maker),
+        name=function.name,
+    )
+    like.trust_input = function.trust_input
+    return like
+
+
+def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]:
+    """Return a default of an input: what its container has, where that is not put back at each call."""
+    return required, refeed, value if refeed else None
 
 
 @contextmanager

@@ -294,3 +294,11 @@ def test_commands_outside_of_recordings_are_done():
     out = np.empty(4, np.int32)
     cl.enqueue_copy(context.queue, out, buffer)
     assert out.tolist() == [7] * 4
+
+
+def test_a_result_that_is_a_shared_array_is_what_it_was_before_the_update():
+    w = theano.shared(np.zeros(3, "float32"), target="dev0")
+    f = theano.function([], [w, w + 1], updates=[(w, w + 1)], mode=MODE)
+    for call in range(4):
+        before, after = f()
+        np.testing.assert_equal([np.asarray(before), np.asarray(after)], [[call] * 3, [call + 1] * 3])

@@ -31,8 +31,8 @@ def advance(wiring: Wiring) -> None:
 
 
 def _moves(wiring: Wiring, var: Variable, following: Variable) -> bool:
-    """Tell whether the next value lies elsewhere, in another buffer."""
-    if not on_device(var):
+    """Tell whether the next value lies elsewhere, in another buffer, and the present one is nobody's result."""
+    if not on_device(var) or var in wiring.outputs:
         return False
     here, there = wiring.value(var), wiring.value(following)
     return bool(here.size and there.size) and here.base_data.int_ptr != there.base_data.int_ptr

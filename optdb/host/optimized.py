@@ -1,0 +1,187 @@
+"""What Theano's optimizer leaves behind on a processor, and the plain ops that the same is computed by.
+
+An optimized graph works in place and names ways of computing (a convolution by products of matrices) that are good
+for a processor. Whoever takes it elsewhere wants what was meant: :func:`plain_copy` copies a graph, node by node, with
+each such op exchanged for the plain one. Without ops in place, no order of nodes has to be kept but that of the values.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from theano.compile.ops import DeepCopyOp
+from theano.sandbox.rng_mrg import mrg_uniform
+from theano.tensor import as_tensor_variable
+from theano.tensor.blas import Gemm, Gemv, Ger
+from theano.tensor.blas_c import CGemv, CGer
+from theano.tensor.blas_scipy import ScipyGer
+from theano.tensor.elemwise import Elemwise
+from theano.tensor.nnet.abstract_conv import (
+    AbstractConv2d,
+    AbstractConv2d_gradInputs,
+    AbstractConv2d_gradWeights,
+    AbstractConv3d,
+    AbstractConv3d_gradInputs,
+    AbstractConv3d_gradWeights,
+)
+from theano.tensor.nnet.blocksparse import SparseBlockGemv, SparseBlockOuter
+from theano.tensor.nnet.conv import ConvOp
+from theano.tensor.nnet.corr import CorrMM, CorrMM_gradInputs, CorrMM_gradWeights
+from theano.tensor.nnet.corr3d import Corr3dMM, Corr3dMM_gradInputs, Corr3dMM_gradWeights
+from theano.tensor.raw_random import RandomFunction
+from theano.tensor.subtensor import (
+    AdvancedBooleanIncSubtensor,
+    AdvancedIncSubtensor,
+    AdvancedIncSubtensor1,
+    IncSubtensor,
+)
+
+from optdb.host.graph import Apply, Op, Variable
+from optdb.host.lifting import copy_trace
+from optdb.host.loops import Scan
+
+__all__ = ["plain_copy", "without_copies"]
+
+
+def plain_copy(nodes: Iterable[Apply], replace: dict[Variable, Variable]) -> dict[Variable, Variable]:
+    """Copy nodes, with plain ops instead of those that work in place.
+
+    Parameters
+    ----------
+    nodes : iterable of Apply
+        In topological order.
+    replace : dict
+        Inputs of the graph to what stands for them in the copy, of the same types. Others, and constants, are copied.
+
+    Returns
+    -------
+    dict
+        Each variable to its copy.
+    """
+    copies = dict(replace)
+    for node in nodes:
+        inputs = [copies.get(var) or copies.setdefault(var, var.clone()) for var in node.inputs]
+        outputs = _plain_outputs(node, inputs)
+        for old, new in zip(node.outputs, outputs, strict=True):
+            copies[old] = new
+            copy_trace(old, new)
+            new.name = new.name or old.name
+    return copies
+
+
+def without_copies(var: Variable) -> Variable:
+    """Return what a function's output is before it is copied for the caller."""
+    while var.owner is not None and isinstance(var.owner.op, DeepCopyOp):
+        (var,) = var.owner.inputs
+    return var
+
+
+def _plain_outputs(node: Apply, inputs: Sequence[Variable]) -> list[Variable]:
+    convolve = _CONVOLUTIONS.get(type(node.op))
+    if convolve is not None and _has_abstract(node):
+        out = convolve(node.op, inputs)
+        return [node.outputs[0].type.filter_variable(out)]
+    plain = _PLAIN.get(type(node.op))
+    op = None if plain is None or not getattr(node.op, "destroy_map", None) else plain(node.op)
+    if op is None:
+        return node.clone_with_new_inputs(list(inputs)).outputs
+    # Not by the op itself: a caller's conversions have been done when the first node was made.
+    return op.make_node(*inputs).outputs
+
+
+def _not_in_place(op: Op) -> Op:
+    return type(op)(inplace=False)
+
+
+def _plain_change(op: Op) -> Op:
+    return type(op)(inplace=False, set_instead_of_inc=op.set_instead_of_inc)
+
+
+def _plain_elemwise(op: Elemwise) -> Elemwise:
+    return Elemwise(op.scalar_op, name=op.name, nfunc_spec=op.nfunc_spec, openmp=op.openmp)
+
+
+def _plain_part(op: IncSubtensor) -> IncSubtensor:
+    return IncSubtensor(op.idx_list, False, op.set_instead_of_inc, op.destroyhandler_tolerate_aliased)
+
+
+def _plain_random(op: RandomFunction) -> RandomFunction:
+    function, outtype, _, ndim_added = op._props()
+    return RandomFunction(function, outtype, inplace=False, ndim_added=ndim_added)
+
+
+def _plain_scan(op: Scan) -> Scan:
+    info = copy.copy(op.info)
+    info.pop("destroy_map", None)
+    return Scan(op.inputs, op.outputs, info)
+
+
+_PLAIN: dict[type, Callable[[Any], Op]] = {
+    Elemwise: _plain_elemwise,
+    IncSubtensor: _plain_part,
+    **dict.fromkeys((AdvancedIncSubtensor1, AdvancedIncSubtensor, AdvancedBooleanIncSubtensor), _plain_change),
+    **dict.fromkeys((Gemm, Gemv, CGemv, SparseBlockGemv, SparseBlockOuter), _not_in_place),
+    **dict.fromkeys((Ger, CGer, ScipyGer), lambda op: Ger(False)),
+    mrg_uniform: lambda op: mrg_uniform(op.output_type),
+    RandomFunction: _plain_random,
+    Scan: _plain_scan,
+}
+
+
+def _has_abstract(node: Apply) -> bool:
+    """Tell whether a convolution is one that a user may write."""
+    op = node.op
+    if isinstance(op, ConvOp):
+        return op.imshp_logical == op.imshp and op.kshp_logical == op.kshp
+    # Theano's own rule for the shape of a gradient that was not told leaves dilation out.
+    told = len(node.inputs) > 2 or isinstance(op, (CorrMM, Corr3dMM))
+    return told or set(op.filter_dilation) == {1}
+
+
+def _convolution(op: Any, inputs: Sequence[Variable], abstract: type[Op]) -> Variable:
+    """Return what a convolution by products of matrices computes, or a gradient of one."""
+    arrays, shape = inputs[:2], list(inputs[2:])
+    how = abstract(
+        border_mode=op.border_mode,
+        subsample=op.subsample,
+        filter_flip=False,
+        filter_dilation=op.filter_dilation,
+        num_groups=op.num_groups,
+        **({"unshared": op.unshared} if hasattr(op, "unshared") else {}),
+    )
+    if abstract in (AbstractConv2d, AbstractConv3d):
+        return how(*arrays)
+    return how(*arrays, shape or _lengths(op, arrays))
+
+
+def _lengths(op: Any, arrays: Sequence[Variable]) -> list[Variable]:
+    """Return how large the result of a gradient is that was not told: the op knows."""
+    node = op.make_node(*arrays)
+    whole = op.infer_shape(node, [[var.shape[i] for i in range(var.ndim)] for var in node.inputs])[0]
+    return [as_tensor_variable(length).astype("int64") for length in whole[-len(op.subsample) :]]
+
+
+def _legacy_convolution(op: ConvOp, inputs: Sequence[Variable]) -> Variable:
+    return AbstractConv2d(border_mode=op.out_mode, subsample=(op.dx, op.dy), filter_flip=True)(*inputs)
+
+
+_ABSTRACT = {
+    CorrMM: AbstractConv2d,
+    CorrMM_gradWeights: AbstractConv2d_gradWeights,
+    CorrMM_gradInputs: AbstractConv2d_gradInputs,
+    Corr3dMM: AbstractConv3d,
+    Corr3dMM_gradWeights: AbstractConv3d_gradWeights,
+    Corr3dMM_gradInputs: AbstractConv3d_gradInputs,
+}
+
+
+def _by_products(op: Any, inputs: Sequence[Variable]) -> Variable:
+    return _convolution(op, inputs, _ABSTRACT[type(op)])
+
+
+_CONVOLUTIONS: dict[type, Callable[[Any, Sequence[Variable]], Variable]] = {
+    **dict.fromkeys(_ABSTRACT, _by_products),
+    ConvOp: _legacy_convolution,
+}

@@ -1,0 +1,11 @@
+"""SimulatorOCL: a compiled ``theano.function`` is taken as it is, and run on an OpenCL device.
+
+Flow: the function's optimized graph is copied with plain ops (``optdb.host.optimized``), its shared variables and
+inputs are put on the device (``placing``), and the copy is lifted, fused and made to work in place (``graph``), and
+linked (``linking``). ``state`` has the shared variables, each once for all functions that use it; a ``method`` is one
+function on the device, called as the original is; ``simulator`` is what users have.
+"""
+
+from optdb.opencl.simulator.simulator import SimulatorOCL, opencl_backend, optimize
+
+__all__ = ["SimulatorOCL", "opencl_backend", "optimize"]

@@ -1,0 +1,127 @@
+"""A function's optimized graph, made one for the device.
+
+The copy has the same inputs and outputs, in the same order; those that are placed on the device are arrays there, and
+so is each output that is computed there. What the phases of Theano's optimizer behind the lift do is done to the copy:
+the lift itself, fusion, and in-place operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+
+from optdb.host.databases import Query, compile_db
+from optdb.host.destroy import Supervisor
+from optdb.host.graph import FunctionGraph, Variable
+from optdb.host.linking import deep_copy_op
+from optdb.host.optimized import plain_copy, without_copies
+from optdb.host.rewriters import Optimizer
+from optdb.host.session import optimizing
+from optdb.lifters.report import LiftReport, lift_reports
+from optdb.opencl.device import POSITION, TAG
+from optdb.opencl.transfers import HostFromOpenCL, as_opencl_variable
+from optdb.opencl.type import opencl_type
+
+
+@dataclass(frozen=True)
+class DeviceGraph:
+    """A graph for the device.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        Ready to be linked.
+    updates : dict
+        Input of it to the output that is its next value.
+    lifted : LiftReport
+        What the lift did.
+    """
+
+    fgraph: FunctionGraph
+    updates: dict[Variable, Variable]
+    lifted: LiftReport
+
+
+def device_graph(
+    source: FunctionGraph,
+    context_name: Hashable,
+    placed: Collection[Variable],
+    updates: dict[int, int],
+    mutable: Collection[Variable],
+) -> DeviceGraph:
+    """Copy an optimized graph for a device.
+
+    Parameters
+    ----------
+    source : FunctionGraph
+        Of a compiled function; it is not changed.
+    context_name : str
+        Where to.
+    placed : collection of Variable
+        The inputs that are there.
+    updates : dict
+        Place of an output to the place of the input whose next value it is.
+    mutable : collection of Variable
+        The inputs that may be overwritten.
+    """
+    inputs = {var: _there(var, context_name) if var in placed else var.clone() for var in source.inputs}
+    on_host = {var: HostFromOpenCL()(new) if var in placed else new for var, new in inputs.items()}
+    copies = plain_copy(source.toposort(), on_host)
+    outputs = [copies.setdefault(var, var.clone()) for var in map(without_copies, source.outputs)]
+    for place, number in updates.items():
+        if source.inputs[number] in placed:
+            outputs[place] = as_opencl_variable(outputs[place], context_name)
+    lift, *later = _phases()
+    with optimizing():
+        lifting = FunctionGraph(list(inputs.values()), outputs, clone=False)
+        lift.optimize(lifting)
+        outputs = [_there_already(var) for var in lifting.outputs]
+        fgraph = FunctionGraph(lifting.inputs, _apart(outputs, lifting.inputs, updates))
+        protected = [new for var, new in zip(source.inputs, fgraph.inputs, strict=True) if var not in mutable]
+        fgraph.attach_feature(Supervisor(protected))
+        for phase in later:
+            phase.optimize(fgraph)
+    pairs = {fgraph.inputs[number]: fgraph.outputs[place] for place, number in updates.items()}
+    return DeviceGraph(fgraph, pairs, lift_reports(lifting)[-1])
+
+
+def _there(var: Variable, context_name: Hashable) -> Variable:
+    return opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
+
+
+def _phases() -> list[Optimizer]:
+    """Return the optimizer's phases from the lift on, which is the first."""
+    position = compile_db().__position__
+    whole = compile_db().query(Query(include=["fast_run", TAG]))
+    return [phase for phase in whole if position.get(phase.name, 0) >= POSITION]
+
+
+def _there_already(var: Variable) -> Variable:
+    """Return an output where it is computed: who calls brings home what he wants."""
+    return var.owner.inputs[0] if var.owner is not None and isinstance(var.owner.op, HostFromOpenCL) else var
+
+
+def _apart(outputs: Sequence[Variable], inputs: Sequence[Variable], updates: dict[int, int]) -> list[Variable]:
+    """Copy outputs that would be lost, or become another one, when next values are written over the present ones."""
+    changing = {inputs[number] for number in updates.values()}
+    taken: set[Variable] = set()
+    apart = []
+    for place, var in enumerate(outputs):
+        root = _viewed(var)
+        if place in updates:
+            mine = root is inputs[updates[place]]
+            apart.append(deep_copy_op(var) if root in taken or (root.owner is None and not mine) else var)
+            taken.add(root)
+        else:
+            apart.append(deep_copy_op(var) if root in changing else var)
+    return apart
+
+
+def _viewed(var: Variable) -> Variable:
+    """Return the variable in whose memory a value is, before anything works in place."""
+    while var.owner is not None:
+        slots = (getattr(var.owner.op, "view_map", None) or {}).get(var.index)
+        if not slots:
+            return var
+        var = var.owner.inputs[slots[0]]
+    return var

@@ -1,0 +1,86 @@
+"""Makes what computes a device graph: Theano's virtual machine around plans, with what is final at the end.
+
+A function may write the next values of shared variables over the present ones. Nodes that do so, and what depends on
+them, run last: until then nothing is lost if a node raises, as one that is given an index out of range does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.host.destroy import destroyed_slots, viewed_slots
+from optdb.host.graph import Apply, FunctionGraph, Variable
+from optdb.host.linking import VM_Linker, infer_reuse_pattern
+from optdb.opencl.kernels.programs import one_program
+from optdb.opencl.simulator.graph import DeviceGraph
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What computes a graph.
+
+    Parameters
+    ----------
+    run : callable
+        Computes, from what is in the cells of the inputs.
+    inputs, outputs : sequence of list
+        Cells of one element.
+    updates : sequence of (list, list)
+        The cell of an input, and that of its next value, where `run` leaves it to the caller to move it.
+    """
+
+    run: Callable[[], Any]
+    inputs: Sequence[list[Any]]
+    outputs: Sequence[list[Any]]
+    updates: Sequence[tuple[list[Any], list[Any]]]
+
+    def __call__(self) -> None:
+        """Compute, and let the next values be the present ones."""
+        self.run()
+        following = [(cell, later[0]) for cell, later in self.updates]
+        for cell, value in following:
+            cell[0] = value
+
+
+def link(graph: DeviceGraph, cells: Sequence[list[Any]], state: set[Variable]) -> Machine:
+    """Make what computes a graph.
+
+    Parameters
+    ----------
+    graph : DeviceGraph
+        The graph.
+    cells : sequence of list
+        One for each input.
+    state : set of Variable
+        The inputs whose values outlive a call.
+    """
+    linker = VM_Linker(allow_gc=False, use_cloop=True, schedule=lambda fgraph: final_last(fgraph, state))
+    # What is kept must not be written to by the next call; what is returned is brought home before that.
+    kept = infer_reuse_pattern(graph.fgraph, list(graph.updates.values()))
+    linker = linker.accept(graph.fgraph, no_recycling=kept)
+    linker.accept_var_updates(graph.updates)
+    with one_program():
+        run, _, containers = linker.make_thunk(input_storage=list(cells))
+    outputs = [container.storage for container in containers]
+    if not getattr(run, "need_update_inputs", True):
+        return Machine(run, cells, outputs, ())
+    by_input = dict(zip(graph.fgraph.inputs, cells, strict=True))
+    by_output = dict(zip(graph.fgraph.outputs, outputs, strict=True))
+    return Machine(run, cells, outputs, [(by_input[var], by_output[out]) for var, out in graph.updates.items()])
+
+
+def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
+    """Return the nodes in an order in which those that overwrite some inputs come last, as far as that can be."""
+    order = fgraph.toposort()
+    before = fgraph.orderings()
+    of_state = set(state)
+    final: set[Apply] = set()
+    for node in order:
+        of_state.update(out for out, slot in viewed_slots(node) if node.inputs[slot] in of_state)
+        overwrites = any(node.inputs[slot] in of_state for slot in destroyed_slots(node))
+        behind = any(var.owner in final for var in node.inputs) or not final.isdisjoint(before.get(node, ()))
+        if overwrites or behind:
+            final.add(node)
+    return [node for node in order if node not in final] + [node for node in order if node in final]

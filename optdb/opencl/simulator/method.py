@@ -1,0 +1,190 @@
+"""One compiled function on the device, called as the original is.
+
+Theano's own ``Function`` takes the arguments: names, defaults, checks and outputs are the original's. What it calls to
+compute is a :class:`Method`: inputs go to the device, the machine runs, outputs come home.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.host.compiled import Function, function_like
+from optdb.host.graph import Variable
+from optdb.host.variables import TensorType
+from optdb.opencl.registry import get_context
+from optdb.opencl.simulator.graph import device_graph
+from optdb.opencl.simulator.linking import link
+from optdb.opencl.simulator.placing import placed_on_device
+from optdb.opencl.simulator.state import State
+from optdb.runtime.arrays import Array, from_host, to_host
+from optdb.runtime.arrays import copy as copied
+
+#: For so many shapes of an input, its memory on the device is kept: plans look for it where it was.
+_KEPT = 8
+
+
+class Method:
+    """A compiled function on the device.
+
+    Parameters
+    ----------
+    function : Function
+        Theano's; it is not changed.
+    context_name : str
+        The device.
+    state : State
+        The shared variables of the simulator; those of the function that are new are taken in.
+
+    Attributes
+    ----------
+    call : Function
+        Takes arguments as `function` does, and computes on the device.
+    graph : DeviceGraph
+        What is computed.
+    """
+
+    # As Theano's Function asks it of what computes: updates are done here, and outputs are not to be cleared.
+    need_update_inputs = False
+    allow_gc = False
+
+    def __init__(self, function: Function, context_name: Hashable, state: State) -> None:
+        source = function.maker.fgraph
+        self.function = function
+        self._context = get_context(context_name)
+        self.call = function_like(function, self)
+        specs = function.maker.inputs
+        containers = function.input_storage
+        placed = self._placed(state)
+        shared = [
+            state.add(spec.variable, container.storage, var in placed) if spec.shared else None
+            for spec, container, var in zip(specs, containers, source.inputs, strict=True)
+        ]
+        mutable = {var for var, spec in zip(source.inputs, specs, strict=True) if spec.mutable or spec.update}
+        self.graph = device_graph(source, context_name, placed, source.update_mapping, mutable)
+        own = [[None] if one is None else one.cell for one in shared]
+        kept = {var for var, one in zip(self.graph.fgraph.inputs, shared, strict=True) if one is not None}
+        self.machine = link(self.graph, own, kept)
+        updated = set(source.update_mapping.values())
+        storages = [container.storage for container in self.call.input_storage]
+        self._inputs = [
+            Input(var, storages[number], own[number], var in placed, number in updated)
+            for number, var in enumerate(source.inputs)
+            if shared[number] is None
+        ]
+        returned = len(source.outputs) - len(source.update_mapping)
+        self._outputs = [
+            Output(cell, isinstance(var.type, TensorType), spec.borrow)
+            for cell, var, spec in zip(self.machine.outputs[:returned], source.outputs, function.maker.outputs)
+        ]
+        self._padding = [None] * len(source.update_mapping)
+
+    def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
+        """Compute from what Theano's Function has put into its storage; return the outputs."""
+        self.take()
+        self.machine()
+        return self.give()
+
+    def take(self) -> None:
+        """Put the inputs on the device."""
+        for one in self._inputs:
+            one.take(self._context)
+
+    def give(self) -> list[Any]:
+        """Bring the outputs home, and the next values of inputs that Theano's Function keeps."""
+        outputs = [one.give() for one in self._outputs]
+        for one in self._inputs:
+            one.give_back()
+        return outputs + self._padding
+
+    def _placed(self, state: State) -> set[Variable]:
+        """Return the inputs that are on the device: a shared variable is where it is for other functions."""
+        maker = self.function.maker
+        placed = placed_on_device(maker.fgraph, self._context)
+        for var, container in zip(maker.fgraph.inputs, self.function.input_storage, strict=True):
+            known = state.known(container.storage)
+            if known is not None and isinstance(var.type, TensorType):
+                (placed.discard if known.array_type is None else placed.add)(var)
+        return placed
+
+
+class Input:
+    """An input that is not shared.
+
+    Parameters
+    ----------
+    variable : Variable
+        Of the original graph.
+    storage : list
+        Where Theano's Function puts its value.
+    cell : list
+        Where the machine looks for it.
+    placed : bool
+        Whether it is on the device.
+    updated : bool
+        Whether the machine computes its next value.
+    """
+
+    def __init__(self, variable: Variable, storage: list[Any], cell: list[Any], placed: bool, updated: bool) -> None:
+        self._variable = variable
+        self._storage = storage
+        self._cell = cell
+        self._placed = placed
+        self._updated = updated
+        self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
+
+    def take(self, context: Any) -> None:
+        """Let the machine have the value."""
+        value = self._storage[0]
+        if value is None:
+            raise TypeError(f"the input {self._variable} is None; it has to be {self._variable.type}")
+        if not self._placed:
+            self._cell[0] = value
+            return
+        self._cell[0] = from_host(context, value, self._kept.get(value.shape))
+        self._kept[value.shape] = self._cell[0]
+        self._kept.move_to_end(value.shape)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+
+    def give_back(self) -> None:
+        """Let Theano's Function have the next value."""
+        if self._updated:
+            value = self._cell[0]
+            self._storage[0] = to_host(value) if isinstance(value, Array) else value
+
+
+class Output:
+    """An output.
+
+    Parameters
+    ----------
+    cell : list
+        Where the machine puts it.
+    at_home : bool
+        Whether the caller wants it on the host.
+    borrow : bool
+        Whether the next call may overwrite what the caller was given.
+    """
+
+    def __init__(self, cell: list[Any], at_home: bool, borrow: bool) -> None:
+        self._cell = cell
+        self._at_home = at_home
+        self._borrow = borrow
+        self._kept: np.ndarray | None = None
+
+    def give(self) -> Any:
+        """Return the value, the caller's own unless it is borrowed."""
+        value = self._cell[0]
+        if not isinstance(value, Array):
+            return value if self._borrow else copy.deepcopy(value)
+        if not self._at_home:
+            return value if self._borrow else copied(value)
+        if not self._borrow:
+            return to_host(value)
+        self._kept = to_host(value, self._kept)
+        return self._kept

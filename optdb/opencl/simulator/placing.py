@@ -1,0 +1,72 @@
+"""Which inputs of a function live on the device.
+
+Arrays of floats do. Whole numbers, and numbers by themselves, are often what an op wants to know on the host: an index,
+a length, a factor of a product. They go only where all that is done with them is arithmetic that ends in arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from optdb.host import ops
+from optdb.host.graph import Apply, FunctionGraph, Variable, clients, is_output
+from optdb.host.lifting import is_host_array
+from optdb.host.random import mrg_uniform_base
+from optdb.opencl.device import OPENCL
+from optdb.runtime.context import Context
+
+#: What may be done with a number on the device.
+_ARITHMETIC = (ops.Elemwise, ops.DimShuffle, ops.CAReduce)
+
+
+def placed_on_device(fgraph: FunctionGraph, context: Context) -> set[Variable]:
+    """Return the inputs of a graph that are to be on the device.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        Of a compiled function; it is not changed.
+    context : Context
+        The device.
+    """
+    return {var for var in fgraph.inputs if _belongs(fgraph, var, context)}
+
+
+def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
+    if not is_host_array(var) or context.supports(var.type.dtype) is not None:
+        return False
+    if var.type.ndim and var.type.dtype.startswith(("float", "complex")):
+        return True
+    if any(_draws(user, i) for user, i in clients(fgraph, var) if not is_output(user)):
+        return True
+    return _only_computed_with(fgraph, var)
+
+
+def _draws(node: Apply, i: int) -> bool:
+    """Tell whether a node draws random numbers from the state that is its input `i`."""
+    return isinstance(node.op, mrg_uniform_base) and i == 0
+
+
+def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
+    """Tell whether all that is made of a variable, until it is an array of floats, is made by arithmetic."""
+    seen = {var}
+    todo = [var]
+    while todo:
+        for user, i in clients(fgraph, todo.pop()):
+            if is_output(user):
+                continue
+            if not isinstance(user.op, _ARITHMETIC) or OPENCL.at_home(user.op, i):
+                return False
+            todo.extend(_still_small(user.outputs, seen))
+    return any(not is_output(user) for user, _ in clients(fgraph, var))
+
+
+def _still_small(variables: Iterable[Variable], seen: set[Variable]) -> list[Variable]:
+    """Return what may yet be wanted on the host, and was not looked at."""
+    found = [var for var in variables if var not in seen and _may_be_asked_for(var)]
+    seen.update(found)
+    return found
+
+
+def _may_be_asked_for(var: Variable) -> bool:
+    return not (var.type.ndim and var.type.dtype.startswith(("float", "complex")))

@@ -1,0 +1,255 @@
+"""SimulatorOCL: what users have of all this."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from optdb.host.compiled import Function
+from optdb.host.config import config
+from optdb.host.graph import Variable
+from optdb.host.logging import logger
+from optdb.opencl.registry import DEFAULT_NAME, contexts, get_context
+from optdb.opencl.simulator.method import Method
+from optdb.opencl.simulator.state import State
+
+__all__ = ["SimulatorOCL", "opencl_backend", "optimize"]
+
+#: What the function that a simulator is made of is called among its methods.
+CALL = "__call__"
+
+
+class SimulatorOCL:
+    """Runs compiled functions on an OpenCL device.
+
+    The functions stay as they are. Their shared variables are copied to the device, and live there from then on:
+    what the simulator does to them Theano sees after `sync_to_theano`, and the other way round.
+
+    Parameters
+    ----------
+    function : theano.compile.function_module.Function
+        What calls of the simulator itself compute.
+    device : str
+        The name of a context, or which device: ``'opencl0:0'``, a part of a device's name; ``'auto'`` is the default
+        context's, or else the best device that works.
+
+    Raises
+    ------
+    TypeError
+        If `function` is no compiled function.
+    optdb.runtime.devices.DeviceError
+        If there is no such device.
+
+    Examples
+    --------
+    >>> sim = SimulatorOCL(f)                     # doctest: +SKIP
+    >>> sim(x)                                    # doctest: +SKIP
+    >>> sim.sync_to_theano()                      # doctest: +SKIP
+    """
+
+    def __init__(self, function: Function, device: str = "auto") -> None:
+        self._lock = threading.RLock()
+        self._context_name = context_of(device)
+        self._context = get_context(self._context_name)
+        self._state = State(self._context_name)
+        self._methods: dict[str, Method] = {}
+        self._warned = False
+        self._add(CALL, function)
+
+    # Calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute on the device what the function computes; arguments and results are the function's."""
+        return self._call(CALL, args, kwargs)
+
+    def add_method(self, name: str, function: Function) -> None:
+        """Let ``simulator.name(...)`` compute another function, on the same shared variables.
+
+        Raises
+        ------
+        ValueError
+            If the name is taken, or is no name.
+        TypeError
+            If `function` is no compiled function.
+        """
+        if not name.isidentifier() or name.startswith("_"):
+            raise ValueError(
+                f"{name!r} cannot be the name of a method: it has to be an identifier, and not begin with '_'"
+            )
+        if name in self._methods or hasattr(type(self), name):
+            raise ValueError(f"{name!r} is taken: the simulator has a method of that name")
+        self._add(name, function)
+
+    def __getattr__(self, name: str) -> Any:
+        methods = self.__dict__.get("_methods", {})
+        if name in methods and name != CALL:
+            return BoundMethod(self, name)
+        there = ", ".join(sorted(known for known in methods if known != CALL)) or "none"
+        raise AttributeError(f"the simulator has no attribute {name!r}; methods that were added: {there}")
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._methods and name != CALL:
+            return BoundMethod(self, name)
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._methods and name != CALL
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._methods if name != CALL)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *self})
+
+    # Shared variables
+
+    @property
+    def shared(self) -> list[Variable]:
+        """Theano's shared variables of which the simulator has copies."""
+        return [shared.variable for shared in self._state]
+
+    def get(self, which: Any) -> Any:
+        """Return a copy of a shared variable's value on the device, as the host has it.
+
+        Parameters
+        ----------
+        which : SharedVariable or str
+            Theano's variable, or its name.
+
+        Raises
+        ------
+        KeyError
+            If there is no such, or several have the name.
+        """
+        with self._lock:
+            return self._state.find(which).value()
+
+    def set(self, which: Any, value: Any) -> None:
+        """Give a shared variable on the device another value; Theano's stays as it is.
+
+        Raises
+        ------
+        KeyError
+            If there is no such, or several have the name.
+        TypeError
+            If the variable's type does not admit the value.
+        """
+        with self._lock:
+            self._state.find(which).assign(value)
+
+    def sync_to_theano(self, *which: Any) -> None:
+        """Copy shared variables from the device to Theano: those that are given, or all."""
+        with self._lock:
+            for shared in self._state.chosen(which):
+                shared.to_theano()
+
+    #: As the thread has it.
+    sync_shared_to_parent = sync_to_theano
+
+    def sync_from_theano(self, *which: Any) -> None:
+        """Copy shared variables from Theano to the device: those that are given, or all."""
+        with self._lock:
+            for shared in self._state.chosen(which):
+                shared.from_theano()
+
+    # What it is
+
+    @property
+    def device(self) -> str:
+        """What the device calls itself."""
+        return self._context.device.name.strip()
+
+    @property
+    def functions(self) -> dict[str, Function]:
+        """Theano's functions, by the names of the methods; that of the simulator itself is ``'__call__'``."""
+        return {name: method.function for name, method in self._methods.items()}
+
+    def __repr__(self) -> str:
+        own = self._methods[CALL].function.name
+        methods = "".join(f", {name}" for name in self)
+        return f"<SimulatorOCL {own or 'of a function'}{methods} on {self.device}: {len(self._state)} shared>"
+
+    # Inside
+
+    def _add(self, name: str, function: Function) -> None:
+        if not isinstance(function, Function):
+            raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")
+        with self._lock:
+            self._methods[name] = Method(function, self._context_name, self._state)
+
+    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self._lock:
+            self._look_after()
+            return self._methods[name].call(*args, **kwargs)
+
+    def _look_after(self) -> None:
+        """Refuse to go on in a forked process; say so once if Theano's values were changed meanwhile."""
+        _ = self._context.queue
+        if self._warned or not config.optdb.trace:
+            return
+        changed = [str(shared.name) for shared in self._state if not shared.in_step]
+        if changed:
+            self._warned = True
+            logger.warning(
+                "Theano's values of %s were changed, and the simulator has others; "
+                "sync_from_theano() or sync_to_theano() brings them into step.",
+                ", ".join(changed),
+            )
+
+
+class BoundMethod:
+    """A method of a simulator, to be called."""
+
+    def __init__(self, simulator: SimulatorOCL, name: str) -> None:
+        self._simulator = simulator
+        self.__name__ = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute on the device what the method's function computes."""
+        return self._simulator._call(self.__name__, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<method {self.__name__} of {self._simulator!r}>"
+
+
+def context_of(device: Hashable) -> Hashable:
+    """Return the name of the context for a device; give it one if it has none.
+
+    Parameters
+    ----------
+    device : str
+        As `SimulatorOCL` takes it.
+    """
+    if device in (None, "auto"):
+        if contexts.default is not None:
+            return contexts.default
+        device = DEFAULT_NAME
+    if device not in contexts:
+        contexts.register(device, device)
+    return device
+
+
+def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
+    """Return what makes simulators on a device, for `optimize`.
+
+    Parameters
+    ----------
+    device : str
+        As `SimulatorOCL` takes it.
+    """
+    return functools.partial(SimulatorOCL, device=device)
+
+
+def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
+    """Return a work-alike of a compiled function, made by a backend.
+
+    Parameters
+    ----------
+    function : theano.compile.function_module.Function
+        It stays as it is.
+    backend : callable
+        Makes the work-alike, such as `opencl_backend` returns.
+    """
+    return backend(function)
