@@ -69,6 +69,9 @@ _ELEMWISE = [
     Case(OpenCLElemwise(scalar.add, {0: 0}), floats(5, 7), floats(1, 7)),
     Case(OpenCLElemwise(scalar.add), floats(2 * 2048 + 3), floats(1)),
     Case(OpenCLElemwise(scalar.mod), array("int8", 5, 7), array("int64", 5, 1)),
+    Case(OpenCLElemwise(scalar.mul), array("complex64", 5, 1, 7), array("complex64", 1, 3, 1), floats(7)),
+    Case(OpenCLElemwise(scalar.pow), array("complex128", 37), array("complex128", 37)),
+    Case(OpenCLElemwise(scalar.abs_), array("complex64", 2048 + 3)),
     Case(OpenCLElemwise(scalar.switch), array("bool", 5, 7), floats(5, 7), array("uint8", 1, 7)),
 ]
 
@@ -77,6 +80,9 @@ _REDUCTIONS = [
     Case(OpenCLCAReduce(scalar.add, axis=[0]), floats(5, 37)),
     Case(OpenCLCAReduce(scalar.add, axis=[1]), floats(37, 5)),
     Case(OpenCLCAReduce(scalar.mul, axis=[0, 2]), floats(3, 5, 7)),
+    Case(OpenCLCAReduce(scalar.add, axis=[1]), array("complex64", 37, 5)),
+    Case(OpenCLCAReduce(scalar.mul, axis=[0]), array("complex128", 5, 37)),
+    Case(OpenCLCAReduce(scalar.add), array("complex64", 2 * 4096 + 5)),
     Case(OpenCLCAReduce(mul_without_zeros, axis=[1]), floats(5, 37)),
     Case(OpenCLCAReduce(scalar.add), array("float32", 2 * 4096 + 5)),
     Case(OpenCLCAReduce(scalar.add, axis=[0]), array("float32", 519, 21)),
@@ -112,8 +118,12 @@ _PARTS = [
         for shape in [(3, 5), (1, 5), ()]
     ],
     Case(OpenCLIncSubtensor([slice(int8, int8)], False, False), floats(9, 5), floats(2, 5), 1, 3),
+    Case(
+        OpenCLIncSubtensor([slice(int8, int8)], True, False), array("complex64", 9, 5), array("complex64", 2, 5), 1, 3
+    ),
     Case(OpenCLIncSubtensor([slice(int8, int8)], False, True), floats(9, 5), floats(2, 5), 1, 3),
     Case(OpenCLAdvancedSubtensor1(), floats(5, 3, 2), ROWS),
+    Case(OpenCLAdvancedIncSubtensor1(False, False), array("complex128", 5, 7), array("complex128", 7), ROWS),
     *[
         Case(OpenCLAdvancedIncSubtensor1(inplace, setting), floats(5, 7), floats(*shape), ROWS)
         for inplace in (False, True)

@@ -283,7 +283,7 @@ def test_a_cast_to_half_rounds_and_other_steps_do_not():
         np.testing.assert_array_equal(got, values.astype("float16").astype("float32"))
 
 
-@pytest.mark.parametrize("dtype", [d for d in C_TYPES if d not in ("bool", "float16")])
+@pytest.mark.parametrize("dtype", [d for d in C_TYPES if d not in ("bool", "float16", "complex64", "complex128")])
 def test_literals_are_exact(dtype):
     ends = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
     numbers = [0, 1, ends.min, ends.max] + (
@@ -312,13 +312,13 @@ class Odd(scalar.UnaryScalarOp):
 
 def test_what_has_no_code_says_why():
     assert why_not(scalar.add, ["float32", "float32"]) is None
-    assert why_not(scalar.add, ["complex64", "complex64"]) == "no complex on the device"
+    assert why_not(scalar.add, ["complex64", "complex64"]) is None
     odd = Odd(scalar.same_out, name="odd")
     assert "Odd" in why_not(odd, ["float32"])
     x = scalar.float32("x")
     assert "Odd" in why_not(scalar.Composite([x], [odd(x) + 1]), ["float32"])
     with pytest.raises(NoCode, match="complex"):
-        scalar_code(scalar.neg, ["complex128"], ["x"], ["z"])
+        scalar_code(scalar.arcsin, ["complex128"], ["x"], ["z"])
 
 
 def test_dtypes_in_between_are_told():

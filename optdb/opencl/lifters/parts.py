@@ -10,7 +10,7 @@ from optdb.host.graph import Op, Variable
 from optdb.host.scalars import add, cast_op
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import on_device, real_arrays, scalar_trouble
+from optdb.opencl.lifters.support import on_device, scalar_trouble
 from optdb.opencl.ops import advanced
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit
 from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1, OpenCLAdvancedSubtensor1
@@ -26,7 +26,7 @@ _CHANGES = {
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=40)
-@op_lifter([host.Join], supports=real_arrays)
+@op_lifter([host.Join])
 def lift_join(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift arrays one behind the other; the axis stays on the host."""
     return OpenCLJoin()(inputs[0], *on_device(inputs[1:], context_name))
@@ -40,8 +40,13 @@ def lift_split(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs
     return OpenCLSplit(op.len_splits)(x, *inputs[1:], return_list=True)
 
 
+def _part_trouble(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    x, y = inputs[0].type.dtype, inputs[1].type.dtype
+    return scalar_trouble(cast_op(x), context_name, [y]) if x != y else None
+
+
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=42)
-@op_lifter([host.IncSubtensor], supports=real_arrays)
+@op_lifter([host.IncSubtensor], supports=_part_trouble)
 def lift_inc_subtensor(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the change of a part of an array; the indexes stay on the host."""
     lifted = OpenCLIncSubtensor(op.idx_list, op.inplace, op.set_instead_of_inc, op.destroyhandler_tolerate_aliased)
@@ -57,7 +62,7 @@ def lift_take(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs)
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=44)
-@op_lifter([host.AdvancedIncSubtensor1], supports=real_arrays)
+@op_lifter([host.AdvancedIncSubtensor1], supports=_part_trouble)
 def lift_change_of_rows(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the change of rows; their indexes stay on the host."""
     lifted = OpenCLAdvancedIncSubtensor1(op.inplace, op.set_instead_of_inc)

@@ -21,7 +21,8 @@ from optdb.opencl.kernels.launching import BoundKernel
 from optdb.opencl.ops.element_code import WIDTH, ElementCode
 from optdb.opencl.ops.layout import chunks, collapse, size_of, strides_of
 from optdb.opencl.ops.operand import QUAD, Operand
-from optdb.opencl.scalars.code import scalar_code
+from optdb.opencl.scalars.code import scalar_code, signature
+from optdb.opencl.scalars.types import is_complex
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class ElementKernels:
         name : str
             Of the kernels.
         flavour : {'cpu', 'gpu'}, optional
-            Of the device, if that is known: a processor computes in vectors.
+            Of the device, if that is known: a processor computes in vectors, but for complex numbers.
 
         Raises
         ------
@@ -136,6 +137,8 @@ class ElementKernels:
         outputs = [Operand.of(f"o{i}", dtype) for i, dtype in enumerate(out_dtypes)]
         names = [x.name for x in inputs], [x.name for x in outputs]
         uniform = [x.name for x in inputs if x.single]
+        if flavour == "cpu" and any(map(is_complex, signature(op, tuple(dtypes)).computed)):
+            flavour = None
         code = scalar_code(op, dtypes, *names, uniform, WIDTH if flavour == "cpu" else 1)
         flags = Kernel.get_flags(*sorted(code.dtypes))
         return cls(

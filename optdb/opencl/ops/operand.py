@@ -43,7 +43,8 @@ static inline void {name}({computed}{width} value, GLOBAL_MEM {stored} *p, ga_ss
 #: So many neighbours an item takes at once.
 QUAD = 4
 
-_RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
+#: What holds the bits of four neighbours of so many bytes each.
+_QUADS = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4", 16: "ulong8"}
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,11 @@ class Operand:
 
     def declare_quad(self) -> str:
         """Return a statement that declares four neighbours."""
-        return f"union {{ {_RAW[self.size]}{QUAD} v; {self.stored} s[{QUAD}]; }} {self.name}_quad;"
+        return f"union {{ {_QUADS[self.size]} v; {self.stored} s[{QUAD}]; }} {self.name}_quad;"
 
     def read_quad(self) -> str:
         """Return statements that read four neighbours from element `i` on, or `count` of them."""
-        quad, raw = f"{self.name}_quad", f"{_RAW[self.size]}{QUAD}"
+        quad, raw = f"{self.name}_quad", _QUADS[self.size]
         return f"""{self.declare_quad()}
 if (count == {QUAD})
     {quad}.v = *(const GLOBAL_MEM {raw} *)({self.name}_at + i);
@@ -124,7 +125,7 @@ else
 
     def write_quad(self) -> str:
         """Return statements that write four neighbours, or `count` of them."""
-        quad, raw = f"{self.name}_quad", f"{_RAW[self.size]}{QUAD}"
+        quad, raw = f"{self.name}_quad", _QUADS[self.size]
         return f"""if (count == {QUAD})
     *(GLOBAL_MEM {raw} *)({self.name}_at + i) = {quad}.v;
 else

@@ -21,6 +21,7 @@ from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel, ctype
 from optdb.opencl.ops.element_code import WIDTH
 from optdb.opencl.ops.operand import Operand
 from optdb.opencl.scalars.code import ScalarCode, scalar_code
+from optdb.opencl.scalars.helpers import Helpers
 from optdb.opencl.scalars.lanes import convert_lanes
 from optdb.opencl.scalars.types import c_type, convert
 
@@ -55,9 +56,9 @@ class ReductionCode:
     kept, folded : int
         How many axes stay, and how many go; 1 at least.
     flavour : {'cpu', 'gpu'}
-        Of the device.
+        'cpu' is code for processors, in vectors, and so for no complex numbers.
     group : int
-        How many work items of another device than a processor are a group.
+        How many work items of the other code are a group.
     name : str
         What the names of the kernels begin with.
     """
@@ -93,10 +94,12 @@ class ReductionCode:
         params = [*[SIZE] * 5, *[SIZE] * axes, *[ARRAY] * len(self.inputs), *steps, ARRAY, *[SSIZE] * (1 + self.kept)]
         names = [x.name for x in self.inputs]
         uniform = [x.name for x in self.inputs if x.single]
-        pre = scalar_code(self.pre, self.dtypes, names, ["element"], uniform, self._width)
+        helpers = Helpers(self.name)
+        pre = scalar_code(self.pre, self.dtypes, names, ["element"], uniform, self._width, helpers)
+        scalar_code(self.op, [self.acc_dtype] * 2, ["acc", "x"], ["acc"], width=self._width, helpers=helpers)
         flags = Kernel.get_flags(*sorted({*pre.dtypes, self.acc_dtype, self.out_dtype}))
         both = (self._along, self._across) if self._width > 1 else (self._team, self._item)
-        text = "\n".join([_ROUND_EACH_STEP, pre.helpers, *self._readers(), *[kernel(pre) for kernel in both]])
+        text = "\n".join([_ROUND_EACH_STEP, helpers.source, *self._readers(), *[kernel(pre) for kernel in both]])
         return [Kernel(text, f"{self.name}_{kind}", params, flags) for kind in ("along", "across")]
 
     @property
@@ -114,7 +117,8 @@ class ReductionCode:
 
     def _combine(self, acc: str, x: str, width: int = 1) -> str:
         """Return statements that take `x` into `acc`."""
-        code = scalar_code(self.op, [self.acc_dtype, self.acc_dtype], [acc, x], [acc], width=width)
+        names = [acc, x], [acc]
+        code = scalar_code(self.op, [self.acc_dtype] * 2, *names, width=width, helpers=Helpers(self.name))
         return f"{{ {code.statements} }}"
 
     def _params(self) -> str:

@@ -17,7 +17,9 @@ from optdb.opencl.kernels.launching import BoundKernel
 from optdb.opencl.ops.element_code import WIDTH
 from optdb.opencl.ops.layout import collapse, size_of, strides_of
 from optdb.opencl.ops.reduction_code import STRIP, ReductionCode
+from optdb.opencl.scalars.code import signature
 from optdb.opencl.scalars.program import Program
+from optdb.opencl.scalars.types import is_complex
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
@@ -119,8 +121,13 @@ class ReductionPlans:
 
     def __init__(self, context: Context, **code: Any) -> None:
         largest = context.device.max_work_group_size
+        self._flavour = context.flavour
         self._group = min(_GROUP, 1 << (largest.bit_length() - 1))
-        self._code = ReductionCode(**code, flavour=context.flavour, group=self._group)
+        if context.flavour == "cpu" and _has_complex(code):
+            # They are not computed in vectors: the code for other devices, by items each for itself.
+            self._flavour, self._group = "alone", 1
+        kind = "cpu" if self._flavour == "cpu" else "gpu"
+        self._code = ReductionCode(**code, flavour=kind, group=self._group)
         part = work_dtype(self._code.acc_dtype)
         self._rest = replace(
             self._code, pre=Program((part,), (), (0,)), dtypes=(part,), single=(False,), dtype=part, kept=1, folded=1,
@@ -210,8 +217,10 @@ class ReductionPlans:
 
     def _grid(self, context: Context, over: Axes, whole: bool = False) -> Grid:
         """Return how to launch for some axes; `whole` if there are to be no parts."""
-        if context.flavour == "cpu":
+        if self._flavour == "cpu":
             return _grid_of_processor(context.units, over, whole)
+        if self._flavour == "alone":
+            return _grid_of_items(context.units, over, whole)
         return _grid_of_many(context.units, self._group, over, whole)
 
 
@@ -234,6 +243,12 @@ def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:
     return Grid("across", jobs * parts, 1, strip, parts)
 
 
+def _grid_of_items(units: int, over: Axes, whole: bool) -> Grid:
+    n, m = size_of(over.kept), size_of(over.folded)
+    parts = 1 if whole else parts_of(n, m, units * 4)
+    return Grid("along", n * parts, 1, 1, parts) if over.lies_along else Grid("across", n * parts, 0, 1, parts)
+
+
 def _grid_of_many(units: int, group: int, over: Axes, whole: bool) -> Grid:
     n, m = size_of(over.kept), size_of(over.folded)
     if over.lies_along:
@@ -245,6 +260,11 @@ def _grid_of_many(units: int, group: int, over: Axes, whole: bool) -> Grid:
         return Grid("along", groups * group, group, team, parts)
     parts = 1 if whole else parts_of(n, m, units * 1024, smallest=_SMALLEST_ITEM)
     return Grid("across", n * parts, 0, 1, parts)
+
+
+def _has_complex(code: Mapping[str, Any]) -> bool:
+    computed = signature(code["pre"], code["dtypes"]).computed
+    return any(map(is_complex, (*computed, code["acc_dtype"], code["out_dtype"])))
 
 
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:

@@ -14,13 +14,14 @@ from typing import Any
 
 from optdb.host.graph import Constant, io_toposort
 from optdb.host.scalars import Composite, scalar_node
+from optdb.opencl.scalars import complex_table as _complex_table  # noqa: F401  and so does this
 from optdb.opencl.scalars import special as _special  # noqa: F401  and so does this
 from optdb.opencl.scalars import table as _table  # noqa: F401  fills the table
 from optdb.opencl.scalars.helpers import Helpers
 from optdb.opencl.scalars.lanes import LaneStep, lane_by_lane, lanes_expression
 from optdb.opencl.scalars.program import Number, Program
 from optdb.opencl.scalars.step import Step, expression
-from optdb.opencl.scalars.types import NoCode, c_type, literal
+from optdb.opencl.scalars.types import NoCode, c_type, is_complex, literal
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def scalar_code(
     outputs: Sequence[str],
     uniform: Collection[str] = (),
     width: int = 1,
+    helpers: Helpers | None = None,
 ) -> ScalarCode:
     """Return the OpenCL C of a scalar op.
 
@@ -67,13 +69,15 @@ def scalar_code(
         Those of the inputs that are the same for all elements.
     width : int
         How many elements are computed at once; the other inputs and the outputs are vectors, if it is more than one.
+    helpers : Helpers, optional
+        Takes the functions that the statements call, where several ops are in one code.
 
     Raises
     ------
     NoCode
         If there is none; the message says why.
     """
-    writer = _Writer(uniform, width)
+    writer = _Writer(uniform, width, helpers)
     results = writer.apply(op, list(dtypes), list(inputs))
     writer.flush()
     for name, (value, dtype) in zip(outputs, results, strict=True):
@@ -121,10 +125,10 @@ def why_not(op: Any, dtypes: Sequence[str]) -> str | None:
 class _Writer:
     """Writes steps one after another; each gets a name of its own."""
 
-    def __init__(self, uniform: Collection[str] = (), width: int = 1) -> None:
+    def __init__(self, uniform: Collection[str] = (), width: int = 1, helpers: Helpers | None = None) -> None:
         self.lines: list[str] = []
         self.once: list[str] = []
-        self.helpers = Helpers()
+        self.helpers = helpers or Helpers()
         self.used: set[str] = set()
         self._uniform = set(uniform)
         self._hoists = bool(uniform) or width > 1
@@ -166,6 +170,8 @@ class _Writer:
             self._scalar(self.once, name, op, dtypes, out, args)
         elif self._width == 1:
             self._scalar(self.lines, name, op, dtypes, out, args)
+        elif any(map(is_complex, (*dtypes, out))):
+            raise NoCode("complex numbers are not computed in vectors")
         else:
             self._lanes(name, op, dtypes, out, args)
         return name

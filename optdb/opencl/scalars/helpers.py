@@ -1,8 +1,9 @@
 """Functions in OpenCL C for what takes more than an expression.
 
 Each is a template: ``$T`` is the type it works in, ``$U`` the unsigned type in which
-overflow is defined, ``$EPSILON`` what the type adds to 1, ``$TINY`` next to nothing, and the
-name of another template is what that one is called. A program holds those that its
+overflow is defined, ``$EPSILON`` what the type adds to 1, ``$TINY`` next to nothing (those of
+complex numbers have other words, see :mod:`complexes`), and the name of another template is
+what that one is called. A program holds those that its
 expressions asked for, and those that these need, once each. Special functions are in
 modules of their own.
 
@@ -13,10 +14,11 @@ from __future__ import annotations
 
 from string import Template
 
-from optdb.opencl.scalars import bessel, errors, gamma
+from optdb.opencl.scalars import bessel, complexes, errors, gamma
 
 _TEMPLATES = {
     **bessel.TEMPLATES,
+    **complexes.TEMPLATES,
     **errors.TEMPLATES,
     **gamma.TEMPLATES,
     "int_div": """
@@ -157,9 +159,16 @@ float $name($T x)
 
 
 class Helpers:
-    """The functions that one program asks for."""
+    """The functions that one program asks for.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    prefix : str
+        What their names begin with: another one for each code of a node.
+    """
+
+    def __init__(self, prefix: str = "optdb") -> None:
+        self._prefix = prefix
         self._sources: dict[str, str] = {}
 
     def get(self, kind: str, name: str, unsigned: str = "uint") -> str:
@@ -174,7 +183,7 @@ class Helpers:
         unsigned : str
             The unsigned type for arithmetic of that width.
         """
-        called = f"optdb_{kind}_{name}"
+        called = f"{self._prefix}_{kind}_{name}"
         if called not in self._sources:
             text = _TEMPLATES[kind]
             needed = {other: self.get(other, name, unsigned) for other in _words(text) if other in _TEMPLATES}
@@ -191,6 +200,8 @@ class Helpers:
 _NUMBERS = {
     "float": {"EPSILON": "FLT_EPSILON", "TINY": "1e-30f"},
     "double": {"EPSILON": "DBL_EPSILON", "TINY": "1e-300"},
+    "float2": {"R": "float", "LARGE": "88.0f", "HUGE": "8.0e37f", "SMALL": "1e-24f"},
+    "double2": {"R": "double", "LARGE": "709.0", "HUGE": "4.0e307", "SMALL": "1e-276"},
 }
 
 

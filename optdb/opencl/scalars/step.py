@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optdb.opencl.scalars.helpers import Helpers
-from optdb.opencl.scalars.types import NoCode, c_type, convert, is_float, unsigned
+from optdb.opencl.scalars.types import NoCode, c_type, convert, is_complex, is_float, unsigned
 
 
 @dataclass
@@ -49,6 +49,11 @@ class Step:
         return f"{function}({', '.join(self.inputs())})"
 
     @property
+    def is_complex(self) -> bool:
+        """Tell whether complex numbers go in or come out."""
+        return any(map(is_complex, (*self.dtypes, self.out)))
+
+    @property
     def number(self) -> str:
         """'float', 'int' or 'uint', as the output is."""
         return "float" if is_float(self.out) else "int" if self.out.startswith("int") else "uint"
@@ -57,13 +62,15 @@ class Step:
 Entry = Callable[[Step], str]
 #: Class of a scalar op to its entry.
 ENTRIES: dict[type, Entry] = {}
+#: The same where complex numbers go in or come out.
+COMPLEX_ENTRIES: dict[type, Entry] = {}
 
 
-def entry(*ops: type) -> Callable[[Entry], Entry]:
+def entry(*ops: type, table: dict[type, Entry] = ENTRIES) -> Callable[[Entry], Entry]:
     """Make the decorated function the entry of some ops."""
 
     def put(function: Entry) -> Entry:
-        ENTRIES.update(dict.fromkeys(ops, function))
+        table.update(dict.fromkeys(ops, function))
         return function
 
     return put
@@ -77,7 +84,7 @@ def expression(step: Step) -> str:
     NoCode
         If there is none for that op.
     """
-    known = ENTRIES.get(type(step.op))
+    known = (COMPLEX_ENTRIES if step.is_complex else ENTRIES).get(type(step.op))
     if known is None:
-        raise NoCode(f"no OpenCL C for {type(step.op).__name__}")
+        raise NoCode(f"no OpenCL C for {type(step.op).__name__}{' of complex numbers' if step.is_complex else ''}")
     return known(step)

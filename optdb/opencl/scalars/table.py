@@ -245,9 +245,19 @@ def _second(step: Step) -> str:
     return convert(step.args[1], step.dtypes[1], step.out)
 
 
-@entry(host.Identity, host.Conj)
+@entry(host.Identity, host.Conj, host.Real)
 def _identity(step: Step) -> str:
     return step.inputs()[0]
+
+
+@entry(host.Imag)
+def _imag(step: Step) -> str:
+    return "0"
+
+
+@entry(host.Angle)
+def _angle(step: Step) -> str:
+    return f"atan2(0.0, {step.inputs()[0]})"
 
 
 @entry(host.Cast)

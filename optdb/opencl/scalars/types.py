@@ -2,6 +2,7 @@
 
 Booleans are bytes of 0 and 1. Half floats are stored as such and computed as floats, so
 a value passes from one step to the next unrounded; an explicit cast to float16 rounds.
+Complex numbers are vectors of two: nothing else is computed in vectors beside them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ C_TYPES = {
     "float16": "float",
     "float32": "float",
     "float64": "double",
+    "complex64": "float2",
+    "complex128": "double2",
 }
+
+#: What the parts of a complex number are.
+_PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
 class NoCode(NotImplementedError):
@@ -43,7 +49,7 @@ def c_type(dtype: str) -> str:
     try:
         return C_TYPES[dtype]
     except KeyError:
-        raise NoCode(f"no {'complex' if dtype.startswith('complex') else dtype} on the device") from None
+        raise NoCode(f"no {dtype} on the device") from None
 
 
 def unsigned(dtype: str) -> str:
@@ -60,10 +66,32 @@ def is_float(dtype: str) -> bool:
     return dtype.startswith("float")
 
 
+def is_complex(dtype: str) -> bool:
+    """Tell whether `dtype` holds complex numbers."""
+    return dtype in _PARTS
+
+
+def part_dtype(dtype: str) -> str:
+    """Return the dtype of the parts of complex numbers of `dtype`."""
+    return _PARTS[dtype]
+
+
 def convert(code: str, source: str, target: str) -> str:
-    """Return `code`, an expression of dtype `source`, as one of dtype `target`."""
+    """Return `code`, an expression of dtype `source`, as one of dtype `target`.
+
+    Raises
+    ------
+    NoCode
+        If `source` is complex, and `target` is not.
+    """
     if source == target or c_type(source) == c_type(target) != "uchar":
         return code
+    if is_complex(source) and is_complex(target):
+        return f"convert_{c_type(target)}({code})"
+    if is_complex(source):
+        raise NoCode(f"a complex number is not made {target}: take its real part, say")
+    if is_complex(target):
+        return f"({c_type(target)})({convert(code, source, part_dtype(target))}, 0)"
     if target == "bool":
         return f"(uchar)(({code}) != 0)"
     if not is_float(source) or is_float(target):
@@ -85,6 +113,9 @@ def literal(value: Any, dtype: str) -> str:
     """Return `value` as a constant expression of dtype `dtype`, to the last bit."""
     if is_float(dtype):
         return _float_literal(float(value), c_type(dtype))
+    if is_complex(dtype):
+        parts = [literal(part, part_dtype(dtype)) for part in (complex(value).real, complex(value).imag)]
+        return f"({c_type(dtype)})({', '.join(parts)})"
     number = int(value)
     if dtype == "uint64":
         return f"{number}UL"
