@@ -1,7 +1,8 @@
 """Complex numbers in OpenCL C: what takes more than an operator of a vector of two.
 
 ``$T`` is float2 or double2, and ``$R`` the type of its parts; ``$LARGE`` is about where exp overflows, ``$HUGE`` a
-quarter of what the type holds at most, and ``$SMALL`` what squares are added up to without losing digits. The templates are filled in by :mod:`optdb.opencl.scalars.helpers`.
+quarter of what the type holds at most, and ``$SMALL`` what squares are added up to without losing digits. The templates
+are filled in by :mod:`optdb.opencl.scalars.helpers`.
 
 Products are the plain formula, as in NumPy and in the host's C code. Quotients are by the algorithm of R. Smith
 ("Algorithm 116: Complex division", 1962), which overflows only where the result does, as NumPy's are. The hyperbolic
