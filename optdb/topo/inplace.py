@@ -106,7 +106,9 @@ class _Run:
     def _replace(self, node: Apply, pattern: dict[int, int]) -> Apply | None:
         """Put a node that works in place by `pattern` where `node` is; return it unless the graph objects."""
         new = self._inplace_op(node, pattern)(*node.inputs, return_list=True)
-        copy_stack_trace(node.outputs, new)
+        # One by one: a node of many outputs, replaced for each of them, would gather as many traces to that power.
+        for before, after in zip(node.outputs, new, strict=True):
+            copy_stack_trace(before, after)
         self.profile["nb_call_replace"] += len(new)
         self.profile["nb_call_validate"] += 1
         pairs = list(zip(node.outputs, new, strict=True))

@@ -8,7 +8,9 @@ import theano
 import theano.tensor as tt
 from theano.gof import FunctionGraph
 from theano.gof.opt import copy_stack_trace
+from theano.scalar.basic import Composite
 from theano.tensor.basic import constant_cache
+from theano.tensor.elemwise import Elemwise
 
 import optdb
 from profiles import models
@@ -89,3 +91,16 @@ def test_a_trace_is_not_added_twice():
     assert tt.sin not in [node.op for node in fgraph.apply_nodes]
     assert shared.tag.trace.count(line.tag.trace[0]) == 1
     assert len(shared.tag.trace) <= 2
+
+
+def test_traces_of_many_outputs_stay_apart():
+    """A node that comes to overwrite an input for each of its outputs, and is replaced as often."""
+    numbers = [theano.scalar.float64() for _ in range(8)]
+    many = Elemwise(Composite(numbers, [theano.scalar.tanh(number) for number in numbers]))
+    inputs = tt.dvectors(8)
+    results = many(*[tt.sort(x) for x in inputs])
+    f = theano.function(inputs, results, mode=optdb.mode(STOCK).excluding("fusion"))
+    (node,) = [node for node in f.maker.fgraph.apply_nodes if isinstance(node.op, Elemwise)]
+    assert len(node.op.inplace_pattern) == 8
+    # The user's, and one from each time that it was replaced.
+    assert max(len(out.tag.trace) for out in node.outputs) <= 1 + len(numbers)
