@@ -3,7 +3,8 @@
 A node is *steady* if all that it sees of the host is fixed by the shapes of the function's inputs: its commands are
 repeated blindly. It is *watched* if it depends on a value of the host that may change, directly or by way of others.
 It is *free* if it has to compute each time: it brings values of the device to the host, gives a result to the caller,
-makes a value of the host that another node overwrites, or does what cannot be recorded.
+makes a value of the host that another node overwrites, or does what cannot be recorded. Small work of the host (see
+``small``) overwrites nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from optdb.host.graph import Apply, Constant, Op, Variable
+from optdb.host.lifting import is_host_array
 from optdb.host.linking import DeepCopyOp, ViewOp
 from optdb.host.loops import Scan
 from optdb.host.ops import Rebroadcast, Shape, Shape_i, SpecifyShape
+from optdb.host.tensor import Elemwise
 from optdb.opencl.ops.memory import OpenCLAllocEmpty
 from optdb.opencl.transfers import OpenCLFromHost
 from optdb.opencl.type import OpenCLArrayType
@@ -47,6 +50,21 @@ class Roles:
 def on_device(var: Variable) -> bool:
     """Tell whether a variable is on the device."""
     return isinstance(var.type, OpenCLArrayType)
+
+
+def is_small(node: Apply) -> bool:
+    """Tell whether a node gives numbers, or vectors of whole numbers, on the host."""
+    if type(node.op).perform is Op.perform or any(map(on_device, node.inputs)):
+        return False
+    return all(
+        is_host_array(var) and (var.type.ndim == 0 or (var.type.ndim == 1 and "int" in var.type.dtype))
+        for var in node.outputs
+    )
+
+
+def overwrites(node: Apply) -> bool:
+    """Tell whether a node overwrites what it reads, in a function with arrays on the device."""
+    return bool(getattr(node.op, "destroy_map", None)) and not (isinstance(node.op, Elemwise) and is_small(node))
 
 
 def find_roles(
@@ -93,7 +111,7 @@ def _overwritten(nodes: Sequence[Apply]) -> set[Variable]:
     """Return the host's variables whose values do not outlive a call: some node works in their memory."""
     found: set[Variable] = set()
     for node in reversed(nodes):
-        for out, places in getattr(node.op, "destroy_map", {}).items():
+        for out, places in node.op.destroy_map.items() if overwrites(node) else ():
             found.update(node.inputs[place] for place in places)
             found.add(node.outputs[out])
         for out, places in (getattr(node.op, "view_map", None) or {}).items():

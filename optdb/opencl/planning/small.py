@@ -7,14 +7,17 @@ arrays on a device, ops that give numbers and vectors of whole numbers alone run
 
 from __future__ import annotations
 
+import copy
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from optdb.host.graph import Apply, FunctionGraph, Op
-from optdb.host.lifting import is_host_array
+from optdb.host.graph import Apply, Constant, FunctionGraph, Op, Variable, io_toposort
 from optdb.host.linking import VM_Linker
 from optdb.host.patching import Patch
-from optdb.opencl.planning.roles import on_device
+from optdb.host.scalars import Composite
+from optdb.host.tensor import Elemwise
+from optdb.opencl.planning.roles import is_small, on_device, overwrites
 
 _linking = threading.local()
 
@@ -42,18 +45,41 @@ def make_thunk(
 ) -> Any:
     """Return what computes a node; by Python, if that is small work beside a device."""
     if impl is None and getattr(_linking, "device", False) and is_small(node):
-        impl = "py"
-    return _stock_make_thunk(self, node, storage_map, compute_map, no_recycling, impl)
+        node, impl = _apart(node), "py"
+    return _stock_make_thunk(node.op, node, storage_map, compute_map, no_recycling, impl)
 
 
-def is_small(node: Apply) -> bool:
-    """Tell whether a node gives numbers, or vectors of whole numbers, on the host."""
-    if type(node.op).perform is Op.perform or any(map(on_device, node.inputs)):
-        return False
-    return all(
-        is_host_array(var) and (var.type.ndim == 0 or (var.type.ndim == 1 and "int" in var.type.dtype))
-        for var in node.outputs
-    )
+def _apart(node: Apply) -> Apply:
+    """Return what computes the same as a small node, into memory of its own."""
+    if overwrites(node) or not getattr(node.op, "destroy_map", None):
+        return node
+    twin = copy.copy(node)
+    twin.op = Elemwise(node.op.scalar_op, name=node.op.name, nfunc_spec=node.op.nfunc_spec)
+    return twin
 
 
-PATCHES = (Patch(VM_Linker, "make_all", make_all), Patch(Op, "make_thunk", make_thunk))
+def init_py_impls(self: Composite) -> None:
+    """Make what computes each output in Python, and in doing so no part of it twice, as Theano's own does."""
+    self._impls = [_line_by_line(self.fgraph, out) for out in self.fgraph.outputs]
+
+
+def _line_by_line(fgraph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any]], Any]:
+    needed = io_toposort(fgraph.inputs, [out])
+    constants = {var: var.data for node in needed for var in node.inputs if isinstance(var, Constant)}
+    if isinstance(out, Constant):
+        constants[out] = out.data
+
+    def compute(inputs: Sequence[Any]) -> Any:
+        values = {**constants, **dict(zip(fgraph.inputs, inputs, strict=True))}
+        for node in needed:
+            values[node.outputs[0]] = node.op.impl(*[values[var] for var in node.inputs])
+        return values[out]
+
+    return compute
+
+
+PATCHES = (
+    Patch(VM_Linker, "make_all", make_all),
+    Patch(Op, "make_thunk", make_thunk),
+    Patch(Composite, "init_py_impls", init_py_impls),
+)
