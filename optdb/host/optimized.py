@@ -31,12 +31,7 @@ from theano.tensor.nnet.conv import ConvOp
 from theano.tensor.nnet.corr import CorrMM, CorrMM_gradInputs, CorrMM_gradWeights
 from theano.tensor.nnet.corr3d import Corr3dMM, Corr3dMM_gradInputs, Corr3dMM_gradWeights
 from theano.tensor.raw_random import RandomFunction
-from theano.tensor.subtensor import (
-    AdvancedBooleanIncSubtensor,
-    AdvancedIncSubtensor,
-    AdvancedIncSubtensor1,
-    IncSubtensor,
-)
+from theano.tensor.subtensor import AdvancedIncSubtensor1, IncSubtensor
 
 from optdb.host.graph import Apply, Op, Variable
 from optdb.host.lifting import copy_trace
@@ -121,7 +116,7 @@ def _plain_scan(op: Scan) -> Scan:
 _PLAIN: dict[type, Callable[[Any], Op]] = {
     Elemwise: _plain_elemwise,
     IncSubtensor: _plain_part,
-    **dict.fromkeys((AdvancedIncSubtensor1, AdvancedIncSubtensor, AdvancedBooleanIncSubtensor), _plain_change),
+    AdvancedIncSubtensor1: _plain_change,
     **dict.fromkeys((Gemm, Gemv, CGemv, SparseBlockGemv, SparseBlockOuter), _not_in_place),
     **dict.fromkeys((Ger, CGer, ScipyGer), lambda op: Ger(False)),
     mrg_uniform: lambda op: mrg_uniform(op.output_type),

@@ -11,7 +11,7 @@ bootstrap.bring_in()
 
 from optdb.host.compiled import go_around
 from optdb.host.config import config
-from optdb.opencl import inplace, pickling, planning, shared, transfers, variables
+from optdb.opencl import inplace, ordering, pickling, planning, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db
@@ -43,6 +43,7 @@ __all__ = [
     "infer_context_name",
     "inplace",
     "lifters_db",
+    "ordering",
     "pickling",
     "planning",
     "shared",

@@ -226,3 +226,16 @@ def test_optimize_makes_the_same_in_the_threads_words(step):
     again = optdb.optimize(f, optdb.opencl_backend(device="dev0"))
     assert isinstance(again, optdb.SimulatorOCL)
     np.testing.assert_allclose(again(*data), f(*data), rtol=1e-5)
+
+
+def test_filters_that_are_updated_by_flipped_gradients_stay_where_they_are():
+    rng = np.random.RandomState(0)
+    image = tt.tensor4("image", dtype="float32")
+    filters = theano.shared(rng.randn(4, 3, 3, 3).astype("float32"), name="filters")
+    loss = (tt.nnet.conv2d(image, filters, border_mode="half") ** 2).mean()
+    f = theano.function([image], loss, updates=[(filters, filters - tt.grad(loss, filters))])
+    sim = optdb.SimulatorOCL(f, device="dev0")
+    data = rng.randn(2, 3, 6, 6).astype("float32")
+    for _ in range(4):
+        np.testing.assert_allclose(sim(data), f(data), rtol=1e-4)
+    assert len(sim._methods["__call__"].machine.run.plans) == 1

@@ -1,0 +1,58 @@
+"""Next values of shared arrays lie in C order, as the present ones do.
+
+A plan finds a shared array where it was, because its next value is written over the present one. A value that an
+elementwise op has written over a view, flipped or with axes exchanged, does not fit there; it is put in order first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optdb.host import ops
+from optdb.host.databases import compile_db
+from optdb.host.graph import FunctionGraph, Variable
+from optdb.host.lifting import copy_trace
+from optdb.host.rewriters import Optimizer
+from optdb.opencl.ops.contiguous import opencl_contiguous
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.type import OpenCLArrayType
+
+#: Behind fusion, before anything works in place.
+POSITION = 48.8
+
+#: Views in which elements may lie in another order.
+_REORDERING = (ops.DimShuffle, ops.Subtensor)
+
+
+class NextValuesInOrder(Optimizer):
+    """Puts next values of shared arrays in C order, where they may lie otherwise."""
+
+    def apply(self, fgraph: FunctionGraph) -> Any:
+        """Change the outputs of a function's graph that are updates."""
+        mapping = getattr(fgraph, "update_mapping", None) or {}
+        for place in mapping:
+            out = fgraph.outputs[place]
+            if isinstance(out.type, OpenCLArrayType) and _may_be_out_of_order(out):
+                ordered = opencl_contiguous(out)
+                copy_trace(out, ordered)
+                if ordered is not out:
+                    # As an output alone: within the graph, the value may lie as it does.
+                    fgraph.change_input("output", place, ordered, reason=type(self).__name__)
+
+
+def _may_be_out_of_order(out: Variable) -> bool:
+    """Tell whether a value may lie in the memory of a view, by way of elementwise ops that work in place."""
+    seen, todo = {out}, [out]
+    while todo:
+        node = todo.pop().owner
+        if node is None or not isinstance(node.op, (OpenCLElemwise, *_REORDERING)):
+            continue
+        if isinstance(node.op, _REORDERING):
+            return True
+        fresh = [var for var in node.inputs if var not in seen and var.type == out.type]
+        seen.update(fresh)
+        todo += fresh
+    return False
+
+
+compile_db().register("opencl_updates", NextValuesInOrder(), POSITION, "opencl")
