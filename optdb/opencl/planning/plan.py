@@ -65,7 +65,8 @@ class Plan:
                 self._steps[-1].extend(bound)
             else:
                 self._steps.append(bound)
-        emptied = set(map(id, wiring.clear_before))
+        # What comes behind a call (`advance`, `release`) may have put copies in place of results.
+        emptied = {id(cell) for cell in wiring.clear_before} | {id(wiring.cells[var]) for var in wiring.outputs}
         self._emptied = [(cell, value) for cell, value in self._contents() if id(cell) in emptied]
 
     def load(self) -> None:

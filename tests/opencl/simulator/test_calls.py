@@ -148,6 +148,13 @@ def test_inputs_with_updates_are_kept_by_the_simulator():
     assert f[total] == 8.0
 
 
+def test_a_result_computed_over_the_present_value_is_that_of_each_call():
+    total, w = tt.dvector("total"), theano.shared(np.ones(3), name="w")
+    f, sim = simulated([theano.In(total, value=np.ones(3), update=total + 1)], [total * 2, w * 2], updates=[(w, w + 1)])
+    for _ in range(5):
+        np.testing.assert_array_equal(sim(), f())
+
+
 def test_outputs_are_the_callers_unless_borrowed():
     x = tt.fvector("x")
     w = theano.shared(np.ones(4, "float32"), borrow=True)
