@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from optdb.lifters import GraphToGPU, explain, op_lifter
     from optdb.opencl.simulator import SimulatorOCL, opencl_backend, optimize
     from optdb.topo import TopoOptDB, disable, enable, mode, register_topo
+    from optdb.unpickling import SimulatorNotRestored
 
 __version__ = "0.1.0"
 
 #: Where each public name comes from.
 _HOME = {
     "GraphToGPU": "optdb.lifters",
+    "SimulatorNotRestored": "optdb.unpickling",
     "SimulatorOCL": "optdb.opencl.simulator",
     "TopoOptDB": "optdb.topo",
     "disable": "optdb.topo",
@@ -37,6 +39,7 @@ _HOME = {
 
 __all__ = [
     "GraphToGPU",
+    "SimulatorNotRestored",
     "SimulatorOCL",
     "TopoOptDB",
     "__version__",

@@ -7,8 +7,9 @@ from collections.abc import Hashable
 from optdb.host.config import config
 from optdb.lifters.contexts import ContextNotDefined, Contexts, parse
 from optdb.runtime.context import Context
+from optdb.runtime.errors import DeviceError
 
-__all__ = ["DEFAULT_NAME", "ContextNotDefined", "contexts", "get_context"]
+__all__ = ["DEFAULT_NAME", "ContextNotDefined", "context_of", "contexts", "get_context"]
 
 #: What the context of the flag optdb.device is called, whichever device that names: a pickle
 #: made with one device is read with another.
@@ -42,3 +43,32 @@ def get_context(name: Hashable = None) -> Context:
         If its device is not there, or does not work.
     """
     return contexts.get(name)
+
+
+def context_of(device: Hashable = "auto") -> Hashable:
+    """Return the name of the context for a device; give it one if it has none.
+
+    Parameters
+    ----------
+    device : str
+        The name of a context, or which device: ``'opencl0:0'``, a part of a device's name; ``'auto'`` is the default
+        context's, or else the best device that works.
+
+    Raises
+    ------
+    optdb.runtime.errors.DeviceError
+        If there is no such device, or it does not work.
+    """
+    if device in (None, "auto"):
+        if contexts.default is not None:
+            return contexts.default
+        device = DEFAULT_NAME
+    if device in contexts:
+        return device
+    contexts.register(device, device)
+    try:
+        get_context(device)
+    except DeviceError:
+        contexts.forget(device)
+        raise
+    return device

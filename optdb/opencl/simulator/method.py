@@ -101,6 +101,15 @@ class Method:
             one.give_back()
         return outputs + self._padding
 
+    def kept(self) -> list[Any]:
+        """Return the values of inputs that calls change."""
+        return [copy.copy(one.value) for one in self._inputs if one.updated]
+
+    def keep(self, values: Sequence[Any]) -> None:
+        """Take other values of inputs that calls change."""
+        for one, value in zip([one for one in self._inputs if one.updated], values, strict=True):
+            one.value = value
+
     def _placed(self, state: State) -> set[Variable]:
         """Return the inputs that are on the device: a shared variable is where it is for other functions."""
         maker = self.function.maker
@@ -134,8 +143,17 @@ class Input:
         self._storage = storage
         self._cell = cell
         self._placed = placed
-        self._updated = updated
+        self.updated = updated
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
+
+    @property
+    def value(self) -> Any:
+        """What Theano's Function has for it."""
+        return self._storage[0]
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._storage[0] = value
 
     def take(self, context: Any) -> None:
         """Let the machine have the value."""
@@ -153,7 +171,7 @@ class Input:
 
     def give_back(self) -> None:
         """Let Theano's Function have the next value."""
-        if self._updated:
+        if self.updated:
             value = self._cell[0]
             self._storage[0] = to_host(value) if isinstance(value, Array) else value
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from optdb.host.compiled import Function
 from optdb.host.config import config
 from optdb.host.graph import Variable
 from optdb.host.logging import logger
-from optdb.opencl.registry import DEFAULT_NAME, contexts, get_context
+from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.method import Method
+from optdb.opencl.simulator.rebuilding import reduced
 from optdb.opencl.simulator.state import State
 
 __all__ = ["SimulatorOCL", "opencl_backend", "optimize"]
@@ -51,6 +52,7 @@ class SimulatorOCL:
 
     def __init__(self, function: Function, device: str = "auto") -> None:
         self._lock = threading.RLock()
+        self._asked_for = device
         self._context_name = context_of(device)
         self._context = get_context(self._context_name)
         self._state = State(self._context_name)
@@ -171,6 +173,14 @@ class SimulatorOCL:
         methods = "".join(f", {name}" for name in self)
         return f"<SimulatorOCL {own or 'of a function'}{methods} on {self.device}: {len(self._state)} shared>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Say how the simulator is pickled and copied: as its functions, the device as it was asked for, and the state.
+
+        A copy is of the same functions, and has a state of its own; a deep copy has functions of its own, too.
+        """
+        with self._lock:
+            return reduced(self)
+
     # Inside
 
     def _add(self, name: str, function: Function) -> None:
@@ -212,23 +222,6 @@ class BoundMethod:
 
     def __repr__(self) -> str:
         return f"<method {self.__name__} of {self._simulator!r}>"
-
-
-def context_of(device: Hashable) -> Hashable:
-    """Return the name of the context for a device; give it one if it has none.
-
-    Parameters
-    ----------
-    device : str
-        As `SimulatorOCL` takes it.
-    """
-    if device in (None, "auto"):
-        if contexts.default is not None:
-            return contexts.default
-        device = DEFAULT_NAME
-    if device not in contexts:
-        contexts.register(device, device)
-    return device
 
 
 def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:

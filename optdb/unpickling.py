@@ -1,0 +1,100 @@
+"""What a pickle of a simulator becomes where it is read.
+
+A pickle holds Theano's functions, the device as it was asked for, and the state. :func:`restore` is what it calls. It
+needs no device to be found, nor PyOpenCL to be imported: where there is none, the functions are still there, in the
+error that says so.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from optdb.runtime.errors import DeviceError
+
+if TYPE_CHECKING:
+    from optdb.host.compiled import Function
+    from optdb.opencl.simulator import SimulatorOCL
+
+__all__ = ["SimulatorNotRestored", "restore"]
+
+
+class SimulatorNotRestored(DeviceError):
+    """A simulator was unpickled where there is no device for it.
+
+    Parameters
+    ----------
+    why : str
+        What there is, and the cure.
+    functions : dict
+        The functions in it, by the names of the methods; that of the simulator itself is ``'__call__'``.
+    values : list
+        The simulator's values of shared variables, in the order in which the functions have these.
+
+    Attributes
+    ----------
+    functions : dict
+        The same.
+    """
+
+    def __init__(self, why: str, functions: dict[str, Function], values: list[Any]) -> None:
+        super().__init__(why)
+        self.functions = functions
+        self._values = values
+
+    def sync_to_theano(self) -> None:
+        """Give the simulator's values of shared variables to the functions, which have those of Theano."""
+        for storage, value in zip(_shared_storages(self.functions), self._values, strict=True):
+            storage[0] = value
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.functions, self._values)
+
+
+def restore(
+    functions: dict[str, Function], device: str, values: list[Any], kept: dict[str, list[Any]]
+) -> SimulatorOCL:
+    """Make a simulator again.
+
+    Parameters
+    ----------
+    functions : dict
+        Theano's, by the names of the methods.
+    device : str
+        As `SimulatorOCL` takes it.
+    values : list
+        Of the shared variables, in the order in which the functions have them.
+    kept : dict
+        For each method, the values of inputs that its calls change.
+
+    Raises
+    ------
+    SimulatorNotRestored
+        If there is no device at all.
+    RuntimeError
+        If Theano was told not to unpickle functions.
+    """
+    if any(function is None for function in functions.values()):
+        raise RuntimeError(
+            "a simulator cannot be unpickled without its functions, and Theano leaves them out.\n"
+            "The cure: THEANO_FLAGS=unpickle_function=True"
+        )
+    try:
+        rebuild = importlib.import_module("optdb.opencl.simulator.rebuilding").rebuild
+        return rebuild(functions, device, values, kept)
+    except DeviceError as error:
+        raise SimulatorNotRestored(
+            f"{error}\nThe functions of the simulator are in this error's attribute `functions`, and run without a "
+            "device; its sync_to_theano() gives them the simulator's shared values.",
+            *(functions, values),
+        ) from error
+
+
+def _shared_storages(functions: dict[str, Function]) -> list[list[Any]]:
+    """Return Theano's storages of the shared variables, each once."""
+    found: dict[int, list[Any]] = {}
+    for function in functions.values():
+        for spec, container in zip(function.maker.inputs, function.input_storage, strict=True):
+            if spec.shared:
+                found.setdefault(id(container.storage), container.storage)
+    return list(found.values())
