@@ -51,9 +51,7 @@ class SimulatorNotRestored(DeviceError):
         return type(self), (str(self), self.functions, self._values)
 
 
-def restore(
-    functions: dict[str, Function], device: str, values: list[Any], kept: dict[str, list[Any]]
-) -> SimulatorOCL:
+def restore(functions: dict[str, Function], device: str, values: list[Any], kept: dict[str, list[Any]]) -> SimulatorOCL:
     """Make a simulator again.
 
     Parameters

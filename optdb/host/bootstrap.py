@@ -5,10 +5,11 @@ and what `AROUND` lists happens when Theano is imported, by whomever, in this or
 
 1. ``theano``: `prepare` refuses versions that cannot work;
 2. ``theano.configparser``: optdb's flags are registered, before Theano looks for unknown ones;
-3. ``theano.configdefaults``: two of Theano's flags are amended as they are declared, so that
-   a BLAS is found by linking where the user named none, and ``mode`` takes the name TOPO;
+3. ``theano.configdefaults``: three of Theano's flags are amended as they are declared, so that
+   a BLAS is found by linking where the user named none, ``mode`` takes the names TOPO and
+   OPENCL, and ``linker`` the name opencl;
 4. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
-5. the end of ``theano``: `finish` makes the mode TOPO known, and turns on the engine, the
+5. the end of ``theano``: `finish` makes these modes and the linker known, and turns on the engine, the
    cache of ops and the device, if the flags say so;
 6. ``theano.scan_module.scan_perform_ext``, later: its C code finds the header it needs.
 """
@@ -65,7 +66,7 @@ def finish() -> None:
     import theano
 
     # From the modules themselves: the package that they are in may have just begun to be imported.
-    from optdb.topo import plug  # registers the mode TOPO
+    from optdb.topo import plug  # registers the modes TOPO and OPENCL
 
     if theano.config.optdb.topo:
         plug.enable()
@@ -117,7 +118,9 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
             # Only the default is replaced: Theano calls it when nothing else gives a value.
             parameter.default = default_ldflags
         elif name == "mode":
-            parameter.filter = _or_topo(parameter.filter)
+            parameter.filter = _or(("TOPO", "OPENCL"), parameter.filter)
+        elif name == "linker":
+            parameter.filter = _or(("opencl",), parameter.filter)
         add(name, doc, parameter, **options)
 
     configparser.AddConfigVar = amend_and_add
@@ -127,9 +130,9 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
         configparser.AddConfigVar = add
 
 
-def _or_topo(check: Callable[[object], object]) -> Callable[[object], object]:
-    """Let a check of mode names, which has a fixed list of them, pass TOPO too."""
-    return lambda value: value if value == "TOPO" else check(value)
+def _or(names: tuple[str, ...], check: Callable[[object], object]) -> Callable[[object], object]:
+    """Let a check of names, which has a fixed list of them, pass some more."""
+    return lambda value: value if value in names else check(value)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from theano.gof.link import Container
 
 from optdb.host.patching import Patch
 
-__all__ = ["Function", "function_like", "go_around", "watching"]
+__all__ = ["Container", "Function", "function_like", "go_around", "watching"]
 
 
 def function_like(function: Function, compute: Callable[..., list[Any]]) -> Function:

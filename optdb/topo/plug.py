@@ -15,6 +15,7 @@ from typing import Any
 
 from optdb.host.config import config
 from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db
+from optdb.host.deferred import DeviceLinker
 from optdb.host.modes import Mode, provided_parts, register_mode
 from optdb.host.patching import Patch, Switch
 from optdb.host.session import remove_all
@@ -93,7 +94,18 @@ class TopoMode(Mode):
         return translate(Mode.optimizer.fget(self))
 
 
-def mode(base: Any = "FAST_RUN") -> TopoMode:
+class DeviceMode(TopoMode):
+    """A Mode whose functions are computed on a device.
+
+    Theano keeps its default mode by the name of its class, so the class is another one than that of the mode TOPO.
+    """
+
+
+#: What the device does in its own way, behind the lift; and the lift itself, which the linker does.
+_OF_THE_HOST = ("inplace", "fusion", "opencl")
+
+
+def mode(base: Any = "FAST_RUN", device: str | None = None) -> TopoMode:
     """Return a Theano mode that uses the engine.
 
     Parameters
@@ -101,6 +113,12 @@ def mode(base: Any = "FAST_RUN") -> TopoMode:
     base : str, Mode or None
         The mode whose linker and query are taken over; None stands for
         ``config.mode``.
+    device : str, optional
+        Where functions are computed, instead of by that mode's linker: the
+        name of an OpenCL context, or which device, as ``'opencl0:0'`` or a
+        part of its name; ``'auto'`` is the default context's, or else the
+        best one that works. Shared variables stay on the host, and are
+        copied when they have changed.
 
     Returns
     -------
@@ -109,7 +127,12 @@ def mode(base: Any = "FAST_RUN") -> TopoMode:
         modes of the same kind.
     """
     linker, optimizer = provided_parts(base)
-    return TopoMode(linker=linker, optimizer=optimizer)
+    if device is None:
+        return TopoMode(linker=linker, optimizer=optimizer)
+    if isinstance(optimizer, Query):
+        optimizer = optimizer.excluding(*_OF_THE_HOST)
+    return DeviceMode(linker=DeviceLinker(device), optimizer=optimizer)
 
 
 register_mode("TOPO", mode("FAST_RUN"))
+register_mode("OPENCL", mode("FAST_RUN", device="auto"))

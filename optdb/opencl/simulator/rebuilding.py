@@ -27,9 +27,7 @@ def reduced(simulator: SimulatorOCL) -> tuple[Any, ...]:
     return restore, (simulator.functions, simulator._asked_for, values, kept)
 
 
-def rebuild(
-    functions: dict[str, Function], device: str, values: list[Any], kept: dict[str, list[Any]]
-) -> SimulatorOCL:
+def rebuild(functions: dict[str, Function], device: str, values: list[Any], kept: dict[str, list[Any]]) -> SimulatorOCL:
     """Make a simulator again; the parameters are those of `optdb.unpickling.restore`.
 
     Raises

@@ -127,7 +127,7 @@ class State:
         """Return a shared variable; take it in, with Theano's value, if it is new."""
         known = self._known.get(id(storage))
         if known is None:
-            known = self._known[id(storage)] = Shared(variable, storage, self._type_of(variable, on_device))
+            known = self._known[id(storage)] = self._make(variable, storage, on_device)
         return known
 
     def find(self, which: Any) -> Shared:
@@ -150,6 +150,9 @@ class State:
     def chosen(self, which: tuple[Any, ...]) -> list[Shared]:
         """Return the shared variables that are named; all of them if none is."""
         return [self.find(one) for one in which] if which else list(self)
+
+    def _make(self, variable: Variable, storage: list[Any], on_device: bool) -> Shared:
+        return Shared(variable, storage, self._type_of(variable, on_device))
 
     def _type_of(self, variable: Variable, on_device: bool) -> OpenCLArrayType | None:
         if isinstance(variable.type, OpenCLArrayType):

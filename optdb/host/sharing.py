@@ -1,0 +1,79 @@
+"""Tells when the value of a shared variable may have become another one where it lies.
+
+Whoever has a copy of a value looks whether another object is in Theano's storage. That is not enough where an object
+is written to: by ``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions that
+compute the next value over the present one. From :func:`watch` on, these are known.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from theano.compile.function_module import Function, FunctionMaker
+from theano.compile.sharedvalue import SharedVariable
+from theano.gof.link import Container
+
+from optdb.host.deferred import DeviceLinker
+from optdb.host.patching import Patch
+
+__all__ = ["unmarked_writer", "version", "watch"]
+
+_lock = threading.Lock()
+_patches: list[Patch] = []
+
+
+def watch() -> None:
+    """Begin to watch, for good; functions that there are already are looked at once."""
+    with _lock:
+        if _patches:
+            return
+        _patches.extend(Patch(SharedVariable, name, _counting(name)) for name in ("set_value", "zero"))
+        _patches.append(Patch(FunctionMaker, "create", _noting(FunctionMaker.create)))
+        for patch in _patches:
+            patch.install()
+        for one in gc.get_objects():
+            if issubclass(type(one), Function):
+                _note(one)
+
+
+def version(container: Container) -> int:
+    """Return how often a value was set so far."""
+    return getattr(container, "optdb_version", 0)
+
+
+def unmarked_writer(container: Container) -> bool:
+    """Tell whether a function of Theano's own updates the variable, which may happen in place at any time."""
+    return getattr(container, "optdb_written", False)
+
+
+def _counting(name: str) -> Callable[..., None]:
+    stock = getattr(SharedVariable, name)
+
+    @functools.wraps(stock)
+    def change(self: SharedVariable, *args: Any, **kwargs: Any) -> None:
+        stock(self, *args, **kwargs)
+        self.container.optdb_version = version(self.container) + 1
+
+    return change
+
+
+def _noting(create: Callable[..., Function]) -> Callable[..., Function]:
+    @functools.wraps(create)
+    def create_and_note(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
+        function = create(self, *args, **kwargs)
+        _note(function)
+        return function
+
+    return create_and_note
+
+
+def _note(function: Function) -> None:
+    if isinstance(function.maker.linker, DeviceLinker):
+        return
+    for spec in function.maker.inputs:
+        if spec.shared and spec.update is not None and isinstance(spec.value, Container):
+            spec.value.optdb_written = True
