@@ -21,6 +21,7 @@ from optdb.lifters.report import LiftReport, lift_reports
 from optdb.opencl.device import POSITION, TAG
 from optdb.opencl.transfers import HostFromOpenCL, as_opencl_variable
 from optdb.opencl.type import opencl_type
+from optdb.topo.translate import translate
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ _LEFT_OUT = ("inplace_elemwise_opt",)
 def _phases() -> list[Optimizer]:
     """Return the optimizer's phases from the lift on, which is the first."""
     position = compile_db().__position__
-    whole = compile_db().query(Query(include=["fast_run", TAG], exclude=_LEFT_OUT))
+    whole = translate(compile_db().query(Query(include=["fast_run", TAG], exclude=_LEFT_OUT)))
     return [phase for phase in whole if position.get(phase.name, 0) >= POSITION]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from optdb.host.compiled import Function, function_like
+from optdb.host.config import as_when_compiling
 from optdb.host.graph import Variable
 from optdb.host.variables import TensorType
 from optdb.opencl.registry import get_context
@@ -65,7 +66,8 @@ class Method:
             for spec, container, var in zip(specs, containers, source.inputs, strict=True)
         ]
         mutable = {var for var, spec in zip(source.inputs, specs, strict=True) if spec.mutable or spec.update}
-        self.graph = device_graph(source, context_name, placed, source.update_mapping, mutable)
+        with as_when_compiling():
+            self.graph = device_graph(source, context_name, placed, source.update_mapping, mutable)
         own = [[None] if one is None else one.cell for one in shared]
         kept = {var for var, one in zip(self.graph.fgraph.inputs, shared, strict=True) if one is not None}
         self.machine = link(self.graph, own, kept)
