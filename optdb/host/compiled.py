@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from theano.compile.function_module import Function, FunctionMaker
-from theano.gof.link import Container
+from theano.gof.link import Container, PerformLinker
 
 from optdb.host.patching import Patch
 
-__all__ = ["Container", "Function", "function_like", "go_around", "watching"]
+__all__ = ["Container", "Function", "function_like", "go_around", "has_c_thunks", "updates_of", "watching"]
 
 
 def function_like(function: Function, compute: Callable[..., list[Any]]) -> Function:
@@ -40,6 +40,22 @@ def function_like(function: Function, compute: Callable[..., list[Any]]) -> Func
     )
     like.trust_input = function.trust_input
     return like
+
+
+def has_c_thunks(function: Function) -> bool:
+    """Tell whether the nodes of a function may be computed by C code."""
+    linker = function.maker.linker
+    return not isinstance(linker, PerformLinker) and getattr(linker, "c_thunks", None) is not False
+
+
+def updates_of(function: Function) -> dict[int, int]:
+    """Return which outputs of a function's graph are next values: place of the output to place of the input.
+
+    The graph itself does not know if it is a copy.
+    """
+    inputs = [number for number, spec in enumerate(function.maker.inputs) if spec.update is not None]
+    first = len(function.maker.fgraph.outputs) - len(inputs)
+    return {first + i: number for i, number in enumerate(inputs)}
 
 
 def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]:

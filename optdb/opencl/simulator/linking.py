@@ -6,6 +6,7 @@ them, run last: until then nothing is lost if a node raises, as one that is give
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,7 @@ class Machine:
             cell[0] = value
 
 
-def link(graph: DeviceGraph, cells: Sequence[list[Any]], state: set[Variable]) -> Machine:
+def link(graph: DeviceGraph, cells: Sequence[list[Any]], state: set[Variable], c_thunks: bool = True) -> Machine:
     """Make what computes a graph.
 
     Parameters
@@ -55,8 +56,11 @@ def link(graph: DeviceGraph, cells: Sequence[list[Any]], state: set[Variable]) -
         One for each input.
     state : set of Variable
         The inputs whose values outlive a call.
+    c_thunks : bool
+        Whether what is left on the host may be compiled.
     """
-    linker = VM_Linker(allow_gc=False, use_cloop=True, schedule=lambda fgraph: final_last(fgraph, state))
+    schedule = functools.partial(final_last, state=state)
+    linker = VM_Linker(allow_gc=False, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
     # What is kept must not be written to by the next call; what is returned is brought home before that.
     kept = infer_reuse_pattern(graph.fgraph, list(graph.updates.values()))
     linker = linker.accept(graph.fgraph, no_recycling=kept)

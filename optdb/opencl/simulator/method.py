@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.compiled import Function, function_like
+from optdb.host.compiled import Function, function_like, has_c_thunks, updates_of
 from optdb.host.config import as_when_compiling
 from optdb.host.graph import Variable
 from optdb.host.variables import TensorType
@@ -61,29 +61,30 @@ class Method:
         specs = function.maker.inputs
         containers = function.input_storage
         placed = self._placed(state)
+        updates = updates_of(function)
         shared = [
             state.add(spec.variable, container.storage, var in placed) if spec.shared else None
             for spec, container, var in zip(specs, containers, source.inputs, strict=True)
         ]
         mutable = {var for var, spec in zip(source.inputs, specs, strict=True) if spec.mutable or spec.update}
         with as_when_compiling():
-            self.graph = device_graph(source, context_name, placed, source.update_mapping, mutable)
+            self.graph = device_graph(source, context_name, placed, updates, mutable)
         own = [[None] if one is None else one.cell for one in shared]
         kept = {var for var, one in zip(self.graph.fgraph.inputs, shared, strict=True) if one is not None}
-        self.machine = link(self.graph, own, kept)
-        updated = set(source.update_mapping.values())
+        self.machine = link(self.graph, own, kept, has_c_thunks(function))
+        updated = set(updates.values())
         storages = [container.storage for container in self.call.input_storage]
         self._inputs = [
             Input(var, storages[number], own[number], var in placed, number in updated)
             for number, var in enumerate(source.inputs)
             if shared[number] is None
         ]
-        returned = len(source.outputs) - len(source.update_mapping)
+        returned = len(source.outputs) - len(updates)
         self._outputs = [
             Output(cell, isinstance(var.type, TensorType), spec.borrow)
             for cell, var, spec in zip(self.machine.outputs[:returned], source.outputs, function.maker.outputs)
         ]
-        self._padding = [None] * len(source.update_mapping)
+        self._padding = [None] * len(updates)
 
     def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
         """Compute from what Theano's Function has put into its storage; return the outputs."""

@@ -1,7 +1,8 @@
 """Which inputs of a function live on the device.
 
 Arrays of floats do. Whole numbers, and numbers by themselves, are often what an op wants to know on the host: an index,
-a length, a factor of a product. They go only where all that is done with them is arithmetic that ends in arrays.
+a length, a factor of a product. They go only where all that is done with them, until they are arrays of floats, can be
+done on the device, and nothing asks for them on the host.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from collections.abc import Iterable
 from optdb.host import ops
 from optdb.host.graph import Apply, FunctionGraph, Variable, clients, is_output
 from optdb.host.lifting import is_host_array
+from optdb.host.linking import DeepCopyOp
 from optdb.host.random import mrg_uniform_base
 from optdb.opencl.device import OPENCL
 from optdb.runtime.context import Context
 
 #: What may be done with a number on the device.
-_ARITHMETIC = (ops.Elemwise, ops.DimShuffle, ops.CAReduce)
+_ARITHMETIC = (ops.Elemwise, ops.DimShuffle, ops.CAReduce, DeepCopyOp)
+#: What may be done with an array of whole numbers, besides.
+_OF_ARRAYS = (ops.Subtensor, ops.Reshape, ops.Rebroadcast, ops.SpecifyShape, ops.Join, ops.Split, ops.MaxAndArgmax)
 
 
 def placed_on_device(fgraph: FunctionGraph, context: Context) -> set[Variable]:
@@ -48,14 +52,16 @@ def _draws(node: Apply, i: int) -> bool:
 
 
 def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
-    """Tell whether all that is made of a variable, until it is an array of floats, is made by arithmetic."""
+    """Tell whether all that is made of a variable, until it is an array of floats, is made on the device."""
     seen = {var}
     todo = [var]
     while todo:
-        for user, i in clients(fgraph, todo.pop()):
+        asked = todo.pop()
+        allowed = (*_ARITHMETIC, *_OF_ARRAYS) if asked.type.ndim else _ARITHMETIC
+        for user, i in clients(fgraph, asked):
             if is_output(user):
                 continue
-            if not isinstance(user.op, _ARITHMETIC) or OPENCL.at_home(user.op, i):
+            if OPENCL.at_home(user.op, i) or not isinstance(user.op, allowed):
                 return False
             todo.extend(_still_small(user.outputs, seen))
     return any(not is_output(user) for user, _ in clients(fgraph, var))

@@ -1,0 +1,50 @@
+"""Simulators of random functions, with random inputs shared and updated, do what the functions do, call after call."""
+
+from __future__ import annotations
+
+import numpy as np
+import theano
+import theano.tensor as tt
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import optdb
+from tests.topo.graphs import STOCK
+from tests.topo.test_values import compare, expressions, tolerance
+
+
+def next_value(x, outputs):
+    """Return what a shared variable becomes: an output that fits, or itself, negated where it has a sign."""
+    for out in outputs:
+        if out.type == x.type and getattr(out.tag, "drawn_shape", None) == x.tag.drawn_shape:
+            return out
+    return x if x.dtype == "bool" else tt.neg(x)
+
+
+@st.composite
+def functions(draw):
+    """Draw a function, its values for calls, and what its results are compared by."""
+    inputs, outputs, values = draw(expressions())
+    shared, free, given_values = {}, [], []
+    for x, value in zip(inputs, values, strict=True):
+        if draw(st.booleans(), label="shared"):
+            shared[x] = theano.shared(value, name=x.name, broadcastable=x.broadcastable)
+        else:
+            free.append(x)
+            given_values.append(value)
+    updates = [(shared[x], next_value(x, outputs)) for x in shared if draw(st.booleans(), label="updated")]
+    return free, outputs, shared, updates, given_values
+
+
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@given(functions())
+def test_random_functions(function):
+    inputs, outputs, shared, updates, values = function
+    f = theano.function(inputs, outputs, givens=shared, updates=updates, mode=STOCK, on_unused_input="ignore")
+    sim = optdb.SimulatorOCL(f, device="dev0")
+    rtol = tolerance(outputs)
+    with np.errstate(all="ignore"):
+        for call in range(4):
+            compare(sim(*values), f(*values), rtol, f"call {call}")
+            for variable, _ in updates:
+                compare([sim.get(variable)], [variable.get_value()], rtol, f"{variable.name} behind call {call}")
