@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from optdb import cache
     from optdb.lifters import GraphToGPU, explain, op_lifter
     from optdb.opencl.simulator import SimulatorOCL, opencl_backend, optimize
+    from optdb.runtime.exported import load
     from optdb.topo import TopoOptDB, disable, enable, mode, register_topo
     from optdb.unpickling import SimulatorNotRestored
 
@@ -30,6 +31,7 @@ _HOME = {
     "disable": "optdb.topo",
     "enable": "optdb.topo",
     "explain": "optdb.lifters",
+    "load": "optdb.runtime.exported",
     "mode": "optdb.topo",
     "op_lifter": "optdb.lifters",
     "opencl_backend": "optdb.opencl.simulator",
@@ -47,6 +49,7 @@ __all__ = [
     "disable",
     "enable",
     "explain",
+    "load",
     "mode",
     "op_lifter",
     "opencl_backend",

@@ -8,7 +8,8 @@ first asked for.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from optdb.flags import context_pairs as parse
@@ -48,6 +49,8 @@ class Contexts:
         self._made: dict[Hashable, Any] = {}
         self._default: Hashable = None
         self._filled = False
+        #: Thread and name to what stands in for the context there.
+        self._substitutes: dict[tuple[int, Hashable], Any] = {}
 
     def register(self, name: Hashable, spec: str) -> None:
         """Give a name to a device.
@@ -75,6 +78,8 @@ class Contexts:
         """
         # Without the lock: this is asked for each time an op computes.
         context = self._made.get(name)
+        if self._substitutes:
+            context = self._substitutes.get((threading.get_ident(), name), context)
         if context is not None:
             return context
         with self._lock:
@@ -82,6 +87,20 @@ class Contexts:
             if name not in self._made:
                 self._made[name] = self._make(self._specs[name])
             return self._made[name]
+
+    @contextmanager
+    def substituted(self, name: Hashable, context: Any) -> Iterator[None]:
+        """Let something stand in for the context of a name, in this thread, meanwhile."""
+        key = threading.get_ident(), self.resolve(name)
+        before = self._substitutes.get(key)
+        self._substitutes[key] = context
+        try:
+            yield
+        finally:
+            if before is None:
+                del self._substitutes[key]
+            else:
+                self._substitutes[key] = before
 
     def resolve(self, name: Hashable = None) -> Hashable:
         """Return the name itself, the default's for None.

@@ -16,6 +16,7 @@ import numpy as np
 
 from optdb.runtime import commands
 from optdb.runtime.library import cl, cl_array
+from optdb.runtime.sizes import Later
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -38,7 +39,47 @@ Array = cl_array.Array
 
 
 class DeviceArray(Array):
-    """A PyOpenCL array that copies whatever its strides, and that NumPy can read."""
+    """A PyOpenCL array that copies whatever its strides, and that NumPy can read.
+
+    While a function is traced, there is nothing behind it, and its lengths, strides and offset may be sizes.
+    """
+
+    def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
+        if commands.tracing() is None:
+            super().__init__(cq, shape, dtype, *args, **kwargs)
+        else:
+            self._outline(cq, shape, dtype, **kwargs)
+
+    def _outline(
+        self,
+        queue: Any,
+        shape: tuple[Any, ...],
+        dtype: Any,
+        data: Any = None,
+        offset: Any = 0,
+        strides: tuple[Any, ...] | None = None,
+        _queue: Any = None,
+        **_: Any,
+    ) -> None:
+        """Set what PyOpenCL's own constructor sets, with sizes for numbers."""
+        self.queue = _queue if queue is None else queue
+        self.context = self.queue.context
+        self.shape, self.dtype, self.offset = tuple(shape), np.dtype(dtype), offset
+        self.strides = _strides_in_order(self.shape, self.dtype.itemsize) if strides is None else tuple(strides)
+        self.size = 1
+        for length in self.shape:
+            self.size = self.size * length
+        self.nbytes = self.size * self.dtype.itemsize
+        if data is None and self.size:
+            data = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, 1)
+        self.base_data = data
+        self.events, self.allocator = [], None
+        self._flags = None
+
+    @property
+    def flags(self) -> Any:
+        """Whether the array lies in C order without gaps, among others."""
+        return super().flags if commands.tracing() is None else _Order(self)
 
     def copy(self, queue: Any = None) -> DeviceArray:
         """Return a copy, contiguous in C order, on the same queue or on another."""
@@ -78,6 +119,27 @@ class DeviceArray(Array):
         return copy(self)
 
 
+class _Order:
+    """How an array lies that is traced; worked out only when it is asked for, since each answer is a guard."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    @property
+    def c_contiguous(self) -> bool:
+        """Whether it lies in C order without gaps."""
+        wanted = _strides_in_order(self._array.shape, self._array.dtype.itemsize)
+        alike = zip(self._array.strides, wanted, self._array.shape, strict=True)
+        return all(step == want or length == 1 for step, want, length in alike) or not self._array.size
+
+
+def _strides_in_order(shape: tuple[Any, ...], itemsize: int) -> tuple[Any, ...]:
+    strides = [itemsize]
+    for length in shape[:0:-1]:
+        strides.append(strides[-1] * (length or 1))
+    return tuple(strides[::-1]) if shape else ()
+
+
 def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
     """Return an array with nothing certain in it.
 
@@ -95,7 +157,7 @@ def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> Device
     except (cl.MemoryError, cl.LogicError) as error:
         nbytes = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=object))
         raise MemoryError(f"no room for {nbytes} bytes on {queue.device.name.strip()}: {error}") from error
-    commands.made(array.base_data)
+    commands.made(array.base_data, array.nbytes)
     return array
 
 
@@ -124,7 +186,7 @@ def from_host(context: Context, value: np.ndarray, out: Array | None = None, con
     context : Context
         Where to.
     value : numpy.ndarray
-        The values. They may be changed as soon as this returns.
+        The values. They may be changed as soon as this returns. While a function is traced, it may be a `Later`.
     out : Array, optional
         An array to overwrite, if it has the same shape and dtype and is contiguous.
     constant : bool
@@ -133,7 +195,8 @@ def from_host(context: Context, value: np.ndarray, out: Array | None = None, con
     if out is None or constant or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)
     if value.size:
-        commands.upload(context.queue, out.base_data, out.offset, np.asarray(value, order="C"), constant)
+        given = value if isinstance(value, Later) else np.asarray(value, order="C")
+        commands.upload(context.queue, out.base_data, out.offset, given, constant)
     return out
 
 

@@ -76,6 +76,12 @@ def build(
     return built[key]
 
 
+def source_of(context: Context, program: cl.Program) -> str:
+    """Return the source that a program was made of; nothing if that is not known."""
+    loaded = context.kept.get(__name__, {}).get(program.int_ptr)
+    return loaded[1] if loaded is not None else program.get_info(cl.program_info.SOURCE)
+
+
 def make(
     context: Context, source: str, options: Iterable[str] = (), name: str = "the program", own_lines: int = 0
 ) -> cl.Program:
@@ -87,6 +93,9 @@ def make(
         return _compile(context, source, options, name, own_lines)
     key = binaries.key_of(context.device, source, options)
     program = _load(context, kept, key, options)
+    if program is not None:
+        # A binary does not tell what it was made of. The program stays, so that its handle is no other's.
+        context.kept.setdefault(__name__, {})[program.int_ptr] = program, source
     if program is None:
         program = _compile(context, source, options, name, own_lines)
         _keep(program, kept, key)

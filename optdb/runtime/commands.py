@@ -1,7 +1,8 @@
 """All that goes into a device's queue: launches, copies, fills.
 
 Whoever computes calls these functions, which do what their names say, at once. A *listener*, in this thread, is told
-of each command, too: that is how a plan (``optdb.runtime.recording``) learns what a function does.
+of each command, too: that is how a plan (``optdb.runtime.recording``) learns what a function does. While a function is
+only *traced* (``optdb.runtime.tracing``), the listener is told, and nothing is done.
 """
 
 from __future__ import annotations
@@ -15,14 +16,34 @@ import numpy as np
 
 from optdb.runtime.library import cl
 
-__all__ = ["Listener", "copy_bytes", "download", "fill", "launch", "listened", "listening", "made", "unknown", "upload"]
+__all__ = [
+    "Listener",
+    "copy_bytes",
+    "download",
+    "fill",
+    "launch",
+    "listened",
+    "listening",
+    "made",
+    "tracing",
+    "unknown",
+    "upload",
+]
 
 
 class Listener(Protocol):
-    """What is told of commands; the parameters are those of the functions here."""
+    """What is told of commands; the parameters are those of the functions here.
 
-    def made(self, buffer: cl.Buffer) -> None:
-        """A buffer was made."""
+    Attributes
+    ----------
+    tracing : bool
+        Whether commands are not to be done.
+    """
+
+    tracing: bool
+
+    def made(self, buffer: cl.Buffer, nbytes: int) -> None:
+        """A buffer was made for so many bytes."""
 
     def launched(
         self,
@@ -77,11 +98,17 @@ def listening() -> Listener | None:
     return getattr(_state, "listener", None)
 
 
-def made(buffer: cl.Buffer | None) -> None:
-    """Tell of a new buffer, whose memory is its maker's own."""
+def tracing() -> Any:
+    """Return who is told of this thread's commands in place of the device; None if they are done."""
+    listener = getattr(_state, "listener", None)
+    return listener if listener is not None and listener.tracing else None
+
+
+def made(buffer: cl.Buffer | None, nbytes: int) -> None:
+    """Tell of a new buffer for so many bytes, whose memory is its maker's own."""
     listener = getattr(_state, "listener", None)
     if listener is not None and buffer is not None:
-        listener.made(buffer)
+        listener.made(buffer, nbytes)
 
 
 def launch(
@@ -108,9 +135,10 @@ def launch(
         The places in `args` of buffers behind each of which stands where in it, in bytes, an array begins: such
         an array may move to another buffer.
     """
-    kernel.set_args(*args)
-    cl.enqueue_nd_range_kernel(queue, kernel, items, group)
     listener = getattr(_state, "listener", None)
+    if listener is None or not listener.tracing:
+        kernel.set_args(*args)
+        cl.enqueue_nd_range_kernel(queue, kernel, items, group)
     if listener is not None:
         listener.launched(queue, kernel, items, group, args, arrays)
 
@@ -124,16 +152,18 @@ def copy_bytes(
     nbytes: int,
 ) -> None:
     """Copy bytes from one buffer to another one, or to another part of it."""
-    cl.enqueue_copy(queue, target, source, byte_count=nbytes, dst_offset=target_offset, src_offset=source_offset)
     listener = getattr(_state, "listener", None)
+    if listener is None or not listener.tracing:
+        cl.enqueue_copy(queue, target, source, byte_count=nbytes, dst_offset=target_offset, src_offset=source_offset)
     if listener is not None:
         listener.copied(queue, target, target_offset, source, source_offset, nbytes)
 
 
 def fill(queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pattern: np.generic) -> None:
     """Fill bytes with a pattern, which fits into them a whole number of times."""
-    cl.enqueue_fill_buffer(queue, target, pattern, offset, nbytes)
     listener = getattr(_state, "listener", None)
+    if listener is None or not listener.tracing:
+        cl.enqueue_fill_buffer(queue, target, pattern, offset, nbytes)
     if listener is not None:
         listener.filled(queue, target, offset, nbytes, pattern)
 
@@ -154,8 +184,9 @@ def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.nda
     constant : bool
         Whether nobody will write to that buffer again.
     """
-    cl.enqueue_copy(queue, target, value, dst_offset=offset, is_blocking=True)
     listener = getattr(_state, "listener", None)
+    if listener is None or not listener.tracing:
+        cl.enqueue_copy(queue, target, value, dst_offset=offset, is_blocking=True)
     if listener is not None:
         listener.uploaded(queue, target, offset, value, constant)
 

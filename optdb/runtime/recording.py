@@ -163,6 +163,8 @@ class Layout:
 class Recorder:
     """Listens to the commands of one thread, and writes them down."""
 
+    tracing = False
+
     def __init__(self) -> None:
         self._part = Part()
         # By the handle: a buffer that has gone leaves it to a later one, which is told of when it is made.
@@ -188,9 +190,9 @@ class Recorder:
             known = self._known[handle] = Memory(buffer.size, _context(buffer), buffer)
         return known
 
-    def made(self, buffer: cl.Buffer) -> None:
+    def made(self, buffer: cl.Buffer, nbytes: int) -> None:
         """Write down a new buffer."""
-        memory = Memory(buffer.size, _context(buffer))
+        memory = Memory(nbytes, _context(buffer))
         self._known[buffer.int_ptr] = memory
         self._part.made.append(memory)
 

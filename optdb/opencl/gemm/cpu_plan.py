@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from optdb.opencl.gemm.blocks import ItemBlock
 from optdb.opencl.gemm.launches import Launch, Plan, pack
 from optdb.opencl.gemm.problem import Problem
+from optdb.runtime.sizes import starts
 
 #: Terms that are added up before the next ones are begun: a panel of so many rows stays in a core's cache.
 TERMS = 2048
@@ -95,9 +96,9 @@ class _Planner:
         self.w_at = self.b_at + b_size * (batch if p.b[0] else 1)
         launches = [
             launch
-            for first in range(0, p.batch, batch)
-            for l0 in range(0, max(p.k, 1), max(self.terms, 1))
-            for j0 in range(0, p.n, cols)
+            for first in starts(p.batch, batch)
+            for l0 in starts(max(p.k, 1), max(self.terms, 1))
+            for j0 in starts(p.n, cols)
             for launch in self._slabs(first, min(batch, p.batch - first), l0, j0, min(cols, p.n - j0), rows)
         ]
         total = self.parts * batch * p.m * p.n if self.parts > 1 else 0
@@ -111,7 +112,7 @@ class _Planner:
             at = first * p.b[0] + l0 * p.b[1] + j0 * p.b[2]
             places = (self.b_at, at, p.b[0], p.b[2], p.b[1], self.b_size)
             yield self._pack("b", self.block.cols, batch if p.b[0] else 1, n, k, *places)
-        for i0 in range(0, p.m, rows):
+        for i0 in starts(p.m, rows):
             m = min(rows, p.m - i0)
             if self.pack_a:
                 at = first * p.a[0] + i0 * p.a[1] + l0 * p.a[2]

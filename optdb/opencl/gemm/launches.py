@@ -17,6 +17,7 @@ import numpy as np
 
 from optdb.opencl.kernels import SSIZES, CompiledKernel
 from optdb.runtime.arrays import Array, empty
+from optdb.runtime.commands import tracing
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -127,6 +128,9 @@ def scratch(context: Context, length: int, dtype: str) -> Array:
         Of what dtype.
     """
     nbytes = length * np.dtype(dtype).itemsize
+    if tracing() is not None:
+        # Which is larger may depend on shapes; places are shared in another way.
+        return empty(context, (nbytes,), np.uint8)
     kept = _scratch.get(context)
     if kept is None or kept.nbytes < nbytes:
         _scratch.pop(context, None)

@@ -20,6 +20,7 @@ from optdb.opencl.gemm.problem import Problem, check, classify, steps
 from optdb.opencl.kernels import CompiledKernel, Kernel
 from optdb.runtime import clblast
 from optdb.runtime.arrays import Array
+from optdb.runtime.commands import tracing
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -115,7 +116,7 @@ def batched_matmul(
     (m, k), n = a.shape[-2:], b.shape[-1]
     problem = Problem(batch, m, n, k, steps(a, batch), steps(b, batch), steps(y, batch), steps(z, batch), add)
     dtype = z.dtype.name
-    if by_library(context, dtype) and _by_library(context, problem, a, b, y, z, alpha, beta):
+    if tracing() is None and by_library(context, dtype) and _by_library(context, problem, a, b, y, z, alpha, beta):
         return
     planned, turned = _planned(context, dtype, problem)
     arrays = {"a": b, "b": a, "y": y, "z": z} if turned else {"a": a, "b": b, "y": y, "z": z}

@@ -19,6 +19,7 @@ from optdb.opencl.kernels.launching import CompiledKernel
 from optdb.opencl.kernels.programs import compile_kernels
 from optdb.runtime import commands
 from optdb.runtime.arrays import Array, empty
+from optdb.runtime.sizes import whole
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -130,7 +131,7 @@ def output_array(storage: list[Any], context: Context, shape: Sequence[int], dty
 
     What is in it is left over from before. New memory costs more than most kernels: use it again where possible.
     """
-    shape = tuple(map(int, shape))
+    shape = tuple(map(whole, shape))
     kept = storage[0]
     if _fits(kept, context, shape, np.dtype(dtype)):
         return kept

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.opencl.kernels.params import ArrayParam, KernelArgumentError, Param
+from optdb.opencl.kernels.params import ArrayParam, KernelArgumentError, Param, offset_argument
 from optdb.runtime import commands
 from optdb.runtime.library import cl
+from optdb.runtime.sizes import Size, whole
 
 if TYPE_CHECKING:
     from optdb.opencl.kernels.kernel import Kernel
@@ -205,7 +206,7 @@ class CompiledKernel:
         return bound
 
     def _check_sizes(self, items: tuple[int, ...], group: tuple[int, ...] | None) -> None:
-        if not 1 <= len(items) <= 3 or min(items) < 0:
+        if not 1 <= len(items) <= 3 or any(n < 0 for n in items):
             raise KernelArgumentError(f"kernel {self.name} cannot be launched on {items} work items")
         if group is None:
             return
@@ -248,12 +249,8 @@ class BoundKernel:
         args = self._args.copy()
         for slot, array in zip(self._slots, arrays, strict=True):
             args[slot] = array.base_data
-            offset = array.offset
-            args[slot + 1] = np.uint64(offset) if offset else _ZERO
+            args[slot + 1] = offset_argument(array.offset)
         self._kernel.enqueue(self._items, self._group, args)
-
-
-_ZERO = np.uint64(0)
 
 
 def _array_slots(params: Sequence[Param]) -> tuple[int, ...]:
@@ -267,7 +264,7 @@ def _array_slots(params: Sequence[Param]) -> tuple[int, ...]:
 
 
 def _sizes(size: int | Sequence[int]) -> tuple[int, ...]:
-    return (int(size),) if isinstance(size, int | np.integer) else tuple(map(int, size))
+    return (whole(size),) if isinstance(size, int | np.integer | Size) else tuple(map(whole, size))
 
 
 def _shrunk(group: tuple[int, ...], most: int, limits: Sequence[int]) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike
 from optdb.opencl.kernels.prelude import ctype
 from optdb.runtime.arrays import Array
 from optdb.runtime.library import cl
+from optdb.runtime.sizes import Argument, Size, plain
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -69,7 +70,9 @@ class ScalarParam(Param):
         self._breadth = next(i for i, (kinds, _) in enumerate(_KINDS) if self.dtype.kind in kinds)
         super().__init__(word or self.dtype.name)
 
-    def bind(self, value: Any, context: Context) -> tuple[np.generic]:
+    def bind(self, value: Any, context: Context) -> tuple[np.generic | Argument]:
+        if isinstance(value, Size):
+            return (Argument(self.dtype, (value,)),)
         number = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
         breadth = next((i for i, (_, kind) in enumerate(_KINDS) if isinstance(number, kind)), None)
         if breadth is None:
@@ -86,12 +89,12 @@ class ArrayParam(Param):
 
     slots = (None, np.dtype("uint64"))
 
-    def bind(self, value: Any, context: Context) -> tuple[cl.MemoryObject | None, np.uint64]:
+    def bind(self, value: Any, context: Context) -> tuple[cl.MemoryObject | None, np.uint64 | Argument]:
         if not isinstance(value, Array):
             raise KernelArgumentError(f"{_described(value)}, where a device array is wanted: transfer it first")
         if value.context != context.cl_context:
             raise KernelArgumentError("an array of another context: transfer it to the kernel's first")
-        return value.base_data, np.uint64(value.offset)
+        return value.base_data, offset_argument(value.offset)
 
 
 class BufferParam(ArrayParam):
@@ -114,7 +117,7 @@ class LocalParam(Param):
     def bind(self, value: Any, context: Context) -> tuple[cl.LocalMemory]:
         if isinstance(value, cl.LocalMemory):
             return (value,)
-        return (cl.LocalMemory(int(SIZE.bind(value, context)[0])),)
+        return (cl.LocalMemory(int(SIZE.bind(plain(value), context)[0])),)
 
 
 class SSizesParam(Param):
@@ -123,10 +126,11 @@ class SSizesParam(Param):
     slots = (cl.cltypes.long16,)
     _most = 16
 
-    def bind(self, value: Any, context: Context) -> tuple[np.ndarray]:
-        return (value if isinstance(value, np.ndarray) and value.dtype == self.slots[0] else self.pack(value),)
+    def bind(self, value: Any, context: Context) -> tuple[np.ndarray | Argument]:
+        packed = isinstance(value, np.ndarray | Argument) and value.dtype == self.slots[0]
+        return (value if packed else self.pack(value),)
 
-    def pack(self, value: Sequence[int]) -> np.ndarray:
+    def pack(self, value: Sequence[int]) -> np.ndarray | Argument:
         """Return numbers as they are handed to OpenCL, for launches that come again and again.
 
         Raises
@@ -135,15 +139,18 @@ class SSizesParam(Param):
             If there are more than 16, or others than whole numbers of 64 bits.
         """
         try:
-            given = [int(SSIZE.bind(number, None)[0]) for number in value]
+            given = [number if isinstance(number, Size) else int(SSIZE.bind(number, None)[0]) for number in value]
         except TypeError as error:
             raise KernelArgumentError(
                 f"{value!r}, where up to {self._most} whole numbers are wanted: {error}"
             ) from None
         if len(given) > self._most:
             raise KernelArgumentError(f"{len(given)} numbers, of which a {self} holds {self._most}")
+        given += [0] * (self._most - len(given))
+        if any(isinstance(number, Size) for number in given):
+            return Argument(self.slots[0], tuple(given))
         packed = np.zeros((), self.slots[0])
-        packed[()] = tuple(given + [0] * (self._most - len(given)))
+        packed[()] = tuple(given)
         return packed
 
 
@@ -180,6 +187,16 @@ def as_param(param: Param | DTypeLike) -> Param:
 def _number(dtype: str | np.dtype) -> ScalarParam:
     """Return one parameter for all numbers of a dtype: a graph has thousands of them."""
     return ScalarParam(dtype)
+
+
+_NO_OFFSET = np.uint64(0)
+
+
+def offset_argument(offset: Any) -> np.uint64 | Argument:
+    """Return where an array begins in its buffer as OpenCL is given it."""
+    if isinstance(offset, Size):
+        return Argument(ArrayParam.slots[1], (offset,))
+    return np.uint64(offset) if offset else _NO_OFFSET
 
 
 def _fits(number: int, dtype: np.dtype) -> bool:

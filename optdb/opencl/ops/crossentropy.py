@@ -30,6 +30,8 @@ from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, from_host
+from optdb.runtime.sizes import smallest
+from optdb.runtime.tables import computed
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -122,14 +124,15 @@ class _OfClasses(Counterpart, OpenCLKernelBase):
         rows, columns = shape
         if y.shape[0] != rows:
             raise ValueError(f"{self} has {y.shape[0]} classes for {rows} rows")
-        wrong = (y < 0) | (y >= columns)
-        if wrong.any():
-            raise ValueError(f"{self}: y_i value out of bounds: class {y[wrong][0]} of {columns}")
-        return from_host(context, y.astype(np.int64), constant=True)
+        try:
+            classes = computed("classes", y, columns)
+        except ValueError as error:
+            raise ValueError(f"{self}: {error}") from None
+        return from_host(context, classes, constant=True)
 
     def _launch(self, kernel: CompiledKernel, context: Context, rows: int, *args: Any) -> None:
         if context.flavour == "cpu":
-            kernel.call(min(rows, context.units * 8), 1, rows, *args)
+            kernel.call(smallest(rows, context.units * 8), 1, rows, *args)
         else:
             kernel.scall(rows, rows, *args)
 

@@ -141,7 +141,7 @@ class OpenCLFillDiagonal(_Fill, host.FillDiagonal):
     def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
         if len(shape) == 2:
             return 0, shape[1] + 1, min(shape)
-        if len(set(shape)) > 1:
+        if any(length != shape[0] for length in shape):
             raise ValueError(f"{self}: all dimensions of the array must be of equal length, not {tuple(shape)}")
         return 0, sum(shape[0] ** i for i in range(len(shape))), shape[0]
 

@@ -152,16 +152,17 @@ def common_shape(node: Apply, arrays: Sequence[Array]) -> tuple[int, ...]:
     """
     shape = [1] * node.inputs[0].type.ndim
     for axis in range(len(shape)):
-        lengths = {
+        # No set: while a function is traced, lengths that are equal need not have equal hashes.
+        lengths = [
             array.shape[axis]
             for array, var in zip(arrays, node.inputs, strict=True)
             if not var.type.broadcastable[axis]
-        }
-        if len(lengths) > 1:
+        ]
+        if any(length != lengths[0] for length in lengths[1:]):
             shapes = ", ".join(str(tuple(array.shape)) for array in arrays)
             raise ValueError(f"Dimension mismatch at axis {axis} of {node.op}; shapes are {shapes}")
         if lengths:
-            (shape[axis],) = lengths
+            shape[axis] = lengths[0]
     return tuple(shape)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from optdb.runtime.arrays import Array, DeviceArray
+from optdb.runtime.sizes import largest, whole
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -73,7 +74,7 @@ def chunks(context: Context, n: int) -> tuple[int, int]:
     if context.flavour != "cpu":
         return n, 1
     pieces = context.units * CHUNKS_PER_UNIT
-    chunk = max(-(-n // pieces), SMALLEST_CHUNK)
+    chunk = largest(-(-n // pieces), SMALLEST_CHUNK)
     return -(-n // chunk), chunk
 
 
@@ -91,7 +92,7 @@ def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int
     offset : int
         In bytes, from the first element of `array`.
     """
-    shape = tuple(map(int, shape))
+    shape = tuple(map(whole, shape))
     if 0 in shape:
         return DeviceArray(array.queue, shape, array.dtype)
     return DeviceArray(
@@ -99,8 +100,8 @@ def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int
         shape,
         array.dtype,
         data=array.base_data,
-        offset=array.offset + int(offset),
-        strides=tuple(map(int, strides)),
+        offset=array.offset + whole(offset),
+        strides=tuple(map(whole, strides)),
     )
 
 
@@ -108,7 +109,7 @@ def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """Return the strides in bytes of an array in C order."""
     strides = [itemsize]
     for length in reversed(shape[1:]):
-        strides.append(strides[-1] * max(int(length), 1))
+        strides.append(strides[-1] * (whole(length) or 1))
     return tuple(reversed(strides)) if len(shape) else ()
 
 
@@ -116,13 +117,13 @@ def is_contiguous(array: Array) -> bool:
     """Tell whether an array is in C order without gaps."""
     wanted = c_strides(array.shape, array.dtype.itemsize)
     return not array.size or all(
-        length == 1 or step == want for length, step, want in zip(array.shape, array.strides, wanted)
+        step == want or length == 1 for length, step, want in zip(array.shape, array.strides, wanted)
     )
 
 
 def size_of(shape: Sequence[int]) -> int:
     """Return the number of elements of a shape."""
-    return math.prod(map(int, shape))
+    return math.prod(map(whole, shape))
 
 
 def check_shapes(op: Any, wanted: Sequence[int], given: Sequence[int]) -> None:

@@ -30,6 +30,7 @@ from optdb.opencl.ops.layout import view
 from optdb.opencl.scalars.types import unsigned
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
+from optdb.runtime.sizes import whole
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -61,8 +62,8 @@ class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         value, *lengths = inputs
-        shape = tuple(int(length) for length in lengths)
-        if min(shape, default=0) < 0:
+        shape = tuple(map(whole, lengths))
+        if any(length < 0 for length in shape):
             raise ValueError(f"{self} cannot make an array with a negative length: {shape}")
         missing = len(shape) - value.ndim
         _check_broadcast(value.shape, shape[missing:])
@@ -116,7 +117,7 @@ class OpenCLAllocEmpty(host.AllocEmpty):
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, params: Any = None) -> None:
         context = node.outputs[0].type.context
-        output_array(outputs[0], context, [int(length) for length in inputs], self.dtype)
+        output_array(outputs[0], context, [whole(length) for length in inputs], self.dtype)
 
     def debug_perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, params: Any = None) -> None:
         """Compute for a debugger: here as ever, for the device fills nothing in."""

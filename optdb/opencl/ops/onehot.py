@@ -124,6 +124,6 @@ class OpenCLCrossentropyCategorical1HotGrad(Counterpart, OpenCLKernelBase, host.
 
 def _classes(classes: np.ndarray, rows: int, shape: Sequence[int], op: Any) -> np.ndarray:
     """Return the class of each row, counted from the front."""
-    if len(classes) < rows:
-        raise IndexError(f"{op} has {len(classes)} classes for {rows} rows")
-    return host_indexes(classes[:rows], shape[1], op, axis=1)
+    if classes.shape[0] < rows:
+        raise IndexError(f"{op} has {classes.shape[0]} classes for {rows} rows")
+    return host_indexes(classes if classes.shape[0] == rows else classes[:rows], shape[1], op, axis=1)

@@ -19,6 +19,8 @@ from optdb.opencl.ops.layout import view
 from optdb.opencl.ops.views import copying, subtensor
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, DeviceArray, empty, may_share_memory
+from optdb.runtime.sizes import lengths_of
+from optdb.runtime.tables import computed
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -70,17 +72,18 @@ class OpenCLSplit(Counterpart, OpenCLKernelBase, host.Split):
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, axis, splits = inputs
         axis = _axis(int(axis), x.ndim, self)
-        if len(splits) != self.len_splits or min(splits, default=0) < 0 or sum(splits) != x.shape[axis]:
+        splits = lengths_of(splits)
+        if len(splits) != self.len_splits or any(n < 0 for n in splits) or sum(splits) != x.shape[axis]:
             raise ValueError(
                 f"{self} cannot cut {x.shape[axis]} elements along axis {axis} into {self.len_splits} pieces: {splits}"
             )
         copies = copying(node.inputs[0].type)
         start = 0
         for storage, length in zip(outputs, splits, strict=True):
-            piece = _slab(x, axis, start, start + int(length))
+            piece = _slab(x, axis, start, start + length)
             out = output_array(storage, context, piece.shape, x.dtype)
             copies.launch(kernels, context, piece.shape, [piece, out])
-            start += int(length)
+            start += length
 
 
 class OpenCLIncSubtensor(Counterpart, OpenCLKernelBase, host.IncSubtensor):
@@ -170,8 +173,7 @@ def host_indexes(values: np.ndarray, length: int, op: Any, axis: int = 0) -> np.
     IndexError
         If one is out of an axis of that length.
     """
-    wrong = (values >= length) | (values < -length if values.dtype.kind == "i" else False)
-    if wrong.any():
-        raise IndexError(f"{op}: index {values[wrong][0]} is out of bounds for axis {axis} with size {length}")
-    indexes = values.astype(np.int64)
-    return np.where(indexes < 0, indexes + length, indexes)
+    try:
+        return computed("indexes", values, length, axis)
+    except IndexError as error:
+        raise IndexError(f"{op}: {error}") from None

@@ -35,6 +35,8 @@ from optdb.opencl.ops.views import contiguous, copying
 from optdb.opencl.scalars.code import scalar_code
 from optdb.opencl.scalars.types import c_type
 from optdb.runtime.arrays import Array, empty, from_host
+from optdb.runtime.sizes import smallest
+from optdb.runtime.tables import computed
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -51,7 +53,8 @@ for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
 }}
 """
 
-# order: mentions, sorted by the row they name; starts: where in it each row's mentions begin.
+# order: mentions, sorted by the row they name; starts: where in it each row's mentions begin. Behind the last row there
+# may be some without mentions.
 _CHANGE = """
 #pragma OPENCL FP_CONTRACT OFF
 {helpers}
@@ -66,6 +69,8 @@ order = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)order + order_off);
 starts = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)starts + starts_off);
 for (ga_size i = get_global_id(0); i < n; i += get_global_size(0)) {{
     const ga_size group = i / columns, column = i % columns;
+    if (starts[group] == starts[group + 1])
+        continue;
     const ga_ssize p = rows[group] * x_row + (ga_ssize)column * x_column;
     {computed} old = {load}(x[p]);
     for (ga_long m = {first}; m < starts[group + 1]; ++m) {{
@@ -92,7 +97,7 @@ class OpenCLAdvancedSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedSubte
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, indexes = inputs
         rows = host_indexes(indexes, x.shape[0], self)
-        out = output_array(outputs[0], context, (len(rows), *x.shape[1:]), x.dtype)
+        out = output_array(outputs[0], context, (rows.shape[0], *x.shape[1:]), x.dtype)
         if not out.size:
             return
         x = contiguous(x, node.inputs[0].type, kernels, context)
@@ -123,20 +128,18 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIn
             out = empty(context, x.shape, x.dtype)
             copying(node.inputs[0].type).launch(kernels, context, x.shape, [x, out])
         outputs[0][0] = out
-        if out.size and len(named):
-            y = _full(y, (len(named), *x.shape[1:]), node, kernels, context)
+        if out.size and named.size:
+            y = _full(y, (named.shape[0], *x.shape[1:]), node, kernels, context)
             self._change(node, out, y, named, kernels, context)
 
     def _change(self, node: Apply, out: Array, y: Array, named: np.ndarray, kernels: Kernels, context: Context) -> None:
         flat = out
         if not is_contiguous(out):  # only where it works in place
             flat = contiguous(out, node.inputs[0].type, kernels, context)
-        order = np.argsort(named, kind="stable")
-        rows, starts = np.unique(named[order], return_index=True)
-        starts = np.append(starts, len(named)).astype(np.int64)
+        tables = [computed(name, named) for name in ("distinct", "mentions", "begins")]
         columns = size_of(out.shape[1:])
-        on_device = [from_host(context, values, constant=True) for values in (rows, order, starts)]
-        launch_each(kernels["change"], context, len(rows) * columns, columns, flat, columns, 1, y, *on_device)
+        on_device = [from_host(context, table, constant=True) for table in tables]
+        launch_each(kernels["change"], context, tables[0].shape[0] * columns, columns, flat, columns, 1, y, *on_device)
         if flat is not out:
             copying(node.inputs[0].type).launch(kernels, context, out.shape, [flat, out])
 
@@ -169,5 +172,5 @@ def _change_kernel(dtype: str, setting: bool) -> Kernel:
 
 def launch_each(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
     """Launch a kernel that goes over `n` elements by the number of all items."""
-    items = n if context.flavour != "cpu" else min(n, context.units * 64)
+    items = n if context.flavour != "cpu" else smallest(n, context.units * 64)
     kernel.scall(items, n, *args)

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs
@@ -19,6 +17,7 @@ from optdb.opencl.ops.counterpart import Counterpart, View
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.layout import c_strides, collapse, is_contiguous, size_of, view
 from optdb.runtime.arrays import Array, DeviceArray, empty
+from optdb.runtime.sizes import lengths_of, part_of, whole
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -62,7 +61,7 @@ class OpenCLReshape(Counterpart, OpenCLKernelBase, host.Reshape):
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, wanted = inputs
-        shape = full_shape(x.shape, [int(length) for length in np.atleast_1d(wanted)], self.ndim)
+        shape = full_shape(x.shape, lengths_of(wanted), self.ndim)
         outputs[0][0] = _reshaped(x, shape, node, kernels, context)
 
 
@@ -129,13 +128,13 @@ def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
     padded = [*index, *[slice(None)] * (x.ndim - len(index))]
     for axis, (entry, length, stride) in enumerate(zip(padded, x.shape, x.strides, strict=True)):
         if isinstance(entry, slice):
-            bounds = slice(*[None if v is None else int(v) for v in (entry.start, entry.stop, entry.step)])
-            places = range(*bounds.indices(length))
-            shape.append(len(places))
-            strides.append(stride * places.step)
-            offset += stride * places.start if len(places) else 0
+            start, count, step = part_of(length, entry)
+            shape.append(count)
+            strides.append(stride * step)
+            # Of an empty part, where it begins may be outside.
+            offset += stride * start if count else 0
             continue
-        place = int(entry)
+        place = whole(entry)
         if not -length <= place < length:
             raise IndexError(f"index {place} is out of bounds for axis {axis} with size {length}")
         offset += stride * (place % length)

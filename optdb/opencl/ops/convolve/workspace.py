@@ -7,7 +7,6 @@ new memory costs more than most kernels. Tables are small; those used last are k
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -15,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from optdb.runtime.arrays import Array, DeviceArray, empty, from_host
+from optdb.runtime.commands import tracing
 from optdb.runtime.context import Context
+from optdb.runtime.sizes import largest
 
 #: Bytes that the images laid out at a time may take, if one alone does not take more.
 LARGEST = 64 * 2**20
@@ -46,8 +47,9 @@ class Workspace:
         """
         item = np.dtype(dtype).itemsize
         lengths = [-(-size * item // _ALIGNMENT) * _ALIGNMENT for size in sizes]
-        total = max(sum(lengths), _ALIGNMENT)
-        if self._memory is None or self._memory.nbytes < total:
+        total = largest(sum(lengths), _ALIGNMENT)
+        # While a function is traced, which is larger may depend on shapes, and places are shared in another way.
+        if self._memory is None or tracing() is not None or self._memory.nbytes < total:
             self._memory = None  # given back before more is asked for
             self._memory = empty(context, (total,), "uint8")
         begins = [sum(lengths[:i]) for i in range(len(lengths))]
@@ -100,6 +102,6 @@ def images_at_once(context: Context, elements: int, dtype: str, images: int) -> 
 
 def share(n: int, items: int, multiple: int = 1) -> tuple[int, int]:
     """Return how many of at most `items` work items share `n` things, and how many each gets: some `multiple`."""
-    each = max(math.ceil(n / max(items, 1)), 1)
+    each = largest(-(-n // largest(items, 1)), 1)
     each = -(-each // multiple) * multiple
-    return math.ceil(n / each), each
+    return -(-n // each), each

@@ -1,0 +1,13 @@
+"""Writes functions on a device into a file that runs without Theano.
+
+`functions` finds what of a compiled function belongs there; `walking` traces it, for each example and each kind of
+device, with `host_steps` for what the host does between; `optdb.runtime.exported` writes the file, and reads it.
+"""
+
+from __future__ import annotations
+
+from optdb.opencl.exporting.functions import Exportable, Held, of_function
+from optdb.opencl.exporting.writing import Report, write
+from optdb.runtime.tracing import Untraceable
+
+__all__ = ["Exportable", "Held", "Report", "Untraceable", "of_function", "write"]

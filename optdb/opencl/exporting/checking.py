@@ -1,0 +1,79 @@
+"""Whether a trace that is there holds for another example, and, if so, does for it what the function does.
+
+Rules of shapes are worked out for the other example, and compared, number by number, with a trace of it that was made
+for its shapes alone.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.exported.archive import array_bytes
+from optdb.runtime.exported.errors import ShapeError
+from optdb.runtime.exported.rules import Call, Rules, Values
+from optdb.runtime.exported.writing import describe
+from optdb.runtime.tracing import Trace, Untraceable
+
+__all__ = ["covers"]
+
+
+def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool], Trace]) -> bool:
+    """Tell whether a trace holds for arguments.
+
+    Parameters
+    ----------
+    trace : Trace
+        Of an earlier example.
+    arguments : sequence of numpy.ndarray
+        Of another one.
+    traced : callable
+        Traces the function for it, for its shapes alone if it is told True.
+
+    Raises
+    ------
+    Untraceable
+        If the trace says that it holds, and does something else.
+    """
+    names = [f"argument {i}" for i in range(len(arguments))]
+    entries, guards = ([list(x) for x in found] for found in (trace.rules.entries, trace.rules.guards))
+    rules = Rules(None, entries, guards, names, [x.ndim for x in arguments], "trace")
+    try:
+        values = rules.values(Call(arguments, trace.units))
+    except ShapeError:
+        return False
+    shapes = [values.numbers(_references(shape)) for shape in trace.arguments]
+    if shapes != [x.shape for x in arguments] or rules.broken(values) is not None:
+        return False
+    if _worked_out(*describe(trace), values) != _worked_out(*describe(traced(True)), values):
+        shapes = ", ".join(str(x.shape) for x in arguments)
+        raise Untraceable(f"what was traced for other shapes is said to hold for {shapes}, and does not: this is a bug")
+    return True
+
+
+def _references(shape: Sequence[Any]) -> list[Any]:
+    return [f"${x.number}" if hasattr(x, "number") else x for x in shape]
+
+
+def _worked_out(described: Any, members: Mapping[str, bytes], values: Values) -> Any:
+    """Return a description with numbers for the names of entries, and contents for those of members."""
+    if isinstance(described, dict):
+        return {name: _worked_out(value, members, values) for name, value in described.items()}
+    if isinstance(described, list):
+        if len(described) == 3 and described[0] == "value":
+            # What follows from a shape is an array, where shapes are known.
+            return array_bytes(np.array([values.value(x) for x in described[2]], described[1]))
+        if len(described) == 2 and described[0] == "array":
+            return _flat(members[described[1]])
+        return [_worked_out(value, members, values) for value in described]
+    if isinstance(described, str):
+        return values.value(described) if described.startswith("$") else members.get(described, described)
+    return described
+
+
+def _flat(content: bytes) -> bytes:
+    """Return an array's member with all axes made one."""
+    return array_bytes(np.lib.format.read_array(io.BytesIO(content), allow_pickle=False).reshape(-1))

@@ -1,0 +1,159 @@
+"""What of a compiled function goes into a file: its nodes, how it is called, and its shared values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.host.config import config
+from optdb.host.graph import Variable
+from optdb.opencl.planning import PlannedVM
+from optdb.opencl.planning.recording import Wiring
+from optdb.opencl.planning.roles import on_device
+from optdb.runtime.arrays import Array, to_host
+from optdb.runtime.calling import Argument, Signature
+from optdb.runtime.tracing import Untraceable
+
+__all__ = ["Exportable", "Held", "of_function"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A shared variable.
+
+    Parameters
+    ----------
+    key : object
+        The same for the same shared variable, in whichever function.
+    name : str or None
+        Of it.
+    value : callable
+        Returns its value, as a NumPy array or one of the device.
+    """
+
+    key: Hashable
+    name: str | None
+    value: Callable[[], Any]
+
+    def array(self) -> np.ndarray:
+        """Return the value on the host."""
+        value = self.value()
+        return to_host(value) if isinstance(value, Array) else np.asarray(value)
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """A function that can be traced.
+
+    Parameters
+    ----------
+    wiring : Wiring
+        Its nodes, lifted to the device.
+    signature : Signature
+        How it is called.
+    arguments : dict
+        Input of the wiring to the number of the argument in the signature.
+    shared : dict
+        Input of the wiring to the shared variable.
+    returned : int
+        How many of the wiring's outputs are for the caller: the first ones.
+    """
+
+    wiring: Wiring
+    signature: Signature
+    arguments: Mapping[Variable, int]
+    shared: Mapping[Variable, Held]
+    returned: int
+
+    def context_name(self) -> Hashable:
+        """Return the name of the context that all its arrays are in.
+
+        Raises
+        ------
+        Untraceable
+            If there is none, or more than one.
+        """
+        nodes = self.wiring.nodes
+        variables = [*self.wiring.inputs, *(var for node in nodes for var in (*node.inputs, *node.outputs))]
+        names = list(dict.fromkeys(var.type.context_name for var in variables if on_device(var)))
+        if not names:
+            raise Untraceable("nothing of the function is on a device: compile it for one")
+        if len(names) > 1:
+            raise Untraceable(
+                f"the function works on several devices, {', '.join(map(str, names))}: compile it for one"
+            )
+        return names[0]
+
+
+def of_function(function: Any) -> Exportable:
+    """Return what of a ``theano.function`` goes into a file.
+
+    Parameters
+    ----------
+    function : theano.compile.Function
+        Compiled for the device, in a mode with plans.
+
+    Raises
+    ------
+    Untraceable
+        If it is not one that can be exported.
+    """
+    machine = function.fn
+    if not isinstance(machine, PlannedVM):
+        raise Untraceable(
+            "nothing of the function is on a device, or it runs without plans (branches, profiles and other linkers "
+            "than the default one do): compile it for a device, with optdb.plans=True"
+        )
+    wiring = machine.wiring
+    arguments: dict[Variable, int] = {}
+    shared: dict[Variable, Held] = {}
+    taken: list[Argument] = []
+    inputs = zip(wiring.inputs, function.maker.inputs, function.input_storage, function.defaults, strict=True)
+    for var, given, container, default in inputs:
+        if container.implicit:
+            shared[var] = Held(_Same(container.storage), given.name or given.variable.name, _getter(container))
+            continue
+        if given.update is not None:
+            raise Untraceable(f"the argument {given.name or given.variable} has an update: make it a shared variable")
+        arguments[var] = len(taken)
+        taken.append(_argument(given, container, default))
+    returns = "none" if function.return_none else "single" if function.unpack_single else "list"
+    keys = None if function.output_keys is None else tuple(map(str, function.output_keys))
+    signature = Signature(tuple(taken), returns, keys)
+    return Exportable(wiring, signature, arguments, shared, function.n_returned_outputs)
+
+
+class _Same:
+    """Equal for the same list, in which functions and shared variables have a value."""
+
+    def __init__(self, storage: list[Any]) -> None:
+        self._storage = storage
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other._storage is self._storage
+
+    def __hash__(self) -> int:
+        return id(self._storage)
+
+
+def _getter(container: Any) -> Callable[[], Any]:
+    return lambda: container.storage[0]
+
+
+def _argument(given: Any, container: Any, default: tuple[bool, bool, Any]) -> Argument:
+    required, _, value = default
+    kind = given.variable.type
+    stored = getattr(value, "storage", [value])[0]
+    dtype = str(kind.dtype)
+    return Argument(
+        given.name or given.variable.name,
+        dtype,
+        tuple(map(bool, kind.broadcastable)),
+        bool(container.strict),
+        container.allow_downcast,
+        None if required else np.asarray(to_host(stored) if isinstance(stored, Array) else stored, dtype),
+        dtype == config.floatX,
+    )

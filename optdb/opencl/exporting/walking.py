@@ -1,0 +1,349 @@
+"""Traces a compiled function: each of its nodes once, with sizes for shapes, and nothing computed.
+
+The nodes are copied first, and compiled for a context that stands in for the function's own, of the flavour that is
+wanted and with nothing remembered: so neither do launches for plain shapes get into a trace, nor those of a trace into
+the function. Nodes of the device run as ever, and a tracer writes down what they do; those of the host are followed
+(``host_steps``). At the end the next values of shared variables are written over the present ones.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.host.graph import Apply, Constant, Variable
+from optdb.host.loops import Scan
+from optdb.host.ops import Shape, Shape_i
+from optdb.opencl.exporting.host_steps import follow, is_open
+from optdb.opencl.kernels import compile_kernels
+from optdb.opencl.kernels.programs import one_program
+from optdb.opencl.ops.elements import ElementKernels
+from optdb.opencl.planning.recording import Wiring
+from optdb.opencl.planning.roles import on_device
+from optdb.opencl.registry import contexts
+from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
+from optdb.runtime import arrays, commands
+from optdb.runtime.arrays import Array
+from optdb.runtime.context import Context
+from optdb.runtime.recording import Memory
+from optdb.runtime.sizes import Later, Size, Sizes, concrete
+from optdb.runtime.tracing import Outlet, Trace, Tracer, Untraceable
+
+__all__ = ["Entry", "trace"]
+
+#: What computes a GPU's share of the work, where the device at hand is none.
+USUAL_UNITS = 64
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An input of a function, as the file knows it.
+
+    Parameters
+    ----------
+    kind : {'argument', 'state'}
+        Whether the caller gives it, or it is a shared value.
+    number : int
+        Among the arguments of the function, or among the shared values of the file.
+    shape : tuple of int
+        In the example.
+    value : int, optional
+        Of an argument that is one whole number on the host.
+    """
+
+    kind: str
+    number: int
+    shape: tuple[int, ...]
+    value: int | None = None
+
+
+class _Traced(Context):
+    """A context that stands in for another one, and notes what kernels ask of it."""
+
+    def __init__(self, context: Context, flavour: str, units: Any) -> None:
+        vars(self).update(vars(context))
+        self.flavour = flavour
+        self.units = units
+        self.kept = {}
+        self.asked: set[str] = set()
+
+    def supports(self, dtype: object) -> str | None:
+        trouble = super().supports(dtype)
+        if trouble is None:
+            self.asked.add(np.dtype(dtype).name)
+        return trouble
+
+
+def trace(
+    wiring: Wiring, context_name: Hashable, entries: Mapping[Variable, Entry], returned: int, flavour: str, fixed: bool
+) -> Trace:
+    """Trace a function.
+
+    Parameters
+    ----------
+    wiring : Wiring
+        The function.
+    context_name : str
+        Where all its arrays are.
+    entries : dict
+        What its inputs are.
+    returned : int
+        How many of its outputs are for the caller; the others are next values.
+    flavour : {'cpu', 'gpu'}
+        Of the device that it is for.
+    fixed : bool
+        Whether it is traced for the example's shapes alone.
+
+    Raises
+    ------
+    Untraceable
+        If it does what cannot be written down.
+    """
+    context = contexts.get(context_name)
+    units = context.units if flavour == context.flavour else USUAL_UNITS
+    result = Trace(flavour, units)
+    stand_in = _Traced(context, flavour, units if fixed else result.rules.symbol(units, "units"))
+    with contexts.substituted(context_name, stand_in):
+        walk = _Walk(_copied(wiring), stand_in, Tracer(result, stand_in), fixed)
+        walk.enter(entries)
+        walk.run()
+        walk.leave(entries, returned)
+    result.flags = {name for name in stand_in.asked if name in ("float64", "complex128", "int64", "uint64")}
+    return result
+
+
+class _Walk:
+    """A trace being made."""
+
+    def __init__(self, wiring: Wiring, context: Context, tracer: Tracer, fixed: bool) -> None:
+        self._wiring = wiring
+        self._context = context
+        self._tracer = tracer
+        self._trace = tracer.trace
+        self._fixed = fixed
+        self._copying: dict[tuple[str, int], tuple[ElementKernels, Any]] = {}
+
+    def enter(self, entries: Mapping[Variable, Entry]) -> None:
+        """Put what stands for the inputs into their cells."""
+        arguments = [entry for entry in entries.values() if entry.kind == "argument"]
+        self._trace.arguments = [()] * len(arguments)
+        for var in self._wiring.inputs:
+            entry, cell = entries[var], self._wiring.cells[var]
+            if entry.kind == "state":
+                cell[0] = self._state(var, entry)
+                continue
+            shape = tuple(
+                length if self._fixed or fixed else self._trace.rules.symbol(length, "axis", entry.number, axis)
+                for axis, (length, fixed) in enumerate(zip(entry.shape, var.type.broadcastable, strict=True))
+            )
+            self._trace.arguments[entry.number] = shape
+            cell[0] = self._argument(var, entry, shape)
+
+    def _state(self, var: Variable, entry: Entry) -> Any:
+        with self._tracer.following():
+            array = self._tracer.state(self._context.queue, entry.number, entry.shape, var.type.dtype)
+        return array if on_device(var) else Later(array.shape, array.dtype, ("home", array))
+
+    def _argument(self, var: Variable, entry: Entry, shape: tuple[Any, ...]) -> Any:
+        given = Later(shape, np.dtype(var.type.dtype), ("argument", entry.number))
+        if on_device(var):
+            with self._tracer.following():
+                return arrays.from_host(self._context, given)
+        if entry.value is None:
+            return given
+        return self._trace.rules.symbol(entry.value, "value", entry.number)
+
+    def run(self) -> None:
+        """Go through the nodes."""
+        for number, node in enumerate(self._wiring.nodes):
+            try:
+                self._step(number, node)
+            except Untraceable as error:
+                raise Untraceable(_named(node, str(error))) from None
+            except Exception as error:
+                raise Untraceable(_named(node, f"{type(error).__name__}: {error}")) from error
+
+    def _step(self, number: int, node: Apply) -> None:
+        cells = self._wiring.cells
+        values = [cells[var][0] for var in node.inputs]
+        outputs = [cells[var] for var in node.outputs]
+        if isinstance(node.op, HostFromOpenCL):
+            (x,) = values
+            outputs[0][0] = Later(x.shape, x.dtype, ("home", x))
+            return
+        if isinstance(node.op, OpenCLFromHost) and is_open(values[0]):
+            with self._tracer.following():
+                outputs[0][0] = self._brought(values[0], node.inputs[0].type.dtype)
+            return
+        at_home = isinstance(node.op, Shape | Shape_i) or not any(map(on_device, (*node.inputs, *node.outputs)))
+        if at_home and (isinstance(node.op, Shape | Shape_i) or any(map(is_open, values))):
+            for cell, value in zip(outputs, follow(node, values), strict=True):
+                cell[0] = value
+            return
+        if at_home:
+            self._wiring.thunks[number]()
+            return
+        with self._tracer.following():
+            self._wiring.thunks[number]()
+
+    def _brought(self, value: Any, dtype: str) -> Array:
+        """Return an array of the device with a value that is not known yet."""
+        if isinstance(value, Later) and value.source[0] == "home":
+            # Not the array itself: whoever has this one may overwrite it.
+            return self._in_order(value.source[1], always=True)
+        return arrays.from_host(self._context, _later(value, dtype))
+
+    def leave(self, entries: Mapping[Variable, Entry], returned: int) -> None:
+        """Note the results, and write next values over the present ones."""
+        with self._tracer.following():
+            advance = _Advance(self, self._wiring, entries)
+            outputs = [self._wiring.value(var) for var in self._wiring.outputs[:returned]]
+            outputs = [advance.kept(value) for value in outputs]
+            advance.write()
+            for var, value in zip(self._wiring.outputs, outputs):
+                self._trace.outlets.append(Outlet(self._outlet(value), np.dtype(var.type.dtype)))
+
+    def _outlet(self, value: Any) -> Any:
+        array = _array_of(value)
+        if array is not None:
+            return self._tracer.layout(array)
+        if isinstance(value, Later | Size | Sizes):
+            return value
+        return np.array(value)
+
+    def memory(self, array: Array) -> Memory | None:
+        """Return where an array lies."""
+        return None if array.base_data is None else self._tracer.memory(array.base_data)
+
+    def in_order(self, array: Array, always: bool = False) -> Array:
+        """Return an array in C order without gaps: a copy if it is not, or always."""
+        return self._in_order(array, always)
+
+    def _in_order(self, array: Array, always: bool = False) -> Array:
+        ordered = array.flags.c_contiguous
+        if ordered and not always:
+            return array
+        result = arrays.empty(self._context, array.shape, array.dtype)
+        if not array.size:
+            return result
+        if ordered:
+            commands.copy_bytes(array.queue, result.base_data, 0, array.base_data, array.offset, array.nbytes)
+            return result
+        elements, kernels = self._kernels(array.dtype.name, array.ndim)
+        elements.launch(kernels, self._context, array.shape, [array, result])
+        return result
+
+    def _kernels(self, dtype: str, ndim: int) -> tuple[ElementKernels, Any]:
+        if (dtype, ndim) not in self._copying:
+            elements = ElementKernels.copying(dtype, ndim)
+            self._copying[dtype, ndim] = elements, compile_kernels(elements.kernels(), self._context, "a copy")
+        return self._copying[dtype, ndim]
+
+
+class _Advance:
+    """The next values of shared variables, which are written over the present ones."""
+
+    def __init__(self, walk: _Walk, wiring: Wiring, entries: Mapping[Variable, Entry]) -> None:
+        self._walk = walk
+        self._context = walk._context
+        self._states = {var: _array_of(wiring.value(var)) for var in wiring.inputs if entries[var].kind == "state"}
+        self._moving: list[tuple[Variable, Any]] = []
+        for var, following in wiring.updates.items():
+            if var not in self._states:
+                raise Untraceable(f"the argument {var} gets another value by each call; make it a shared variable")
+            if not self._is_there(var, wiring.value(following)):
+                self._moving.append((var, wiring.value(following)))
+        self._overwritten = {walk.memory(self._states[var]) for var, _ in self._moving}
+
+    def _is_there(self, var: Variable, value: Any) -> bool:
+        """Tell whether a next value has been computed in the place of the present one."""
+        array, here = _array_of(value), self._states[var]
+        if array is None or not here.size:
+            return False
+        same = self._walk.memory(array) is self._walk.memory(here) and array.shape == here.shape
+        return bool(same and array.offset == 0 and array.flags.c_contiguous)
+
+    def kept(self, value: Any) -> Any:
+        """Return what is to outlive the writing: a copy, where it lies in what is overwritten."""
+        array = _array_of(value)
+        if array is None or not array.size or self._walk.memory(array) not in self._overwritten:
+            return value
+        return self._walk.in_order(array, always=True)
+
+    def write(self) -> None:
+        """Write the next values."""
+        ready = [(var, self.kept(value)) for var, value in self._moving]
+        for var, value in ready:
+            here = self._states[var]
+            if tuple(getattr(value, "shape", ())) != tuple(here.shape):
+                raise Untraceable(
+                    f"the shared variable {var} of shape {here.shape} gets a value of another shape, "
+                    f"{_shape_of(value)}; in a file each has the same shape for good"
+                )
+            if here.size:
+                self._write(here, value, var.type.dtype)
+
+    def _write(self, here: Array, value: Any, dtype: str) -> None:
+        array = _array_of(value)
+        if array is None:
+            given = _later(value, dtype) if is_open(value) else np.asarray(value, dtype, order="C")
+            commands.upload(here.queue, here.base_data, 0, given)
+            return
+        array = self._walk.in_order(array)
+        commands.copy_bytes(here.queue, here.base_data, 0, array.base_data, array.offset, here.nbytes)
+
+
+def _array_of(value: Any) -> Array | None:
+    """Return the array of the device that a value is, or is to be a copy of."""
+    if isinstance(value, Later) and value.source[0] == "home":
+        return value.source[1]
+    return value if isinstance(value, Array) else None
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    return tuple(concrete(length) for length in getattr(value, "shape", ()))
+
+
+def _later(value: Any, dtype: str) -> Later:
+    """Return an open value of the host as an array."""
+    if isinstance(value, Later):
+        return value
+    if isinstance(value, Sizes):
+        return Later(value.shape, np.dtype(dtype), ("values", tuple(value)))
+    return Later((), np.dtype(dtype), ("value", value))
+
+
+def _copied(wiring: Wiring) -> Wiring:
+    """Return a function's nodes with variables, cells and thunks of their own."""
+    ours: dict[Variable, Variable] = {}
+    nodes = []
+    for node in wiring.nodes:
+        # A Scan keeps the function inside of it, which is compiled with it.
+        op = copy.copy(node.op) if isinstance(node.op, Scan) else node.op
+        outputs = [var.clone() for var in node.outputs]
+        copied = Apply(op, [ours.get(var, var) for var in node.inputs], outputs)
+        copied.tag = copy.copy(node.tag)
+        ours.update(zip(node.outputs, outputs, strict=True))
+        nodes.append(copied)
+    cells: dict[Variable, list[Any]] = {}
+    for var in (*wiring.inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs))):
+        cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
+    updates = {var: ours.get(following, following) for var, following in wiring.updates.items()}
+    outputs = [ours.get(var, var) for var in wiring.outputs]
+    for var in outputs:
+        cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
+    return Wiring(nodes, _thunks(nodes, cells), cells, [], None, list(wiring.inputs), outputs, updates)
+
+
+def _thunks(nodes: Sequence[Apply], cells: dict[Variable, list[Any]]) -> list[Any]:
+    computed = {var: [False] for var in cells}
+    with one_program():
+        return [node.op.make_thunk(node, cells, computed, [], impl="py") for node in nodes]
+
+
+def _named(node: Apply, why: str) -> str:
+    return why if str(node.op) in why else f"{node.op}: {why}"

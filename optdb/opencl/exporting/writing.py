@@ -1,0 +1,204 @@
+"""Traces functions for examples, and writes them into one file over the shared variables that they have in common."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optdb.host.graph import Variable
+from optdb.opencl.exporting.checking import covers
+from optdb.opencl.exporting.functions import Exportable, Held
+from optdb.opencl.exporting.walking import Entry, trace
+from optdb.opencl.planning.roles import on_device
+from optdb.runtime.exported.writing import Function, State
+from optdb.runtime.exported.writing import write as write_file
+from optdb.runtime.tracing import Trace, Untraceable
+
+__all__ = ["Report", "write"]
+
+FLAVOURS = ("cpu", "gpu")
+
+#: A call: positional arguments, or those by name.
+Example = Sequence[Any] | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of one example of a function.
+
+    Parameters
+    ----------
+    function : str
+        Its name.
+    flavour : {'cpu', 'gpu'}
+        What kind of device it was traced for.
+    shapes : tuple of tuple of int
+        Of the example's arguments.
+    commands : int
+        How many commands a call enqueues.
+    guards : int
+        How many conditions say for which shapes the trace holds.
+    fixed : str or None
+        Why it holds for the example's shapes alone; None if it does for more.
+    covered : bool
+        Whether an earlier trace holds for the example: then there is no other.
+    """
+
+    function: str
+    flavour: str
+    shapes: tuple[tuple[int, ...], ...]
+    commands: int
+    guards: int
+    fixed: str | None
+    covered: bool = False
+
+
+def write(
+    path: str | Path,
+    functions: Mapping[str, Exportable],
+    examples: Mapping[str, Sequence[Example]],
+    flavours: Sequence[str] = FLAVOURS,
+    about: str = "",
+) -> list[Report]:
+    """Write functions into a file.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where to; what is there is replaced.
+    functions : mapping
+        Name to function; the first is what a call of the loaded file calls.
+    examples : mapping
+        For each function, calls of it: their shapes, and whole numbers that decide over shapes, say what is traced. The
+        values of arrays do not matter.
+    flavours : sequence of str
+        For which devices: 'cpu' for processors, 'gpu' for all else.
+    about : str
+        A text that is kept in the file.
+
+    Returns
+    -------
+    list of Report
+        What was traced.
+
+    Raises
+    ------
+    Untraceable
+        If something is done that cannot be written down; by name, where a step would have to stay on the host.
+    TypeError
+        If an example is no call of its function.
+    """
+    _check(functions, examples, flavours)
+    states = _States()
+    reports: list[Report] = []
+    written = []
+    for name, function in functions.items():
+        try:
+            traces = _traces(name, function, examples[name], flavours, states, reports)
+        except Untraceable as error:
+            raise Untraceable(f"{name} cannot be exported: {error}") from error.__cause__
+        written.append(Function(name, function.signature, traces))
+    write_file(path, written, states.all(), about)
+    return reports
+
+
+def _check(
+    functions: Mapping[str, Exportable], examples: Mapping[str, Sequence[Example]], flavours: Sequence[str]
+) -> None:
+    if not functions:
+        raise ValueError("there is no function to export")
+    for name in functions:
+        if not name.isidentifier() or not name.isascii():
+            raise ValueError(f"{name!r} cannot be the name of a function in a file: it is no identifier")
+        if not examples.get(name):
+            raise ValueError(f"{name} needs an example of a call, so that it is known for which shapes it is exported")
+    if not flavours or not set(flavours) <= set(FLAVOURS):
+        raise ValueError(f"flavours are some of {FLAVOURS}, and {tuple(flavours)} were given")
+
+
+def _traces(
+    name: str,
+    function: Exportable,
+    examples: Sequence[Example],
+    flavours: Sequence[str],
+    states: _States,
+    reports: list[Report],
+) -> list[Trace]:
+    context_name = function.context_name()
+    found: list[Trace] = []
+    for flavour in flavours:
+        ours: list[Trace] = []
+        for example in examples:
+            args, kwargs = ((), example) if isinstance(example, Mapping) else (tuple(example), {})
+            values = function.signature.bind(args, kwargs, name)
+            entries = _entries(function, values, states)
+
+            wiring, returned = function.wiring, function.returned
+            traced = functools.partial(trace, wiring, context_name, entries, returned, flavour)
+            known = next((earlier for earlier in ours if covers(earlier, values, traced)), None)
+            made, why = (known, None) if known is not None else _trace(traced)
+            if known is None:
+                ours.append(made)
+            shapes = tuple(value.shape for value in values)
+            sizes = len(made.commands), len(made.rules.guards)
+            reports.append(Report(name, flavour, shapes, *sizes, why, known is not None))
+        found += ours
+    return found
+
+
+def _trace(traced: Any) -> tuple[Trace, str | None]:
+    """Return a trace for more shapes than those of the example, or for these alone, and why."""
+    try:
+        return traced(False), None
+    except Untraceable as error:
+        return traced(True), str(error)
+
+
+def _entries(function: Exportable, values: Sequence[np.ndarray], states: _States) -> dict[Variable, Entry]:
+    found: dict[Variable, Entry] = {}
+    for var in function.wiring.inputs:
+        if var in function.shared:
+            number, value = states.number(function.shared[var], var)
+            found[var] = Entry("state", number, value.shape)
+            continue
+        place = function.arguments[var]
+        value = values[place]
+        counts = not on_device(var) and value.ndim == 0 and value.dtype.kind in "iu"
+        found[var] = Entry("argument", place, value.shape, int(value) if counts else None)
+    return found
+
+
+class _States:
+    """The shared values of a file, each once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._states: list[State] = []
+
+    def number(self, held: Held, var: Variable) -> tuple[int, np.ndarray]:
+        """Return the number of a shared value, and its value."""
+        if held.key not in self._numbers:
+            self._numbers[held.key] = len(self._states)
+            pattern = tuple(map(bool, var.type.broadcastable))
+            value = np.asarray(held.array(), var.type.dtype)
+            self._states.append(State(self._free_name(held.name), value, pattern))
+        number = self._numbers[held.key]
+        return number, self._states[number].value
+
+    def all(self) -> list[State]:
+        """Return all, by their numbers."""
+        return self._states
+
+    def _free_name(self, name: str | None) -> str:
+        """Return a name that no other has."""
+        start = name or f"shared{len(self._states)}"
+        taken = {state.name for state in self._states}
+        number, wanted = 2, start
+        while wanted in taken:
+            wanted, number = f"{start}_{number}", number + 1
+        return wanted

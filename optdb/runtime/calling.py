@@ -1,0 +1,212 @@
+"""How a function is called: its arguments by place and by name, what each may be, and what it gives back.
+
+A :class:`Signature` says what ``theano.function`` was told of inputs and outputs, and needs NumPy alone. `bind` turns a
+call into arrays, by the host's own rules of what may be cast, and with errors that name the argument; `result` turns
+computed values into what the caller gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Argument", "Signature"]
+
+#: What a function gives back: a list, its one value, or nothing.
+RESULTS = ("list", "single", "none")
+
+
+@dataclass(frozen=True, eq=False)
+class Argument:
+    """One argument of a function.
+
+    Parameters
+    ----------
+    name : str or None
+        By which it may be given.
+    dtype : str
+        Of the array that the function takes.
+    broadcastable : tuple of bool
+        For each axis, whether its length is 1.
+    strict : bool
+        Whether only an array of that dtype will do.
+    allow_downcast : bool or None
+        Whether precision may be lost; None allows it for Python's floats alone, where `floats` says so.
+    default : numpy.ndarray or None
+        What it is if it is not given; without one, it has to be.
+    floats : bool
+        Whether `dtype` is the one that Python's floats are taken for.
+    """
+
+    name: str | None
+    dtype: str
+    broadcastable: tuple[bool, ...]
+    strict: bool = False
+    allow_downcast: bool | None = None
+    default: np.ndarray | None = None
+    floats: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What it has to be, in words."""
+        axes = {(): "a number", (False,): "a vector", (False, False): "a matrix"}
+        wanted = axes.get(self.broadcastable, f"an array of {len(self.broadcastable)} dimensions")
+        return f"{wanted} of {self.dtype}"
+
+    def array(self, value: Any) -> np.ndarray:
+        """Return a value as the array that the function takes.
+
+        Raises
+        ------
+        TypeError
+            If the value is no such array, and must not be made one.
+        """
+        taken = self._cast(value)
+        if taken.ndim != len(self.broadcastable):
+            raise TypeError(f"expected {self.kind}, got an array of {taken.ndim} dimensions, of shape {taken.shape}")
+        if any(one and length != 1 for one, length in zip(self.broadcastable, taken.shape)):
+            lengths = tuple(1 if one else "any" for one in self.broadcastable)
+            raise TypeError(f"expected {self.kind} with lengths {lengths}, got one of shape {taken.shape}")
+        return taken
+
+    def _cast(self, value: Any) -> np.ndarray:
+        wanted = np.dtype(self.dtype)
+        if isinstance(value, np.ndarray) and value.dtype == wanted and type(value) in (np.ndarray, np.memmap):
+            return np.asarray(value)
+        if self.strict:
+            given = f"one of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise TypeError(f"expected an array of {self.dtype}, and nothing else, got {given}")
+        if self.allow_downcast:
+            return np.asarray(value).astype(wanted)
+        if isinstance(value, np.ndarray):
+            if not _holds(wanted, value.dtype):
+                raise TypeError(
+                    f"expected {self.kind}, which cannot hold an array of {value.dtype} without loss.\nThe cure: cast "
+                    "it first, if you mean it, or have the function compiled with allow_input_downcast=True"
+                )
+            return value.astype(wanted)
+        if self.allow_downcast is None and type(value) is float and self.floats:
+            return np.asarray(value, wanted)
+        return self._without_loss(value, wanted)
+
+    def _without_loss(self, value: Any, wanted: np.dtype) -> np.ndarray:
+        given = np.asarray(value)
+        if given.dtype.kind not in "biufc":
+            raise TypeError(f"expected {self.kind}, got {_described(value)}")
+        with np.errstate(all="ignore"):
+            taken = given.astype(wanted)
+            # Nothing is equal to what is no number, except here.
+            same = (given == taken) | ((given != given) & (taken != taken))
+        if not np.all(same):
+            raise TypeError(
+                f"expected {self.kind}, which cannot hold {_described(value)} without loss.\nThe cure: cast it first, "
+                "if you mean it, or have the function compiled with allow_input_downcast=True"
+            )
+        return taken
+
+
+@dataclass(frozen=True, eq=False)
+class Signature:
+    """The arguments of a function, and what it gives back.
+
+    Parameters
+    ----------
+    arguments : tuple of Argument
+        By their places.
+    returns : {'list', 'single', 'none'}
+        What is given back.
+    keys : tuple of str or None
+        Under which results are given back in a dict, if they are.
+    """
+
+    arguments: tuple[Argument, ...]
+    returns: str = "list"
+    keys: tuple[str, ...] | None = None
+    _places: Mapping[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        named: dict[str, int] = {}
+        for place, argument in enumerate(self.arguments):
+            if argument.name is not None:
+                named.setdefault(argument.name, place)
+        object.__setattr__(self, "_places", named)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], function: str = "the function") -> list[np.ndarray]:
+        """Return the array of each argument.
+
+        Parameters
+        ----------
+        args, kwargs : sequence and mapping
+            What the caller gives.
+        function : str
+            What the function is called in errors.
+
+        Raises
+        ------
+        TypeError
+            If there is too much or too little of it, or something that an argument cannot be.
+        """
+        if len(args) > len(self.arguments):
+            raise TypeError(f"{function} takes {len(self.arguments)} arguments, {self}, and was given {len(args)}")
+        given: dict[int, Any] = dict(enumerate(args))
+        for name, value in kwargs.items():
+            place = self._places.get(name)
+            if place is None:
+                raise TypeError(f"{function} has no argument {name!r}; it takes {self}")
+            if place in given:
+                raise TypeError(f"{function} was given {name} twice")
+            given[place] = value
+        return [self._array(place, given, function) for place in range(len(self.arguments))]
+
+    def _array(self, place: int, given: Mapping[int, Any], function: str) -> np.ndarray:
+        argument = self.arguments[place]
+        if place not in given:
+            if argument.default is None:
+                raise TypeError(f"{function} misses its argument {self.called(place)}, {argument.kind}")
+            return argument.default
+        try:
+            return argument.array(given[place])
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{function}, argument {self.called(place)}: {error}") from None
+
+    def called(self, place: int) -> str:
+        """Return what an argument is called."""
+        name = self.arguments[place].name
+        return f"{place} (without a name)" if name is None else name
+
+    def result(self, values: Sequence[Any]) -> Any:
+        """Return what the caller gets for computed values."""
+        if self.returns == "none":
+            return None
+        if self.returns == "single" and len(values) == 1:
+            return values[0]
+        return list(values) if self.keys is None else dict(zip(self.keys, values, strict=True))
+
+    def __str__(self) -> str:
+        words = []
+        for place, argument in enumerate(self.arguments):
+            default = "" if argument.default is None else "=..."
+            words.append(
+                f"{argument.name or f'argument{place}'}{default}: {argument.dtype}{list(argument.broadcastable)}"
+            )
+        return f"({', '.join(_short(word) for word in words)})"
+
+
+def _short(word: str) -> str:
+    """Write lengths as they are in a shape."""
+    return word.replace("[]", "").replace("False", ":").replace("True", "1")
+
+
+def _holds(wanted: np.dtype, given: np.dtype) -> bool:
+    """Tell whether a dtype has all numbers of another one, or those of one that the host takes for as good."""
+    if given.kind not in "biufc":
+        return False
+    return np.promote_types(wanted, given) == wanted
+
+
+def _described(value: Any) -> str:
+    text = repr(value)
+    return f"a {type(value).__name__}" if len(text) > 60 else text

@@ -1,0 +1,12 @@
+"""Functions in files, that run by NumPy and PyOpenCL alone.
+
+A file is data: numbers, arrays, the sources of kernels, and lists of what goes into a device's queue. `writing` makes
+one of traces (``optdb.runtime.tracing``); `archive` opens one, and sees to it that it is whole; `reading` checks each
+field of what it says; `rules` works out the sizes of a call; `binding` gives the commands their memory and kernels, and
+checks every number that decides over either; `model` is what the user calls.
+"""
+
+from optdb.runtime.exported.errors import FileError, ShapeError
+from optdb.runtime.exported.model import Exported, Method, load
+
+__all__ = ["Exported", "FileError", "Method", "ShapeError", "load"]

@@ -1,0 +1,209 @@
+"""The file itself: members in a zip archive, none of them compressed, and a list of them that tells what each holds.
+
+`pack` writes one, `Archive` reads one. Nothing is unpacked to the disk, or larger in memory than in the file.
+The list, ``manifest.json``, names the size and the SHA-256 of each other member; its own SHA-256 is in
+``manifest.sha256``. This finds what was damaged or altered by mistake; it does not tell who wrote a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import re
+import struct
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.exported.errors import FileError
+
+__all__ = ["DTYPES", "KIND", "VERSION", "Archive", "array_bytes", "pack"]
+
+KIND = "optdb plan"
+VERSION = 1
+
+MANIFEST = "manifest.json"
+DIGEST = "manifest.sha256"
+
+#: What members may be called.
+_NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
+#: In bytes: no plan is described by more.
+_LARGEST_MANIFEST = 1 << 28
+#: What arrays may hold.
+DTYPES = frozenset(
+    f"{kind}{bits}"
+    for kind, sizes in {
+        "int": (8, 16, 32, 64),
+        "uint": (8, 16, 32, 64),
+        "float": (16, 32, 64),
+        "complex": (64, 128),
+    }.items()
+    for bits in sizes
+) | {"bool"}
+
+#: How arrays begin, as NumPy writes them, and what it says of one in C order, whose numbers are as they are here.
+_MAGIC = b"\x93NUMPY\x01\x00"
+_HEADER = re.compile(
+    rb"\{'descr': '[<|](?P<dtype>[biufc]\d{1,2})', 'fortran_order': False, "
+    rb"'shape': \((?P<shape>(\d{1,18}(, ?|(?=\))))*)\), \} *\n\Z"
+)
+
+_CURE = "The cure: export it again, and copy it as a binary file"
+
+
+def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
+    """Write a file, in one step: there is the whole of it, or what was there before.
+
+    Parameters
+    ----------
+    path : Path
+        Where to.
+    manifest : mapping
+        What it says of itself, but for the list of members.
+    members : mapping
+        Name to content.
+    """
+    listed = {
+        name: {"nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in members.items()
+    }
+    said = {"kind": KIND, "version": VERSION, **manifest, "members": listed}
+    text = json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
+    unfinished = path.with_name(f"{path.name}.part")
+    try:
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as file:
+            for name, content in {MANIFEST: text, DIGEST: _digest(text), **members}.items():
+                # A fixed date: the same function makes the same file.
+                file.writestr(zipfile.ZipInfo(name), content)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def array_bytes(value: np.ndarray) -> bytes:
+    """Return an array as a member holds it."""
+    content = io.BytesIO()
+    np.lib.format.write_array(content, np.array(value, order="C", copy=True), version=(1, 0), allow_pickle=False)
+    return content.getvalue()
+
+
+class Archive:
+    """A file that was found to be whole.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Attributes
+    ----------
+    manifest : dict
+        What it says of itself; of its fields, only those that all files have were checked.
+
+    Raises
+    ------
+    FileError
+        If it is no such file, of another version, or damaged.
+    OSError
+        If it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        content = path.read_bytes()
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as file:
+                self._members = self._read(file)
+        except FileError:
+            raise
+        except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, IndexError) as error:
+            raise self.wrong(f"is no whole file of a plan ({error})") from None
+        self.manifest = self._manifest()
+        self._check_members()
+
+    def wrong(self, what: str, cure: str = _CURE) -> FileError:
+        """Return an error that says what is wrong with the file."""
+        return FileError(f"{self.path} {what}.\n{cure}")
+
+    def _read(self, file: zipfile.ZipFile) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for info in file.infolist():
+            if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+                raise self.wrong(f"has a member that is compressed, {info.filename!r}, which none is in a plan")
+            if info.filename in found:
+                raise self.wrong(f"has two members called {info.filename!r}")
+            found[info.filename] = file.read(info)
+        return found
+
+    def _manifest(self) -> dict[str, Any]:
+        text, digest = self._members.pop(MANIFEST, None), self._members.pop(DIGEST, None)
+        if text is None or digest is None:
+            raise self.wrong("is an archive, but not of a plan: it lacks a manifest")
+        if len(text) > _LARGEST_MANIFEST:
+            raise self.wrong(f"has a manifest of {len(text):,} bytes, more than any plan has")
+        if digest != _digest(text):
+            raise self.wrong("was altered: its manifest is not what was written")
+        try:
+            manifest = json.loads(text, parse_constant=self._no_number)
+        except (ValueError, RecursionError) as error:
+            raise self.wrong(f"has a manifest that cannot be read ({error})") from None
+        if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+            raise self.wrong("is not a file of a plan")
+        version = manifest.get("version")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise self.wrong("does not say of which version it is")
+        if version > VERSION:
+            raise self.wrong(
+                f"is of version {version}, and this optdb reads up to version {VERSION}",
+                "The cure: install a newer optdb, or export it with this one",
+            )
+        return manifest
+
+    def _no_number(self, word: str) -> Any:
+        raise ValueError(f"{word} is no number")
+
+    def _check_members(self) -> None:
+        listed = self.manifest.get("members")
+        if not isinstance(listed, dict) or set(listed) != set(self._members):
+            raise self.wrong("has other members than it lists")
+        for name, content in self._members.items():
+            said = listed[name]
+            if not _NAME.match(name) or not isinstance(said, dict):
+                raise self.wrong(f"has a member {name!r} that no plan has")
+            if said.get("nbytes") != len(content) or said.get("sha256") != hashlib.sha256(content).hexdigest():
+                raise self.wrong(f"is damaged: {name} is not what was written")
+
+    def text(self, name: Any) -> str:
+        """Return a member that is text."""
+        try:
+            return self._member(name).decode()
+        except UnicodeDecodeError:
+            raise self.wrong(f"has no text in {name}") from None
+
+    def array(self, name: Any) -> np.ndarray:
+        """Return a member that is an array; it is not to be written to."""
+        content = self._member(name)
+        begin = len(_MAGIC) + 2
+        end = begin + int.from_bytes(content[len(_MAGIC) : begin], "little")
+        header = _HEADER.match(content[begin:end])
+        if content[: len(_MAGIC)] != _MAGIC or header is None:
+            raise self.wrong(f"has no array in {name}, or one of a kind that no plan has")
+        dtype = np.dtype(header["dtype"].decode())
+        shape = tuple(int(length) for length in header["shape"].split(b",") if length.strip())
+        if dtype.name not in DTYPES or math.prod(shape) * dtype.itemsize != len(content) - end:
+            raise self.wrong(f"has an array in {name} that is not of the size that it says")
+        return np.frombuffer(content, dtype, offset=end).reshape(shape)
+
+    def _member(self, name: Any) -> bytes:
+        if not isinstance(name, str) or name not in self._members:
+            raise self.wrong(f"speaks of a member {name!r}, which it has not")
+        return self._members[name]
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest().encode()

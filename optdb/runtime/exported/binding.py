@@ -1,0 +1,329 @@
+"""A trace for the sizes of one call, with memory and kernels: ready to be run.
+
+Here the numbers of a file meet a device. Each is checked before anything is made of it: what is copied, filled and
+uploaded lies within its memory, kernels get as many arguments as they take, and each of its kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime import commands as queueing
+from optdb.runtime.arrays import span, to_host
+from optdb.runtime.bound import Room
+from optdb.runtime.context import Context
+from optdb.runtime.exported.errors import FileError
+from optdb.runtime.exported.programs import Kernels
+from optdb.runtime.exported.reading import LONG16, FileTrace, Place
+from optdb.runtime.exported.rules import Call, Values
+from optdb.runtime.library import cl
+from optdb.runtime.recording import Copy, Fill, Launch, Layout, Memory
+from optdb.runtime.tables import TABLES
+
+__all__ = ["Bound", "Stock"]
+
+#: Later than all commands.
+_AFTERWARDS = 1 << 60
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What all traces of a loaded file share.
+
+    Parameters
+    ----------
+    context : Context
+        Where they run.
+    kernels : Kernels
+        The file's programs, there.
+    states : sequence of pyopencl.Buffer
+        The shared values.
+    constant : callable
+        Returns the array in a member of the file.
+    constants : dict
+        The buffers of those that kernels read, by name; they are made when they are first needed.
+    """
+
+    context: Context
+    kernels: Kernels
+    states: Sequence[cl.Buffer]
+    constant: Callable[[str], np.ndarray]
+    constants: dict[str, cl.Buffer]
+
+    def buffer(self, name: str) -> cl.Buffer:
+        """Return a buffer with constants."""
+        if name not in self.constants:
+            value = np.ascontiguousarray(self.constant(name))
+            buffer = cl.Buffer(self.context.cl_context, cl.mem_flags.READ_WRITE, max(value.nbytes, 1))
+            if value.nbytes:
+                cl.enqueue_copy(self.context.queue, buffer, value, is_blocking=True)
+            self.constants[name] = buffer
+        return self.constants[name]
+
+
+@dataclass(frozen=True)
+class _Upload:
+    """Something that comes from the host at each call."""
+
+    queue: cl.CommandQueue
+    buffer: cl.Buffer
+    offset: int
+    source: int
+
+    def run(self, sources: Sequence[np.ndarray]) -> None:
+        """Bring it there."""
+        value = sources[self.source]
+        if value.nbytes:
+            queueing.upload(self.queue, self.buffer, self.offset, value)
+
+
+class Bound:
+    """A trace that is ready to be run for calls like one.
+
+    Parameters
+    ----------
+    trace : FileTrace
+        Which.
+    values : Values
+        The sizes of the call.
+    stock : Stock
+        What there is.
+
+    Attributes
+    ----------
+    nbytes : int
+        How much memory its values take.
+    commands : int
+        How many commands a call enqueues.
+
+    Raises
+    ------
+    FileError
+        If a command is not valid.
+    MemoryError
+        If the device has no room for its values.
+    """
+
+    def __init__(self, trace: FileTrace, values: Values, stock: Stock) -> None:
+        self._trace = trace
+        self._values = values
+        self._stock = stock
+        self._memories = [self._memory(place) for place in trace.memories]
+        #: What is uploaded, and how much of it there is room for.
+        self._sources: list[list[Any]] = []
+        self._rooms: list[int] = []
+        made = [self._made(command) for command in trace.commands]
+        self._outlets = [self._outlet(outlet) for outlet in trace.outlets]
+        self._room = Room(self._spans(made))
+        self._steps: list[list[Callable[[], Any]] | _Upload] = []
+        for command in made:
+            self._append(command)
+        self.nbytes = self._room.nbytes
+        self.commands = len(made)
+
+    def run(self, call: Call) -> list[np.ndarray]:
+        """Do it; return the results."""
+        # All that may be wrong with a call is found before anything is done.
+        sources = [np.asarray(self._source(source, call), order="C") for source in self._sources]
+        for value, room in zip(sources, self._rooms, strict=True):
+            if value.nbytes > room:
+                raise FileError(f"{value.nbytes} bytes are to be uploaded, and there is room for {room}")
+        for step in self._steps:
+            if isinstance(step, _Upload):
+                step.run(sources)
+                continue
+            for command in step:
+                command()
+        return [outlet(call) for outlet in self._outlets]
+
+    def _memory(self, place: Place) -> Memory:
+        context = self._stock.context.cl_context
+        if place.state is not None:
+            buffer = self._stock.states[place.state]
+            return Memory(buffer.size, context, buffer)
+        if place.array is not None:
+            buffer = self._stock.buffer(place.array)
+            return Memory(buffer.size, context, buffer)
+        nbytes = self._values.number(place.nbytes)
+        if nbytes < 0:
+            raise FileError(f"a memory is to have {nbytes} bytes")
+        return Memory(nbytes, context, bare=place.bare)
+
+    def _made(self, command: list[Any]) -> Any:
+        """Return a command of a file as one that can be bound, or an upload with its memory."""
+        word, *parts = command
+        if word == "launch":
+            return self._launch(*parts)
+        target = self._memories[parts[0]]
+        queue = self._stock.context.queue
+        if word == "copy":
+            source = self._memories[parts[2]]
+            target_offset, source_offset, nbytes = self._values.numbers((parts[1], parts[3], parts[4]))
+            _within(target, target_offset, nbytes)
+            _within(source, source_offset, nbytes)
+            if target is source and abs(target_offset - source_offset) < nbytes:
+                raise FileError("bytes are to be copied onto themselves")
+            return Copy(queue, target, target_offset, source, source_offset, nbytes)
+        if word == "fill":
+            offset, nbytes = self._values.numbers(parts[1:3])
+            _within(target, offset, nbytes)
+            pattern = np.frombuffer(bytes.fromhex(parts[3]), np.uint8)
+            if nbytes % pattern.nbytes or offset % pattern.nbytes:
+                raise FileError(f"{nbytes} bytes from {offset} on are to be filled with a pattern of {pattern.nbytes}")
+            return Fill(queue, target, offset, nbytes, pattern)
+        offset = self._values.number(parts[1])
+        _within(target, offset, 0)
+        self._sources.append(parts[2])
+        self._rooms.append(target.nbytes - offset)
+        return target, offset, len(self._sources) - 1
+
+    def _launch(self, program: int, name: str, items: list, group: list | None, args: list, arrays: list) -> Launch:
+        kernel = self._stock.kernels.get(program, name)
+        sizes = self._values.numbers(items)
+        groups = None if group is None else self._values.numbers(group)
+        kernel.check_sizes(sizes, groups)
+        given = [self._argument(arg) for arg in args]
+        for place in arrays:
+            if isinstance(given[place], Memory) and not 0 <= int(given[place + 1]) <= given[place].nbytes:
+                raise FileError(f"an array begins {int(given[place + 1])} bytes into a memory of {given[place].nbytes}")
+        for place, arg in enumerate(given):
+            # Placed where a buffer begins, whatever the file says: its kernel is told of no other place.
+            if isinstance(arg, Memory) and place not in arrays:
+                arg.bare = True
+        kernel.check_arguments(given)
+        return Launch(self._stock.context.queue, kernel, sizes, groups, tuple(given), tuple(arrays))
+
+    def _argument(self, arg: list[Any] | None) -> Any:
+        if arg is None:
+            return None
+        if arg[0] == "memory":
+            return self._memories[arg[1]]
+        if arg[0] == "local":
+            return cl.LocalMemory(arg[1])
+        if arg[1] == LONG16:
+            packed = np.zeros((), cl.cltypes.long16)
+            packed[()] = tuple(int(_number("int64", value)) for value in map(self._values.value, arg[2]))
+            return packed
+        return _number(arg[1], self._values.value(arg[2][0]))
+
+    def _source(self, source: list[Any], call: Call) -> Any:
+        """Return what is uploaded in a call."""
+        kind, *rest = source
+        if kind == "argument":
+            return call.arguments[rest[0]]
+        if kind == "array":
+            return self._stock.constant(rest[0])
+        if kind == "value":
+            dtype, values = rest
+            numbers = [_number(dtype, self._values.value(value)) for value in values]
+            return np.array(numbers, dtype)
+        name, args = rest
+        given = [self._source(arg, call) if isinstance(arg, list) else self._values.value(arg) for arg in args]
+        try:
+            return TABLES[name][0](*given)
+        except (AttributeError, TypeError) as error:
+            raise FileError(f"the table {name} cannot be made of what it is given: {error}") from None
+
+    def _outlet(self, outlet: dict[str, Any]) -> Callable[[Call], np.ndarray]:
+        """Return what gives a result behind a call."""
+        dtype = np.dtype(outlet["dtype"])
+        if "values" in outlet:
+            numbers = [_number(dtype.name, self._values.value(value)) for value in outlet["values"]]
+            shape = (len(numbers),) if outlet["vector"] else (1,) * outlet.get("ndim", 0)
+            result = np.array(numbers, dtype).reshape(shape)
+            return lambda call: result.copy()
+        if "array" in outlet:
+            constant = self._stock.constant(outlet["array"])
+            return lambda call: constant.copy()
+        if "source" in outlet:
+            return lambda call: np.array(self._source(outlet["source"], call))
+        layout = self._layout(outlet, dtype)
+        return lambda call: to_host(self._room.array(layout))
+
+    def _layout(self, outlet: dict[str, Any], dtype: np.dtype) -> Layout:
+        shape, strides = (self._values.numbers(outlet[name]) for name in ("shape", "strides"))
+        offset = self._values.number(outlet["offset"])
+        if any(length < 0 for length in shape):
+            raise FileError(f"a result is to have the shape {shape}")
+        queue = self._stock.context.queue
+        if outlet.get("memory") is None or 0 in shape:
+            if 0 not in shape:
+                raise FileError("a result has elements, and no memory")
+            return Layout(queue, None, 0, shape, strides, dtype)
+        layout = Layout(queue, self._memories[outlet["memory"]], offset, shape, strides, dtype)
+        start, stop = span(_Seen(shape, strides, offset, dtype))
+        _within(layout.memory, start, stop - start)
+        return layout
+
+    def _spans(self, made: Sequence[Any]) -> Mapping[Memory, tuple[int, int]]:
+        """Return the first and the last command that needs each memory that has no buffer of its own."""
+        spans: dict[Memory, tuple[int, int]] = {}
+        for number, command in enumerate(made):
+            for memory in _touched(command):
+                if memory.buffer is None:
+                    spans[memory] = (spans.get(memory, (number, number))[0], number)
+        for outlet in self._trace.outlets:
+            memory = None if outlet.get("memory") is None else self._memories[outlet["memory"]]
+            if memory is not None and memory.buffer is None:
+                spans[memory] = (spans.get(memory, (0, 0))[0], _AFTERWARDS)
+        return spans
+
+    def _append(self, command: Any) -> None:
+        if isinstance(command, tuple):
+            memory, offset, source = command
+            buffer, shift = self._room.place(memory)
+            self._steps.append(_Upload(self._stock.context.queue, buffer, shift + offset, source))
+            return
+        if isinstance(command, Copy | Fill) and not command.nbytes:
+            return
+        if isinstance(command, Launch) and 0 in command.items:
+            return
+        if not self._steps or isinstance(self._steps[-1], _Upload):
+            self._steps.append([])
+        self._steps[-1].append(self._room.bind(command))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What `span` looks at of an array."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: np.dtype
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+def _touched(command: Any) -> list[Memory]:
+    return [command[0]] if isinstance(command, tuple) else command.memories()
+
+
+def _within(memory: Memory, offset: int, nbytes: int) -> None:
+    if offset < 0 or nbytes < 0 or offset + nbytes > memory.nbytes:
+        raise FileError(f"{nbytes} bytes from {offset} on are not within a memory of {memory.nbytes}")
+
+
+def _number(dtype: str, value: Any) -> np.generic:
+    """Return a number of a dtype.
+
+    Raises
+    ------
+    FileError
+        If the dtype cannot hold it.
+    """
+    kind = np.dtype(dtype)
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        if not isinstance(value, int) or not limits.min <= value <= limits.max:
+            raise FileError(f"{value!r} stands where a {dtype} is wanted")
+    with np.errstate(all="ignore"):
+        return kind.type(value)

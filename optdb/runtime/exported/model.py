@@ -1,0 +1,303 @@
+"""What the user gets of a file: functions over shared values, on a device.
+
+`load` reads a file and puts its shared values on a device. A call of a :class:`Method` finds the trace that holds for
+its arguments, gives it memory once for each size of them, and runs it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.calling import Argument, Signature
+from optdb.runtime.context import Context
+from optdb.runtime.exported.archive import Archive
+from optdb.runtime.exported.binding import Bound, Stock
+from optdb.runtime.exported.errors import FileError, ShapeError
+from optdb.runtime.exported.programs import Kernels
+from optdb.runtime.exported.reading import FileTrace, SaidMethod, SaidState, read
+from optdb.runtime.exported.rules import Call
+from optdb.runtime.library import cl
+
+__all__ = ["Exported", "Method", "load"]
+
+#: So many sizes of arguments are remembered for a function, with the memory for their values.
+KEPT = 8
+
+
+def load(path: str | Path, device: str | Context = "auto") -> Exported:
+    """Load a file that was exported.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    device : str or Context
+        Where to run it: 'auto' for the best device that works, or what `optdb.runtime.devices` takes.
+
+    Returns
+    -------
+    Exported
+        The functions and the shared values in it.
+
+    Raises
+    ------
+    FileError
+        If the file is damaged, not valid, of a newer version, or not for such a device.
+    DeviceError
+        If there is no such device, or it does not work.
+    OSError
+        If the file cannot be read.
+    """
+    archive = Archive(Path(path))
+    said = read(archive)
+    context = device if isinstance(device, Context) else Context("opencl" if device == "auto" else device)
+    return Exported(archive, context, said)
+
+
+class Exported:
+    """The functions of a file, and the shared values that they work on.
+
+    A call calls the first function; each is an attribute by its name, too, and an item of `methods`.
+
+    Attributes
+    ----------
+    methods : dict
+        The functions, by name.
+    context : Context
+        Where they run.
+    """
+
+    def __init__(self, archive: Archive, context: Context, said: Any) -> None:
+        self._path = archive.path
+        self.context = context
+        self._lock = threading.RLock()
+        self._states = {state.name: _Shared(archive, state, context) for state in said.states}
+        kernels = Kernels(context, said.programs, str(archive.path))
+        buffers = [state.buffer for state in self._states.values()]
+        self._stock = Stock(context, kernels, buffers, archive.array, {})
+        self.methods = {method.name: Method(method, self._stock, self._lock, self._path) for method in said.methods}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the first function."""
+        return next(iter(self.methods.values()))(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Method:
+        methods = self.__dict__.get("methods", {})
+        if name not in methods:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}, and no function of that name")
+        return methods[name]
+
+    def __getitem__(self, name: str) -> Method:
+        return self.methods[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.methods)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the shared values."""
+        return list(self._states)
+
+    def get(self, name: str) -> np.ndarray:
+        """Return a shared value.
+
+        Raises
+        ------
+        KeyError
+            If there is none of that name.
+        """
+        with self._lock:
+            return self._shared(name).get()
+
+    def set(self, name: str, value: Any) -> None:
+        """Give a shared value another value, of the same shape.
+
+        Raises
+        ------
+        KeyError
+            If there is none of that name.
+        TypeError, ValueError
+            If it cannot have that value, or one of that shape.
+        """
+        with self._lock:
+            self._shared(name).set(value)
+
+    def _shared(self, name: str) -> _Shared:
+        if name not in self._states:
+            raise KeyError(
+                f"there is no shared value {name!r} in {self._path}; there is {', '.join(self._states) or 'none'}"
+            )
+        return self._states[name]
+
+    @property
+    def nbytes(self) -> dict[str, int]:
+        """Bytes on the device: of shared values, of constants, and for the values of each function."""
+        found = {
+            "shared": sum(state.value_nbytes for state in self._states.values()),
+            "constants": sum(buffer.size for buffer in self._stock.constants.values()),
+        }
+        return found | {name: method.nbytes for name, method in self.methods.items()}
+
+    def __repr__(self) -> str:
+        lines = [f"{name}{method.signature}" for name, method in self.methods.items()]
+        shared = ", ".join(f"{name} {list(state.shape)}" for name, state in self._states.items())
+        device = self.context.device.name.strip()
+        return f"Exported({str(self._path)!r} on {device}: {'; '.join(lines)}; shared: {shared or 'none'})"
+
+
+class Method:
+    """A function of a file.
+
+    Attributes
+    ----------
+    name : str
+        Of it.
+    signature : Signature
+        How it is called.
+    """
+
+    def __init__(self, said: SaidMethod, stock: Stock, lock: threading.RLock, path: Path) -> None:
+        self.name = said.name
+        self.signature: Signature = said.signature
+        self._stock = stock
+        self._lock = lock
+        self._path = path
+        self._traces = self._suitable(said)
+        self._valued = sorted({place for trace in self._traces for place in trace.rules.valued})
+        self._bound: OrderedDict[tuple, Bound] = OrderedDict()
+
+    def _suitable(self, said: SaidMethod) -> list[FileTrace]:
+        """Return the traces for the device."""
+        context = self._stock.context
+        device = context.device.name.strip()
+        traces = [trace for trace in said.traces if trace.flavour == context.flavour]
+        if not traces:
+            there = sorted({trace.flavour for trace in said.traces})
+            raise FileError(
+                f"{self._path} has {said.name} for devices of kind {', '.join(there) or 'none'}, and {device} is of "
+                f"kind {context.flavour}.\nThe cure: name another device, or export with flavours=('cpu', 'gpu')"
+            )
+        for dtype in sorted({dtype for trace in traces for dtype in trace.flags}):
+            trouble = context.supports(dtype)
+            if trouble is not None:
+                raise FileError(
+                    f"{said.name} of {self._path} needs {dtype}, and {trouble}.\nThe cure: name another device"
+                )
+        return traces
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its values take, for all sizes of arguments that are remembered."""
+        return sum(bound.nbytes for bound in self._bound.values())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute, as the function did that was exported.
+
+        Raises
+        ------
+        TypeError
+            If the arguments are not those that it takes.
+        ShapeError
+            If the file does not say what to do with such shapes.
+        """
+        arguments = self.signature.bind(args, kwargs, self.name)
+        with self._lock:
+            call = Call(arguments, self._stock.context.units)
+            try:
+                return self.signature.result(self._bound_for(call).run(call))
+            except FileError as error:
+                raise FileError(f"{self.name} of {self._path}: {error}") from None
+
+    def _bound_for(self, call: Call) -> Bound:
+        key = (*(x.shape for x in call.arguments), *(int(call.arguments[place]) for place in self._valued))
+        bound = self._bound.get(key)
+        if bound is None:
+            bound = self._bind(call)
+            # Before there is more: memory is what there may be too little of.
+            while len(self._bound) >= KEPT:
+                self._bound.popitem(last=False)
+            self._bound[key] = bound
+        self._bound.move_to_end(key)
+        return bound
+
+    def _bind(self, call: Call) -> Bound:
+        why: list[str] = []
+        for trace in self._traces:
+            try:
+                values = trace.rules.values(call)
+                broken = self._mismatch(trace, values, call) or trace.rules.broken(values)
+            except ShapeError as error:
+                broken = str(error)
+            if broken is None:
+                return Bound(trace, values, self._stock)
+            if broken not in why:
+                why.append(broken)
+        shapes = ", ".join(self._given(place, x) for place, x in enumerate(call.arguments))
+        rules = "".join(f"\n    {reason}" for reason in why)
+        raise ShapeError(
+            f"{self.name} of {self._path} was not exported for {shapes}. What it was exported for asks for{rules}\n"
+            "The cure: export it with an example of such arguments, too"
+        )
+
+    def _given(self, place: int, x: np.ndarray) -> str:
+        name = self.signature.called(place)
+        return f"{name}={int(x)}" if place in self._valued else f"{name} of shape {x.shape}"
+
+    def _mismatch(self, trace: FileTrace, values: Any, call: Call) -> str | None:
+        """Return which length is not the one that a trace was made for, in words."""
+        for place, (shape, x) in enumerate(zip(trace.arguments, call.arguments, strict=True)):
+            wanted = values.numbers(shape)
+            if wanted != x.shape:
+                return f"{self.signature.called(place)} of shape {wanted}"
+        return None
+
+    def __repr__(self) -> str:
+        return f"{self.name}{self.signature}"
+
+
+class _Shared:
+    """A shared value on the device, in C order in a buffer of its own."""
+
+    def __init__(self, archive: Archive, said: SaidState, context: Context) -> None:
+        value = archive.array(said.array)
+        if len(said.broadcastable) != value.ndim:
+            raise archive.wrong(f"is not valid: the shared value {said.name} has {value.ndim} dimensions")
+        trouble = context.supports(value.dtype)
+        if trouble is not None:
+            raise archive.wrong(
+                f"has a shared value of {value.dtype}, {said.name}: {trouble}", "The cure: name another device"
+            )
+        self.name = said.name
+        self.shape = value.shape
+        self.dtype = value.dtype
+        self.value_nbytes = value.nbytes
+        self._kind = Argument(said.name, value.dtype.name, said.broadcastable)
+        self._context = context
+        self.buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, max(value.nbytes, 1))
+        self._write(value)
+
+    def get(self) -> np.ndarray:
+        """Return the value."""
+        out = np.empty(self.shape, self.dtype)
+        if out.nbytes:
+            cl.enqueue_copy(self._context.queue, out, self.buffer, is_blocking=True)
+        return out
+
+    def set(self, value: Any) -> None:
+        """Set the value."""
+        taken = self._kind.array(value)
+        if taken.shape != self.shape:
+            raise ValueError(
+                f"the shared value {self.name} has the shape {self.shape} for good, and cannot get {taken.shape}"
+            )
+        self._write(taken)
+
+    def _write(self, value: np.ndarray) -> None:
+        if value.nbytes:
+            cl.enqueue_copy(self._context.queue, self.buffer, np.ascontiguousarray(value), is_blocking=True)

@@ -1,0 +1,323 @@
+"""Reads what a file says: methods, their traces, and the commands of these, each field checked.
+
+Numbers of commands may be entries of the trace's rules: these are worked out, and the results checked, in `binding`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.runtime.calling import RESULTS, Argument, Signature
+from optdb.runtime.exported.archive import DTYPES, Archive
+from optdb.runtime.exported.fields import Fields, is_number, is_reference, is_whole
+from optdb.runtime.exported.rules import Rules
+from optdb.runtime.tables import TABLES
+
+__all__ = ["FileTrace", "Place", "Said", "SaidMethod", "SaidState", "read"]
+
+#: What a kernel is given as a number: a dtype, or sixteen whole numbers at once.
+LONG16 = "long16"
+FLAVOURS = ("cpu", "gpu")
+#: How many parts commands have behind their names.
+_PARTS = {"launch": 6, "copy": 5, "fill": 4, "upload": 3}
+
+_HEX = re.compile(r"([0-9a-f]{2}){1,16}\Z", re.ASCII)
+#: What would have a compiler read other files. Lines may be continued, and '#' may be written in other ways.
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_READS = re.compile(r"(#|%:|\?\?=)\s*(include|include_next|import|embed)\b")
+
+
+@dataclass(frozen=True)
+class SaidState:
+    """A shared value: its name, which axes have length 1, and the member with its first value."""
+
+    name: str
+    broadcastable: tuple[bool, ...]
+    array: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A memory of a trace: a shared value, constants, or so many bytes to work in."""
+
+    state: int | None = None
+    array: str | None = None
+    nbytes: Any = None
+    bare: bool = False
+
+
+@dataclass(frozen=True)
+class FileTrace:
+    """What a method does on one kind of device; commands and outlets are as in the manifest, and checked."""
+
+    flavour: str
+    flags: tuple[str, ...]
+    rules: Rules
+    arguments: list[list[Any]]
+    memories: list[Place]
+    commands: list[list[Any]]
+    outlets: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class SaidMethod:
+    """A function of the file."""
+
+    name: str
+    signature: Signature
+    traces: list[FileTrace]
+
+
+@dataclass(frozen=True)
+class Said:
+    """All that a file says."""
+
+    about: str
+    states: list[SaidState]
+    programs: list[str]
+    methods: list[SaidMethod]
+
+
+def read(archive: Archive) -> Said:
+    """Return what a file says.
+
+    Raises
+    ------
+    FileError
+        If it says something that is not valid.
+    """
+    try:
+        return _said(archive)
+    except RecursionError:
+        raise archive.wrong("is not valid: what it says is nested too deeply") from None
+
+
+def _said(archive: Archive) -> Said:
+    top = Fields(archive, archive.manifest, "manifest")
+    states = [
+        SaidState(fields.text("name"), fields.flags("broadcastable"), fields.text("array"))
+        for fields in top.objects("states")
+    ]
+    programs = [_program(archive, name) for name in top.list("programs", lambda name: isinstance(name, str), "members")]
+    reader = _Reader(archive, len(states), len(programs))
+    methods = [reader.method(fields) for fields in top.objects("methods")]
+    if not methods:
+        raise archive.wrong("has no function in it")
+    for kind, names in (("shared values", [x.name for x in states]), ("functions", [x.name for x in methods])):
+        if len(set(names)) < len(names):
+            raise archive.wrong(f"has two {kind} of one name")
+    return Said(top.text("about"), states, programs, methods)
+
+
+def _program(archive: Archive, name: str) -> str:
+    source = archive.text(name)
+    joined = source.replace("??/", "\\").replace("\\\r\n", "").replace("\\\n", "")
+    if _READS.search(_COMMENT.sub(" ", joined)):
+        raise archive.wrong(f"has a program, {name}, that reads other files", "Do not use it: no plan does that")
+    return source
+
+
+class _Reader:
+    """Reads methods.
+
+    Parameters
+    ----------
+    archive : Archive
+        The file.
+    states, programs : int
+        How many of them there are.
+    """
+
+    def __init__(self, archive: Archive, states: int, programs: int) -> None:
+        self._archive = archive
+        self._states = states
+        self._programs = programs
+
+    def method(self, fields: Fields) -> SaidMethod:
+        """Return a function."""
+        signature = self._signature(fields.object("signature"))
+        traces = [self._trace(trace, signature) for trace in fields.objects("traces")]
+        return SaidMethod(fields.text("name", identifier=True), signature, traces)
+
+    def _signature(self, fields: Fields) -> Signature:
+        arguments = tuple(map(self._argument, fields.objects("arguments")))
+        return Signature(arguments, fields.text("returns", RESULTS), fields.maybe_texts("keys"))
+
+    def _argument(self, fields: Fields) -> Argument:
+        default = fields.maybe_text("default")
+        argument = Argument(
+            fields.maybe_text("name"),
+            fields.dtype("dtype"),
+            fields.flags("broadcastable"),
+            fields.flag("strict"),
+            fields.maybe_flag("allow_downcast"),
+            None if default is None else self._archive.array(default),
+            fields.flag("floats"),
+        )
+        if argument.default is not None:
+            try:
+                argument.array(argument.default)
+            except TypeError as error:
+                raise self._archive.wrong(f"is not valid: {fields.where}.default: {error}") from None
+        return argument
+
+    def _trace(self, fields: Fields, signature: Signature) -> FileTrace:
+        names = [argument.name or f"argument {i}" for i, argument in enumerate(signature.arguments)]
+        ndims = [len(argument.broadcastable) for argument in signature.arguments]
+        entries, guards = (fields.list(name, lambda x: isinstance(x, list), "lists") for name in ("entries", "guards"))
+        rules = Rules(self._archive, entries, guards, names, ndims, fields.where)
+        shapes = fields.list("arguments", _lists_of(is_number), "shapes")
+        if [len(shape) for shape in shapes] != ndims:
+            raise fields.wrong("arguments", "as many shapes as there are arguments", shapes)
+        memories = [self._place(place) for place in fields.objects("memories")]
+        checker = _Commands(len(memories), self._programs, len(ndims), len(rules))
+        commands = fields.list("commands", checker.is_command, "commands")
+        outlets = fields.list("outlets", checker.is_outlet, "results")
+        if signature.keys is not None and len(signature.keys) != len(outlets):
+            raise fields.wrong("outlets", "as many as there are keys", outlets)
+        flags = tuple(fields.list("flags", lambda x: isinstance(x, str) and x in DTYPES, "dtypes"))
+        references = [*(x for shape in shapes for x in shape), *(place.nbytes for place in memories)]
+        if not all(checker.is_known(x) for x in references):
+            raise fields.wrong("arguments", "of entries that there are", references)
+        return FileTrace(fields.text("flavour", FLAVOURS), flags, rules, shapes, memories, commands, outlets)
+
+    def _place(self, fields: Fields) -> Place:
+        if fields.has("state"):
+            return Place(state=fields.whole("state", self._states))
+        if fields.has("array"):
+            return Place(array=fields.text("array"), bare=fields.flag("bare"))
+        return Place(nbytes=fields.number("nbytes"), bare=fields.flag("bare"))
+
+
+class _Commands:
+    """Tells which commands and results are valid in a trace.
+
+    Parameters
+    ----------
+    memories, programs, arguments, entries : int
+        How many of each there are.
+    """
+
+    def __init__(self, memories: int, programs: int, arguments: int, entries: int) -> None:
+        self._memories = memories
+        self._programs = programs
+        self._arguments = arguments
+        self._entries = entries
+
+    def is_known(self, x: Any) -> bool:
+        """Tell whether a value is a number, or an entry that there is, or None."""
+        return x is None or (is_number(x) and (not is_reference(x) or int(x[1:]) < self._entries))
+
+    def is_command(self, command: Any) -> bool:
+        """Tell whether a value is a command."""
+        if not isinstance(command, list) or not command or not isinstance(command[0], str):
+            return False
+        word, *parts = command
+        checks = {"launch": self._is_launch, "copy": self._is_copy, "fill": self._is_fill, "upload": self._is_upload}
+        return word in checks and len(parts) == _PARTS[word] and checks[word](*parts)
+
+    def _is_copy(self, target: Any, target_offset: Any, source: Any, source_offset: Any, nbytes: Any) -> bool:
+        places = self._is_memory(target) and self._is_memory(source)
+        return places and all(map(self._is_number, (target_offset, source_offset, nbytes)))
+
+    def _is_fill(self, target: Any, offset: Any, nbytes: Any, pattern: Any) -> bool:
+        numbers = self._is_memory(target) and self._is_number(offset) and self._is_number(nbytes)
+        if not (numbers and isinstance(pattern, str) and _HEX.match(pattern)):
+            return False
+        return len(pattern) // 2 in (1, 2, 4, 8, 16)
+
+    def _is_upload(self, target: Any, offset: Any, source: Any) -> bool:
+        return self._is_memory(target) and self._is_number(offset) and self.is_source(source)
+
+    def _is_launch(self, program: Any, name: Any, items: Any, group: Any, args: Any, arrays: Any) -> bool:
+        named = is_whole(program) and 0 <= program < self._programs and isinstance(name, str)
+        if not named or not name.isidentifier() or not isinstance(args, list) or not isinstance(arrays, list):
+            return False
+        sizes = self._are_numbers(items) and 1 <= len(items) <= 3
+        if not sizes or not (group is None or (self._are_numbers(group) and len(group) == len(items))):
+            return False
+        return all(map(self._is_argument, args)) and all(self._is_array(place, args) for place in arrays)
+
+    def _is_argument(self, arg: Any) -> bool:
+        if arg is None:
+            return True
+        if not isinstance(arg, list) or not arg:
+            return False
+        if arg[0] == "memory":
+            return len(arg) == 2 and self._is_memory(arg[1])
+        if arg[0] == "local":
+            return len(arg) == 2 and is_whole(arg[1]) and arg[1] > 0
+        if arg[0] != "number" or len(arg) != 3 or not isinstance(arg[2], list):
+            return False
+        count = 16 if arg[1] == LONG16 else 1
+        return _is_dtype(arg[1]) and len(arg[2]) == count and all(map(self._is_value, arg[2]))
+
+    def _is_array(self, place: Any, args: list[Any]) -> bool:
+        """Tell whether a buffer stands at a place, and behind it where in it an array begins."""
+        if not is_whole(place) or not 0 <= place < len(args) - 1:
+            return False
+        memory, offset = args[place : place + 2]
+        is_memory = memory is None or memory[0] == "memory"
+        return is_memory and offset is not None and offset[:2] == ["number", "uint64"]
+
+    def is_source(self, source: Any) -> bool:
+        """Tell whether a value says what is uploaded."""
+        if not isinstance(source, list) or len(source) < 2 or not isinstance(source[0], str):
+            return False
+        kind, *rest = source
+        if kind == "argument":
+            return len(rest) == 1 and is_whole(rest[0]) and 0 <= rest[0] < self._arguments
+        if kind == "array":
+            return len(rest) == 1 and isinstance(rest[0], str)
+        if kind == "value":
+            values = len(rest) == 2 and isinstance(rest[1], list) and all(map(self._is_value, rest[1]))
+            return values and isinstance(rest[0], str) and rest[0] in DTYPES
+        table = kind == "table" and len(rest) == 2 and isinstance(rest[0], str) and rest[0] in TABLES
+        return table and isinstance(rest[1], list) and all(self._is_number(x) or self.is_source(x) for x in rest[1])
+
+    def is_outlet(self, outlet: Any) -> bool:
+        """Tell whether a value says what a result is."""
+        if not isinstance(outlet, dict) or not _is_dtype(outlet.get("dtype")) or outlet["dtype"] == LONG16:
+            return False
+        if "values" in outlet:
+            values = isinstance(outlet["values"], list) and all(map(self._is_value, outlet["values"]))
+            ndim = outlet.get("ndim", 0)
+            sized = isinstance(outlet.get("vector"), bool) and is_whole(ndim) and 0 <= ndim <= 32
+            return values and sized and (outlet["vector"] or len(outlet["values"]) == 1)
+        if "array" in outlet:
+            return isinstance(outlet["array"], str)
+        if "source" in outlet:
+            return self.is_source(outlet["source"])
+        memory = outlet.get("memory")
+        shaped = all(self._are_numbers(outlet.get(name)) for name in ("shape", "strides"))
+        there = memory is None or self._is_memory(memory)
+        return (
+            shaped
+            and len(outlet["shape"]) == len(outlet["strides"]) <= 32
+            and there
+            and self._is_number(outlet.get("offset"))
+        )
+
+    def _is_memory(self, x: Any) -> bool:
+        return is_whole(x) and 0 <= x < self._memories
+
+    def _is_number(self, x: Any) -> bool:
+        return x is not None and self.is_known(x)
+
+    def _is_value(self, x: Any) -> bool:
+        """Tell whether something is a number of any kind; infinity is written as a text."""
+        return isinstance(x, float | bool) or x in ("inf", "-inf", "nan") or self._is_number(x)
+
+    def _are_numbers(self, x: Any) -> bool:
+        return isinstance(x, list) and all(map(self._is_number, x))
+
+
+def _is_dtype(name: Any) -> bool:
+    return isinstance(name, str) and (name in DTYPES or name == LONG16)
+
+
+def _lists_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(check, value))

@@ -1,0 +1,220 @@
+"""Works out the sizes of a call, and tells whether a trace holds for it: the other side of ``optdb.runtime.sizes``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.exported.archive import DTYPES, Archive
+from optdb.runtime.exported.errors import ShapeError
+from optdb.runtime.exported.fields import LIMIT, is_reference, is_whole
+from optdb.runtime.figures import FIGURES, figure
+from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
+
+__all__ = ["Call", "Rules", "Values"]
+
+#: How deep an expression is written out in an error.
+_DEEP = 4
+
+
+class Call:
+    """What a call gives to the rules.
+
+    Parameters
+    ----------
+    arguments : sequence of numpy.ndarray
+        By their places.
+    units : int
+        The device's compute units.
+    """
+
+    def __init__(self, arguments: Sequence[np.ndarray], units: int) -> None:
+        self.arguments = arguments
+        self.units = units
+
+
+class Rules:
+    """How the sizes of one trace are worked out, and for which it holds.
+
+    Parameters
+    ----------
+    archive : Archive
+        The file, for errors.
+    entries, guards : list
+        As the manifest has them.
+    names : sequence of str
+        What the arguments are called.
+    ndims : sequence of int
+        How many dimensions they have.
+    where : str
+        Where the trace stands in the manifest.
+
+    Raises
+    ------
+    FileError
+        If they are not valid.
+    """
+
+    def __init__(
+        self, archive: Archive, entries: list, guards: list, names: Sequence[str], ndims: Sequence[int], where: str
+    ) -> None:
+        self._names = names
+        self._ndims = ndims
+        for number, entry in enumerate(entries):
+            if not self._is_entry(entry, number):
+                raise archive.wrong(f"is not valid: {where}.entries[{number}] is {repr(entry)[:60]}")
+        for number, guard in enumerate(guards):
+            if not self._is_guard(guard, len(entries)):
+                raise archive.wrong(f"is not valid: {where}.guards[{number}] is {repr(guard)[:60]}")
+        self._entries = entries
+        self._guards = guards
+        self._steps = [_step(entry) for entry in entries]
+        #: The arguments whose value decides over sizes.
+        self.valued = sorted({entry[1] for entry in entries if entry[0] == "value"})
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _is_entry(self, entry: Any, number: int) -> bool:
+        if not isinstance(entry, list) or not entry or not isinstance(entry[0], str):
+            return False
+        word, *rest = entry
+        if word == "units":
+            return not rest
+        if word == "axis":
+            return len(rest) == 2 and all(map(is_whole, rest)) and self._has_axis(*rest)
+        if word == "value":
+            return len(rest) == 1 and is_whole(rest[0]) and 0 <= rest[0] < len(self._ndims) and not self._ndims[rest[0]]
+        if word in ARITHMETIC:
+            return len(rest) == 2 and all(_is_operand(x, number) for x in rest)
+        figures = word in FIGURES and rest and isinstance(rest[0], str) and rest[0] in DTYPES
+        return bool(figures) and 1 <= len(rest) - 1 <= 2 and all(_is_operand(x, number, True) for x in rest[1:])
+
+    def _has_axis(self, argument: int, axis: int) -> bool:
+        return 0 <= argument < len(self._ndims) and 0 <= axis < self._ndims[argument]
+
+    @staticmethod
+    def _is_guard(guard: Any, count: int) -> bool:
+        if not isinstance(guard, list) or len(guard) != 3 or not isinstance(guard[0], str):
+            return False
+        return guard[0] in COMPARISONS and all(_is_operand(x, count, True) for x in guard[1:])
+
+    def values(self, call: Call) -> Values:
+        """Return all sizes of a call.
+
+        One that cannot be worked out, as where shapes are 0, is none: guards may say that it is not needed.
+        """
+        found: list[Any] = []
+        for step in self._steps:
+            try:
+                value = step(found, call)
+            except (ArithmeticError, TypeError, ValueError):
+                value = None
+            found.append(None if isinstance(value, int) and not -LIMIT <= value < LIMIT else value)
+        return Values(found)
+
+    def broken(self, values: Values) -> str | None:
+        """Return the first guard, in words, that does not hold; None if the trace holds."""
+        for word, one, other in self._guards:
+            a, b = values.value(one), values.value(other)
+            if a is None or b is None or not COMPARISONS[word](a, b):
+                return f"{self.described(one)} {word} {self.described(other)}"
+        return None
+
+    def described(self, operand: Any, deep: int = _DEEP) -> str:
+        """Return an operand in words."""
+        if not is_reference(operand):
+            return str(operand)
+        word, *rest = self._entries[int(operand[1:])]
+        if word == "units":
+            return "the device's compute units"
+        if word == "axis":
+            return f"{self._names[rest[0]]}.shape[{rest[1]}]"
+        if word == "value":
+            return self._names[rest[0]]
+        if not deep:
+            return "..."
+        if word not in ARITHMETIC:
+            return f"{word}({', '.join(self.described(x, deep - 1) for x in rest[1:])})"
+        one, other = (self.described(x, deep - 1) for x in rest)
+        if word == "ceil":
+            return f"ceil({one} / {other})"
+        return f"{word}({one}, {other})" if word in ("max", "min") else f"({one} {word} {other})"
+
+
+class Values:
+    """The sizes of a call."""
+
+    def __init__(self, found: list[Any]) -> None:
+        self._found = found
+
+    def value(self, operand: Any) -> Any:
+        """Return what an operand is: a number, or an entry; infinity is written as a text."""
+        if not isinstance(operand, str):
+            return operand
+        return self._found[int(operand[1:])] if operand[0] == "$" else float(operand)
+
+    def number(self, operand: Any) -> int:
+        """Return a whole number.
+
+        Raises
+        ------
+        ShapeError
+            If it is none.
+        """
+        value = self.value(operand)
+        if not isinstance(value, int):
+            raise ShapeError(f"{value!r} stands where a whole number is wanted")
+        return value
+
+    def numbers(self, operands: Sequence[Any]) -> tuple[int, ...]:
+        """Return whole numbers."""
+        return tuple([self.number(operand) for operand in operands])
+
+
+def _is_operand(x: Any, below: int, figures: bool = False) -> bool:
+    """Tell whether a value is a number, or names an entry that comes before."""
+    if is_reference(x):
+        return int(x[1:]) < below
+    return is_whole(x) or (figures and isinstance(x, float | bool))
+
+
+def _step(entry: list) -> Callable[[list[Any], Call], Any]:
+    """Return what works an entry out from those before it."""
+    word, *rest = entry
+    if word == "units":
+        return lambda found, call: call.units
+    if word == "axis":
+        argument, axis = rest
+        return lambda found, call: int(call.arguments[argument].shape[axis])
+    if word == "value":
+        return lambda found, call: int(call.arguments[rest[0]])
+    if word in ARITHMETIC:
+        return _whole_step(ARITHMETIC[word], *map(_getter, rest))
+    dtype, *operands = rest
+    getters = [_getter(x) for x in operands]
+
+    def work_out(found: list[Any], call: Call) -> Any:
+        result = figure(word, dtype, *[get(found) for get in getters])
+        return int(result) if result.dtype.kind in "iub" else result
+
+    return work_out
+
+
+def _whole_step(function: Callable[[Any, Any], Any], one: Any, other: Any) -> Callable[[list[Any], Call], Any]:
+    def work_out(found: list[Any], call: Call) -> Any:
+        a, b = one(found), other(found)
+        if not (isinstance(a, int) and isinstance(b, int)):
+            raise TypeError("it is no whole number")
+        return function(a, b)
+
+    return work_out
+
+
+def _getter(operand: Any) -> Callable[[list[Any]], Any]:
+    if isinstance(operand, str):
+        number = int(operand[1:])
+        return lambda found: found[number]
+    return lambda found: operand

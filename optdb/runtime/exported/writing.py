@@ -1,0 +1,275 @@
+"""Puts functions into a file: traces, signatures, and the shared values.
+
+What is written is told in ``docs/export.md``. A number of a trace is a plain one, or ``"$7"`` for the size that the
+trace's entry 7 says how to work out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.calling import Signature
+from optdb.runtime.exported.archive import array_bytes, pack
+from optdb.runtime.library import cl
+from optdb.runtime.recording import Command, Copy, Fill, Launch, Layout, Memory
+from optdb.runtime.sizes import Argument, Later, Size, Sizes
+from optdb.runtime.tracing import Trace, Untraceable
+
+__all__ = ["Function", "State", "describe", "write"]
+
+
+@dataclass(frozen=True)
+class State:
+    """A shared value.
+
+    Parameters
+    ----------
+    name : str
+        Of it; no two of a file are the same.
+    value : numpy.ndarray
+        As it is now.
+    broadcastable : tuple of bool
+        For each axis, whether its length is 1.
+    """
+
+    name: str
+    value: np.ndarray
+    broadcastable: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function, as the file knows it.
+
+    Parameters
+    ----------
+    name : str
+        Of it; no two of a file are the same.
+    signature : Signature
+        How it is called.
+    traces : sequence of Trace
+        What it does, for some shapes and devices.
+    """
+
+    name: str
+    signature: Signature
+    traces: Sequence[Trace]
+
+
+def write(path: str | Path, functions: Sequence[Function], states: Sequence[State], about: str = "") -> None:
+    """Write functions over the same shared values into a file.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where to; what is there is replaced.
+    functions : sequence of Function
+        The first is what a call of the loaded file calls.
+    states : sequence of State
+        By the numbers that traces know them by.
+    about : str
+        What made the file.
+    """
+    members = _Members()
+    described = [
+        {"name": state.name, "broadcastable": list(state.broadcastable), "array": members.array(state.value)}
+        for state in states
+    ]
+    methods = [
+        {
+            "name": function.name,
+            "signature": _signature(function.signature, members),
+            "traces": [_Writer(trace, members).described() for trace in function.traces],
+        }
+        for function in functions
+    ]
+    manifest = {"about": about, "states": described, "programs": list(members.programs.values()), "methods": methods}
+    pack(Path(path), manifest, members.contents)
+
+
+def describe(trace: Trace) -> tuple[list[Any], dict[str, bytes]]:
+    """Return the memories, commands and results of a trace as a file says them, and the members that they name."""
+    members = _Members()
+    found = _Writer(trace, members).described()
+    return [found[name] for name in ("memories", "commands", "outlets")], members.contents
+
+
+class _Members:
+    """The members of a file, each content once."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+        self.programs: dict[str, str] = {}
+        self._arrays: dict[bytes, str] = {}
+
+    def array(self, value: np.ndarray) -> str:
+        """Return the name of the member for an array."""
+        content = array_bytes(value)
+        if content not in self._arrays:
+            name = self._arrays[content] = f"arrays/{len(self._arrays)}.npy"
+            self.contents[name] = content
+        return self._arrays[content]
+
+    def program(self, source: str) -> int:
+        """Return the number of a program."""
+        if source not in self.programs:
+            name = self.programs[source] = f"programs/{len(self.programs)}.cl"
+            self.contents[name] = source.encode()
+        return list(self.programs).index(source)
+
+
+def _signature(signature: Signature, members: _Members) -> dict[str, Any]:
+    arguments = [
+        {
+            "name": argument.name,
+            "dtype": argument.dtype,
+            "broadcastable": list(argument.broadcastable),
+            "strict": argument.strict,
+            "allow_downcast": argument.allow_downcast,
+            "default": None if argument.default is None else members.array(argument.default),
+            "floats": argument.floats,
+        }
+        for argument in signature.arguments
+    ]
+    keys = None if signature.keys is None else list(signature.keys)
+    return {"arguments": arguments, "returns": signature.returns, "keys": keys}
+
+
+class _Writer:
+    """Describes one trace."""
+
+    def __init__(self, trace: Trace, members: _Members) -> None:
+        self._trace = trace
+        self._members = members
+        self._memories: dict[Memory, int] = {}
+        self._described: list[dict[str, Any]] = []
+
+    def described(self) -> dict[str, Any]:
+        """Return what the manifest says of the trace."""
+        trace = self._trace
+        commands = [self._command(command) for command in trace.commands]
+        outlets = [{"dtype": outlet.dtype.name, **self._outlet(outlet.value)} for outlet in trace.outlets]
+        return {
+            "flavour": trace.flavour,
+            "flags": sorted(trace.flags),
+            "entries": [list(entry) for entry in trace.rules.entries],
+            "guards": [list(guard) for guard in trace.rules.guards],
+            "arguments": [_numbers(shape) for shape in trace.arguments],
+            "memories": self._described,
+            "commands": commands,
+            "outlets": outlets,
+        }
+
+    def _command(self, command: Command) -> list[Any]:
+        if isinstance(command, Launch):
+            return self._launch(command)
+        target = self._memory(command.target)
+        if isinstance(command, Copy):
+            source = self._memory(command.source)
+            places = (target, command.target_offset, source, command.source_offset, command.nbytes)
+            return ["copy", *_numbers(places)]
+        if isinstance(command, Fill):
+            pattern = np.asarray(command.pattern).tobytes().hex()
+            return ["fill", target, *_numbers((command.offset, command.nbytes)), pattern]
+        return ["upload", target, _number(command.offset), self._source(command.value)]
+
+    def _launch(self, command: Launch) -> list[Any]:
+        code = command.kernel
+        group = None if command.group is None else _numbers(command.group)
+        args = [self._argument(arg) for arg in command.args]
+        program = self._members.program(code.source)
+        return ["launch", program, code.name, _numbers(command.items), group, args, list(command.arrays)]
+
+    def _argument(self, arg: Any) -> list[Any] | None:
+        if arg is None:
+            return None
+        if isinstance(arg, Memory):
+            return ["memory", self._memory(arg)]
+        if isinstance(arg, cl.LocalMemory):
+            return ["local", arg.size]
+        if isinstance(arg, Argument):
+            return ["number", _dtype_name(arg.dtype), _numbers(arg.values)]
+        value = np.asarray(arg)
+        return ["number", _dtype_name(value.dtype), [_plain(x) for x in _items(value)]]
+
+    def _source(self, value: Any) -> list[Any]:
+        if not isinstance(value, Later):
+            return ["array", self._members.array(value)]
+        kind, *what = value.source
+        if kind == "argument":
+            return ["argument", what[0]]
+        if kind in ("value", "values"):
+            values = what[0] if kind == "values" else what
+            return ["value", value.dtype.name, _numbers(values)]
+        if kind != "table":
+            raise Untraceable(f"{value.described} would have to be uploaded")
+        return ["table", what[0], [self._of_table(arg) for arg in what[1]]]
+
+    def _of_table(self, arg: Any) -> Any:
+        if isinstance(arg, Later):
+            return self._source(arg)
+        if isinstance(arg, np.ndarray):
+            return ["array", self._members.array(arg)]
+        return _number(arg)
+
+    def _outlet(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, Layout):
+            memory = None if value.memory is None else self._memory(value.memory)
+            lengths = {"shape": _numbers(value.shape), "strides": _numbers(value.strides)}
+            return {"memory": memory, "offset": _number(value.offset), **lengths}
+        if isinstance(value, Size | Sizes):
+            sizes = isinstance(value, Sizes)
+            return {"values": _numbers(value if sizes else [value]), "vector": sizes}
+        if not isinstance(value, Later):
+            return {"array": self._members.array(value)}
+        if value.source[0] == "value":
+            return {"values": _numbers(value.source[1:]), "vector": False, "ndim": value.ndim}
+        return {"source": self._source(value)}
+
+    def _memory(self, memory: Memory) -> int:
+        if memory not in self._memories:
+            self._memories[memory] = len(self._memories)
+            self._described.append(self._content(memory))
+        return self._memories[memory]
+
+    def _content(self, memory: Memory) -> dict[str, Any]:
+        if memory in self._trace.states:
+            return {"state": self._trace.states[memory]}
+        if memory in self._trace.constants:
+            return {"array": self._members.array(self._trace.constants[memory]), "bare": memory.bare}
+        if memory.buffer is not None:
+            content = np.empty(memory.buffer.size, np.uint8)
+            with cl.CommandQueue(memory.context) as queue:
+                cl.enqueue_copy(queue, content, memory.buffer)
+            return {"array": self._members.array(content), "bare": memory.bare}
+        return {"nbytes": _number(memory.nbytes), "bare": memory.bare}
+
+
+def _items(value: np.ndarray) -> list[Any]:
+    """Return the numbers of one number, or of a vector of OpenCL's."""
+    return list(value[()]) if value.dtype.names or value.dtype.subdtype else [value[()]]
+
+
+def _dtype_name(dtype: np.dtype) -> str:
+    return "long16" if dtype == cl.cltypes.long16 else dtype.name
+
+
+def _number(x: Any) -> Any:
+    return f"${x.number}" if isinstance(x, Size) else _plain(x)
+
+
+def _numbers(values: Sequence[Any]) -> list[Any]:
+    return [_number(x) for x in values]
+
+
+def _plain(x: Any) -> Any:
+    value = x.item() if isinstance(x, np.generic) else x
+    if isinstance(value, complex):
+        raise Untraceable("a kernel is given a complex number, which a file cannot hold")
+    # JSON has no infinity: such numbers are written as texts.
+    return repr(value) if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,0 +1,58 @@
+"""Numbers of the host that are worked out from sizes before they are uploaded, such as one by the size of a batch.
+
+Each has a name, so that a file can say what is to be computed, and a dtype, in which it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["FIGURES", "figure"]
+
+#: By name, what computes a number from one or two others.
+FIGURES: dict[str, Callable[..., Any]] = {
+    "cast": np.positive,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "true_div": np.true_divide,
+    "int_div": np.floor_divide,
+    "mod": np.remainder,
+    "pow": np.power,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "neg": np.negative,
+    "abs": np.absolute,
+    "inv": np.reciprocal,
+    "sqr": np.square,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "log": np.log,
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def figure(name: str, dtype: str, *values: Any) -> Any:
+    """Compute a number.
+
+    Parameters
+    ----------
+    name : str
+        One of `FIGURES`.
+    dtype : str
+        Of the result; values are brought to it first.
+    *values
+        Numbers.
+
+    Returns
+    -------
+    numpy.generic
+        Of that dtype.
+    """
+    given = [np.asarray(value).astype(dtype) for value in values]
+    with np.errstate(all="ignore"):
+        return np.asarray(FIGURES[name](*given)).astype(dtype)[()]

@@ -1,0 +1,522 @@
+"""Lengths that stand for more than one number: what a trace computes from the shapes of a call.
+
+While a function is traced (``optdb.runtime.tracing``), the lengths of its inputs are a :class:`Size` each: a number,
+that of the example, and how it is worked out for another call. Arithmetic gives more of them. What cannot be kept in
+this way is kept as a *guard*: a comparison gives a plain answer, that for the example, and writes down that the trace
+holds only where the answer is the same; so does whatever needs a plain number. Hence nothing that is done with a Size
+makes a trace wrong for other shapes, at worst it holds for fewer.
+
+:class:`Rules` holds both, how the sizes of a trace are worked out and its guards; ``optdb.runtime.exported.rules``
+works them out again. A :class:`Later` is an array of the host that is known when the trace runs, not before.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "Argument",
+    "Later",
+    "Rules",
+    "Size",
+    "Sizes",
+    "concrete",
+    "largest",
+    "lengths_of",
+    "part_of",
+    "smallest",
+    "starts",
+    "whole",
+]
+
+Operand = "Size | int"
+
+#: What becomes of two whole numbers.
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "ceil": lambda one, other: -(-one // other),
+    "max": max,
+    "min": min,
+}
+#: What two numbers may be found to be.
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+_OPPOSITE = {"==": "!=", "!=": "==", "<": "<=", "<=": "<"}
+
+
+class Rules:
+    """How the sizes of a trace are worked out, and for which of them it holds.
+
+    Attributes
+    ----------
+    entries : list of tuple
+        One for each Size, by its number: a word and what it is about; see `symbol` and `derived`.
+    guards : dict
+        Keys are a comparison and its two operands, in the order in which they were made: all have to be true.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[tuple] = []
+        self.guards: dict[tuple, None] = {}
+        self._known: dict[tuple, int] = {}
+        #: The sizes that guards leave but one number.
+        self.settled: dict[int, int] = {}
+
+    def symbol(self, value: int, *entry: Any) -> Size:
+        """Return a size that the call gives.
+
+        Parameters
+        ----------
+        value : int
+            In the example.
+        *entry
+            A word and numbers that say which it is: 'axis' with the number of an argument and an axis of it, 'value'
+            with that of an argument, or 'units', the device's compute units.
+        """
+        return Size(self, self.number(*entry), value)
+
+    def derived(self, value: Any, word: str, *operands: Any) -> Size:
+        """Return what a word makes of operands, `value` in the example."""
+        return Size(self, self.number(word, *map(_reference, operands)), value)
+
+    def guard(self, word: str, one: Any, other: Any) -> bool:
+        """Compare two operands of the example; write down that they compare so."""
+        answer = bool(COMPARISONS[word](concrete(one), concrete(other)))
+        if not answer:
+            word = _OPPOSITE[word]
+            if word in ("<", "<="):
+                one, other = other, one
+        self.guards[word, _reference(one), _reference(other)] = None
+        if word == "==" and isinstance(one, Size) and isinstance(other, int):
+            self.settled[one.number] = other
+        return answer
+
+    def number(self, *entry: Any) -> int:
+        """Return the number of an entry, whose operands are as rules have them."""
+        number = self._known.get(entry)
+        if number is None:
+            number = self._known[entry] = len(self.entries)
+            self.entries.append(entry)
+        return number
+
+
+class Size:
+    """A number of an example, and how it is worked out for another call.
+
+    Parameters
+    ----------
+    rules : Rules
+        Of the trace.
+    number : int
+        Of its entry there.
+    value : int or numpy.generic
+        In the example. Whole numbers are Python's; others, which have a dtype, are only compared and uploaded.
+    """
+
+    __slots__ = ("number", "rules", "value")
+
+    # NumPy's numbers leave the arithmetic to this class.
+    __array_ufunc__ = None
+
+    def __init__(self, rules: Rules, number: int, value: Any) -> None:
+        self.rules = rules
+        self.number = number
+        self.value = value
+
+    def __add__(self, other: Any) -> Any:
+        return _combined("+", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _combined("+", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return _combined("-", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _combined("-", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _combined("*", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _combined("*", other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _combined("//", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _combined("//", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return _combined("%", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _combined("%", other, self)
+
+    def __truediv__(self, other: Any) -> float:
+        return self._plain() / plain(other)
+
+    def __rtruediv__(self, other: Any) -> float:
+        return plain(other) / self._plain()
+
+    def __neg__(self) -> Any:
+        return _combined("*", self, -1)
+
+    def __pos__(self) -> Size:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def __eq__(self, other: object) -> bool:
+        return _compared("==", self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return _compared("!=", self, other)
+
+    def __lt__(self, other: Any) -> bool:
+        return _compared("<", self, other)
+
+    def __le__(self, other: Any) -> bool:
+        return _compared("<=", self, other)
+
+    def __gt__(self, other: Any) -> bool:
+        return _compared("<", other, self)
+
+    def __ge__(self, other: Any) -> bool:
+        return _compared("<=", other, self)
+
+    def __bool__(self) -> bool:
+        return _compared("!=", self, 0)
+
+    def __hash__(self) -> int:
+        # Not that of the number: what is kept for plain shapes is not for these. A set has to be of equal kinds.
+        return hash((id(self.rules), self.number))
+
+    def __index__(self) -> int:
+        return int(self._plain())
+
+    def __int__(self) -> int:
+        return int(self._plain())
+
+    def __float__(self) -> float:
+        return float(self._plain())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._plain(), dtype)
+
+    def __repr__(self) -> str:
+        return f"Size({self.value})"
+
+    def _plain(self) -> Any:
+        """Return the number, which then has to be the same at each call."""
+        self.rules.guard("==", self, self.value)
+        return self.value
+
+
+class Sizes(tuple):
+    """A vector of numbers of the host, of which some are sizes: whole numbers, unless `dtype` is another one."""
+
+    dtype = np.dtype("int64")
+    ndim = 1
+
+    @classmethod
+    def of(cls, values: Iterable[Any], dtype: str) -> Sizes:
+        """Return the vector of some dtype."""
+        result = cls(values)
+        result.dtype = np.dtype(dtype)
+        return result
+
+    @property
+    def shape(self) -> tuple[int]:
+        """How many there are."""
+        return (len(self),)
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array([plain(number) for number in self], dtype or self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Later:
+    """An array of the host that is known when a trace runs.
+
+    Parameters
+    ----------
+    shape : tuple of int or Size
+        Of it.
+    dtype : numpy.dtype
+        Of it.
+    source : tuple
+        Where it comes from: 'argument' or 'state' with a number; 'value' with a Size, that is all of it; 'table' with
+        the name of a function in ``optdb.runtime.tables`` and its arguments.
+    """
+
+    shape: tuple[Any, ...]
+    dtype: np.dtype
+    source: tuple
+
+    # NumPy's functions are told that they cannot have it, rather than given an array of one object.
+    __array_ufunc__ = None
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> Any:
+        """Number of elements."""
+        return _product(self.shape)
+
+    @property
+    def nbytes(self) -> Any:
+        """Its size in bytes."""
+        return self.size * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        raise TypeError(f"the values of {self.described} are not known before a call")
+
+    @property
+    def described(self) -> str:
+        """What it is, in words."""
+        kind, what = self.source[:2]
+        return {"argument": f"argument {what}", "state": "a shared value"}.get(kind, f"what is computed by {what}")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A number that a kernel is given, where that is not known before a call.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Of the number, or of a vector of sixteen of them.
+    values : tuple of int or Size
+        One, or sixteen.
+    """
+
+    dtype: np.dtype
+    values: tuple[Any, ...]
+
+
+def concrete(x: Any) -> Any:
+    """Return the number of the example, without a guard: for what is made for the example alone, as memory is."""
+    return x.value if isinstance(x, Size) else x
+
+
+def plain(x: Any) -> Any:
+    """Return a plain number, which has to be the same at each call."""
+    return x._plain() if isinstance(x, Size) else x
+
+
+def settled(x: Any) -> Any:
+    """Return the plain number of a size that guards leave but one."""
+    return x.rules.settled.get(x.number, x) if isinstance(x, Size) else x
+
+
+def whole(x: Any) -> Any:
+    """Return a whole number: as ``int`` does, but that a Size stays one."""
+    return settled(x) if isinstance(x, Size) else int(x)
+
+
+def lengths_of(values: Any) -> list[Any]:
+    """Return the whole numbers of a number or vector of the host, as a list."""
+    if isinstance(values, Size):
+        return [values]
+    return [whole(value) for value in (values if isinstance(values, Sizes) else np.atleast_1d(values))]
+
+
+def largest(one: Any, other: Any) -> Any:
+    """Return the larger of two whole numbers: as ``max`` does, but without a guard."""
+    return _combined("max", one, other) if isinstance(one, Size) or isinstance(other, Size) else max(one, other)
+
+
+def smallest(one: Any, other: Any) -> Any:
+    """Return the smaller of two whole numbers: as ``min`` does, but without a guard."""
+    return _combined("min", one, other) if isinstance(one, Size) or isinstance(other, Size) else min(one, other)
+
+
+def starts(length: Any, step: Any) -> Sequence[Any]:
+    """Return where pieces of at most so many elements begin: as ``range(0, length, step)``."""
+    if isinstance(length, Size) or isinstance(step, Size):
+        if 0 < length <= step:
+            return (0,)
+        length, step = plain(length), plain(step)
+    return range(0, length, step)
+
+
+def part_of(length: Any, part: slice) -> tuple[Any, Any, int]:
+    """Return where a slice of an axis begins, how many elements it takes, and how far they are apart.
+
+    Parameters
+    ----------
+    length : int or Size
+        Of the axis.
+    part : slice
+        Of whole numbers, sizes and None.
+    """
+    bounds = [None if bound is None else whole(bound) for bound in (part.start, part.stop, part.step)]
+    if not any(isinstance(x, Size) for x in (length, *bounds)):
+        places = range(*slice(*bounds).indices(length))
+        return places.start, len(places), places.step
+    start, stop, step = bounds
+    step = 1 if step is None else plain(step)
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    first, beyond = (0, length) if step > 0 else (length - 1, -1)
+    start = first if start is None else _within(start, length, step)
+    stop = beyond if stop is None else _within(stop, length, step)
+    span = stop - start if step > 0 else start - stop
+    if span <= 0:
+        return start, 0, step
+    return start, -(-span // abs(step)), step
+
+
+def _within(bound: Any, length: Any, step: int) -> Any:
+    """Return a bound of a slice as a place from the front, as Python's ``slice.indices`` does."""
+    lowest, highest = (0, length) if step > 0 else (-1, length - 1)
+    if bound < 0:
+        bound = bound + length
+        return lowest if bound < lowest else bound
+    return highest if bound > highest else bound
+
+
+def _product(numbers: Iterable[Any]) -> Any:
+    result = 1
+    for number in numbers:
+        result = result * number
+    return result
+
+
+def _reference(x: Any) -> Any:
+    """Return what an operand is called in rules: a number, or the name of an entry."""
+    if isinstance(x, Size):
+        return f"${x.number}"
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def _rules(operands: Sequence[Any]) -> Rules:
+    return next(x.rules for x in operands if isinstance(x, Size))
+
+
+def _compared(word: str, one: Any, other: Any) -> bool:
+    if not (_is_number(one) and _is_number(other)):
+        return NotImplemented
+    one, other = settled(one), settled(other)
+    if not (isinstance(one, Size) or isinstance(other, Size)):
+        return COMPARISONS[word](one, other)
+    if isinstance(one, Size) and isinstance(other, Size) and one.number == other.number and one.rules is other.rules:
+        return word in ("==", "<=")
+    return _rules((one, other)).guard(word, one, other)
+
+
+def _combined(word: str, one: Any, other: Any) -> Any:
+    """Return what a word of `ARITHMETIC` makes of two whole numbers."""
+    if not (_is_whole(one) and _is_whole(other)):
+        if _is_number(one) and _is_number(other) and word in "+-*//%":
+            return ARITHMETIC[word](plain(one), plain(other))
+        return NotImplemented
+    one, other = (x if isinstance(x, Size) else int(x) for x in map(settled, (one, other)))
+    if isinstance(one, int) and isinstance(other, int):
+        return ARITHMETIC[word](one, other)
+    simple = _simplified(word, one, other)
+    if simple is not None:
+        return simple
+    if word in ("//", "%"):
+        # Whoever divides has taken care that this is not 0.
+        _is_not_zero(other)
+    if word in ("+", "*", "max", "min") and _order(one) > _order(other):
+        one, other = other, one
+    value = ARITHMETIC[word](concrete(one), concrete(other))
+    return _rules((one, other)).derived(value, word, one, other)
+
+
+def _is_not_zero(divisor: Any) -> None:
+    if divisor == 0:
+        raise ZeroDivisionError("division of a size by zero")
+
+
+def _order(x: Any) -> int:
+    """Sizes by their numbers, and plain numbers last."""
+    return x.number if isinstance(x, Size) else 1 << 60
+
+
+def _simplified(word: str, one: Any, other: Any) -> Any:
+    """Return a simpler form of an expression, by which equal lengths are found to be equal; None if there is none."""
+    if isinstance(one, int) and word in ("+", "*", "max", "min"):
+        one, other = other, one
+    if isinstance(other, Size):
+        if one.__class__ is Size and one.number == other.number:
+            return {"-": 0, "%": 0, "max": one, "min": one}.get(word)
+        return 0 if word in ("//", "%") and isinstance(one, int) and one == 0 else None
+    if (word in ("+", "-") and other == 0) or (word in ("*", "//") and other == 1):
+        return one
+    if (word == "*" and other == 0) or (word == "%" and other in (1, -1)):
+        return 0
+    return _with_factor(word, one, other) if word in ("*", "//", "%") else _with_term(word, one, other)
+
+
+def _with_factor(word: str, one: Size, number: int) -> Any:
+    """Multiply or divide what is a multiple already."""
+    name, *operands = one.rules.entries[one.number]
+    if word == "*" and number == -1 and name == "//":
+        return _rounded_up(one, operands)
+    if name != "*" or not isinstance(operands[1], int):
+        return None
+    inner, factor = _operand(one, operands[0], one.value // operands[1]), operands[1]
+    if word == "*":
+        return inner * (factor * number)
+    if number == 0 or factor % number:
+        return None
+    return 0 if word == "%" else inner * (factor // number)
+
+
+def _rounded_up(one: Size, operands: list[Any]) -> Any:
+    """Return ``-(-a // b)`` as one step, if that is what the negative of a quotient is."""
+    rules = one.rules
+    inner = rules.entries[int(operands[0][1:])] if isinstance(operands[0], str) else ()
+    if not inner or inner[0] != "*" or inner[2] != -1:
+        return None
+    return Size(rules, rules.number("ceil", inner[1], operands[1]), -one.value)
+
+
+def _with_term(word: str, one: Size, number: int) -> Any:
+    """Add a number to what has one added already."""
+    if word not in ("+", "-"):
+        return None
+    if word == "-":
+        return one + -number
+    name, *operands = one.rules.entries[one.number]
+    if name != "+" or not isinstance(operands[1], int):
+        return None
+    return _operand(one, operands[0], one.value - operands[1]) + (operands[1] + number)
+
+
+def _operand(of: Size, reference: str, value: int) -> Size:
+    return Size(of.rules, int(reference[1:]), value)
+
+
+def _is_whole(x: Any) -> bool:
+    return isinstance(concrete(x), int | np.integer) and not isinstance(x, bool | np.bool_)
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, Size | int | float | np.number | np.bool_)

@@ -1,0 +1,98 @@
+"""Arrays that the host computes from the values of arguments, and that kernels look up: rows, classes.
+
+Each is a function with a name. While a function is traced, what it gives is a `Later`, and a file says the name: when
+the trace runs, the function is called with the arguments of that call, and makes the same checks.
+
+Functions here take NumPy arrays and whole numbers, and return arrays of int64 whose shapes follow from those of the
+arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.commands import tracing
+from optdb.runtime.sizes import Later, Size
+
+__all__ = ["TABLES", "computed"]
+
+_DTYPE = np.dtype("int64")
+
+Shape = Callable[..., Sequence[Any]]
+#: By name, a function and what tells the shape of what it returns.
+TABLES: dict[str, tuple[Callable[..., np.ndarray], Shape]] = {}
+
+
+def _table(shape: Shape) -> Callable[[Callable[..., np.ndarray]], Callable[..., np.ndarray]]:
+    def register(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+        TABLES[function.__name__] = function, shape
+        return function
+
+    return register
+
+
+def computed(name: str, *args: Any) -> np.ndarray | Later:
+    """Return what the function of a name makes of arguments; while a function is traced, perhaps later."""
+    function, shape = TABLES[name]
+    if tracing() is None or not any(isinstance(x, Later | Size) for x in args):
+        return function(*args)
+    return Later(tuple(shape(*args)), _DTYPE, ("table", name, args))
+
+
+@_table(shape=lambda values, columns: values.shape)
+def classes(values: np.ndarray, columns: int) -> np.ndarray:
+    """Return classes, if there is a column for each.
+
+    Raises
+    ------
+    ValueError
+        If not.
+    """
+    wrong = (values < 0) | (values >= columns)
+    if wrong.any():
+        raise ValueError(f"y_i value out of bounds: class {values[wrong][0]} of {columns}")
+    return values.astype(_DTYPE)
+
+
+@_table(shape=lambda values, length, axis: values.shape)
+def indexes(values: np.ndarray, length: int, axis: int) -> np.ndarray:
+    """Return indexes from the front.
+
+    Raises
+    ------
+    IndexError
+        If one is out of an axis of that length.
+    """
+    wrong = (values >= length) | (values < -length if values.dtype.kind == "i" else False)
+    if wrong.any():
+        raise IndexError(f"index {values[wrong][0]} is out of bounds for axis {axis} with size {length}")
+    found = values.astype(_DTYPE)
+    return np.where(found < 0, found + length, found)
+
+
+@_table(shape=lambda named: named.shape)
+def mentions(named: np.ndarray) -> np.ndarray:
+    """Return where each number stands, those of the smallest number first."""
+    return np.argsort(named, kind="stable").astype(_DTYPE)
+
+
+@_table(shape=lambda named: named.shape)
+def distinct(named: np.ndarray) -> np.ndarray:
+    """Return the numbers that there are, sorted, each once; filled up with zeros."""
+    return _filled_up(np.unique(named), len(named), 0)
+
+
+@_table(shape=lambda named: (named.shape[0] + 1,))
+def begins(named: np.ndarray) -> np.ndarray:
+    """Return where in `mentions` those of each number of `distinct` begin, and the end, with which it is filled up."""
+    _, starts = np.unique(np.sort(named), return_index=True)
+    return _filled_up(starts, len(named) + 1, len(named))
+
+
+def _filled_up(values: np.ndarray, length: int, value: int) -> np.ndarray:
+    result = np.full(length, value, _DTYPE)
+    result[: len(values)] = values
+    return result

@@ -1,0 +1,171 @@
+"""What a function would do on a device, written down without doing it, for inputs of more than one shape.
+
+A :class:`Tracer` listens to commands as a recorder does (``optdb.runtime.recording``), but in place of the device:
+arrays have no memory, their lengths may be sizes (``optdb.runtime.sizes``), and what is uploaded need not be known. So
+a function can be traced for a device that is not there. Whatever would need values ends the trace.
+
+The result is a :class:`Trace`, which ``optdb.runtime.exported.writing`` puts into a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.arrays import DeviceArray
+from optdb.runtime.build import source_of
+from optdb.runtime.context import Context
+from optdb.runtime.library import cl
+from optdb.runtime.recording import Command, Layout, Memory, Recorder, Upload
+from optdb.runtime.sizes import Later, Rules
+
+__all__ = ["Outlet", "Trace", "Tracer", "Untraceable"]
+
+
+@dataclass(frozen=True)
+class Code:
+    """A kernel, as its program's source and its name there."""
+
+    source: str
+    name: str
+
+
+class Untraceable(RuntimeError):
+    """A function does what cannot be written down. The message says what, and what to do."""
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """A result of a traced function.
+
+    Parameters
+    ----------
+    value : Layout, Later, Size, Sizes or numpy.ndarray
+        Where it lies on the device, or what it is.
+    dtype : numpy.dtype
+        Of it.
+    """
+
+    value: Any
+    dtype: np.dtype
+
+
+@dataclass
+class Trace:
+    """What a function does.
+
+    Parameters
+    ----------
+    flavour : {'cpu', 'gpu'}
+        What its kernels are written for.
+    units : int
+        For how many compute units the example's work was cut.
+    rules : Rules
+        How its sizes are worked out, and for which it holds.
+    arguments : list of tuple
+        The shape of each argument.
+    states : dict
+        Memory to the number of the shared value in it.
+    constants : dict
+        Memory to what is in it for good.
+    commands : list
+        In order; numbers in them may be sizes, and what is uploaded a `Later`.
+    outlets : list of Outlet
+        The results.
+    flags : set of str
+        The dtypes that kernels compute in and that not every device has.
+    """
+
+    flavour: str
+    units: int
+    rules: Rules = field(default_factory=Rules)
+    arguments: list[tuple[Any, ...]] = field(default_factory=list)
+    states: dict[Memory, int] = field(default_factory=dict)
+    constants: dict[Memory, np.ndarray] = field(default_factory=dict)
+    commands: list[Command] = field(default_factory=list)
+    outlets: list[Outlet] = field(default_factory=list)
+    flags: set[str] = field(default_factory=set)
+
+
+class Tracer(Recorder):
+    """Listens to the commands of one thread in place of the device.
+
+    Parameters
+    ----------
+    trace : Trace
+        What it writes to.
+    context : Context
+        What the function is traced on.
+    """
+
+    tracing = True
+
+    def __init__(self, trace: Trace, context: Context) -> None:
+        super().__init__()
+        self.trace = trace
+        self._context = context
+        # Whose handles are in use: none of them may become that of another buffer.
+        self._alive: list[Any] = []
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Write down what is done meanwhile."""
+        with self.part() as part:
+            part.commands = self.trace.commands
+            yield
+
+    def state(self, queue: cl.CommandQueue, number: int, shape: Sequence[int], dtype: Any) -> DeviceArray:
+        """Return the array of a shared value; within `following`."""
+        array = DeviceArray(queue, tuple(shape), dtype)
+        if array.base_data is not None:
+            self.made(array.base_data, array.nbytes)
+            self.trace.states[self.memory(array.base_data)] = number
+        return array
+
+    def memory(self, buffer: cl.MemoryObject) -> Memory:
+        """Return what a buffer is called in the trace."""
+        self._alive.append(buffer)
+        return super().memory(buffer)
+
+    def layout(self, array: Any) -> Layout:
+        """Return how an array lies; its offset may be a size."""
+        memory = self.memory(array.base_data) if array.base_data is not None and array.size else None
+        return Layout(array.queue, memory, array.offset, tuple(array.shape), tuple(array.strides), array.dtype)
+
+    def made(self, buffer: cl.Buffer, nbytes: int) -> None:
+        """Write down a new buffer."""
+        self._alive.append(buffer)
+        super().made(buffer, nbytes)
+
+    def launched(
+        self,
+        queue: cl.CommandQueue,
+        kernel: cl.Kernel,
+        items: Sequence[int],
+        group: Sequence[int] | None,
+        args: list[Any],
+        arrays: Sequence[int],
+    ) -> None:
+        """Write down a launch, with the kernel's source."""
+        source = source_of(self._context, kernel.program)
+        if not source:
+            raise Untraceable(f"nothing is known of what the kernel {kernel.function_name} was built from")
+        super().launched(queue, Code(source, kernel.function_name), items, group, args, arrays)
+
+    def uploaded(
+        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray | Later, constant: bool
+    ) -> None:
+        """Write down an upload, of what is not known yet or of the values of now."""
+        if constant and not isinstance(value, Later) and isinstance(offset, int) and not offset:
+            self.trace.constants[self.memory(target)] = np.array(value, order="C")
+            return
+        given = value if isinstance(value, Later) else np.array(value, order="C")
+        self._part.commands.append(Upload(queue, self.memory(target), offset, given))
+
+    def unrepeatable(self, why: str) -> None:
+        """End the trace."""
+        raise Untraceable(why)

@@ -1,0 +1,60 @@
+"""Functions in files, for tests that compare them with the functions themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import theano
+
+from optdb.opencl import as_opencl_variable
+from optdb.opencl.exporting import of_function, write
+from optdb.runtime.context import Context
+from optdb.runtime.exported import load
+
+MODE = theano.compile.get_default_mode().including("opencl")
+
+
+def on_device(inputs, outputs, there=True, **kwargs):
+    """Compile for the device, whether or not that is worth the transfers: a single result stays there."""
+    if there and isinstance(outputs, theano.Variable):
+        outputs = as_opencl_variable(outputs, "dev0")
+    return theano.function(inputs, outputs, mode=MODE, **kwargs)
+
+
+def shared(value, name, dtype="float32"):
+    return theano.shared(np.asarray(value, dtype), name=name, target="dev0")
+
+
+def floats(*shape, seed=0):
+    return np.random.RandomState(seed).standard_normal(shape).astype("float32")
+
+
+def flavoured(flavour, units=None):
+    """Return a context on the device that there is, that takes kernels of a flavour."""
+    context = Context("opencl")
+    context.flavour = flavour
+    context.units = units or context.units
+    return context
+
+
+def export(path, examples, **functions):
+    """Write functions; `examples` is for all of them, or for each by its name."""
+    examples = examples if isinstance(examples, dict) else dict.fromkeys(functions, examples)
+    return write(path, {name: of_function(function) for name, function in functions.items()}, examples)
+
+
+def exported(folder, flavour, examples, **functions):
+    """Write functions, and load them for a flavour."""
+    path = folder / "functions.optdb"
+    export(path, examples, **functions)
+    return load(path, flavoured(flavour))
+
+
+def same(got, want, **tolerance):
+    """Compare results of a file with those of a function."""
+    if not isinstance(got, list):
+        got, want = [got], [want]
+    for one, other in zip(got, want, strict=True):
+        other = np.asarray(other)
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, **{"rtol": 1e-5, "atol": 1e-6} | tolerance)

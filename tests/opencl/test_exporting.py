@@ -1,0 +1,277 @@
+"""Functions in files do what the functions do, for the shapes that they were exported for and for others."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import optdb  # noqa: F401  comes before theano
+from optdb.opencl import as_opencl_variable
+from optdb.opencl.exporting import Untraceable, of_function
+from optdb.runtime.exported import FileError, ShapeError, load
+from tests.opencl.exported import export, exported, flavoured, floats, on_device, same, shared
+
+pytestmark = pytest.mark.usefixtures("default")
+
+FLAVOURS = pytest.mark.parametrize("flavour", ["cpu", "gpu"])
+
+
+def network(inputs=12, hidden=16, classes=5):
+    """Return functions that train a small network, and predict by it, and its shared variables."""
+    x, y, rate = tt.fmatrix("x"), tt.ivector("y"), tt.fscalar("rate")
+    shapes = {"w1": (inputs, hidden), "b1": (hidden,), "w2": (hidden, classes), "b2": (classes,)}
+    params = [shared(floats(*shape, seed=i) / 4, name) for i, (name, shape) in enumerate(shapes.items())]
+    w1, b1, w2, b2 = params
+    p = tt.nnet.softmax(tt.tanh(x.dot(w1) + b1).dot(w2) + b2)
+    loss = -tt.mean(tt.log(p)[tt.arange(y.shape[0]), y])
+    updates = [(v, v - rate * g) for v, g in zip(params, theano.grad(loss, params))]
+    train = on_device([x, y, theano.In(rate, value=np.float32(0.5))], loss, there=False, updates=updates)
+    return train, on_device([x], p), params
+
+
+def batch(n, seed=0):
+    return floats(n, 12, seed=seed), np.random.RandomState(seed).randint(0, 5, n).astype("int32")
+
+
+@FLAVOURS
+def test_a_file_trains_as_the_function_does(tmp_path, flavour):
+    train, predict, params = network()
+    examples = {"train": [batch(36)], "predict": [batch(36)[:1]]}
+    there = exported(tmp_path, flavour, examples, train=train, predict=predict)
+    for step in range(6):
+        x, y = batch((36, 36, 40)[step % 3], seed=step)
+        same(there(x, y, rate=0.25), train(x, y, 0.25))
+        same(there.predict(x), predict(x))
+    same(there.train(*batch(36)), train(*batch(36)))  # at the default rate
+    for param in params:
+        same(there.get(param.name), param.get_value())
+        there.set(param.name, np.zeros_like(param.get_value()))
+        param.set_value(np.zeros_like(param.get_value()))
+    same(there(*batch(36)), train(*batch(36)))
+
+
+def test_the_functions_own_values_are_not_touched(tmp_path):
+    train, _, params = network()
+    train(*batch(32))
+    before = [param.get_value() for param in params]
+    export(tmp_path / "f.optdb", [batch(32)], train=train)
+    for param, value in zip(params, before):
+        np.testing.assert_array_equal(param.get_value(), value)
+    here, there = train(*batch(16)), train(*batch(16))
+    assert here != there  # it still trains
+
+
+def test_more_than_one_example(tmp_path):
+    _, predict, _ = network()
+    path = tmp_path / "f.optdb"
+    reports = export(path, [[floats(n, 12)] for n in (32, 1, 40, 300)], predict=predict)
+    assert [report.covered for report in reports if report.flavour == "cpu"] == [False, False, True, False]
+    there = load(path)
+    for n in (1, 20, 32, 50, 300):
+        same(there(floats(n, 12, seed=n)), predict(floats(n, 12, seed=n)))
+
+
+def formulas():
+    """Return functions over matrices, by what they try."""
+    x, y = tt.fmatrix("x"), tt.fmatrix("y")
+    v = tt.fvector("v")
+    return {
+        "elements": ([x, y], tt.exp(x) * y + 1, lambda m, n, k: [floats(m, n), floats(m, n, seed=1)]),
+        "row": ([x, v], (x + v) * x.shape[0], lambda m, n, k: [floats(m, n), floats(n)]),
+        "turned": ([x, y], x.T * y, lambda m, n, k: [floats(m, n), floats(n, m)]),
+        "mean": ([x], (x - x.mean(axis=0)) / (x.std(axis=0) + 1), lambda m, n, k: [floats(m, n)]),
+        "sums": ([x], [x.sum(), x.sum(axis=1), x.max(axis=0)], lambda m, n, k: [floats(m, n)]),
+        "product": ([x, y], x.dot(y), lambda m, n, k: [floats(m, k), floats(k, n)]),
+        "gradient": (
+            [x, y],
+            theano.grad(tt.tanh(x.dot(y)).mean(), [x, y]),
+            lambda m, n, k: [floats(m, k), floats(k, n)],
+        ),
+        "reshaped": ([x], x.reshape((x.shape[1], x.shape[0])) * 2, lambda m, n, k: [floats(m, n)]),
+        "flat": ([x], tt.concatenate([x.flatten(), x[0] * 2]), lambda m, n, k: [floats(m, n)]),
+        "parts": ([x], x[1:, ::2] * x[:-1, ::2] + x[-1, 0], lambda m, n, k: [floats(m + 1, n)]),
+        "backward": ([x], x[::-1] - x[:, ::-1], lambda m, n, k: [floats(m, n)]),
+        "set": ([x, v], tt.set_subtensor(x[1:, 0], v), lambda m, n, k: [floats(m + 1, n), floats(m)]),
+        "filled": ([x], tt.ones((x.shape[0], x.shape[1] + 2)) * x.sum(), lambda m, n, k: [floats(m, n)]),
+        "softmax": ([x], tt.nnet.softmax(x), lambda m, n, k: [floats(m, n)]),
+    }
+
+
+NEAR = [(7, 6, 5), (6, 6, 4), (5, 5, 5), (8, 5, 4), (6, 7, 4), (5, 5, 4), (6, 5, 5), (7, 4, 3)]
+
+
+@FLAVOURS
+@pytest.mark.parametrize("name", list(formulas()))
+def test_shapes_that_were_not_exported(name, flavour):
+    inputs, outputs, values = formulas()[name]
+    outputs = [as_opencl_variable(out, "dev0") for out in (outputs if isinstance(outputs, list) else [outputs])]
+    function = on_device(inputs, outputs)
+    with tempfile.TemporaryDirectory() as folder:
+        there = exported(Path(folder), flavour, [values(6, 5, 4), values(40, 30, 20)], f=function)
+
+        def holds(sizes):
+            """Tell whether the file says what to do with arguments of some sizes; see to it that it is right then."""
+            try:
+                want = function(*values(*sizes))
+            except (ValueError, IndexError):
+                return False
+            try:
+                got = there(*values(*sizes))
+            except ShapeError as error:
+                assert "The cure" in str(error)
+                return False
+            same(got, want, rtol=1e-4, atol=1e-4)
+            return True
+
+        sizes = st.integers(0, 70)
+        settled = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+
+        @settled
+        @given(sizes, sizes, sizes)
+        def others(m, n, k):
+            holds((m, n, k))
+
+        others()
+        assert holds((6, 5, 4))
+        assert holds((40, 30, 20))
+        assert any(map(holds, NEAR))
+
+
+@FLAVOURS
+def test_a_batch_by_its_number(tmp_path, flavour):
+    data = shared(floats(100, 3), "data")
+    index, size = tt.lscalar("index"), tt.lscalar("size")
+    function = on_device(
+        [index, theano.In(size, value=10)], tt.exp(data[index * size : (index + 1) * size]).sum(axis=0)
+    )
+    there = exported(tmp_path, flavour, [[2]], f=function)
+    for number in (0, 1, 5, 9):
+        same(there(number), function(number))
+    same(there(3, size=12), function(3, 12))
+
+
+@FLAVOURS
+def test_rows_by_number(tmp_path, flavour):
+    table, y = shared(floats(9, 4), "table"), tt.fmatrix("y")
+    rows = tt.lvector("rows")
+    taken = table[rows]
+    train = on_device([rows, y], taken * y, updates=[(table, tt.inc_subtensor(taken, y))])
+    example = np.array([1, 2, 2, -1, 0]), floats(5, 4)
+    there = exported(tmp_path, flavour, [example], f=train)
+    for n in (5, 8, 20):
+        given = np.random.RandomState(n).randint(-9, 9, n), floats(n, 4)
+        same(there(*given), train(*given))
+        same(there.get("table"), table.get_value())
+    before = there.get("table")
+    with pytest.raises(IndexError, match="index 9 is out of bounds"):
+        there(np.array([0, 1, 9, 3, 4]), floats(5, 4))
+    np.testing.assert_array_equal(there.get("table"), before)
+
+
+def test_a_class_that_there_is_not(tmp_path):
+    train, _, _ = network()
+    there = exported(tmp_path, "cpu", [batch(32)], train=train)
+    before = there.get("w1")
+    x, y = batch(32)
+    y[3] = 5
+    with pytest.raises(ValueError, match="class 5 of 5"):
+        there(x, y)
+    np.testing.assert_array_equal(there.get("w1"), before)
+
+
+@FLAVOURS
+def test_shared_values_that_change_places(tmp_path, flavour):
+    a, b, c = (shared(floats(3, 3, seed=seed), name) for seed, name in enumerate("abc"))
+    updates = [(a, b), (b, a), (c, c.T)]
+    function = on_device([], [as_opencl_variable(v, "dev0") for v in (a + 0 * b, c, a * c.T)], updates=updates)
+    there = exported(tmp_path, flavour, [[]], f=function)
+    for _ in range(3):
+        same(there(), function())
+        for param in (a, b, c):
+            same(there.get(param.name), param.get_value())
+
+
+def test_a_shared_number_of_the_host(tmp_path):
+    count, x = theano.shared(np.float32(1), "count"), tt.fvector("x")
+    function = on_device([x], tt.exp(x) * count, updates=[(count, count + x.sum())])
+    there = exported(tmp_path, "cpu", [[floats(4)]], f=function)
+    for seed in range(3):
+        same(there(floats(4, seed=seed)), function(floats(4, seed=seed)))
+        same(there.get("count"), np.asarray(count.get_value()))
+
+
+def test_results_of_all_kinds(tmp_path):
+    x, n = tt.fmatrix("x"), tt.iscalar("n")
+    doubled = as_opencl_variable(tt.exp(x), "dev0")
+    outputs = {"d": doubled, "rows": x.shape[0], "shape": x.shape, "x": x, "n": n, "c": tt.constant(3.5)}
+    function = on_device([x, n], outputs)
+    there = exported(tmp_path, "cpu", [[floats(3, 4), 7]], f=function)
+    for values in ((floats(3, 4), 7), (floats(6, 2), -2)):
+        got, want = there(*values), function(*values)
+        assert list(got) == list(want)
+        same(list(got.values()), list(want.values()))
+
+
+def test_a_value_as_large_as_another_shape_allows_is_not_taken_for_it(tmp_path):
+    a = shared(np.ones((2, 3)), "a")
+    there = exported(tmp_path, "cpu", [[]], f=on_device([], a * 2))
+    with pytest.raises(ValueError, match="for good"):
+        there.set("a", np.ones((3, 2), "float32"))
+    with pytest.raises(TypeError, match="float64"):
+        there.set("a", np.ones((2, 3)))
+    with pytest.raises(KeyError, match="there is a"):
+        there.get("b")
+
+
+def test_what_stays_on_the_host_is_refused_by_name(tmp_path):
+    x = tt.fmatrix("x")
+    somewhere = tt.nlinalg.matrix_inverse(x)
+    function = on_device([x], as_opencl_variable(somewhere, "dev0") * 2)
+    with pytest.raises(Untraceable, match=r"f cannot be exported: .*MatrixInverse"):
+        export(tmp_path / "f.optdb", [[floats(3, 3)]], f=function)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_on_no_device_is_refused():
+    x = tt.fmatrix("x")
+    with pytest.raises(Untraceable, match="nothing of the function is on a device"):
+        of_function(theano.function([x], x + 1))
+
+
+def test_a_shared_value_that_changes_its_shape_is_refused(tmp_path):
+    a = theano.shared(floats(4), "a", target="dev0")
+    function = on_device([], a.sum(), updates=[(a, tt.concatenate([a, a]))])
+    with pytest.raises(Untraceable, match=r"shared variable a of shape .* another shape"):
+        export(tmp_path / "f.optdb", [[]], f=function)
+
+
+def test_a_file_for_other_devices_is_refused(tmp_path):
+    path = tmp_path / "f.optdb"
+    from optdb.opencl.exporting import write
+
+    x = tt.fvector("x")
+    write(path, {"f": of_function(on_device([x], tt.exp(x)))}, {"f": [[floats(3)]]}, flavours=["gpu"])
+    with pytest.raises(FileError, match=r"f for devices of kind gpu, and .* is of kind cpu.\nThe cure"):
+        load(path, flavoured("cpu"))
+
+
+def test_a_device_with_more_units(tmp_path):
+    x = tt.fmatrix("x")
+    function = on_device([x], [as_opencl_variable(out, "dev0") for out in (tt.exp(x).sum(axis=1), x.dot(x.T))])
+    path = tmp_path / "f.optdb"
+    export(path, [[floats(100, 90)]], f=function)
+    for units in (1, 2, 3, 8):
+        there = load(path, flavoured("cpu", units))
+        try:
+            got = there(floats(100, 90))
+        except ShapeError as error:
+            assert "compute units" in str(error)
+        else:
+            same(got, function(floats(100, 90)), rtol=1e-4)

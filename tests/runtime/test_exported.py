@@ -1,0 +1,420 @@
+"""Files of plans: what they do, and that bad ones are refused with words."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from optdb.runtime.context import Context
+from optdb.runtime.exported import FileError, ShapeError, load
+from optdb.runtime.exported.archive import array_bytes, pack
+from tests.runtime import planned
+from tests.runtime.planned import MANIFEST, MEMBERS, SOURCE, TRACE, plan
+
+X = np.array([1, 2, 3], np.float32)
+
+
+@pytest.fixture(scope="module")
+def context():
+    return Context("opencl")
+
+
+def test_a_file_does_what_it_says(tmp_path, context):
+    there = load(plan(tmp_path / "f.optdb"), context)
+    for step in range(3):
+        np.testing.assert_array_equal(there(X), 2 * X)
+        np.testing.assert_array_equal(there.f(x=X[::-1]), 2 * X[::-1])
+        np.testing.assert_array_equal(there.get("total"), np.full(3, 4.0 * (step + 1)))
+    there.set("total", [0, 0, 1])
+    there["f"](X)
+    np.testing.assert_array_equal(there.get("total"), [1, 2, 4])
+    assert there.names == ["total"]
+    assert list(there) == ["f"]
+    assert there.nbytes["shared"] == 12
+    assert there.nbytes["f"] >= 24
+    assert "f(x: float32[:])" in repr(there)
+    assert "total [3]" in repr(there)
+    with pytest.raises(AttributeError, match="no function of that name"):
+        there.g  # noqa: B018
+
+
+def test_other_shapes_are_refused_by_the_rule(tmp_path, context):
+    there = load(plan(tmp_path / "f.optdb"), context)
+    with pytest.raises(
+        ShapeError, match=r"f of .* was not exported for x of shape \(4,\).*\n    x.shape\[0\] == 3\nThe cure"
+    ):
+        there(np.ones(4, np.float32))
+    with pytest.raises(TypeError, match="f, argument x: expected a vector"):
+        there(1.0)
+
+
+def test_a_damaged_file(tmp_path, context):
+    path = plan(tmp_path / "f.optdb")
+    whole = path.read_bytes()
+    for content, words in {
+        b"": "is no whole file of a plan",
+        b"anything": "is no whole file of a plan",
+        whole[:-30]: "is no whole file of a plan",
+        whole[30:]: "f.optdb",
+        whole.replace(b"2 * x[i]", b"3 * x[i]"): "is no whole file of a plan",
+        whole.replace(b'"bare":false', b'"bare": true', 1): "is no whole file of a plan",
+    }.items():
+        path.write_bytes(content)
+        with pytest.raises(FileError, match=words) as caught:
+            load(path, context)
+        assert str(path) in str(caught.value)
+        assert "The cure" in str(caught.value)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none.optdb", context)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10**9), st.integers(1, 255), st.booleans())
+def test_no_byte_can_be_changed(place, by, cut):
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"optdb-test-{os.getpid()}.optdb"
+    try:
+        whole = plan(path).read_bytes()
+        place %= len(whole)
+        changed = bytes([whole[place] ^ by])
+        path.write_bytes(whole[:place] if cut else whole[:place] + changed + whole[place + 1 :])
+        try:
+            there = load(path, _context())
+        except FileError:
+            return
+        # What a zip archive says beside the members, such as dates, may be anything.
+        np.testing.assert_array_equal(there(X), 2 * X)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+_contexts: list[Context] = []
+
+
+def _context():
+    if not _contexts:
+        _contexts.append(Context("opencl"))
+    return _contexts[0]
+
+
+def repacked(path, manifest, members=MEMBERS, compression=zipfile.ZIP_STORED):
+    """Write a file, and then its members once more."""
+    pack(path, manifest, members)
+    with zipfile.ZipFile(path) as file:
+        contents = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(path, "w", compression) as file:
+        for name, content in contents.items():
+            file.writestr(name, content)
+    return path
+
+
+def test_other_archives(tmp_path, context):
+    path = tmp_path / "f.optdb"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a.txt", "a")
+    with pytest.raises(FileError, match="not of a plan"):
+        load(path, context)
+    with pytest.raises(FileError, match="compressed"):
+        load(repacked(path, MANIFEST, compression=zipfile.ZIP_DEFLATED), context)
+    with pytest.raises(
+        FileError, match=r"is of version 2, and this optdb reads up to version 1.\nThe cure: install a newer"
+    ):
+        load(plan(path, version=2), context)
+    for version in (0, None, "1", True):
+        with pytest.raises(FileError, match="which version"):
+            load(plan(path, version=version), context)
+    with pytest.raises(FileError, match="not a file of a plan"):
+        load(plan(path, kind="another"), context)
+    with pytest.raises(FileError, match="no plan has"):
+        load(plan(path, members={**MEMBERS, "../evil": b"x"}), context)
+
+
+PICKLED = (
+    np.lib.format.magic(1, 0) + b"\x76\x00" + b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(118)
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no array",
+        PICKLED + b"cos\nsystem\n",
+        array_bytes(np.zeros(3, np.float32))[:-1],
+        array_bytes(np.zeros(3, np.float32)) + b"more",
+        array_bytes(np.zeros(3, "S4")),
+        array_bytes(np.zeros(3, ">f4")),
+        array_bytes(np.zeros(3, "datetime64[s]")),
+        array_bytes(np.zeros(3, np.float32)).replace(b"(3,)", b"(9,)"),
+        array_bytes(np.zeros(30, np.float32)).replace(b"(30,)", b"(-3,)"),
+    ],
+)
+def test_arrays_that_are_none(tmp_path, context, content):
+    path = plan(tmp_path / "f.optdb", members={**MEMBERS, "arrays/0.npy": content})
+    with pytest.raises(FileError, match=r"array in arrays/0.npy"):
+        load(path, context)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '#include "/etc/passwd"',
+        "#  include <x>",
+        "%:include <x>",
+        "#inc\\\nlude <x>",
+        "??=include <x>",
+        "#embed <x>",
+        "#/**/include <x>",
+    ],
+)
+def test_programs_that_read_files(tmp_path, context, line):
+    with pytest.raises(FileError, match="reads other files"):
+        load(plan(tmp_path / "f.optdb", source=SOURCE + line + "\n"), context)
+
+
+def test_programs_that_do_not_build(tmp_path, context):
+    there = load(plan(tmp_path / "f.optdb", source="this is no program"), context)
+    with pytest.raises(FileError, match="program 0 of"):
+        there(X)
+
+
+LAUNCH = TRACE["commands"][1]
+
+
+def launch(place, value):
+    """Return the commands with one part of the launch changed."""
+    changed = copy.deepcopy(TRACE["commands"])
+    inner = changed[1]
+    for part in place[:-1]:
+        inner = inner[part]
+    inner[place[-1]] = value
+    return changed
+
+
+INVALID = {
+    "states__0__name": [None, 3],
+    "states__0__broadcastable": [[1], "no", [False, False]],
+    "states__0__array": ["arrays/1.npy", 3, None],
+    "programs": [["programs/1.cl"], [1], None],
+    "methods": [[], {}, None, [3]],
+    "methods__0__name": ["a b", "", 3, "ü"],
+    "methods__0__signature": [None, []],
+    "methods__0__signature__returns": ["all", None],
+    "methods__0__signature__keys": [["a", "b"], 3],
+    "methods__0__signature__arguments__0__dtype": ["object", "S4", None, 3],
+    "methods__0__signature__arguments__0__default": ["arrays/7.npy", 3],
+    "methods__0__signature__arguments__0__broadcastable": [[True, True], None],
+    "methods__0__traces__0__flavour": ["tpu", None],
+    "methods__0__traces__0__flags": [["what"], None],
+    "methods__0__traces__0__entries": [
+        [["axis", 0, 1], ["*", "$0", 4]],
+        [["axis", 1, 0], ["*", "$0", 4]],
+        [["axis", 0, 0], ["*", "$1", 4]],
+        [["axis", 0, 0], ["*", "$2", 4]],
+        [["axis", 0, 0], ["**", "$0", 4]],
+        [["axis", 0, 0], ["__import__", "$0"]],
+        [["axis", 0, 0], ["cast", "object", "$0"]],
+        [["axis", 0, 0], ["*", "$0", 1e3]],
+        [["value", 0], ["*", "$0", 4]],
+        [["axis", 0, 0]],
+        [["axis", True, 0], ["*", "$0", 4]],
+        [[]],
+        None,
+    ],
+    "methods__0__traces__0__guards": [[["is", "$0", 3]], [["==", "$0"]], [["==", "$5", 3]], [3]],
+    "methods__0__traces__0__arguments": [[["$0", "$0"]], [], [["$9"]], [[None]]],
+    "methods__0__traces__0__memories": [
+        [{"nbytes": "$9", "bare": False}] * 3,
+        [{"nbytes": 4.5, "bare": False}] * 3,
+        [{"state": 1}] * 3,
+        [{"state": -1}] * 3,
+        [{}] * 3,
+        [],
+    ],
+    "methods__0__traces__0__commands": [
+        [["run", "rm"]],
+        [["upload", 5, 0, ["argument", 0]]],
+        [["upload", 0, 0, ["argument", 1]]],
+        [["upload", 0, 0, ["argument", -1]]],
+        [["upload", 0, 0, ["table", "system", []]]],
+        [["upload", 0, 0, ["value", "object", [1]]]],
+        [["upload", 0, 0]],
+        [["copy", 0, 0, 1, 0]],
+        [["copy", 0, 0, 1, 0, "$9"]],
+        [["fill", 0, 0, 4, "zz"]],
+        [["fill", 0, 0, 4, "000000"]],
+        launch([1], 1),
+        launch([1], -1),
+        launch([2], "a b"),
+        launch([3], []),
+        launch([3], [1, 1, 1, 1]),
+        launch([4], [1, 1]),
+        launch([5, 0], ["number", "object", [3]]),
+        launch([5, 0], ["number", "uint64", [3, 4]]),
+        launch([5, 0], ["pointer", 0]),
+        launch([5, 1], ["memory", 3]),
+        launch([6], [0]),
+        launch([6], [5]),
+        launch([6], [99]),
+        [3],
+        None,
+    ],
+    "methods__0__traces__0__outlets": [
+        [{"dtype": "float32", "memory": 7, "offset": 0, "shape": [3], "strides": [4]}],
+        [{"dtype": "object", "memory": 1, "offset": 0, "shape": [3], "strides": [4]}],
+        [{"dtype": "float32", "memory": 1, "offset": 0, "shape": [3], "strides": [4, 4]}],
+        [{"dtype": "float32"}],
+        [3],
+    ],
+}
+
+
+@pytest.mark.parametrize(("place", "value"), [(place, value) for place, values in INVALID.items() for value in values])
+def test_a_field_that_is_not_valid(tmp_path, context, place, value):
+    with pytest.raises(FileError, match=r"f\.optdb") as caught:
+        load(plan(tmp_path / "f.optdb", **{place: value}), context)
+    assert "The cure" in str(caught.value)
+
+
+BEYOND = [
+    [["upload", 0, 4, ["argument", 0]]],
+    [["upload", 0, -4, ["argument", 0]]],
+    [["upload", 2, 0, ["value", "float64", [1, 2, 3]]]],
+    [["copy", 0, 0, 1, 4, 12]],
+    [["copy", 0, 8, 1, 0, 12]],
+    [["copy", 0, 0, 1, 0, -4]],
+    [["copy", 2, 0, 2, 4, 8]],
+    [["fill", 0, 0, 16, "00000000"]],
+    [["fill", 0, 2, 4, "00000000"]],
+    [["fill", 2, -4, 4, "00000000"]],
+    launch([3], [3]),
+    launch([3], [-4]),
+    launch([3], [1 << 62]),
+    launch([4], [0]),
+    launch([4], [1 << 40]),
+    launch([2], "thrice"),
+    launch([5, 0], ["memory", 0]),
+    launch([5, 0], None),
+    launch([5, 0], ["local", 64]),
+    launch([5, 0], ["number", "uint8", [3]]),
+    launch([5, 0], ["number", "uint64", [-1]]),
+    launch([5, 0], ["number", "uint64", [1.5]]),
+    launch([5, 5], ["number", "uint64", [0]]),
+    launch([5, 5], ["local", 64]),
+    launch([5, 2], ["number", "uint64", [13]]),
+    launch([5], LAUNCH[5][:-1]),
+]
+
+
+@pytest.mark.parametrize("commands", BEYOND)
+def test_a_command_beyond_its_memory_or_not_of_its_kernel(tmp_path, context, commands):
+    there = load(plan(tmp_path / "f.optdb", methods__0__traces__0__commands=commands), context)
+    before = there.get("total")
+    with pytest.raises(FileError, match=r"(?s)f of .*f.optdb"):
+        there(X)
+    np.testing.assert_array_equal(there.get("total"), before)
+
+
+@pytest.mark.parametrize(
+    "outlet",
+    [
+        {"memory": 1, "offset": 4, "shape": ["$0"], "strides": [4]},
+        {"memory": 1, "offset": 0, "shape": ["$0"], "strides": [8]},
+        {"memory": 1, "offset": 0, "shape": ["$0"], "strides": [-4]},
+        {"memory": 1, "offset": -4, "shape": ["$0"], "strides": [4]},
+        {"memory": 1, "offset": 0, "shape": [1 << 40, 1 << 40], "strides": [0, 4]},
+        {"memory": 1, "offset": 0, "shape": [-3], "strides": [4]},
+        {"memory": None, "offset": 0, "shape": [3], "strides": [4]},
+    ],
+)
+def test_a_result_beyond_its_memory(tmp_path, context, outlet):
+    path = plan(tmp_path / "f.optdb", methods__0__traces__0__outlets=[{"dtype": "float32", **outlet}])
+    with pytest.raises(FileError, match="f of"):
+        load(path, context)(X)
+
+
+def test_sizes_that_cannot_be_worked_out(tmp_path, context):
+    for entries, memory in (
+        ([["axis", 0, 0], ["//", "$0", 0]], "$1"),
+        ([["axis", 0, 0], ["*", "$0", 1 << 62], ["*", "$1", 1 << 62]], "$2"),
+        ([["axis", 0, 0], ["true_div", "float32", "$0", 2]], "$1"),
+        ([["axis", 0, 0], ["-", 0, "$0"]], "$1"),
+    ):
+        changes = {"entries": entries, "memories": [{"nbytes": memory, "bare": False}] * 2 + [{"state": 0}]}
+        changes = {f"methods__0__traces__0__{name}": value for name, value in changes.items()}
+        with pytest.raises((FileError, ShapeError)):
+            load(plan(tmp_path / "f.optdb", **changes), context)(X)
+
+
+def test_more_memory_than_there_is(tmp_path, context):
+    memories = [{"nbytes": 1 << 60, "bare": False}] * 2 + [{"state": 0}]
+    there = load(plan(tmp_path / "f.optdb", methods__0__traces__0__memories=memories), context)
+    with pytest.raises(MemoryError, match="bytes at once"):
+        there(X)
+
+
+def test_a_manifest_that_is_nested_too_deeply(tmp_path, context):
+    path = tmp_path / "f.optdb"
+    source: list = ["argument", 0]
+    for _ in range(400):
+        source = ["table", "mentions", [source]]
+    with pytest.raises(FileError):
+        load(plan(path, methods__0__traces__0__commands=[["upload", 0, 0, source]]), context)(X)
+    deep = "[" * 100_000 + "]" * 100_000
+    manifest = json.dumps({"kind": "optdb plan", "version": 1, "members": {}, "states": 0}).replace("0}", deep + "}")
+    repacked(path, {})
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("manifest.json", manifest)
+        file.writestr("manifest.sha256", hashlib.sha256(manifest.encode()).hexdigest())
+    with pytest.raises(FileError, match="cannot be read"):
+        load(path, context)
+
+
+BARE = """
+import sys
+
+ALLOWED = set(sys.stdlib_module_names) | {"numpy", "pyopencl", "mako", "markupsafe", "platformdirs", "optdb", "pytools",
+    "typing_extensions", "siphash24", "attrs", "attr", "_distutils_hack", "sitecustomize"}
+
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] not in ALLOWED:
+            raise ImportError(f"{name} is not there")
+
+sys.meta_path.insert(0, Nothing())
+import numpy as np
+import optdb
+
+f = optdb.load(sys.argv[1])
+print(f(np.array([1, 2, 3], np.float32)).tolist(), f.get("total").tolist())
+inner = [name for name in sys.modules if name.startswith("optdb.")]
+print(sorted(name for name in inner if not name.startswith(("optdb.runtime", "optdb.host", "optdb.flags"))))
+print([name for name in ("theano", "scipy") if name in sys.modules])
+"""
+
+
+def test_a_file_runs_without_theano(tmp_path):
+    path = plan(tmp_path / "f.optdb")
+    run = subprocess.run(
+        [sys.executable, "-c", BARE, str(path)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [
+        "[2.0, 4.0, 6.0] [1.0, 2.0, 3.0]",
+        "[]",
+        "[]",
+    ]
+
+
+def test_the_example_is_what_it_is(tmp_path):
+    assert planned.plan(tmp_path / "a").read_bytes() == planned.plan(tmp_path / "b").read_bytes()

@@ -1,0 +1,115 @@
+"""Sizes are worked out again for other numbers, and guards tell where that may be done."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optdb.runtime.exported.rules import Call
+from optdb.runtime.exported.rules import Rules as FileRules
+from optdb.runtime.sizes import Rules, Size, Sizes, concrete, largest, lengths_of, part_of, smallest, starts, whole
+
+small = st.integers(0, 40)
+
+
+def symbols(*values):
+    """Return rules and one size for each value: the lengths of the axes of argument 0."""
+    rules = Rules()
+    return rules, [rules.symbol(value, "axis", 0, axis) for axis, value in enumerate(values)]
+
+
+def again(rules, result, *values):
+    """Return what a result is for other lengths; None if a guard says that the rules do not hold for them."""
+    entries, guards = ([list(x) for x in found] for found in (rules.entries, rules.guards))
+    there = FileRules(None, entries, guards, ["x"], [len(values)], "test")
+    found = there.values(Call([np.empty(values, np.uint8)], 2))
+    if there.broken(found) is not None:
+        return None
+    return tuple(found.value(f"${x.number}" if isinstance(x, Size) else x) for x in result)
+
+
+def compute(a, b):
+    """Do what ops do with lengths: whole numbers come out."""
+    pieces = -(-a // 7)
+    total = a * b * 4
+    chunk = largest(-(-total // 16), 5)
+    start, count, step = part_of(a, slice(b, -2))
+    back = part_of(a, slice(None, None, -3))
+    rest = total // 4 % (b + 1)
+    return (pieces, chunk, start, count, step, *back, rest, smallest(a, 9), abs(a - b), *starts(b + 1, 50))
+
+
+@given(small, small, small, small)
+def test_what_is_worked_out_again_is_what_would_have_been_computed(a, b, c, d):
+    rules, (x, y) = symbols(a, b)
+    result = compute(x, y)
+    assert tuple(map(concrete, result)) == compute(a, b)
+    assert again(rules, result, a, b) == compute(a, b)
+    assert again(rules, result, c, d) in (None, compute(c, d))
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_arithmetic_alone_holds_for_all(c, d):
+    rules, (x, y) = symbols(6, 4)
+    result = (x * y + 3, -(-(x * 4) // 8), largest(x, y), (x * 12) // 4, (x * 12) % 4, x - x, x * 0, (x + 1) - 1)
+    assert not rules.guards
+    assert again(rules, result, c, d) == (c * d + 3, -(-c // 2), max(c, d), c * 3, 0, 0, 0, c)
+
+
+def test_equal_lengths_are_found_to_be_equal_without_a_guard():
+    rules, (x, y) = symbols(6, 4)
+    assert (x * y) * 4 == (y * x) * 4
+    assert (x * 8) // 2 == x * 4
+    assert hash(x * y) == hash(y * x)
+    assert not rules.guards
+
+
+def test_a_comparison_is_a_guard():
+    rules, (x, y) = symbols(6, 4)
+    assert not x < y
+    assert list(rules.guards) == [("<=", "$1", "$0")]
+    assert again(rules, (x,), 3, 3) == (3,)
+    assert again(rules, (x,), 3, 4) is None
+
+
+@pytest.mark.parametrize("escape", [int, float, range, np.asarray, lambda x: [0] * 10 and [1, 2, 3, 4, 5, 6, 7][x]])
+def test_who_takes_a_plain_number_takes_that_of_the_example(escape):
+    rules, (x, y) = symbols(6, 4)
+    escape(x)
+    assert again(rules, (y,), 6, 9) == (9,)
+    assert again(rules, (y,), 7, 9) is None
+
+
+def test_what_a_guard_leaves_but_one_number_is_that_number():
+    _, (x, _) = symbols(6, 4)
+    assert x == 6
+    assert whole(x * 1) == 6
+    assert type(x * 2) is int
+
+
+def test_lengths_of_vectors():
+    _, (x, y) = symbols(6, 4)
+    assert [concrete(n) for n in lengths_of(Sizes([x, 3, y]))] == [6, 3, 4]
+    assert lengths_of(np.array([2, 3])) == [2, 3]
+    assert lengths_of(5) == [5]
+    assert lengths_of(x) == [x]
+
+
+def test_dividing_by_nothing():
+    _, (x, y) = symbols(6, 0)
+    with pytest.raises(ZeroDivisionError):
+        x // y
+    with pytest.raises(ValueError, match="zero"):
+        part_of(x, slice(None, None, 0))
+
+
+@given(st.integers(0, 12), *[st.none() | st.integers(-15, 15)] * 2, st.none() | st.integers(-4, 4).filter(bool))
+def test_parts_are_those_of_slices(length, start, stop, step):
+    _, (n,) = symbols(length)
+    begin, count, by = map(concrete, part_of(n, slice(start, stop, step)))
+    wanted = range(length)[slice(start, stop, step)]
+    assert (count, by) == (len(wanted), wanted.step)
+    assert not count or begin == wanted.start
+    assert part_of(length, slice(start, stop, step))[1:] == (len(wanted), wanted.step)
