@@ -11,6 +11,7 @@ from typing import Any
 from theano.compile.function_module import Function, FunctionMaker
 from theano.gof.link import Container, PerformLinker
 
+from optdb.host.collector import collector_paused
 from optdb.host.patching import Patch
 
 __all__ = ["Container", "Function", "function_like", "go_around", "has_c_thunks", "updates_of", "watching"]
@@ -99,7 +100,8 @@ def go_around(surround: Callable[[], AbstractContextManager[None]]) -> None:
 
     @functools.wraps(create)
     def create_within(self: FunctionMaker, *args: Any, **kwargs: Any) -> Any:
-        with surround():
+        # Thunks stay, all of them: there is nothing to collect.
+        with collector_paused(), surround():
             return create(self, *args, **kwargs)
 
     FunctionMaker.create = create_within

@@ -10,7 +10,7 @@ import theano.tensor as tt
 import optdb  # noqa: F401  comes before theano
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.kernels import OpenCLKernelBase
-from optdb.opencl.planning import PlannedVM
+from optdb.opencl.planning import PlannedVM, roles
 from optdb.opencl.planning.vm import FRUITLESS, KEPT
 from optdb.runtime.commands import launch
 from optdb.runtime.library import cl
@@ -192,6 +192,29 @@ def test_sizes_and_indexes_need_no_compiler():
         assert any(hasattr(thunk, "cthunk") for thunk in host.fn.thunks)
     value = floats(6, 2)
     np.testing.assert_allclose(np.asarray(function(value, 1)), np.exp(value[:4]).reshape(2, -1), rtol=1e-6)
+
+
+def test_what_is_computed_of_a_few_numbers_needs_no_compiler():
+    x, v = tt.fmatrix(), tt.fvector()
+    sizes = tt.cast(tt.stack([x.shape[0], x.shape[1] * 2]), "float32")
+    function = on_device([x, v], [tt.exp(x) * sizes.sum(), sizes, (v * 2).transfer("cpu")])
+    graph = function.maker.fgraph
+    few = [node for node in graph.apply_nodes if roles.is_small(node)]
+    assert any(node.outputs[0].type.dtype == "float32" and node.outputs[0].type.ndim == 1 for node in few)
+    thunks = dict(zip(graph.toposort(), function.fn.thunks))
+    assert not any(hasattr(thunks[node], "cthunk") for node in few)
+    value = floats(3, 2)
+    first, second, third = function(value, value[0])
+    np.testing.assert_allclose(np.asarray(first), np.exp(value) * 7, rtol=1e-5)
+    np.testing.assert_array_equal(second, [3, 4])
+    np.testing.assert_allclose(np.asarray(third), value[0] * 2)
+
+
+def test_vectors_of_any_length_are_not_small():
+    v = tt.fvector()
+    assert not roles.is_small((v * 2).owner)
+    assert roles.is_small((tt.lvector() * 2).owner)
+    assert roles.is_small((tt.stack([tt.lscalar(), tt.lscalar()]) * 0.5).owner)
 
 
 def test_two_contexts():

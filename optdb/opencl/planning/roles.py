@@ -16,7 +16,7 @@ from optdb.host.graph import Apply, Constant, Op, Variable
 from optdb.host.lifting import is_host_array
 from optdb.host.linking import DeepCopyOp, ViewOp
 from optdb.host.loops import Scan
-from optdb.host.ops import Rebroadcast, Shape, Shape_i, SpecifyShape
+from optdb.host.ops import MakeVector, Rebroadcast, Shape, Shape_i, SpecifyShape
 from optdb.host.tensor import Elemwise
 from optdb.opencl.ops.memory import OpenCLAllocEmpty
 from optdb.opencl.transfers import OpenCLFromHost
@@ -56,10 +56,22 @@ def is_small(node: Apply) -> bool:
     """Tell whether a node gives numbers, or vectors of whole numbers, on the host."""
     if type(node.op).perform is Op.perform or any(map(on_device, node.inputs)):
         return False
-    return all(
-        is_host_array(var) and (var.type.ndim == 0 or (var.type.ndim == 1 and "int" in var.type.dtype))
-        for var in node.outputs
-    )
+    if not all(is_host_array(var) and var.type.ndim <= 1 for var in node.outputs):
+        return False
+    # What is computed of a few numbers is as few, in whichever dtype.
+    return all(map(_is_short, node.outputs)) or all(map(_is_few, node.inputs))
+
+
+def _is_short(var: Variable) -> bool:
+    """Tell whether a variable of the host is a number, or a vector of whole numbers."""
+    return var.type.ndim == 0 or "int" in var.type.dtype
+
+
+def _is_few(var: Variable) -> bool:
+    """Tell whether a variable is one number, or a vector that was put together of numbers."""
+    if not is_host_array(var):
+        return False
+    return all(var.type.broadcastable) or (var.owner is not None and isinstance(var.owner.op, MakeVector))
 
 
 def overwrites(node: Apply) -> bool:

@@ -2,7 +2,8 @@
 
 Beside its arrays, a graph on a device computes sizes and indexes. Theano compiles C for each kind of op among these:
 from an empty cache that takes longer than all else, and a plan computes most of it but once. So in functions with
-arrays on a device, ops that give numbers and vectors of whole numbers alone run by their ``perform``.
+arrays on a device, ops that give numbers and vectors of whole numbers alone run by their ``perform``, and so do those
+that take nothing else than a few numbers.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from optdb.host.collector import collector_paused
 from optdb.host.config import config
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.linking import VM, VM_Linker
@@ -98,7 +99,9 @@ class PlannedVM(VM):
 
     def _record(self, shapes: tuple, places: tuple) -> None:
         self._unload()
-        recording = record(self.wiring)
+        # What a recording keeps only grows, so the collector would find nothing, and that again and again.
+        with collector_paused():
+            recording = record(self.wiring)
         advance(self.wiring)
         self._known[shapes] = _Known(places, recording)
         if len(self._known) > KEPT:
@@ -110,7 +113,8 @@ class PlannedVM(VM):
     def _repeat(self, known: _Known) -> None:
         if known.plan is None:
             self._unload()
-            known.plan = Plan(self.wiring, known.recording)
+            with collector_paused():
+                known.plan = Plan(self.wiring, known.recording)
         self._fruitless = 0
         plan = known.plan
         if self._loaded is not plan:
