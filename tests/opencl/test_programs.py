@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import weakref
 
@@ -29,6 +30,7 @@ from optdb.opencl.kernels import (
     output_array,
     programs,
 )
+from optdb.opencl.kernels.outlining import outlined
 from optdb.runtime.arrays import from_host
 from optdb.runtime.build import make
 from optdb.runtime.context import Context
@@ -362,3 +364,13 @@ def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, def
     units = context.kept[programs.__name__]
     assert len(units) > 100
     assert [unit.title for unit in units.values() if not unit.built] == []
+    if flavour == "cpu":  # where none of them has items that meet
+        assert [title for unit in units.values() for title in left_together(unit)] == []
+
+
+def left_together(unit):
+    """Yield the chunk kernels of a unit whose bodies stay in them."""
+    text = outlined(unit.code)
+    for name in re.findall(r"CHUNK_KERNEL void (\w+)", unit.code):
+        if f"void {name}_chunk(" not in text:
+            yield f"{unit.title}: {name}"

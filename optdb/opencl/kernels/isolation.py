@@ -24,7 +24,7 @@ _TEXT = r'"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])*'"
 _NAME = r"[A-Za-z_]\w*"
 
 #: All that says where functions begin and end; what is between need not be looked at.
-_STRUCTURE = re.compile(
+STRUCTURE = re.compile(
     rf"(?P<idle>{_COMMENT}|{_TEXT})"
     r"|^[ \t]*\#(?P<directive>(?:\\\n|[^\n])*)"
     r"|(?P<bracket>[][(){}])"
@@ -112,7 +112,7 @@ def _structure(code: str) -> tuple[str, list[str]]:
     directives: list[str] = []
     open_: list[str] = []
     end = 0
-    for match in _STRUCTURE.finditer(code):
+    for match in STRUCTURE.finditer(code):
         if not open_:
             outer.append(code[end : match.start()])
         end = match.end()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from optdb.opencl.kernels.isolation import Isolated, isolate
 from optdb.opencl.kernels.kernel import Kernel
 from optdb.opencl.kernels.launching import CompiledKernel
+from optdb.opencl.kernels.outlining import outlined
 from optdb.opencl.kernels.prelude import PRELUDE
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.library import cl
@@ -72,7 +73,7 @@ class Unit:
 
     def isolated(self) -> Isolated | None:
         """Return the code ready to stand among others; None if it has to be on its own."""
-        found = isolate(self.code)
+        found = isolate(self._written())
         if found is None or not all(name in found.names for name, _ in self._kernels):
             return None
         return found
@@ -105,11 +106,24 @@ class Unit:
             If the kernels are not what was said of them.
         """
         try:
-            program = make(self.context, PRELUDE + self.code, name=self.title, own_lines=PRELUDE.count("\n"))
+            program = self._make()
         except BuildError:
             self._forget()
             raise
         self.attach(program)
+
+    def _make(self) -> cl.Program:
+        written = self._written()
+        if written != self.code:
+            try:
+                return make(self.context, PRELUDE + written, name=self.title)
+            except BuildError as error:
+                _logger.info("it will be built as it is: %s", error)
+        return make(self.context, PRELUDE + self.code, name=self.title, own_lines=PRELUDE.count("\n"))
+
+    def _written(self) -> str:
+        """Return the code as suits the driver."""
+        return outlined(self.code) if _copies_kernels(self.context) else self.code
 
     def _forget(self) -> None:
         """Let the next who asks for these kernels hear what is wrong, too."""
@@ -196,6 +210,11 @@ def _unit(context: Context, codes: tuple[str, ...], title: str) -> Unit:
 
 def _units_of(context: Context) -> dict[tuple[str, ...], Unit]:
     return context.kept.setdefault(__name__, {})
+
+
+def _copies_kernels(context: Context) -> bool:
+    """Tell whether a driver makes several functions of each kernel, and compiles its body for every one."""
+    return context.device.platform.name.strip() == "Portable Computing Language"
 
 
 def _build_together(context: Context, units: Sequence[Unit]) -> None:

@@ -69,7 +69,7 @@ class ElementCode:
     def alike(self) -> str:
         """Return the kernel for arrays that lie alike."""
         return f"""
-KERNEL void {self.name}_alike({", ".join([*self._common, *(x.param for x in self.operands)])})
+CHUNK_KERNEL void {self.name}_alike({", ".join([*self._common, *(x.param for x in self.operands)])})
 {{
 const ga_size begin = get_global_id(0) * chunk;
 const ga_size end = min(begin + chunk, n);
@@ -89,7 +89,7 @@ for (ga_size i = begin; i < end; ++i) {{
         """Return the kernel for arrays of any strides."""
         last = self.ndim - 1
         return f"""
-KERNEL void {self.name}_strided({self._params()})
+CHUNK_KERNEL void {self.name}_strided({self._params()})
 {{
 ga_size i = get_global_id(0) * chunk;
 const ga_size end = min(i + chunk, n);
@@ -125,7 +125,7 @@ for (; i < stop; ++i) {{
         functions |= dict.fromkeys(x.lane_writer(self.name, WIDTH) for x in self.outputs)
         return f"""
 {_lines(functions)}
-KERNEL void {self.name}_lanes({self._params()})
+CHUNK_KERNEL void {self.name}_lanes({self._params()})
 {{
 ga_size i = get_global_id(0) * chunk;
 const ga_size end = min(i + chunk, n);

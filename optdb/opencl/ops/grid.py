@@ -25,7 +25,7 @@ from optdb.opencl.scalars.types import c_type, convert
 _WALK = """
 #pragma OPENCL FP_CONTRACT OFF
 {helpers}
-KERNEL void {name}({params})
+CHUNK_KERNEL void {name}({params})
 {{
 {pointers}
 ga_size i = get_global_id(0) * chunk;

@@ -187,7 +187,7 @@ else
     def _along(self, pre: ScalarCode) -> str:
         last = self.folded - 1
         return f"""
-KERNEL void {self.name}_along({self._params()})
+CHUNK_KERNEL void {self.name}_along({self._params()})
 {{
 {self._ahead(pre)}
 const ga_size mine = get_global_id(0) % parts;
@@ -237,7 +237,7 @@ for (int l = 1; l < {WIDTH}; ++l) {{
             for x in self.many
         ]
         return f"""
-KERNEL void {self.name}_across({self._params()})
+CHUNK_KERNEL void {self.name}_across({self._params()})
 {{
 {self._ahead(pre)}
 const ga_size mine = get_global_id(0) % parts;
