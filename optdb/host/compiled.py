@@ -14,7 +14,15 @@ from theano.gof.link import Container, PerformLinker
 from optdb.host.collector import collector_paused
 from optdb.host.patching import Patch
 
-__all__ = ["Container", "Function", "function_like", "go_around", "has_c_thunks", "updates_of", "watching"]
+__all__ = [
+    "Container",
+    "Function",
+    "function_like",
+    "go_around",
+    "has_c_thunks",
+    "updates_of",
+    "watching",
+]
 
 
 def function_like(function: Function, compute: Callable[..., list[Any]]) -> Function:

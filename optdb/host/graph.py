@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from theano.gof import Apply, Constant, FunctionGraph, InconsistencyError, Op, Variable
-from theano.gof.graph import io_toposort
+from theano.gof.graph import clone_get_equiv, io_toposort
 from theano.gof.op import PureOp
 from theano.gof.utils import MetaObject
 
@@ -26,6 +26,7 @@ __all__ = [
     "PureOp",
     "Variable",
     "clients",
+    "clone_get_equiv",
     "dependencies",
     "dependents",
     "drop_repeated_traces",

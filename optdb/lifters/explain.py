@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 
 from optdb.host.graph import Apply, FunctionGraph
 from optdb.lifters.borders import Traffic, counted
 from optdb.lifters.device import Device, devices
 from optdb.lifters.report import LiftReport, lift_reports
+from optdb.lifters.tables import lift_tables, text_of
 
 HOST = "host"
 #: Colours of the picture: nodes of the host, of contexts in the order they are met, and transfers.
@@ -56,14 +57,11 @@ class Explanation:
     traffic: Traffic | None = None
 
     def __str__(self) -> str:
-        console = Console(width=120, color_system=None, force_terminal=False)
-        with console.capture() as captured:
-            console.print(self.render())
-        return captured.get()
+        return text_of(self.render())
 
     def render(self) -> Group:
         """Return the tables, for `rich`."""
-        tables = [self._summary(), *[table for report in self.reports for table in _tables(report)]]
+        tables = [self._summary(), *[table for report in self.reports for table in lift_tables(report)]]
         return Group(*[table for table in tables if table.row_count])
 
     def picture(self, path: str | Path) -> Path:
@@ -172,24 +170,6 @@ def place(node: Apply) -> str:
 
 def _place_name(device: Device, context_name: str | None) -> str:
     return device.name if context_name in (None, device.name) else f"{device.name} {context_name}"
-
-
-def _tables(report: LiftReport) -> list[Table]:
-    """Return what was lifted, and what was not."""
-    return [
-        _counted(f"lifted to {report.device}", "by", report.by_lifter()),
-        _counted("stayed on the host", "because", report.by_reason()),
-    ]
-
-
-def _counted(title: str, why: str, nodes: Counter[tuple[str, str]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("op", overflow="fold")
-    table.add_column(why, overflow="fold")
-    table.add_column("nodes", justify="right")
-    for (op, reason), count in nodes.most_common():
-        table.add_row(op, reason, str(count))
-    return table
 
 
 def _draw(graph: FunctionGraph, path: Path) -> Path:

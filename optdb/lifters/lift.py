@@ -90,6 +90,8 @@ class GraphToGPU(Optimizer):
                 copy_trace(source, transfer)
         if pairs:
             replace_all(fgraph, pairs, reason=self.name)
+        # Features that follow variables (``on_change_input``) are told of those inside of the graph, too.
+        fgraph.execute_callbacks("on_lifted", builder.lifted())
         self.report = LiftReport(self.device.name, builder.reports, time.perf_counter() - start)
         keep_report(fgraph, self.report)
         return self.report
@@ -159,6 +161,10 @@ class Builder:
             if new is not out:
                 pairs[out] = new
         return list(pairs.items())
+
+    def lifted(self) -> list[tuple[Variable, Variable]]:
+        """Return pairs of old variables and the new ones that have the same values, on the device or on the host."""
+        return [*self._there.items(), *self._new.items()]
 
     def _build(self, node: Apply) -> None:
         if isinstance(node.op, self.device.to_host):

@@ -8,17 +8,18 @@ the lift itself, fusion, and in-place operation.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from optdb.host.databases import Query, compile_db
 from optdb.host.destroy import Supervisor
-from optdb.host.graph import FunctionGraph, Variable
+from optdb.host.graph import FunctionGraph, Variable, clone_get_equiv
 from optdb.host.linking import deep_copy_op
 from optdb.host.optimized import plain_copy, without_copies
 from optdb.host.rewriters import Optimizer
 from optdb.host.session import optimizing
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.opencl.device import POSITION, TAG
+from optdb.opencl.simulator.origins import Origins
 from optdb.opencl.transfers import HostFromOpenCL, as_opencl_variable
 from optdb.opencl.type import opencl_type
 from optdb.topo.translate import translate
@@ -36,11 +37,14 @@ class DeviceGraph:
         Input of it to the output that is its next value.
     lifted : LiftReport
         What the lift did.
+    origins : dict
+        Variable of it to the one of the function's own graph that has the same value, as far as is known.
     """
 
     fgraph: FunctionGraph
     updates: dict[Variable, Variable]
     lifted: LiftReport
+    origins: dict[Variable, Variable] = field(default_factory=dict)
 
 
 def device_graph(
@@ -73,18 +77,26 @@ def device_graph(
         if source.inputs[number] in placed:
             outputs[place] = as_opencl_variable(outputs[place], context_name)
     lift, *later = _phases()
+    origins = Origins({new: old for old, new in copies.items()} | {new: old for old, new in inputs.items()})
     with optimizing():
         lifting = FunctionGraph(list(inputs.values()), outputs, clone=False)
+        lifting.attach_feature(origins)
         lift.optimize(lifting)
         outputs = [_there_already(var) for var in lifting.outputs]
-        fgraph = FunctionGraph(lifting.inputs, _apart(outputs, lifting.inputs, updates))
+        outputs = _apart(outputs, lifting.inputs, updates)
+        clones = clone_get_equiv(lifting.inputs, outputs)
+        fgraph = FunctionGraph([clones[var] for var in lifting.inputs], [clones[var] for var in outputs], clone=False)
+        origins = origins.of_clones(clones)
+        fgraph.attach_feature(origins)
         fgraph.update_mapping = updates
         protected = [new for var, new in zip(source.inputs, fgraph.inputs, strict=True) if var not in mutable]
         fgraph.attach_feature(Supervisor(protected))
         for phase in later:
             phase.optimize(fgraph)
+    for new, old in zip(fgraph.outputs, source.outputs, strict=True):
+        origins.of.setdefault(new, without_copies(old))
     pairs = {fgraph.inputs[number]: fgraph.outputs[place] for place, number in updates.items()}
-    return DeviceGraph(fgraph, pairs, lift_reports(lifting)[-1])
+    return DeviceGraph(fgraph, pairs, lift_reports(lifting)[-1], origins.within(fgraph))
 
 
 def _there(var: Variable, context_name: Hashable) -> Variable:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,8 @@ class Method:
         Takes arguments as `function` does, and computes on the device.
     graph : DeviceGraph
         What is computed.
+    tools : dict
+        What others keep of the method as long as there is the method, each by the name of its module.
     """
 
     # As Theano's Function asks it of what computes: updates are done here, and outputs are not to be cleared.
@@ -85,12 +87,35 @@ class Method:
             for cell, var, spec in zip(self.machine.outputs[:returned], source.outputs, function.maker.outputs)
         ]
         self._padding = [None] * len(updates)
+        self.tools: dict[str, Any] = {}
 
     def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
         """Compute from what Theano's Function has put into its storage; return the outputs."""
         self.take()
         self.machine()
         return self.give()
+
+    def instead(self, compute: Callable[[], list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Take arguments as a call does, and let something else compute.
+
+        Parameters
+        ----------
+        compute : callable
+            Called when the arguments are in the storage; returns the graph's outputs. Those of them that are next
+            values are left where they are.
+        args, kwargs
+            As the function takes them.
+        """
+        self.call.fn = _Instead(compute)
+        try:
+            return self.call(*args, **kwargs)
+        finally:
+            self.call.fn = self
+
+    def given(self) -> dict[Variable, Any]:
+        """Put the inputs on the device; return the values of the graph's inputs, which are nobody's to overwrite."""
+        self.take()
+        return {var: cell[0] for var, cell in zip(self.graph.fgraph.inputs, self.machine.inputs, strict=True)}
 
     def take(self) -> None:
         """Put the inputs on the device."""
@@ -122,6 +147,19 @@ class Method:
             if known is not None and isinstance(var.type, TensorType):
                 (placed.discard if known.array_type is None else placed.add)(var)
         return placed
+
+
+class _Instead:
+    """What Theano's Function calls in a method's place."""
+
+    need_update_inputs = False
+    allow_gc = False
+
+    def __init__(self, compute: Callable[[], list[Any]]) -> None:
+        self._compute = compute
+
+    def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
+        return self._compute()
 
 
 class Input:

@@ -12,6 +12,8 @@ from optdb.host.config import config
 from optdb.host.graph import Variable
 from optdb.host.logging import logger
 from optdb.opencl.registry import context_of, get_context
+from optdb.opencl.simulator.check_report import CheckReport
+from optdb.opencl.simulator.checking import check
 from optdb.opencl.simulator.method import Method
 from optdb.opencl.simulator.rebuilding import reduced
 from optdb.opencl.simulator.state import State
@@ -105,6 +107,33 @@ class SimulatorOCL:
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *self})
 
+    # Looking inside
+
+    def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
+        """Compute a call step by step, and compare each step with what Theano's own ops give for the same inputs.
+
+        Nothing changes: shared variables, and inputs with updates, stay as they are. For a method that was added, it is
+        ``simulator.name.check(...)``.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As for a call.
+        raise_on_difference : bool
+            Whether to raise if a step differs.
+
+        Returns
+        -------
+        CheckReport
+            Which steps differ; the first of them in full. It prints as tables.
+
+        Raises
+        ------
+        StepsDiffer
+            If a step differs, and that was asked for.
+        """
+        return self._check(CALL, args, kwargs, raise_on_difference)
+
     # Shared variables
 
     @property
@@ -194,6 +223,14 @@ class SimulatorOCL:
             self._look_after()
             return self._methods[name].call(*args, **kwargs)
 
+    def _check(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], insist: bool) -> CheckReport:
+        with self._lock:
+            self._look_after()
+            report = check(self._methods[name], args, kwargs)
+        if insist:
+            report.raise_if_different()
+        return report
+
     def _look_after(self) -> None:
         """Refuse to go on in a forked process; say so once if Theano's values were changed meanwhile."""
         _ = self._context.queue
@@ -219,6 +256,10 @@ class BoundMethod:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute on the device what the method's function computes."""
         return self._simulator._call(self.__name__, args, kwargs)
+
+    def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
+        """Compare a call with what Theano's own ops give, as `SimulatorOCL.check` does."""
+        return self._simulator._check(self.__name__, args, kwargs, raise_on_difference)
 
     def __repr__(self) -> str:
         return f"<method {self.__name__} of {self._simulator!r}>"

@@ -1,0 +1,242 @@
+"""A call step by step, each node of the device beside what the host computes from the same inputs.
+
+Flow: the device graph's nodes compute one by one (``stepping``). The graph knows which of its variables stand for one
+of the function's own graph (``origins``). Such a value is brought home when it is there; then Theano's own ops compute
+that variable from the values that were brought home before, and the two are compared (``comparing``). So each step is
+given the device's own inputs: one that is wrong is found where it is wrong, and not again in all that follow.
+
+A step is a node of the device with those in front of it that have no counterpart of their own on the host, as the parts
+of a fused op have not. Nothing that outlives a call is written to, on either side.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optdb.host.compiled import has_c_thunks
+from optdb.host.graph import Apply, Constant, Variable, clients
+from optdb.host.logging import logger
+from optdb.host.ops import AllocEmpty
+from optdb.host.traces import place_in_code
+from optdb.opencl.planning.roles import on_device
+from optdb.opencl.simulator.check_report import CheckReport, StepCheck
+from optdb.opencl.simulator.comparing import TRIALS, compare, nudged
+from optdb.opencl.simulator.stepping import NotKnown, Steps, Values
+from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL
+from optdb.runtime.arrays import Array, to_host
+
+if TYPE_CHECKING:
+    from optdb.opencl.simulator.method import Method
+
+TRANSFERS = (OpenCLFromHost, HostFromOpenCL, OpenCLToOpenCL)
+
+
+def check(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CheckReport:
+    """Compare a call of a method with what its function computes, step by step.
+
+    Parameters
+    ----------
+    method : Method
+        Of a simulator.
+    args, kwargs
+        As the function takes them.
+    """
+    checker = method.tools.get(__name__) or method.tools.setdefault(__name__, Checker(method))
+    reports: list[CheckReport] = []
+
+    def compute() -> list[Any]:
+        reports.append(checker.run())
+        return reports[0].outputs
+
+    method.instead(compute, args, kwargs)
+    return reports[0]
+
+
+class Checker:
+    """Checks calls of a method.
+
+    Parameters
+    ----------
+    method : Method
+        Of a simulator.
+    """
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+        self._graph = method.graph.fgraph
+        self._origins = method.graph.origins
+        self._counterparts = set(self._origins.values())
+        self._on_device = Steps()
+        # Some ops have no ``perform``, or one that fails: then C is compiled, which takes its time.
+        self._on_host = [Steps()] if has_c_thunks(method.function) else [Steps("py"), Steps()]
+        self._cuts = {var: self._cut(origin) for var, origin in self._origins.items() if _is_compared(var, origin)}
+
+    def run(self) -> CheckReport:
+        """Check a call with what is in the storage of the method's function."""
+        self._values: Values = self._method.given()
+        self._home: Values = {}
+        self._checks: list[StepCheck] = []
+        self._covered: set[Apply] = set()
+        self._trouble: dict[Apply, str] = {}
+        self._uses = Counter(
+            {var: len(clients(self._graph, var)) for var in self._graph.variables}  # an output's is never taken away
+        )
+        self._needs = Counter(origin for cut in self._cuts.values() for origin in cut)
+        for var in self._graph.inputs:
+            self._bring_home(var)
+        self._on_device.compute(self._graph.outputs, self._values, self._look)
+        outputs = [_at_home(self._values.get(var, getattr(var, "data", None))) for var in self._graph.outputs]
+        report = CheckReport(self._method.function.name or "function", self._checks, self._not_compared(), outputs)
+        report.places.update(self._place(node) for node in self._graph.apply_nodes)
+        del self._values, self._home
+        return report
+
+    def _look(self, node: Apply) -> None:
+        """Compare what a node has computed, as far as that can be done; then forget what nobody needs."""
+        for out in node.outputs:
+            if out in self._cuts:
+                self._compare(out)
+            self._bring_home(out)
+        for var in node.inputs:
+            self._uses[var] -= 1
+            if not self._uses[var]:
+                self._values.pop(var, None)
+
+    def _bring_home(self, var: Variable) -> None:
+        origin = self._origins.get(var)
+        if origin is not None and origin not in self._home and self._needs[origin]:
+            value = self._values[var]
+            self._home[origin] = value if on_device(origin) else _at_home(value)
+
+    def _compare(self, var: Variable) -> None:
+        origin, cut = self._origins[var], self._cuts[var]
+        node = var.owner
+        try:
+            host = self._host_value(origin)
+        except NotKnown:
+            self._trouble[node] = "what the host computes it from is nowhere on the device by then"
+            return
+        except Exception as error:
+            self._trouble[node] = f"the host's own ops raise {type(error).__name__}: {str(error).splitlines()[0]}"
+            return
+        group = self._group(node)
+        self._covered.update(group)
+        again = _again(lambda random: self._host_value(origin, random))
+        device = _at_home(self._values[var])
+        difference = compare(device, _at_home(host), origin.type.values_eq, again)
+        inputs = (
+            [] if difference is None else [(_name(one), _at_home(self._home[one])) for one in cut if one in self._home]
+        )
+        self._checks.append(
+            StepCheck(
+                *(len(self._checks), str(node.op), [str(other.op) for other in group if other is not node]),
+                *([str(one.op) for one in self._host_nodes(origin)], node.outputs.index(var)),
+                *(*place_in_code(origin), difference, inputs),
+            )
+        )
+        for one in cut:
+            self._needs[one] -= 1
+            if not self._needs[one]:
+                self._home.pop(one, None)
+
+    def _host_value(self, origin: Variable, random: np.random.RandomState | None = None) -> Any:
+        """Return what the host computes from values of the device; from some a little away, if there is `random`."""
+        known = {var: value for var, value in self._home.items() if var is not origin}
+        if random is not None:
+            known = {var: nudged(value, random) for var, value in known.items()}
+        *others, last = self._on_host
+        for steps in others:
+            try:
+                return _computed(steps, origin, dict(known))
+            except NotKnown:
+                raise
+            except Exception as error:
+                logger.debug("%s: the host's own ops raise %r in Python, and are compiled", origin, error)
+        return _computed(last, origin, known)
+
+    def _cut(self, origin: Variable) -> list[Variable]:
+        """Return what a variable of the host is computed from, as far as the device has that, too."""
+        found: dict[Variable, None] = {}
+        for node in self._host_nodes(origin):
+            found.update(dict.fromkeys(var for var in node.inputs if self._is_known(var)))
+        return list(found)
+
+    def _host_nodes(self, origin: Variable) -> list[Apply]:
+        """Return the nodes of the host that compute a variable from what the device has, too, the last one first."""
+        return _behind(origin.owner, self._is_known)
+
+    def _is_known(self, var: Variable) -> bool:
+        return not isinstance(var, Constant) and (var in self._counterparts or var.owner is None)
+
+    def _group(self, node: Apply) -> list[Apply]:
+        """Return a node and those in front of it that have no counterpart of their own."""
+        return _behind(
+            node, lambda var: var in self._origins or var.owner is None or isinstance(var.owner.op, TRANSFERS)
+        )
+
+    def _not_compared(self) -> list[tuple[str, str]]:
+        """Return nodes of the device that were not compared, by their ops, and why."""
+        found = []
+        for node in self._graph.toposort():
+            if self._place(node) == "device" and node not in self._covered:
+                found.append((str(node.op), self._why_not(node)))
+        return found
+
+    def _why_not(self, node: Apply) -> str:
+        if node in self._trouble:
+            return self._trouble[node]
+        if any(isinstance(origin.owner.op, AllocEmpty) for origin in self._owned(node)):
+            return "nothing certain is in it"
+        if any(out in self._cuts for out in node.outputs):
+            return "this call did not need it"
+        return "no variable of the host's graph stands for it, or for what is made of it"
+
+    def _owned(self, node: Apply) -> list[Variable]:
+        origins = [self._origins[out] for out in node.outputs if out in self._origins]
+        return [origin for origin in origins if origin.owner is not None]
+
+    def _place(self, node: Apply) -> str:
+        if isinstance(node.op, TRANSFERS):
+            return "transfer"
+        return "device" if any(map(on_device, (*node.inputs, *node.outputs))) else "host"
+
+
+def _computed(steps: Steps, var: Variable, known: Values) -> Any:
+    steps.compute([var], known)
+    return known[var]
+
+
+def _behind(node: Apply, known: Callable[[Variable], bool]) -> list[Apply]:
+    """Return a node, and those that its inputs depend on, as far as these are not known."""
+    found: dict[Apply, None] = {node: None}
+    todo = [node]
+    while todo:
+        for var in todo.pop().inputs:
+            if not known(var) and var.owner is not None and var.owner not in found:
+                found[var.owner] = None
+                todo.append(var.owner)
+    return list(found)
+
+
+def _is_compared(var: Variable, origin: Variable) -> bool:
+    """Tell whether a variable of the device is computed there, and is something certain."""
+    node = var.owner
+    if node is None or origin.owner is None or isinstance(node.op, TRANSFERS):
+        return False
+    return any(map(on_device, (*node.inputs, *node.outputs))) and not isinstance(origin.owner.op, AllocEmpty)
+
+
+def _again(compute: Callable[[np.random.RandomState], Any]) -> Callable[[], Sequence[Any]]:
+    return lambda: [_at_home(compute(np.random.RandomState(seed))) for seed in range(TRIALS)]
+
+
+def _at_home(value: Any) -> Any:
+    return to_host(value) if isinstance(value, Array) else value
+
+
+def _name(var: Variable) -> str:
+    return var.name or (str(var.owner.op) if var.owner is not None else str(var))

@@ -1,0 +1,153 @@
+"""Compares what a device has computed with what the host has, as far as their dtype lets one expect it.
+
+Two numbers are alike if they differ by no more than a part of either, or a smaller part of the largest one in the array
+(`TOLERANCES`). A sum whose terms cancel out may differ by more, with nothing wrong. So where numbers are not alike, the
+host computes again from inputs that are some units in the last place away: what this does to an element, many times
+over (`FREEDOM`), is allowed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+#: By the dtype of a real part: what is allowed, relative to the number, and relative to the largest one.
+TOLERANCES = {"float16": (1e-2, 1e-3), "float32": (1e-4, 1e-6), "float64": (1e-8, 1e-10)}
+#: How often the host computes again.
+TRIALS = 4
+#: So many units in the last place away.
+UNITS = 2
+#: How many times what that does is allowed.
+FREEDOM = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """How two values differ.
+
+    Parameters
+    ----------
+    what : str
+        In words.
+    index : tuple of int or None
+        Where by most; None if they cannot be compared by elements.
+    on_device, on_host : object
+        The two numbers there, or the shapes, or the values.
+    count, size : int
+        How many elements differ, of how many.
+    tolerance : float or None
+        By how much they may differ there.
+    device, host : object
+        The values.
+    """
+
+    what: str
+    index: tuple[int, ...] | None
+    on_device: Any
+    on_host: Any
+    count: int
+    size: int
+    tolerance: float | None
+    device: Any
+    host: Any
+
+
+def compare(
+    device: Any,
+    host: Any,
+    equal: Callable[[Any, Any], bool],
+    again: Callable[[], Sequence[Any]] | None = None,
+) -> Difference | None:
+    """Compare two values.
+
+    Parameters
+    ----------
+    device, host : object
+        Both on the host; arrays, or anything else.
+    equal : callable
+        Tells whether values that are no arrays are equal.
+    again : callable, optional
+        Returns what the host computes from inputs that are a little away; asked only where the two are not alike.
+
+    Returns
+    -------
+    Difference or None
+        None if they are alike.
+    """
+    if not (isinstance(device, np.ndarray) and isinstance(host, np.ndarray)):
+        if equal(device, host):
+            return None
+        return Difference("the values differ", None, device, host, 1, 1, None, device, host)
+    if device.shape != host.shape:
+        return Difference("the shapes differ", None, device.shape, host.shape, 1, 1, None, device, host)
+    if device.dtype != host.dtype:
+        return Difference("the dtypes differ", None, device.dtype, host.dtype, 1, 1, None, device, host)
+    if not device.size or device.dtype == object:
+        return None if not device.size or equal(device, host) else _whole(device, host)
+    allowed = _allowed(host)
+    far = _distances(device, host)
+    if (far <= allowed).all():
+        return None
+    if again is not None:
+        allowed = allowed + FREEDOM * _moved(host, again())
+        if (far <= allowed).all():
+            return None
+    return _largest(device, host, far, allowed)
+
+
+def nudged(value: Any, random: np.random.RandomState) -> Any:
+    """Return a value with its numbers some units in the last place away; what holds no floats as it is."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc" or not value.size:
+        return value
+    factor = 1 + UNITS * np.finfo(value.dtype).eps * (2 * random.rand(*value.shape) - 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(value * factor, value.dtype)
+
+
+def _whole(device: Any, host: Any) -> Difference:
+    return Difference("the values differ", None, device, host, 1, 1, None, device, host)
+
+
+def _wide(value: np.ndarray) -> np.ndarray:
+    """Return numbers of which differences can be taken."""
+    return value.astype(np.result_type(value.dtype, "float64"))
+
+
+def _allowed(host: np.ndarray) -> np.ndarray | float:
+    """Return by how much each element may differ: whole numbers by nothing."""
+    if host.dtype.kind not in "fc":
+        return 0.0
+    relative, absolute = TOLERANCES[np.finfo(host.dtype).dtype.name]
+    size = np.abs(_wide(host))
+    finite = np.where(np.isfinite(size), size, 0)
+    return relative * finite + absolute * finite.max()
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return how far elements are apart: infinitely where only one is finite, or both are not but differ."""
+    if a.dtype.kind not in "fc":  # 64-bit integers that differ may be the same float
+        return np.where(a == b, 0.0, np.maximum(np.abs(_wide(a) - _wide(b)), 1.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        far = np.abs(_wide(a) - _wide(b))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0.0, np.where(np.isfinite(far), far, np.inf))
+
+
+def _moved(host: np.ndarray, others: Sequence[Any]) -> np.ndarray:
+    """Return by how much each element moves where the inputs do."""
+    return np.max([_distances(np.asarray(other), host) for other in others], axis=0)
+
+
+def _largest(device: np.ndarray, host: np.ndarray, far: np.ndarray, allowed: Any) -> Difference:
+    allowed = np.broadcast_to(allowed, far.shape)
+    beyond = np.where(far > allowed, far, -1.0)
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(beyond)), far.shape))
+    finite = bool(np.isfinite(far[index]))
+    what = f"by {far[index]:.3g} at most" if finite else "what is not finite stands elsewhere"
+    return Difference(
+        *(what, index, device[index], host[index], int((beyond >= 0).sum()), far.size),
+        *(float(allowed[index]), device, host),
+    )

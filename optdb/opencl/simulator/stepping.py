@@ -1,0 +1,152 @@
+"""Computes variables of a graph on demand, node by node, without a plan, and without writing over anything.
+
+Each node has storage of its own. What its op works on in place is copied before, so that values may be looked at, and
+used again, in any order. Branches that are not taken are not computed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from optdb.host.graph import Apply, Constant, Variable
+from optdb.host.linking import raise_with_op
+from optdb.runtime.arrays import Array
+from optdb.runtime.arrays import copy as copied
+
+#: Values of variables.
+Values = dict[Variable, Any]
+
+
+class NotKnown(Exception):
+    """A variable cannot be computed: an input that it depends on has no value."""
+
+
+class Steps:
+    """Computes nodes; what is made for one is kept for the next time.
+
+    Parameters
+    ----------
+    impl : {'py', 'c'}, optional
+        How nodes compute; as Theano likes best if it is not given.
+    """
+
+    def __init__(self, impl: str | None = None) -> None:
+        self._impl = impl
+        self._steps: dict[Apply, Step] = {}
+
+    def compute(
+        self, wanted: Iterable[Variable], values: Values, computed: Callable[[Apply], None] | None = None
+    ) -> None:
+        """Compute variables, and what they depend on.
+
+        Parameters
+        ----------
+        wanted : iterable of Variable
+            What to compute.
+        values : dict
+            What is known. What is computed is added; nothing that is there is computed.
+        computed : callable, optional
+            Told of each node when its outputs are known; may take values away that nobody needs.
+
+        Raises
+        ------
+        NotKnown
+            If an input is needed that has no value.
+        Exception
+            What a node raises, with the node and where it comes from.
+        """
+        todo = list(wanted)[::-1]
+        while todo:
+            var = todo[-1]
+            if var in values or isinstance(var, Constant):
+                todo.pop()
+                continue
+            if var.owner is None:
+                raise NotKnown(f"{var} has no value")
+            step = self._step(var.owner)
+            missing = step.missing(values)
+            if missing:
+                todo.extend(reversed(missing))
+                continue
+            for out, value in zip(var.owner.outputs, step.run(values), strict=True):
+                values.setdefault(out, value)
+            todo.pop()
+            if computed is not None:
+                computed(var.owner)
+
+    def _step(self, node: Apply) -> Step:
+        if node not in self._steps:
+            self._steps[node] = Step(node, self._impl)
+        return self._steps[node]
+
+
+class Step:
+    """One node.
+
+    Parameters
+    ----------
+    node : Apply
+        Of any graph.
+    impl : {'py', 'c'} or None
+        How it computes.
+    """
+
+    def __init__(self, node: Apply, impl: str | None) -> None:
+        self._node = node
+        self._cells = {var: [None] for var in (*node.inputs, *node.outputs)}
+        self._computed = {var: [False] for var in self._cells}
+        for var in node.inputs:
+            if isinstance(var, Constant):
+                self._cells[var][0] = var.data
+                self._computed[var][0] = True
+        self._thunk = node.op.make_thunk(node, self._cells, self._computed, [], impl)
+        self._lazy = getattr(self._thunk, "lazy", False)
+        destroyed = (getattr(node.op, "destroy_map", None) or {}).values()
+        self._destroyed = {node.inputs[slot] for slots in destroyed for slot in slots}
+
+    def missing(self, values: Values) -> list[Variable]:
+        """Return the inputs that have to be known before it can run."""
+        if not self._lazy:
+            return [var for var in self._node.inputs if var not in values and not isinstance(var, Constant)]
+        self._fill(values)
+        return [self._node.inputs[place] for place in self._thunk() or ()]
+
+    def run(self, values: Values) -> list[Any]:
+        """Return the values of the outputs."""
+        if not self._lazy:  # what is lazy has computed when it was asked what is missing
+            self._fill(values)
+            try:
+                self._thunk()
+            except Exception:
+                raise_with_op(self._node, self._thunk, storage_map=self._cells)
+        results = [self._cells[out][0] for out in self._node.outputs]
+        self._clear()
+        return results
+
+    def _fill(self, values: Values) -> None:
+        """Put into the cells what is known; copies of what the op works on in place."""
+        self._clear()
+        for var in self._node.inputs:
+            if isinstance(var, Constant):
+                known, value = True, var.data
+            else:
+                known, value = var in values, values.get(var)
+            self._computed[var][0] = known
+            self._cells[var][0] = own(value) if known and var in self._destroyed else value
+
+    def _clear(self) -> None:
+        for var, cell in self._cells.items():
+            if not isinstance(var, Constant):
+                cell[0] = None
+                self._computed[var][0] = False
+
+
+def own(value: Any) -> Any:
+    """Return a copy that nobody else sees."""
+    if isinstance(value, Array):
+        return copied(value)
+    return np.array(value) if isinstance(value, np.ndarray) else copy.deepcopy(value)
