@@ -66,8 +66,10 @@ def finish() -> None:
     import theano
 
     # From the modules themselves: the package that they are in may have just begun to be imported.
+    from optdb.host import compiled
     from optdb.topo import plug  # registers the modes TOPO and OPENCL
 
+    compiled.offer_optimize()
     if theano.config.optdb.topo:
         plug.enable()
     if theano.config.optdb.op_cache:

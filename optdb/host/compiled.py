@@ -20,6 +20,8 @@ __all__ = [
     "function_like",
     "go_around",
     "has_c_thunks",
+    "offer_optimize",
+    "optimize",
     "updates_of",
     "watching",
 ]
@@ -65,6 +67,25 @@ def updates_of(function: Function) -> dict[int, int]:
     inputs = [number for number, spec in enumerate(function.maker.inputs) if spec.update is not None]
     first = len(function.maker.fgraph.outputs) - len(inputs)
     return {first + i: number for i, number in enumerate(inputs)}
+
+
+def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
+    """Return a work-alike of a compiled function, made by a backend.
+
+    Parameters
+    ----------
+    function : theano.compile.function_module.Function
+        It stays as it is.
+    backend : callable
+        Makes the work-alike, such as `opencl_backend` returns.
+    """
+    return backend(function)
+
+
+def offer_optimize() -> None:
+    """Let ``f.optimize(backend)`` mean ``optdb.optimize(f, backend)``, from now on."""
+    if not hasattr(Function, "optimize"):
+        Function.optimize = optimize
 
 
 def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]:

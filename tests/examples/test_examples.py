@@ -20,7 +20,9 @@ from optdb.opencl import OpenCLArrayType, contexts
 from tests.processes import python
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py"))
+#: It starts processes, and has a test of its own.
+SPAWNING = "several_processes.py"
+PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {SPAWNING})
 CHECKS = ["check1.py", "check2.py", "check3.py"]
 MODE = theano.Mode("py", "fast_compile")
 
@@ -82,6 +84,25 @@ def test_checks_use_the_device(name):
     assert done.stdout.splitlines()[-1] == "Used the gpu", done.stderr
     # The result is fetched only where it is not asked for on the device.
     assert ("HostFromOpenCL" in done.stdout.splitlines()[0]) == (name == "check1.py")
+
+
+def test_several_processes_come_to_the_same(tmp_path):
+    pytest.importorskip("distributed")
+    done = python(str(EXAMPLES / SPAWNING), "2", cwd=tmp_path)
+    *workers, last = done.stdout.splitlines()
+    assert last == "All agree", done.stderr
+    first, second = (line.partition(": ")[2] for line in workers)
+    assert "loss 14.0965 -> " in first and first.split("sum")[0] == second.split("sum")[0]
+
+
+def test_the_step_that_is_sent_is_theanos():
+    example = load("several_processes")
+    step = example.compile_step()
+    losses = [float(step(x, y)) for x, y in example.batches()]
+    device, ours, w = example.train(example.compile_step(), 1, 1)
+    assert device
+    np.testing.assert_allclose(ours, losses, rtol=1e-5)
+    np.testing.assert_allclose(w, step.get_shared()[0].get_value(), rtol=1e-4, atol=1e-5)
 
 
 def test_multiply_them():

@@ -76,8 +76,10 @@ class CoherentFunction:
         One for each input, of one element.
     updated : sequence of Variable
         The inputs whose next values are the last outputs, in this order.
-    own : collection of Variable
+    own : set of Variable
         The outputs that the next call may not overwrite.
+    c_thunks : bool
+        Whether what is left on the host may be compiled.
     """
 
     # As Theano's Function asks it of what computes: updates are done here, and outputs are not to be cleared.
@@ -91,6 +93,7 @@ class CoherentFunction:
         storages: Sequence[list[Any]],
         updated: Sequence[Variable],
         own: set[Variable],
+        c_thunks: bool = True,
     ) -> None:
         self._context = get_context(context_name)
         self._mirrors = mirrors_of(context_name)
@@ -110,7 +113,7 @@ class CoherentFunction:
                 for one, is_given, storage in zip(shared, given, storages, strict=True)
             ]
             kept = {var for var, is_given in zip(self.graph.fgraph.inputs, given, strict=True) if not is_given}
-            self.machine = link(self.graph, cells, kept)
+            self.machine = link(self.graph, cells, kept, c_thunks)
         self._shared = [one for one in shared if one is not None]
         self._changing = [shared[number] for number in numbers if shared[number] is not None]
         self._inputs = [
@@ -166,7 +169,9 @@ def link_coherent(
     outputs = _containers(fgraph.outputs, output_storage)
     updated = [var for var in fgraph.inputs if var in linker.updated_vars]
     storages = [container.storage for container in inputs]
-    compute = CoherentFunction(fgraph, context_of(linker.device), storages, updated, set(linker.no_recycling))
+    context_name = context_of(linker.device)
+    own = set(linker.no_recycling)
+    compute = CoherentFunction(fgraph, context_name, storages, updated, own, linker.c_thunks)
     return compute, inputs, outputs
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from optdb.host.compiled import Function
+from optdb.host.compiled import Function, optimize
 from optdb.host.config import config
 from optdb.host.graph import Variable
 from optdb.host.logging import logger
@@ -274,16 +274,3 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
         As `SimulatorOCL` takes it.
     """
     return functools.partial(SimulatorOCL, device=device)
-
-
-def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
-    """Return a work-alike of a compiled function, made by a backend.
-
-    Parameters
-    ----------
-    function : theano.compile.function_module.Function
-        It stays as it is.
-    backend : callable
-        Makes the work-alike, such as `opencl_backend` returns.
-    """
-    return backend(function)

@@ -31,7 +31,7 @@ def there():
 
 
 def shared(value=1, name="w"):
-    return theano.shared(np.full((3, 2), value, "float32"), name=name)
+    return theano.shared(np.full((3, 2), value, "float32"), name=name, target="cpu")
 
 
 def test_a_training_step_and_a_prediction(there):

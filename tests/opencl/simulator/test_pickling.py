@@ -24,7 +24,7 @@ NO_DEVICE = {"OCL_ICD_VENDORS": "/nonexistent", "OPENCL_VENDOR_PATH": "/nonexist
 def make(device="dev0"):
     """Return a simulator with two methods, which has been used."""
     x = tt.fmatrix("x")
-    w = theano.shared(np.ones((3, 2), "float32"), name="w")
+    w = theano.shared(np.ones((3, 2), "float32"), name="w", target="cpu")
     count = theano.shared(np.int64(0), name="count")
     total = tt.dscalar("total")
     noise = MRG_RandomStreams(5).normal((3,))
