@@ -1,7 +1,8 @@
 """Residual nets of bottleneck blocks (He et al., 2015): ResNet-50 and the deep CIFAR net of 9n+2 layers.
 
 Channels and pictures are small, since their sizes leave the graph as it is: there are as many
-nodes at a width of 16 as at 64.
+nodes at a width of 16 as at 64. At the usual `rate` the deep ones among them jump about from the
+first step on, for their gradients are large; at a rate of 1e-6 they learn smoothly.
 """
 
 from __future__ import annotations
@@ -84,20 +85,27 @@ class Network:
         return x
 
     def train_step(
-        self, name: str, x: Variable, features: Variable, width: int, data: np.ndarray, classes: int = 10
+        self, name: str, x: Variable, features: Variable, width: int, data: np.ndarray, rate: float, classes: int = 10
     ) -> Model:
-        """Pool `features`, classify them and train everything by momentum."""
+        """Pool `features`, classify them and train everything by momentum at a `rate`."""
         y = tt.ivector("y")
         matrix, bias = parts.weights(self.rng, width, classes), parts.constant(0.0, classes)
         logits = features.mean(axis=(2, 3)).dot(matrix) + bias
         cost = parts.cross_entropy(logits, y) + parts.l2([*self.decayed, matrix], 1e-4)
-        updates = parts.momentum(cost, [*self.decayed, *self.plain, matrix, bias])
+        updates = parts.momentum(cost, [*self.decayed, *self.plain, matrix, bias], rate)
         updates.update(self.averages)
         return Model(name, [x, y], [cost], updates, [data, parts.labels(self.rng, len(data), classes)])
 
 
 @register("resnet50", width=16)
-def resnet50(name: str, width: int, batch: int = 4, size: int = 64, blocks: tuple[int, ...] = (3, 4, 6, 3)) -> Model:
+def resnet50(
+    name: str,
+    width: int,
+    batch: int = 4,
+    size: int = 64,
+    blocks: tuple[int, ...] = (3, 4, 6, 3),
+    rate: float = 0.01,
+) -> Model:
     """Train step of ResNet-50: stages of `blocks` behind a 7x7 convolution and a max-pooling."""
     net = Network(seed=3)
     x = tt.tensor4("x")
@@ -105,14 +113,14 @@ def resnet50(name: str, width: int, batch: int = 4, size: int = 64, blocks: tupl
     stem = pool_2d(stem, ws=(3, 3), stride=(2, 2), pad=(1, 1), ignore_border=True)
     widths = [4 * width * 2**stage for stage in range(len(blocks))]
     features = net.stages(stem, width, blocks, widths)
-    return net.train_step(name, x, features, widths[-1], parts.images(net.rng, batch, 3, size))
+    return net.train_step(name, x, features, widths[-1], parts.images(net.rng, batch, 3, size), rate)
 
 
 @register("cifar_resnet", n=9)
-def cifar_resnet(name: str, n: int, width: int = 4, batch: int = 4, size: int = 16) -> Model:
+def cifar_resnet(name: str, n: int, width: int = 4, batch: int = 4, size: int = 16, rate: float = 0.01) -> Model:
     """Train step of the CIFAR net of 9n+2 layers: three stages of `n` bottleneck blocks."""
     net = Network(seed=4)
     x = tt.tensor4("x")
     stem = tt.nnet.relu(net.normalization(net.convolution(x, (3, width), 3), width))
     features = net.stages(stem, width, [n, n, n], [4 * width, 8 * width, 16 * width])
-    return net.train_step(name, x, features, 16 * width, parts.images(net.rng, batch, 3, size))
+    return net.train_step(name, x, features, 16 * width, parts.images(net.rng, batch, 3, size), rate)

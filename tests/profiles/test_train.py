@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -103,6 +104,47 @@ def test_verdict(nudged, device, verdict):
     assert comparison.verdict == verdict
 
 
+@pytest.mark.parametrize(
+    "first, again, verdict, status",
+    [
+        # Losses of the host, the device, and the host when nudged: first as the model is, then where it is calm.
+        ((1.0, 1.0, 1.0), None, "same", 0),
+        ((1.0, 1.2, 1.1), (1.0, 1.0, 1.0), "chaotic", 0),
+        ((1.0, 1.2, 1.1), (1.0, 1.0001, 1.0), "chaotic", 1),
+        ((1.0, 1.2, 1.1), (1.0, 1.2, 1.1), "chaotic", 1),
+        ((1.0, 1.2, 1.0), None, "differs", 1),
+    ],
+)
+def test_a_chaotic_model_counts_only_where_it_is_calm(monkeypatch, first, again, verdict, status):
+    asked = []
+
+    def call(function, name, sizes, steps, nudge, flags, timeout):
+        calm = "floatX=float64" in flags
+        assert ("rate" in sizes) == calm
+        asked.append(flags)
+        host, device, nudged = again if calm else first
+        return asdict(losses(3.0, host, nudged=[(3.0, nudged)]) if nudge else losses(3.0, device))
+
+    monkeypatch.setattr(isolated, "call", call)
+    result = run("cifar_resnet")
+    assert result.exit_code == status, result.output
+    assert f"cifar_resnet, float32: {verdict}" in result.output
+    assert ("cifar_resnet, float64, rate 1e-06" in result.output) == (again is not None)
+    assert len(asked) == (2 if again is None else 4)
+
+
+def test_what_is_calm_already_is_not_tried_again():
+    settings = training.Settings(floatX="float64", sizes={"width": 4})
+    assert training.calmed("mlp", settings) == settings
+    calm = training.calmed("resnet50", settings)
+    assert calm.sizes["width"] == 4 and 0 < calm.sizes["rate"] < 0.01
+    assert training.calmed("resnet50", calm) == calm
+
+
+def test_how_far_outputs_move():
+    assert training.Comparison("x", losses(2.0, 5.0, 1.0), losses(2.0, 5.0, 1.0)).moved() == 0.5
+
+
 def test_nudges_are_small_and_differ():
     value = np.linspace(-1, 1, 11, dtype="float32")
     first, second = training._nudged(value, 0), training._nudged(value, 1)
@@ -111,6 +153,14 @@ def test_nudges_are_small_and_differ():
     assert not np.any(first[value != 0] == value[value != 0])
     np.testing.assert_allclose(first, value, rtol=2e-6)
     assert training._nudged(np.arange(3), 0).tolist() == [0, 1, 2]
+
+
+def test_sizes_may_be_fractions(monkeypatch):
+    seen = []
+    comparison = training.Comparison("mlp", losses(1.0, nudged=[(1.0,)]), losses(1.0))
+    monkeypatch.setattr(train, "compare", lambda name, settings: seen.append(settings.sizes) or comparison)
+    assert run("mlp", "--size", "depth=2", "--size", "rate=1e-3").exit_code == 0
+    assert seen == [{"depth": 2, "rate": 0.001}]
 
 
 @pytest.mark.parametrize("size", ["depth", "depth=many", "=3"])
