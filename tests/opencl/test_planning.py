@@ -325,3 +325,23 @@ def test_a_result_that_is_a_shared_array_is_what_it_was_before_the_update():
     for call in range(4):
         before, after = f()
         np.testing.assert_equal([np.asarray(before), np.asarray(after)], [[call] * 3, [call + 1] * 3])
+
+
+def test_only_what_sees_another_value_computes(monkeypatch):
+    x, i, w = tt.fmatrix(), tt.lscalar(), theano.shared(floats(10, 10), target="dev0")
+    f = on_device([x, i], tt.tanh(tt.tanh(x.dot(w))[i] + 1).sum())
+    run, computed = f.fn.wiring.run, []
+    monkeypatch.setattr(f.fn.wiring, "run", lambda number: (computed.append(number), run(number)))
+    numbers = []
+    for seed, at in enumerate((2, 2, 2, 2, 3, 3, 2, 2)):
+        value = floats(10, 10, seed=seed)  # too many elements to be compared
+        computed.clear()
+        np.testing.assert_allclose(
+            np.asarray(f(value, at)), np.tanh(np.tanh(value.dot(floats(10, 10)))[at] + 1).sum(), rtol=1e-4
+        )
+        numbers.append(len(computed))
+    nodes = len(f.fn.wiring.nodes)
+    assert numbers[0] == nodes
+    # The transfer computes each time; the row and what comes of it only while it is another one.
+    assert numbers[3] == numbers[7] == 1
+    assert 1 < numbers[4] < nodes

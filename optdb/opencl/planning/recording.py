@@ -60,6 +60,12 @@ class Wiring:
         """The roles of the nodes, if all that they do can be recorded."""
         return find_roles(self.nodes, self.inputs, self.outputs)
 
+    @functools.cached_property
+    def advancing(self) -> list[tuple[Variable, Variable]]:
+        """Shared arrays on the device and their next values, but for those whose present values are results."""
+        pairs = self.updates.items()
+        return [(var, following) for var, following in pairs if on_device(var) and var not in self.outputs]
+
     def value(self, var: Variable) -> Any:
         """Return what a variable's cell holds."""
         return self.cells[var][0]

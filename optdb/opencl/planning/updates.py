@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from optdb.host.graph import Variable
 from optdb.opencl.planning.recording import Wiring
-from optdb.opencl.planning.roles import on_device
 from optdb.runtime.arrays import Array, copy, overwrite
 
 
@@ -16,7 +15,7 @@ def advance(wiring: Wiring) -> None:
 
     What else the call has computed there, in place of the present values, is copied elsewhere first.
     """
-    moving = [(var, following) for var, following in wiring.updates.items() if _moves(wiring, var, following)]
+    moving = [(var, following) for var, following in wiring.advancing if _moves(wiring, var, following)]
     if not moving:
         return
     owner = {wiring.value(var).base_data.int_ptr: following for var, following in moving}
@@ -31,8 +30,8 @@ def advance(wiring: Wiring) -> None:
 
 
 def _moves(wiring: Wiring, var: Variable, following: Variable) -> bool:
-    """Tell whether the next value lies elsewhere, in another buffer, and the present one is nobody's result."""
-    if not on_device(var) or var in wiring.outputs:
-        return False
+    """Tell whether the next value lies elsewhere, in another buffer."""
     here, there = wiring.value(var), wiring.value(following)
+    if here.base_data is there.base_data:
+        return False
     return bool(here.size and there.size) and here.base_data.int_ptr != there.base_data.int_ptr

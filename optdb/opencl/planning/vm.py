@@ -45,6 +45,7 @@ class PlannedVM(VM):
         self._known: OrderedDict[tuple, _Known] = OrderedDict()
         self._loaded: Plan | None = None
         self._fruitless = 0
+        self._inputs = [(wiring.cells[var], on_device(var)) for var in wiring.inputs]
         own = {id(cell) for cell in wiring.clear_before}
         following = set(wiring.updates.values())
         self._borrowed = frozenset(
@@ -82,10 +83,10 @@ class PlannedVM(VM):
     def _key(self) -> tuple[tuple, tuple]:
         """Return the shapes of the inputs, and the places of those that are on the device."""
         shapes, places = [], []
-        for var in self.wiring.inputs:
-            value = self.wiring.value(var)
+        for cell, here in self._inputs:
+            value = cell[0]
             shapes.append(getattr(value, "shape", None))
-            if on_device(var):
+            if here:
                 buffer = value.base_data
                 places.append((None if buffer is None else buffer.int_ptr, value.offset, value.strides))
         return tuple(shapes), tuple(places)

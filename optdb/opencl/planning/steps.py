@@ -1,0 +1,163 @@
+"""What a plan does node by node, and how it finds out that there is nothing to find out.
+
+A :class:`Watched` step looks whether something that the node sees has changed since the recording, in value or in
+place; if nothing has, its commands are repeated, else it computes. What it then gives goes where the plan has its place
+for it, so that nodes behind it find it there; only if it does not fit, as another shape does not, those are told of a
+change, and compute in turn. A :class:`Stretch` of steps looks once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
+
+from optdb.host.graph import Variable
+from optdb.opencl.planning.recording import Wiring, same
+from optdb.runtime.arrays import Array, DeviceArray, overwrite
+
+Bound = Callable[[], Any]
+
+
+class Watched:
+    """A node that may have to compute in Python.
+
+    Parameters
+    ----------
+    wiring : Wiring
+        The function.
+    number : int
+        Of the node in it.
+    commands : list of callable
+        What repeats the node, if nothing has changed.
+    free : bool
+        Whether it computes each time.
+    outputs : list of (Variable, DeviceArray or None, object, bool)
+        Each output; if it is on the device, its place in the plan; if it is on the host, what it was, as `kept`
+        gives it; and whether its memory is its own, or an input's of which it is a view.
+
+    Attributes
+    ----------
+    inputs : frozenset of Variable
+        What it looks at.
+    stale : bool
+        Whether it has to compute next time, whatever its inputs are.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        number: int,
+        commands: list[Bound],
+        free: bool,
+        outputs: list[tuple[Variable, DeviceArray | None, Any, bool]],
+    ) -> None:
+        self._wiring = wiring
+        self._number = number
+        self.inputs = frozenset(wiring.nodes[number].inputs)
+        self.commands = commands
+        self.free = free
+        self._outputs = outputs
+        self._cells = [wiring.cells[var] for var, *_ in outputs]
+        self.stale = False
+
+    def restore(self) -> None:
+        """Take note that the cells of host values may hold others than those of the recording."""
+        self.stale = True
+
+    def run(self, changed: set[Variable]) -> None:
+        """Repeat the node or compute it; add those outputs to `changed` that are not where or what they were."""
+        if not (self.free or self.stale) and changed.isdisjoint(self.inputs):
+            for command in self.commands:
+                command()
+            return
+        self._wiring.run(self._number)
+        self.stale = False
+        for cell, (var, array, value, own) in zip(self._cells, self._outputs):
+            unchanged = same(cell[0], value) if array is None else _settled(cell, array, own)
+            if not unchanged:
+                changed.add(var)
+                self.stale = True
+
+
+class Stretch:
+    """Steps behind each other that are mostly repeated together, so that one look is enough for all of them.
+
+    Parameters
+    ----------
+    steps : sequence of Watched or list of callable
+        Nodes that may have to compute, and the commands of those that never have to.
+    """
+
+    def __init__(self, steps: Sequence[Watched | list[Bound]]) -> None:
+        self._steps = steps
+        self._watched = [step for step in steps if isinstance(step, Watched)]
+        self._seen = frozenset().union(*(step.inputs for step in self._watched))
+        self._commands = [
+            command for step in steps for command in (step.commands if isinstance(step, Watched) else step)
+        ]
+        self._stale = False
+
+    def restore(self) -> None:
+        """Take note that the cells of host values may hold others than those of the recording."""
+        self._stale = bool(self._watched)
+        for step in self._watched:
+            step.restore()
+
+    def run(self, changed: set[Variable]) -> None:
+        """Repeat all steps, or let each look for itself; see `Watched.run`."""
+        if not self._stale and changed.isdisjoint(self._seen):
+            for command in self._commands:
+                command()
+            return
+        self._stale = True  # and stays so if a node raises
+        for step in self._steps:
+            if isinstance(step, Watched):
+                step.run(changed)
+            else:
+                for command in step:
+                    command()
+        self._stale = any(step.stale for step in self._watched)
+
+
+def in_stretches(steps: Iterable[Watched | list[Bound]], given: Container[Variable]) -> list[Watched | Stretch]:
+    """Gather steps that stay the same together.
+
+    Parameters
+    ----------
+    steps : iterable of Watched or list of callable
+        In order.
+    given : container of Variable
+        What may change at each call: steps that look at it stay alone, as those do that compute each time.
+    """
+    found: list[Watched | Stretch] = []
+    together: list[Watched | list[Bound]] = []
+    for step in steps:
+        if not isinstance(step, Watched) or not (step.free or any(var in given for var in step.inputs)):
+            together.append(step)
+            continue
+        if together:
+            found.append(Stretch(together))
+            together = []
+        found.append(step)
+    return [*found, Stretch(together)] if together else found
+
+
+def _settled(cell: list[Any], array: DeviceArray, own: bool) -> bool:
+    """Tell whether an output lies in its place; bring it there if that can be done."""
+    got = cell[0]
+    if got is array:
+        return True
+    if not _lies_like(got, array) and not (own and overwrite(array, got)):
+        return False
+    cell[0] = array
+    return True
+
+
+def _lies_like(one: Any, other: Array) -> bool:
+    return (
+        isinstance(one, Array)
+        and one.shape == other.shape
+        and one.strides == other.strides
+        and one.offset == other.offset
+        and (one.base_data is other.base_data or one.base_data == other.base_data)
+    )
