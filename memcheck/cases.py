@@ -52,6 +52,7 @@ from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1, OpenCLAdvancedSub
 from optdb.opencl.ops.softmax import OpenCLLogSoftmax, OpenCLSoftmax, OpenCLSoftmaxGrad, OpenCLSoftmaxWithBias
 from optdb.opencl.ops.tiles import OpenCLTile
 from optdb.opencl.ops.views import OpenCLFlatten, OpenCLReshape
+from optdb.opencl.scalars.program import ProgramBuilder
 
 MIXED = ("float16", "float32", "float64", "int8", "complex64")
 
@@ -75,6 +76,20 @@ _ELEMWISE = [
     Case(OpenCLElemwise(scalar.switch), array("bool", 5, 7), floats(5, 7), array("uint8", 1, 7)),
 ]
 
+
+def _scaled(axis: list[int]) -> Any:
+    """Return a function that sums over axes, and goes on with the sum and two other arrays, to two results."""
+
+    def scaled(x: Any, *others: Any) -> Any:
+        (total,) = OpenCLCAReduce(scalar.add, axis=axis).make_node(x).outputs
+        builder = ProgramBuilder([total.type.dtype, *[y.type.dtype for y in others]])
+        (times,) = builder.apply(scalar.mul, [0, 1])
+        post = builder.build([*builder.apply(scalar.add, [times, 2]), times])
+        return OpenCLCAReduce(scalar.add, axis=axis, post_scalar_op=post)(x, *others, return_list=True)
+
+    return scaled
+
+
 _REDUCTIONS = [
     Case(OpenCLCAReduce(scalar.add), floats(3, 5, 7)),
     Case(OpenCLCAReduce(scalar.add, axis=[0]), floats(5, 37)),
@@ -90,6 +105,10 @@ _REDUCTIONS = [
     Case(OpenCLCAReduce(scalar.maximum, axis=[0]), array("int8", 5, 7)),
     Case(OpenCLCAReduce(scalar.add, pre_scalar_op=scalar.mul), array("float32", 519, 1), array("float32", 1, 21)),
     Case(OpenCLCAReduce(scalar.add, axis=[0], pre_scalar_op=scalar.exp), floats(5, 37)),
+    Case(_scaled([0]), array("float32", 519, 21), array("float32", 21), array("float32", 1)),
+    Case(_scaled([1]), array("float32", 21, 519), floats(21), array("int8", 21)),
+    Case(_scaled([0, 1]), array("float32", 2 * 4096 + 5, 1), array("float32"), array("float32")),
+    Case(_scaled([0, 2]), array("float16", 3, 5, 7), array("float32", 5), array("complex64", 5)),
     Case(OpenCLMaxAndArgmax([1]), floats(5, 7)),
     Case(OpenCLMaxAndArgmax([0, 2]), floats(3, 5, 7)),
     Case(OpenCLArgmax([0]), floats(5, 7)),

@@ -158,7 +158,7 @@ class Groups:
         if len(own.members) > 1 or len(node.outputs) > 1 or self._is_wanted_outside(node, unit, between):
             return False
         here = pattern(out, frame)
-        return here == unit.pattern or all(here) or _is_cheap(node)
+        return here == unit.pattern or all(here) or is_cheap(node)
 
     def _is_wanted_outside(self, node: Apply, unit: Unit, between: list[Apply]) -> bool:
         return any(
@@ -242,11 +242,12 @@ def _limit(unit: Unit) -> int:
     return kind.context.device.max_parameter_size
 
 
-def _is_cheap(node: Apply) -> bool:
+def is_cheap(node: Apply, besides: frozenset[type] = frozenset()) -> bool:
+    """Tell whether an elementwise op costs no more than to read a value, but for ops that are named besides."""
     op = node.op.scalar_op
     ops: list[Any] = [op]
     if isinstance(op, Program):
         ops = [step for step, _ in op.steps]
     elif isinstance(op, scalars.Composite):
         ops = [inner.op for inner in op.fgraph.apply_nodes]
-    return all(type(step) in _CHEAP for step in ops)
+    return all(type(step) in _CHEAP or type(step) in besides for step in ops)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from optdb.host.databases import compile_db
-from optdb.host.graph import FunctionGraph
+from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.lifting import attach_validation, copy_trace, replace_all
 from optdb.host.rewriters import Optimizer
 from optdb.opencl.fusing.build import GroupBuilder
 from optdb.opencl.fusing.groups import Groups
 from optdb.opencl.fusing.reductions import of_what_is_computed
+from optdb.opencl.fusing.tails import behind_a_reduction
 
 #: Behind the lift, and what is for devices alone; before the host's own fusion.
 POSITION = 48.7
@@ -19,26 +20,29 @@ POSITION = 48.7
 class OpenCLFusion(Optimizer):
     """Puts elementwise ops of the device that belong together into one kernel each.
 
-    What is computed for a reduction alone goes into the reduction's kernel.
+    What is computed for a reduction alone goes into the reduction's kernel, and so does what is computed of its result.
     """
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
         attach_validation(fgraph)
 
     def apply(self, fgraph: FunctionGraph) -> Any:
-        """Fuse the elementwise ops of a graph, with each other and into reductions."""
+        """Fuse the elementwise ops of a graph, with each other, into reductions and behind them."""
         groups = Groups(fgraph)
         for unit in groups:
-            pairs = GroupBuilder(fgraph, unit, groups.in_order(unit)).replacements()
-            for old, new in pairs:
-                copy_trace(old, new)
-            if pairs:
-                replace_all(fgraph, pairs, reason=type(self).__name__)
+            self._replace(fgraph, GroupBuilder(fgraph, unit, groups.in_order(unit)).replacements())
         for node in fgraph.toposort():
             reduction = of_what_is_computed(fgraph, node)
             if reduction is not None:
-                copy_trace(node.outputs[0], reduction)
-                replace_all(fgraph, [(node.outputs[0], reduction)], reason=type(self).__name__)
+                self._replace(fgraph, [(node.outputs[0], reduction)])
+        for node in fgraph.toposort():
+            self._replace(fgraph, behind_a_reduction(fgraph, node))
+
+    def _replace(self, fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]]) -> None:
+        for old, new in pairs:
+            copy_trace(old, new)
+        if pairs:
+            replace_all(fgraph, pairs, reason=type(self).__name__)
 
 
 compile_db().register("opencl_fusion", OpenCLFusion(), POSITION, "opencl", "fusion")

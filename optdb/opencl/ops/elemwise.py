@@ -143,7 +143,7 @@ class OpenCLElemwise(OpenCLKernelBase):
 
 
 def common_shape(node: Apply, arrays: Sequence[Array]) -> tuple[int, ...]:
-    """Return the shape to which inputs of a node broadcast.
+    """Return the shape to which inputs of a node broadcast: those for which there are arrays.
 
     Raises
     ------
@@ -153,11 +153,7 @@ def common_shape(node: Apply, arrays: Sequence[Array]) -> tuple[int, ...]:
     shape = [1] * node.inputs[0].type.ndim
     for axis in range(len(shape)):
         # No set: while a function is traced, lengths that are equal need not have equal hashes.
-        lengths = [
-            array.shape[axis]
-            for array, var in zip(arrays, node.inputs, strict=True)
-            if not var.type.broadcastable[axis]
-        ]
+        lengths = [array.shape[axis] for array, var in zip(arrays, node.inputs) if not var.type.broadcastable[axis]]
         if any(length != lengths[0] for length in lengths[1:]):
             shapes = ", ".join(str(tuple(array.shape)) for array in arrays)
             raise ValueError(f"Dimension mismatch at axis {axis} of {node.op}; shapes are {shapes}")

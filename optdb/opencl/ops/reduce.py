@@ -1,8 +1,9 @@
 """Sums, products, extremes and the like over axes.
 
 What is folded may be computed on the way from the elements of several arrays, so that it is
-never stored. The kernels are in :mod:`optdb.opencl.ops.reduction_code`, and which one is
-launched how in :mod:`optdb.opencl.ops.reduction_plan`.
+never stored, and what follows may be computed of each result as it is ready. The kernels are in
+:mod:`optdb.opencl.ops.reduction_code`, and which one is launched how in
+:mod:`optdb.opencl.ops.reduction_plan`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from optdb.host.creation import as_tensor_variable, grad_undefined
 from optdb.host.graph import Apply, Variable
 from optdb.host.lifting import is_host_array
 from optdb.opencl.contexts import infer_context_name
+from optdb.opencl.fp16_help import work_dtype
 from optdb.opencl.kernels import CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.ops.elemwise import OpenCLElemwise, common_shape
 from optdb.opencl.ops.layout import collapse
 from optdb.opencl.ops.reduction_plan import SMALLEST_PART, ReductionPlans
+from optdb.opencl.ops.reduction_tail import Tail
 from optdb.opencl.scalars.code import scalar_code, signature
 from optdb.opencl.scalars.program import Program
 from optdb.opencl.scalars.types import NoCode, c_type, literal
@@ -60,9 +63,12 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
     pre_scalar_op : ScalarOp, optional
         What makes an element of those of the inputs, which have as many axes each, and broadcast. Without it there is
         one input, and its elements are folded.
+    post_scalar_op : ScalarOp, optional
+        What makes the outputs of a result, which comes first, and of elements of further inputs, which broadcast to the
+        result's shape. It says how many these are (`nin`). Without it the output is the result.
     """
 
-    __props__ = ("scalar_op", "axis", "dtype", "acc_dtype", "pre_scalar_op")
+    __props__ = ("scalar_op", "axis", "dtype", "acc_dtype", "pre_scalar_op", "post_scalar_op")
     host = host.CAReduceDtype
 
     def __init__(
@@ -72,32 +78,51 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         dtype: str | None = None,
         acc_dtype: str | None = None,
         pre_scalar_op: Any = None,
+        post_scalar_op: Any = None,
     ) -> None:
         super().__init__(scalar_op, axis, dtype, acc_dtype)
         self.pre_scalar_op = pre_scalar_op
+        self.post_scalar_op = post_scalar_op
 
     def __str__(self) -> str:
         axes = "" if self.axis is None else f", axis={list(self.axis)}"
         before = "" if self.pre_scalar_op is None else f", of {self.pre_scalar_op}"
-        return f"OpenCLCAReduce{{{self.scalar_op}{axes}, acc_dtype={self.acc_dtype}{before}}}"
+        behind = "" if self.post_scalar_op is None else f", then {self.post_scalar_op}"
+        return f"OpenCLCAReduce{{{self.scalar_op}{axes}, acc_dtype={self.acc_dtype}{before}{behind}}}"
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for an array, or for those that `pre_scalar_op` makes one of.
+        """Return the node for an array, or for those that `pre_scalar_op` makes one of; and what comes in behind.
 
         Raises
         ------
         TypeError
             If the op cannot be computed on the device.
         """
+        folded, behind = self.parted(inputs)
         if self.pre_scalar_op is None:
-            node = super().make_node(*inputs)
+            node = super().make_node(*folded)
             dtype = node.inputs[0].type.dtype
         else:
-            node, dtype = self._node_of_several(inputs)
+            node, dtype = self._node_of_several(folded)
         reason = why_not_folded(node.op.scalar_op, dtype, node.op.acc_dtype)
         if reason is not None:
             raise TypeError(f"{self}: {reason}")
-        return node
+        return node if self.post_scalar_op is None else self._node_with_more(node, behind)
+
+    def parted(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return the inputs that are folded, and those that come in behind."""
+        behind = 0 if self.post_scalar_op is None else self.post_scalar_op.nin - 1
+        return list(inputs[: len(inputs) - behind]), list(inputs[len(inputs) - behind :])
+
+    def _node_with_more(self, node: Apply, behind: Sequence[Any]) -> Apply:
+        (result,) = node.outputs
+        context_name = result.type.context_name
+        moved = [as_opencl_variable(x, context_name) for x in behind]
+        like = OpenCLElemwise(self.post_scalar_op).node_of([result, *moved], context_name)
+        pattern = like.outputs[0].type.broadcastable
+        if pattern != result.type.broadcastable:
+            raise TypeError(f"{self}: what comes in behind broadcasts the result, which is {result.type}, to {pattern}")
+        return Apply(node.op, [*node.inputs, *like.inputs[1:]], [out.type() for out in like.outputs])
 
     def _node_of_several(self, inputs: Sequence[Any]) -> tuple[Apply, str]:
         context_name = infer_context_name(*[x for x in inputs if isinstance(x, Variable)])
@@ -109,18 +134,18 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         return Apply(node.op, like.inputs, [out.type() for out in node.outputs]), element.type.dtype
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
-        """Return the shape of the result: what the inputs broadcast to, without the axes that go."""
-        if self.pre_scalar_op is None:
-            return super().infer_shape(node, shapes)
-        whole = host.Elemwise.infer_shape(OpenCLElemwise(self.pre_scalar_op), _elements_of(node), shapes)
-        return super().infer_shape(node, whole[:1])
+        """Return the shape of the outputs: what the inputs broadcast to, without the axes that go."""
+        folded, _ = self.parted(shapes)
+        if self.pre_scalar_op is not None:
+            folded = host.Elemwise.infer_shape(OpenCLElemwise(self.pre_scalar_op), _elements_of(node), folded)
+        return super().infer_shape(node, folded[:1]) * len(node.outputs)
 
     def L_op(  # noqa: N802 (the host's name)
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> list[Variable]:
         """Return the gradient that the host's op has, on the device."""
         op = _WITH_GRADIENT.get(type(self.scalar_op))
-        if op is None or self.pre_scalar_op is not None:
+        if op is None or self.pre_scalar_op is not None or self.post_scalar_op is not None:
             what = f"folding {self.scalar_op} has no gradient"
             return [grad_undefined(self, i, x, what) for i, x in enumerate(inputs)]
         on_host = [[as_tensor_variable(x) for x in group] for group in (inputs, outputs, output_grads)]
@@ -131,24 +156,34 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         return self._plans(node).kernels()
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        shape = inputs[0].shape if self.pre_scalar_op is None else common_shape(node, inputs)
+        of_fold, behind = self.parted(inputs)
+        shape = of_fold[0].shape if self.pre_scalar_op is None else common_shape(node, of_fold)
         kept, folded = _split_axes(self, range(len(shape)))
-        out = output_array(outputs[0], context, [shape[axis] for axis in kept], node.outputs[0].type.dtype)
-        if out.size and 0 in shape:
-            outputs[0][0] = self._of_nothing(context, out)
-        elif out.size:
-            self._plans(node).launch(kernels, context, shape, (kept, folded), [*inputs, out])
+        result = tuple([shape[axis] for axis in kept])
+        if behind:
+            _check_broadcast(self, node, behind, result)
+        outs = [output_array(storage, context, result, out.type.dtype) for storage, out in zip(outputs, node.outputs)]
+        if not outs[0].size:
+            return
+        if 0 not in shape:
+            self._plans(node).launch(kernels, context, shape, (kept, folded), [*of_fold, *behind, *outs])
+        elif self.post_scalar_op is None:
+            outputs[0][0] = self._of_nothing(context, result, self.dtype)
+        else:
+            whole = self._of_nothing(context, (1, *result), work_dtype(self.acc_dtype))
+            self._plans(node).of_nothing(kernels, context, whole, [*behind, *outs])
 
-    def _of_nothing(self, context: Context, out: Array) -> Array:
+    def _of_nothing(self, context: Context, shape: Sequence[int], dtype: str) -> Array:
         identity = NOTHING.get(type(self.scalar_op))
         if identity is None:
             raise ValueError(f"{self} has nothing to fold, and {self.scalar_op} of nothing is not defined")
-        return from_host(context, np.full(out.shape, identity).astype(out.dtype))
+        return from_host(context, np.full(shape, identity).astype(dtype))
 
     @once_per_node
     def _plans(self, node: Apply) -> ReductionPlans:
-        dtypes = tuple([x.type.dtype for x in node.inputs])
-        ndim = node.inputs[0].type.ndim
+        of_fold, _ = self.parted(node.inputs)
+        dtypes = tuple([x.type.dtype for x in of_fold])
+        ndim = of_fold[0].type.ndim
         kept, folded = _split_axes(self, range(ndim))
         pre = self.pre_scalar_op or Program(dtypes, (), (0,))
         return ReductionPlans(
@@ -156,19 +191,40 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
             op=self.scalar_op,
             pre=pre,
             dtypes=dtypes,
-            single=tuple([all(x.type.broadcastable) for x in node.inputs]),
+            single=tuple([all(x.type.broadcastable) for x in of_fold]),
             dtype=signature(pre, dtypes).outputs[0],
             acc_dtype=self.acc_dtype,
-            out_dtype=node.outputs[0].type.dtype,
+            tail=self._tail(node),
             identity=identity_of(self.scalar_op, self.acc_dtype),
             kept=max(len(kept), 1),
             folded=max(len(folded), 1),
         )
 
+    def _tail(self, node: Apply) -> Tail:
+        if self.post_scalar_op is None:
+            return Tail.storing(node.outputs[0].type.dtype)
+        _, behind = self.parted(node.inputs)
+        return Tail(
+            self.post_scalar_op,
+            (self.dtype, *[x.type.dtype for x in behind]),
+            tuple([all(x.type.broadcastable) for x in behind]),
+            tuple([out.type.dtype for out in node.outputs]),
+        )
+
 
 def _elements_of(node: Apply) -> Apply:
     """Return the node of what is folded in a reduction of several inputs."""
-    return OpenCLElemwise(node.op.pre_scalar_op).node_of(node.inputs, node.inputs[0].type.context_name)
+    folded, _ = node.op.parted(node.inputs)
+    return OpenCLElemwise(node.op.pre_scalar_op).node_of(folded, folded[0].type.context_name)
+
+
+def _check_broadcast(op: Any, node: Apply, behind: Sequence[Array], result: tuple[int, ...]) -> None:
+    """Do nothing if arrays that come in behind have the result's shape, but for what is known to be broadcast."""
+    _, variables = op.parted(node.inputs)
+    for array, var in zip(behind, variables, strict=True):
+        lengths = zip(array.shape, result, var.type.broadcastable, strict=True)
+        if any(length != wanted for length, wanted, broadcast in lengths if not broadcast):
+            raise ValueError(f"Dimension mismatch in {op}: {tuple(array.shape)} comes in behind a result of {result}")
 
 
 def identity_of(op: Any, dtype: str) -> str:

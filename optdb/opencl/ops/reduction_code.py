@@ -7,7 +7,8 @@ strip of outputs. Other devices have a team of work items for each output in ``a
 meet in local memory, and one work item for each output in ``across``.
 
 Much that goes into one output is folded in parts. They are left in the accumulator's dtype,
-one part behind the other, and folded by the kernels of another `ReductionCode`.
+one part behind the other, and folded by the kernels of another `ReductionCode`. What is done
+with a result that is ready is in :mod:`optdb.opencl.ops.reduction_tail`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.opencl.fp16_help import write_w
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel, ctype
+from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel
 from optdb.opencl.ops.element_code import WIDTH
 from optdb.opencl.ops.operand import Operand
+from optdb.opencl.ops.reduction_tail import Tail
 from optdb.opencl.scalars.code import ScalarCode, scalar_code
 from optdb.opencl.scalars.helpers import Helpers
 from optdb.opencl.scalars.lanes import convert_lanes
@@ -49,8 +50,10 @@ class ReductionCode:
         Of the arrays.
     single : tuple of bool
         For each of them, whether it is one element.
-    dtype, acc_dtype, out_dtype : str
-        Of the elements, of what is computed in between, and of the results.
+    dtype, acc_dtype : str
+        Of the elements, and of what is computed in between.
+    tail : Tail
+        What is done with the results.
     identity : str
         What changes nothing, in OpenCL C.
     kept, folded : int
@@ -69,7 +72,7 @@ class ReductionCode:
     single: tuple[bool, ...]
     dtype: str
     acc_dtype: str
-    out_dtype: str
+    tail: Tail
     identity: str
     kept: int
     folded: int
@@ -91,13 +94,14 @@ class ReductionCode:
         """Return both kernels; they are of one code."""
         axes = self.kept + self.folded
         steps = [SSIZE] * (axes * len(self.many))
-        params = [*[SIZE] * 5, *[SIZE] * axes, *[ARRAY] * len(self.inputs), *steps, ARRAY, *[SSIZE] * (1 + self.kept)]
+        params = [*[SIZE] * 5, *[SIZE] * axes, *[ARRAY] * len(self.inputs), *steps, *self.tail.kinds(self.kept)]
         names = [x.name for x in self.inputs]
         uniform = [x.name for x in self.inputs if x.single]
         helpers = Helpers(self.name)
         pre = scalar_code(self.pre, self.dtypes, names, ["element"], uniform, self._width, helpers)
         scalar_code(self.op, [self.acc_dtype] * 2, ["acc", "x"], ["acc"], width=self._width, helpers=helpers)
-        flags = Kernel.get_flags(*sorted({*pre.dtypes, self.acc_dtype, self.out_dtype}))
+        post = self.tail.code(helpers)
+        flags = Kernel.get_flags(*sorted({*pre.dtypes, *post.dtypes, self.acc_dtype}))
         both = (self._along, self._across) if self._width > 1 else (self._team, self._item)
         text = "\n".join([_ROUND_EACH_STEP, helpers.source, *self._readers(), *[kernel(pre) for kernel in both]])
         return [Kernel(text, f"{self.name}_{kind}", params, flags) for kind in ("along", "across")]
@@ -130,9 +134,8 @@ class ReductionCode:
             for axis, dims in (("k", kept), ("r", folded))
             for d in dims
         ]
-        out = ["GLOBAL_MEM char *z_mem, ga_size z_off, ga_ssize z_part", *[f"ga_ssize z_k{d}" for d in kept]]
         first = ["ga_size n", "ga_size each", "ga_size m", "ga_size parts", "ga_size part"]
-        return ", ".join([*first, *lengths, *[x.param for x in self.inputs], *steps, *out])
+        return ", ".join([*first, *lengths, *[x.param for x in self.inputs], *steps, *self.tail.params(self.kept)])
 
     def _ahead(self, pre: ScalarCode) -> str:
         """What comes first: pointers, what is read once, and what is computed of that."""
@@ -142,7 +145,8 @@ class ReductionCode:
     def _place_of_output(self, dims: int) -> str:
         """Work out where output `o` is, and what goes into it; axes from `dims` on are left out."""
         at = [f"const ga_size at{d} = rest % k{d}; rest /= k{d};" for d in reversed(range(dims))]
-        arrays = [(f"{x.name}_base", f"{x.name}_k") for x in self.many] + [("z_place", "z_k")]
+        arrays = [(f"{x.name}_base", f"{x.name}_k") for x in self.many]
+        arrays += [(f"{x.name}_place", f"{x.name}_k") for x in self.tail.stepping]
         places = [
             f"ga_ssize {base} = {' + '.join([*(f'(ga_ssize)at{d} * {step}{d}' for d in range(dims)), '0'])};"
             for base, step in arrays
@@ -169,13 +173,14 @@ class ReductionCode:
             [*reads, f"{c_type(self.dtype)}{wide} element;", pre.statements, f"{self._acc}{wide} x = {make};"]
         )
 
-    def _write(self, place: str, value: str) -> str:
-        """Write a result, or a part, which is kept in the accumulator's type."""
-        result = f"{write_w(self.out_dtype)}({convert(value, self.acc_dtype, self.out_dtype)})"
-        return f"""if (parts == 1)
-    ((GLOBAL_MEM {ctype(self.out_dtype)} *)(z_mem + z_off))[{place}] = {result};
-else
-    ((GLOBAL_MEM {self._acc} *)(z_mem + z_off))[{place} + (ga_ssize)mine * z_part] = {value};"""
+    def _write(self, value: str, column: str | None = None) -> str:
+        """Write what is made of a result, or a part; `column` says how far along the last axis, if not at the place."""
+
+        def place(x: Operand) -> str:
+            further = "" if column is None else f" + (ga_ssize)({column}) * {x.name}_k{self.kept - 1}"
+            return f"{x.name}_place{further}"
+
+        return self.tail.write(place, value, self.acc_dtype, Helpers(self.name))
 
     def _lane_reads(self, step: str) -> list[str]:
         return [
@@ -223,7 +228,7 @@ for (int l = 1; l < {WIDTH}; ++l) {{
     const {self._acc} other = lanes.s[l];
     {self._combine("whole", "other")}
 }}
-{self._write("z_place", "whole")}
+{self._write("whole")}
 }}
 }}
 """
@@ -271,7 +276,7 @@ vstore{WIDTH}(acc, 0, strip_of + c);
 i = stop;
 }}
 for (int c = 0; c < width; ++c) {{
-{self._write(f"z_place + (ga_ssize)(from + c) * z_k{last}", "strip_of[c]")}
+{self._write("strip_of[c]", "from + c")}
 }}
 }}
 """
@@ -346,7 +351,7 @@ for (uint half_of = team / 2; half_of > 0; half_of /= 2) {{
 }}
 if (lane == 0 && o < n) {{
 {self._place_of_output(self.kept)}
-{self._write("z_place", "shared[LID_0]")}
+{self._write("shared[LID_0]")}
 }}
 }}
 """
@@ -362,7 +367,7 @@ if (mine >= parts)
 const ga_size begin = mine * part, end = min(begin + part, m);
 {self._place_of_output(self.kept)}
 {self._fold_items(pre, "begin", "1")}
-{self._write("z_place", "acc")}
+{self._write("acc")}
 }}
 """
 

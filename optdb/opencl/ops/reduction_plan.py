@@ -50,14 +50,14 @@ class Axes:
         Lengths of the axes that stay and that go; one each at least.
     steps : tuple of (tuple of int, tuple of int)
         For each array, its strides along both.
-    out : tuple of int
-        The strides of the result along the axes that stay.
+    out : tuple of (tuple of int)
+        For each array that has an element for each result, its strides along the axes that stay.
     """
 
     kept: tuple[int, ...]
     folded: tuple[int, ...]
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    out: tuple[int, ...]
+    out: tuple[tuple[int, ...], ...]
 
     @property
     def lies_along(self) -> bool:
@@ -67,12 +67,12 @@ class Axes:
         return sum(abs(own[-1]) for _, own in self.steps) < sum(abs(own[-1]) for own, _ in self.steps)
 
 
-def axes_of_arrays(shape: Sequence[int], kept: Sequence[int], folded: Sequence[int], arrays: Sequence[Array]) -> Axes:
-    """Return how to go over arrays: the last one is the result, and has only the axes of `kept`."""
-    *inputs, out = arrays
+def axes_of_arrays(
+    shape: Sequence[int], kept: Sequence[int], folded: Sequence[int], inputs: Sequence[Array], outs: Sequence[Array]
+) -> Axes:
+    """Return how to go over arrays: `outs` are those that have only the axes of `kept`."""
     strides = [strides_of(x, shape) for x in inputs]
-    out_strides = [step // out.dtype.itemsize for step in out.strides]
-    of_out = dict(zip(kept, out_strides, strict=True))
+    of_outs = [dict(zip(kept, strides_of(x, [shape[axis] for axis in kept]), strict=True)) for x in outs]
 
     def in_memory(axes: Sequence[int]) -> list[int]:
         return sorted(axes, key=lambda axis: -sum(abs(own[axis]) for own in strides))
@@ -82,9 +82,10 @@ def axes_of_arrays(shape: Sequence[int], kept: Sequence[int], folded: Sequence[i
         missing = max(len(axes), 1) - len(lengths)
         return (1,) * missing + lengths, [(0,) * missing + own for own in steps]
 
-    kept_lengths, kept_steps = together(in_memory(kept), [*strides, of_out])
+    kept_lengths, kept_steps = together(in_memory(kept), [*strides, *of_outs])
     folded_lengths, folded_steps = together(in_memory(folded), strides)
-    return Axes(kept_lengths, folded_lengths, tuple(zip(kept_steps, folded_steps)), kept_steps[-1])
+    steps = tuple(zip(kept_steps, folded_steps))  # shorter than what is kept
+    return Axes(kept_lengths, folded_lengths, steps, tuple(kept_steps[len(inputs) :]))
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ class ReductionPlans:
         self._code = ReductionCode(**code, flavour=kind, group=self._group)
         part = work_dtype(self._code.acc_dtype)
         self._rest = replace(
-            self._code, pre=Program((part,), (), (0,)), dtypes=(part,), single=(False,), dtype=part, kept=1, folded=1,
-            name="rest",
+            self._code, pre=Program((part,), (), (0,)), dtypes=(part,), single=(False,), dtype=part, folded=1,
+            kept=self._code.kept if self._code.tail.computes else 1, name="rest",
         )  # fmt: skip
         self._known: dict[Any, tuple[Mapping[str, CompiledKernel], _Launches]] = {}
 
@@ -160,7 +161,7 @@ class ReductionPlans:
         axes : tuple
             The axes that stay and those that go.
         arrays : sequence of Array
-            The inputs and the result.
+            What is folded, and what the tail reads and writes.
         """
         key = tuple([(array.shape, array.strides) for array in arrays])
         made_of, launches = self._known.get(key, (None, None))
@@ -181,20 +182,43 @@ class ReductionPlans:
         arrays: Sequence[Array],
     ) -> _Launches:
         """Return launches, each with its arrays: a place among those that are folded, or one of its own."""
-        *inputs, out = arrays
-        over = axes_of_arrays(shape, *axes, arrays)
+        n_inputs = len(self._code.dtypes)
+        inputs, tail = list(arrays[:n_inputs]), list(arrays[n_inputs:])
+        over = axes_of_arrays(shape, *axes, inputs, self._stepping(tail))
         many = [own for own, single in zip(over.steps, self._code.single, strict=True) if not single]
         over = replace(over, steps=tuple(many))
         grid = self._grid(context, over)
-        places: list[Array | int] = list(range(len(inputs)))
+        places: list[Array | int] = list(range(len(arrays)))
         if grid.parts == 1:
-            return [(self._bound(kernels, "fold", context, over, grid, inputs, out), [*places, len(inputs)])]
-        n = out.size
-        left = empty(context, (grid.parts, n), work_dtype(self._code.acc_dtype))
-        first = self._bound(kernels, "fold", context, over, grid, inputs, left)
-        rest = Axes((n,), (grid.parts,), (((1,), (n,)),), (1,))
-        second = self._bound(kernels, "rest", context, rest, self._grid(context, rest, whole=True), [left], out)
-        return [(first, [*places, left]), (second, [left, len(inputs)])]
+            return [(self._bound(kernels, "fold", context, over, grid, inputs, tail), places)]
+        kept = tuple([shape[axis] for axis in axes[0]])
+        left = empty(context, (grid.parts, *kept), work_dtype(self._code.acc_dtype))
+        # Parts lie where the results will, one behind the other: these are in C order.
+        outs = len(self._code.tail.out_dtypes)
+        into = [*tail[:-outs], *[left] * outs]
+        first = self._bound(kernels, "fold", context, over, grid, inputs, into)
+        second = self._of_parts(kernels, context, left, tail)
+        return [(first, [*places[:-outs], *[left] * outs]), (second, [left, *places[n_inputs:]])]
+
+    def of_nothing(
+        self, kernels: Mapping[str, CompiledKernel], context: Context, whole: Array, tail: Sequence[Array]
+    ) -> None:
+        """Compute what the tail makes of results that there are already: an array of one part, in C order."""
+        self._of_parts(kernels, context, whole, tail).launch([whole, *tail])
+
+    def _of_parts(
+        self, kernels: Mapping[str, CompiledKernel], context: Context, left: Array, tail: Sequence[Array]
+    ) -> BoundKernel:
+        parts, n = left.shape[0], size_of(left.shape[1:])
+        over = Axes((n,), (parts,), (((1,), (n,)),), ((1,),))
+        if self._code.tail.computes:
+            over = axes_of_arrays(left.shape, range(1, left.ndim), [0], [left], self._stepping(tail))
+        grid = self._grid(context, over, whole=True)
+        return self._bound(kernels, "rest", context, over, grid, [left], tail)
+
+    def _stepping(self, tail: Sequence[Array]) -> list[Array]:
+        """Return those arrays of the tail that have a place for each result."""
+        return [array for array, x in zip(tail, self._code.tail.operands, strict=True) if not x.single]
 
     def _bound(
         self,
@@ -204,12 +228,13 @@ class ReductionPlans:
         over: Axes,
         grid: Grid,
         inputs: Sequence[Array],
-        out: Array,
+        tail: Sequence[Array],
     ) -> BoundKernel:
         n, m = size_of(over.kept), size_of(over.folded)
         part = -(-m // grid.parts)
         steps = [step for kept, folded in over.steps for step in (*kept, *folded)]
-        args = [n, grid.each, m, grid.parts, part, *over.kept, *over.folded, *inputs, *steps, out, n, *over.out]
+        outs = [step for own in over.out for step in own]
+        args = [n, grid.each, m, grid.parts, part, *over.kept, *over.folded, *inputs, *steps, *tail, n, *outs]
         kernel = kernels[f"{name}_{grid.kind}"]
         if grid.group:
             return kernel.bound(grid.items, grid.group, args)
@@ -264,7 +289,7 @@ def _grid_of_many(units: int, group: int, over: Axes, whole: bool) -> Grid:
 
 def _has_complex(code: Mapping[str, Any]) -> bool:
     computed = signature(code["pre"], code["dtypes"]).computed
-    return any(map(is_complex, (*computed, code["acc_dtype"], code["out_dtype"])))
+    return any(map(is_complex, (*computed, code["acc_dtype"])))
 
 
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:

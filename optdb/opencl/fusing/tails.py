@@ -1,0 +1,104 @@
+"""Reductions that go on with what they give: elementwise work on their results is no kernel of its own.
+
+``-log(sum(...))``, a mean, or the update of a parameter by a gradient that is a sum are computed as each result is
+stored. That holds for what is of the result's shape; DimShuffles that only put axes in another order, or add some of
+length 1, are seen through. An elementwise op is computed behind one reduction that nothing else uses. What other
+reductions give comes in as other arrays do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from optdb.host import scalars
+from optdb.host.graph import Apply, FunctionGraph, Variable, clients
+from optdb.opencl.fusing.frames import Frame, identity, pattern, seen, through
+from optdb.opencl.fusing.groups import can_fuse, is_cheap
+from optdb.opencl.ops.reduce import OpenCLCAReduce
+from optdb.opencl.ops.views import OpenCLDimShuffle
+from optdb.opencl.scalars.program import Program, ProgramBuilder, Slot
+
+#: What costs little enough to be computed one result after the other, and not in vectors.
+_QUICK = frozenset({scalars.TrueDiv, scalars.Inv, scalars.Sqrt})
+
+
+def behind_a_reduction(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Variable]]:
+    """Return what elementwise work gives, each with what takes its place if a reduction does that work, too.
+
+    There is nothing where that cannot be, or does not pay.
+    """
+    if not can_fuse(node) or not _is_worth_it(node) or _is_an_update(fgraph, node):
+        return []
+    for var in node.inputs:
+        base, frame = _seen_through(var, identity(var.type.ndim))
+        if _fits(fgraph, node, var, base, frame):
+            return _pairs(node, base, frame)
+    return []
+
+
+def _is_worth_it(node: Apply) -> bool:
+    return all(node.outputs[0].type.broadcastable) or is_cheap(node, _QUICK)
+
+
+def _is_an_update(fgraph: FunctionGraph, node: Apply) -> bool:
+    """Tell whether a node makes the next value of an input, which it may be able to write over."""
+    following = getattr(fgraph, "update_mapping", None) or {}
+    return any(fgraph.outputs[place] in node.outputs for place in following)
+
+
+def _seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
+    """Return what an array is a DimShuffle of, and how that is seen."""
+    while var.owner is not None and type(var.owner.op) is OpenCLDimShuffle:
+        frame = through(frame, var.owner.op.new_order)
+        (var,) = var.owner.inputs
+    return var, frame
+
+
+def _fits(fgraph: FunctionGraph, node: Apply, var: Variable, base: Variable, frame: Frame) -> bool:
+    """Tell whether an array is what a reduction gives for a node alone, and of the shape of what the node makes."""
+    if base.owner is None or type(base.owner.op) is not OpenCLCAReduce or base.owner.op.post_scalar_op is not None:
+        return False
+    if sorted(axis for axis in frame if axis != "x") != list(range(base.type.ndim)):
+        return False
+    if pattern(base, frame) != node.outputs[0].type.broadcastable:
+        return False
+    user = node
+    while True:
+        if any(client is not user for client, _ in clients(fgraph, var)):
+            return False
+        if var is base:
+            return _has_room(node, base)
+        user = var.owner
+        (var,) = user.inputs
+
+
+def _pairs(node: Apply, base: Variable, frame: Frame) -> list[tuple[Variable, Variable]]:
+    others, post = _program(node, base, frame)
+    op = base.owner.op
+    longer = OpenCLCAReduce(op.scalar_op, op.axis, op.dtype, op.acc_dtype, op.pre_scalar_op, post)
+    made = longer.make_node(*base.owner.inputs, *others).outputs
+    pairs = [(old, seen(new, frame)) for old, new in zip(node.outputs, made, strict=True)]
+    return pairs if all(old.type == new.type for old, new in pairs) else []
+
+
+def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], Program]:
+    """Return the other inputs of a node, as they are seen from the result, and what is done with it and them."""
+    back = tuple(frame.index(axis) for axis in range(base.type.ndim))
+    sources: list[tuple[Variable, Frame]] = [(base, identity(base.type.ndim))]
+    places: list[int] = []
+    for var in node.inputs:
+        source = _seen_through(var, back)
+        if source not in sources:
+            sources.append(source)
+        places.append(sources.index(source))
+    builder = ProgramBuilder([var.type.dtype for var, _ in sources])
+    slots: Sequence[Slot] = builder.apply(node.op.scalar_op, places)
+    return [seen(*source) for source in sources[1:]], builder.build(slots)
+
+
+def _has_room(node: Apply, base: Variable) -> bool:
+    """Tell whether a device takes the arguments of a reduction that does a node's work, too."""
+    kind = base.type
+    axes = max(base.owner.inputs[0].type.ndim, 2)
+    arrays = len(base.owner.inputs) + len(node.inputs) + len(node.outputs)
+    return 8 * (6 + axes) + arrays * (16 + 8 * axes) <= kind.context.device.max_parameter_size
