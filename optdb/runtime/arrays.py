@@ -25,6 +25,7 @@ __all__ = [
     "Array",
     "DeviceArray",
     "adopt",
+    "can_overwrite",
     "copy",
     "empty",
     "from_host",
@@ -291,11 +292,16 @@ def overwrite(target: Array, source: Array) -> bool:
     bool
         False if nothing was done, because they differ in shape, dtype or queue, or do not both lie in C order.
     """
-    alike = target.shape == source.shape and target.dtype == source.dtype and target.queue == source.queue
-    if not alike or not (target.flags.c_contiguous and source.flags.c_contiguous):
+    if not can_overwrite(target, source):
         return False
     _copy_bytes(target, source)
     return True
+
+
+def can_overwrite(target: Array, source: Array) -> bool:
+    """Tell whether `overwrite` can copy the values of one array over another's."""
+    alike = target.shape == source.shape and target.dtype == source.dtype and target.queue == source.queue
+    return alike and target.flags.c_contiguous and source.flags.c_contiguous
 
 
 def span(array: Array) -> tuple[int, int]:

@@ -84,12 +84,19 @@ class Room:
                 cl.enqueue_fill_buffer, command.queue, target, command.pattern, shift + command.offset, command.nbytes
             )
         if isinstance(command, Upload):
-            return functools.partial(
-                *(cl.enqueue_copy, command.queue, target, command.value),
-                dst_offset=shift + command.offset,
-                is_blocking=False,
-            )
+            return self._upload(command, target, shift)
         return self._copy(command, target, shift)
+
+    def _upload(self, command: Upload, target: cl.Buffer, shift: int) -> Callable[[], Any]:
+        """Keep a copy on the device, so that whoever does the command again need not wait for it."""
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        source = cl.Buffer(command.target.context, flags, hostbuf=command.value)
+        return functools.partial(
+            *(cl.enqueue_copy, command.queue, target, source),
+            byte_count=command.value.nbytes,
+            dst_offset=shift + command.offset,
+            src_offset=0,
+        )
 
     def _launch(self, command: Launch) -> Callable[[], Any]:
         kernel = cl.Kernel(command.kernel.program, command.kernel.function_name)

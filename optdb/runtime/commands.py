@@ -8,6 +8,7 @@ only *traced* (``optdb.runtime.tracing``), the listener is told, and nothing is 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -80,6 +81,11 @@ class Listener(Protocol):
 
 
 _state = threading.local()
+
+#: Bytes that are copied on the host sooner than a device comes to them.
+_SMALL = 1 << 16
+#: PyOpenCL waits for the device when it drops the event of a copy from the host: so many are kept, for each thread.
+_KEPT_EVENTS = 64
 
 
 @contextmanager
@@ -168,8 +174,26 @@ def fill(queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pa
         listener.filled(queue, target, offset, nbytes, pattern)
 
 
+def _upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray) -> None:
+    if value.nbytes > _SMALL:
+        cl.enqueue_copy(queue, target, value, dst_offset=offset, is_blocking=True)
+        return
+    own = np.array(value, order="C")
+    _on_their_way().append(cl.enqueue_copy(queue, target, own, dst_offset=offset, is_blocking=False))
+
+
+def _on_their_way() -> deque[Any]:
+    """Return the events of this thread's latest copies from the host."""
+    events = getattr(_state, "events", None)
+    if events is None:
+        events = _state.events = deque(maxlen=_KEPT_EVENTS)
+    return events
+
+
 def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray, constant: bool = False) -> None:
-    """Copy an array in C order from the host, and wait until that is done.
+    """Copy an array in C order from the host, which may change it as soon as this returns.
+
+    A small one is copied on the host first, so that nobody waits for the device.
 
     Parameters
     ----------
@@ -186,7 +210,7 @@ def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.nda
     """
     listener = getattr(_state, "listener", None)
     if listener is None or not listener.tracing:
-        cl.enqueue_copy(queue, target, value, dst_offset=offset, is_blocking=True)
+        _upload(queue, target, offset, value)
     if listener is not None:
         listener.uploaded(queue, target, offset, value, constant)
 

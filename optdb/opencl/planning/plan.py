@@ -77,11 +77,21 @@ class Plan:
 
     def run(self) -> None:
         """Do it."""
-        for cell, value in self._emptied:
-            cell[0] = value
+        self.refill()
         changed = {var for var, before in self._recording.given.items() if not same(self.wiring.value(var), before)}
         for step in self._steps:
             step.run(changed)
+
+    def refill(self) -> None:
+        """Put the plan's arrays into those cells that may have lost them since the last call."""
+        for cell, value in self._emptied:
+            cell[0] = value
+
+    def blindly(self) -> list[Bound] | None:
+        """Return all commands of a next run in which nothing has changed; None if some node would compute in it."""
+        if any(step.computes for step in self._steps):
+            return None
+        return [command for step in self._steps for command in step.commands]
 
     def release(self, borrowed: frozenset[int]) -> None:
         """Give the caller results of its own: the plan's are overwritten by the next call.

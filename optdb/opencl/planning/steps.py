@@ -60,6 +60,11 @@ class Watched:
         self._cells = [wiring.cells[var] for var, *_ in outputs]
         self.stale = False
 
+    @property
+    def computes(self) -> bool:
+        """Whether it computes at the next run, even if nothing has changed."""
+        return self.free or self.stale
+
     def restore(self) -> None:
         """Take note that the cells of host values may hold others than those of the recording."""
         self.stale = True
@@ -92,10 +97,15 @@ class Stretch:
         self._steps = steps
         self._watched = [step for step in steps if isinstance(step, Watched)]
         self._seen = frozenset().union(*(step.inputs for step in self._watched))
-        self._commands = [
+        self.commands = [
             command for step in steps for command in (step.commands if isinstance(step, Watched) else step)
         ]
         self._stale = False
+
+    @property
+    def computes(self) -> bool:
+        """Whether a node computes at the next run, even if nothing has changed."""
+        return self._stale
 
     def restore(self) -> None:
         """Take note that the cells of host values may hold others than those of the recording."""
@@ -106,7 +116,7 @@ class Stretch:
     def run(self, changed: set[Variable]) -> None:
         """Repeat all steps, or let each look for itself; see `Watched.run`."""
         if not self._stale and changed.isdisjoint(self._seen):
-            for command in self._commands:
+            for command in self.commands:
                 command()
             return
         self._stale = True  # and stays so if a node raises

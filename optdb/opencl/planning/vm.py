@@ -59,6 +59,14 @@ class PlannedVM(VM):
         """The plans that there are, that of the last call at the end."""
         return [known.plan for known in self._known.values() if known.plan is not None]
 
+    @property
+    def ready(self) -> Plan | None:
+        """The plan of the last call, if the next one will repeat it as inputs are now; None else."""
+        shapes, places = self._key()
+        known = self._known.get(shapes)
+        fits = known is not None and known.places == places and known.plan is self._loaded
+        return self._loaded if fits else None
+
     def __call__(self) -> None:
         """Compute the outputs from what is in the cells of the inputs."""
         for cell in self.pre_call_clear:

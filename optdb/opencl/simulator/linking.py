@@ -15,7 +15,10 @@ from optdb.host.destroy import destroyed_slots, viewed_slots
 from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.linking import VM_Linker, infer_reuse_pattern
 from optdb.opencl.kernels.programs import one_program
+from optdb.opencl.planning.repeating import repeat
+from optdb.opencl.planning.vm import PlannedVM
 from optdb.opencl.simulator.graph import DeviceGraph
+from optdb.runtime.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,17 @@ class Machine:
     def __call__(self) -> None:
         """Compute, and let the next values be the present ones."""
         self.run()
+        self._advance()
+
+    def repeat(self, times: int) -> None:
+        """Compute several times, from the same inputs."""
+        if isinstance(self.run, PlannedVM) and all(isinstance(cell[0], Array) for cell, _ in self.updates):
+            repeat(self.run, times, self._advance)
+            return
+        for _ in range(times):
+            self()
+
+    def _advance(self) -> None:
         following = [(cell, later[0]) for cell, later in self.updates]
         for cell, value in following:
             cell[0] = value

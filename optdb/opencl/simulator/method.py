@@ -7,6 +7,7 @@ compute is a :class:`Method`: inputs go to the device, the machine runs, outputs
 from __future__ import annotations
 
 import copy
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -20,10 +21,12 @@ from optdb.host.variables import TensorType
 from optdb.opencl.registry import get_context
 from optdb.opencl.simulator.graph import device_graph
 from optdb.opencl.simulator.linking import link
+from optdb.opencl.simulator.pending import Coming, Pending
 from optdb.opencl.simulator.placing import placed_on_device
 from optdb.opencl.simulator.state import State
 from optdb.runtime.arrays import Array, from_host, to_host
 from optdb.runtime.arrays import copy as copied
+from optdb.runtime.asynchronous import Span, fetch, send
 
 #: For so many shapes of an input, its memory on the device is kept: plans look for it where it was.
 _KEPT = 8
@@ -77,7 +80,7 @@ class Method:
         updated = set(updates.values())
         storages = [container.storage for container in self.call.input_storage]
         self._inputs = [
-            Input(var, storages[number], own[number], var in placed, number in updated)
+            Input(var, storages[number], own[number], var in placed, number in updated, specs[number].mutable)
             for number, var in enumerate(source.inputs)
             if shared[number] is None
         ]
@@ -94,6 +97,36 @@ class Method:
         self.take()
         self.machine()
         return self.give()
+
+    def call_n_times(self, times: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function several times with the same arguments; return what the last call does."""
+        if any(one.may_change for one in self._inputs):
+            for _ in range(times - 1):
+                self.call(*args, **kwargs)
+            return self.call(*args, **kwargs)
+        return self.instead(functools.partial(self._several, times), args, kwargs)
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pending:
+        """Call the function, and do not wait for the device."""
+        events: list[Any] = []
+        span = Span(self._context)
+        returned = self.instead(functools.partial(self._begun, events), args, kwargs)
+        span.stop()
+        return Pending(returned, span, events)
+
+    def _several(self, times: int) -> list[Any]:
+        self.take()
+        self.machine.repeat(times)
+        return self.give()
+
+    def _begun(self, events: list[Any]) -> list[Any]:
+        for one in self._inputs:
+            one.take(self._context, events)
+        self.machine()
+        outputs = [one.coming(events) for one in self._outputs]
+        for one in self._inputs:
+            one.give_back()
+        return outputs + self._padding
 
     def instead(self, compute: Callable[[], list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Take arguments as a call does, and let something else compute.
@@ -177,14 +210,26 @@ class Input:
         Whether it is on the device.
     updated : bool
         Whether the machine computes its next value.
+    mutable : bool
+        Whether the machine may overwrite it.
     """
 
-    def __init__(self, variable: Variable, storage: list[Any], cell: list[Any], placed: bool, updated: bool) -> None:
+    def __init__(
+        self,
+        variable: Variable,
+        storage: list[Any],
+        cell: list[Any],
+        placed: bool,
+        updated: bool,
+        mutable: bool,
+    ) -> None:
         self._variable = variable
         self._storage = storage
         self._cell = cell
         self._placed = placed
         self.updated = updated
+        #: Whether a call may leave another value than it was given.
+        self.may_change = updated or mutable
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
 
     @property
@@ -196,15 +241,20 @@ class Input:
     def value(self, value: Any) -> None:
         self._storage[0] = value
 
-    def take(self, context: Any) -> None:
-        """Let the machine have the value."""
+    def take(self, context: Any, events: list[Any] | None = None) -> None:
+        """Let the machine have the value; do not wait for it to be on the device if there is a list for the event."""
         value = self._storage[0]
         if value is None:
             raise TypeError(f"the input {self._variable} is None; it has to be {self._variable.type}")
         if not self._placed:
             self._cell[0] = value
             return
-        self._cell[0] = from_host(context, value, self._kept.get(value.shape))
+        kept = self._kept.get(value.shape)
+        if events is None:
+            self._cell[0] = from_host(context, value, kept)
+        else:
+            self._cell[0], event = send(context, value, kept)
+            events.extend([] if event is None else [event])
         self._kept[value.shape] = self._cell[0]
         self._kept.move_to_end(value.shape)
         if len(self._kept) > _KEPT:
@@ -235,6 +285,15 @@ class Output:
         self._at_home = at_home
         self._borrow = borrow
         self._kept: np.ndarray | None = None
+
+    def coming(self, events: list[Any]) -> Coming:
+        """Return the value on its way, the caller's own; its event goes into the list."""
+        value = self._cell[0]
+        if not (isinstance(value, Array) and self._at_home):
+            return Coming(copied(value) if isinstance(value, Array) else copy.deepcopy(value))
+        value, event = fetch(value)
+        events.extend([] if event is None else [event])
+        return Coming(value)
 
     def give(self) -> Any:
         """Return the value, the caller's own unless it is borrowed."""

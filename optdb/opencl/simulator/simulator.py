@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.check_report import CheckReport
 from optdb.opencl.simulator.checking import check
 from optdb.opencl.simulator.method import Method
+from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.rebuilding import reduced
 from optdb.opencl.simulator.state import State
 
@@ -67,6 +69,26 @@ class SimulatorOCL:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute on the device what the function computes; arguments and results are the function's."""
         return self._call(CALL, args, kwargs)
+
+    def call_n_times(self, times: int, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function several times with the same arguments, and return what the last call returns.
+
+        The arguments go to the device once, and only the last outputs come back. As far as no node needs the host,
+        a step is nothing but its commands.
+
+        Raises
+        ------
+        ValueError
+            If `times` is not positive.
+        """
+        return self._call_n_times(CALL, times, args, kwargs)
+
+    def run_async(self, /, *args: Any, **kwargs: Any) -> Pending:
+        """Begin a call, and return before the device is done with it, as far as no node needs the host.
+
+        Later calls come behind it; the arguments may be changed.
+        """
+        return self._begin(CALL, args, kwargs)
 
     def add_method(self, name: str, function: Function) -> None:
         """Let ``simulator.name(...)`` compute another function, on the same shared variables.
@@ -231,6 +253,19 @@ class SimulatorOCL:
             report.raise_if_different()
         return report
 
+    def _call_n_times(self, name: str, times: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        times = operator.index(times)
+        if times < 1:
+            raise ValueError(f"a function can be called 1 time or more, not {times}")
+        with self._lock:
+            self._look_after()
+            return self._methods[name].call_n_times(times, args, kwargs)
+
+    def _begin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pending:
+        with self._lock:
+            self._look_after()
+            return self._methods[name].begin(args, kwargs)
+
     def _look_after(self) -> None:
         """Refuse to go on in a forked process; say so once if Theano's values were changed meanwhile."""
         _ = self._context.queue
@@ -260,6 +295,14 @@ class BoundMethod:
     def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
         """Compare a call with what Theano's own ops give, as `SimulatorOCL.check` does."""
         return self._simulator._check(self.__name__, args, kwargs, raise_on_difference)
+
+    def call_n_times(self, times: int, /, *args: Any, **kwargs: Any) -> Any:
+        """Call it several times with the same arguments; see `SimulatorOCL.call_n_times`."""
+        return self._simulator._call_n_times(self.__name__, times, args, kwargs)
+
+    def run_async(self, /, *args: Any, **kwargs: Any) -> Pending:
+        """Begin a call; see `SimulatorOCL.run_async`."""
+        return self._simulator._begin(self.__name__, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<method {self.__name__} of {self._simulator!r}>"

@@ -1,0 +1,95 @@
+"""A call that was begun: `SimulatorOCL.run_async` returns it before the device is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from optdb.runtime.asynchronous import Span, Times
+
+__all__ = ["Coming", "Pending"]
+
+#: Seconds between two looks at whether the device is done, for who waits only so long.
+_PATIENCE = 2e-4
+
+
+class Coming:
+    """An output on its way; stands for it in what Theano's Function returns.
+
+    Parameters
+    ----------
+    value : object
+        The output, whose numbers may not be there yet.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Pending:
+    """A call of which the device may not be done.
+
+    Parameters
+    ----------
+    returned : object
+        What the call returns, with `Coming` for each output: one of them, a list, a dict or None.
+    span : Span
+        All that the call has put into the queue.
+    events : sequence of pyopencl.Event
+        Of the values that are on their way to the device and from there.
+    """
+
+    def __init__(self, returned: Any, span: Span, events: Sequence[Any]) -> None:
+        self._returned = returned
+        self._span = span
+        self._events = list(events)
+
+    def done(self) -> bool:
+        """Tell whether the outputs are there."""
+        return self._span.done
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait for the outputs, and return them as the call itself does; each time the same ones.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; as long as it takes if it is None.
+
+        Raises
+        ------
+        TimeoutError
+            If they are not there then. The device goes on; wait again.
+        """
+        if timeout is not None:
+            self._wait_for(timeout)
+        self._span.wait()
+        for event in self._events:
+            event.wait()
+        self._events.clear()
+        return _arrived(self._returned)
+
+    @property
+    def times(self) -> Times:
+        """When the device did the call, in nanoseconds by its own clock; waits until it has done it."""
+        return self._span.times()
+
+    def __repr__(self) -> str:
+        return f"<call of a simulator, {'done' if self.done() else 'at work'}>"
+
+    def _wait_for(self, timeout: float) -> None:
+        end = time.monotonic() + timeout
+        while not self._span.done:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"the device is not done after {timeout:g} seconds; it goes on: wait again")
+            time.sleep(min(_PATIENCE, left))
+
+
+def _arrived(returned: Any) -> Any:
+    if isinstance(returned, dict):
+        return {key: one.value for key, one in returned.items()}
+    if isinstance(returned, list):
+        return [one.value for one in returned]
+    return returned.value if isinstance(returned, Coming) else returned

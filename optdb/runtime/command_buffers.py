@@ -1,0 +1,196 @@
+"""Commands that the driver keeps, to be put into the queue all at once: OpenCL's cl_khr_command_buffer.
+
+PyOpenCL has no words for it, so it is reached by ctypes, through the loader that PyOpenCL itself uses. Commands come
+as ``optdb.runtime.bound`` binds them, partial calls of PyOpenCL's functions, and what these would do is read off.
+Where the extension is missing, or cannot be enqueued again before it is done, :func:`kept_by_driver` gives None, and
+whoever asked enqueues one command after the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.library import cl
+
+__all__ = ["kept_by_driver"]
+
+Bound = Callable[[], Any]
+
+_EXTENSION = "cl_khr_command_buffer"
+_FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
+_CAPABILITIES, _CAN_BE_SIMULTANEOUS = 0x12A9, 4
+_REQUIRED_OF_QUEUES = 0x12AA
+
+_POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t
+_POINTERS_BEHIND = (_NUMBER, _POINTER, _POINTER, _POINTER)  # what is waited for, and what is given back
+_ARGUMENTS: dict[str, tuple[type, ...]] = {
+    "clCreateCommandBufferKHR": (_NUMBER, _POINTER, _POINTER, _POINTER),
+    "clFinalizeCommandBufferKHR": (_POINTER,),
+    "clReleaseCommandBufferKHR": (_POINTER,),
+    "clEnqueueCommandBufferKHR": (_NUMBER, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER),
+    "clCommandNDRangeKernelKHR": (
+        *(_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _POINTER),
+        *_POINTERS_BEHIND,
+    ),
+    "clCommandCopyBufferKHR": (_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, *_POINTERS_BEHIND),
+    "clCommandFillBufferKHR": (_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, *_POINTERS_BEHIND),
+}
+
+
+def kept_by_driver(bound: Sequence[Bound]) -> Bound | None:
+    """Return what does many commands by a single call of the driver.
+
+    Parameters
+    ----------
+    bound : sequence of callable
+        Commands, as `Room.bind` gives them. Their kernels' arguments are to stay as they are: by the specification
+        they may be set anew, but PoCL 3.1 then crashes.
+
+    Returns
+    -------
+    callable or None
+        None if the driver cannot keep them all: it lacks the extension, a command brings values from the host, or
+        the commands are for several queues.
+    """
+    if not bound or not all(isinstance(one, functools.partial) and _can_be_kept(one) for one in bound):
+        return None
+    queues = {one.args[0].int_ptr: one.args[0] for one in bound}
+    if len(queues) != 1:
+        return None
+    (queue,) = queues.values()
+    driver = _driver(queue.device)
+    return None if driver is None else _Kept(driver, queue, bound)
+
+
+def _can_be_kept(one: functools.partial) -> bool:
+    if one.func is cl.enqueue_copy:
+        return all(isinstance(arg, cl.MemoryObject) for arg in one.args[1:3])
+    return one.func in (cl.enqueue_nd_range_kernel, cl.enqueue_fill_buffer)
+
+
+class _Kept:
+    """Commands in the driver's keeping, in the order of the queue."""
+
+    def __init__(self, driver: _Driver, queue: cl.CommandQueue, bound: Sequence[functools.partial]) -> None:
+        self._driver = driver
+        #: Kernels and buffers have to outlive what was made of them.
+        self._parts = list(bound)
+        self._queue = queue
+        self._queues = (_POINTER * 1)(queue.int_ptr)
+        self._handle = driver.create(self._queues)
+        weakref.finalize(self, driver.call, "clReleaseCommandBufferKHR", self._handle)
+        for one in bound:
+            self._append(one)
+        driver.call("clFinalizeCommandBufferKHR", self._handle)
+
+    def __call__(self) -> None:
+        self._driver.call("clEnqueueCommandBufferKHR", 1, self._queues, self._handle, 0, None, None)
+
+    def _append(self, one: functools.partial) -> None:
+        behind = (0, None, ctypes.byref(_NUMBER()), None)
+        if one.func is cl.enqueue_nd_range_kernel:
+            _, kernel, items, group = one.args
+            sizes = (_SIZE * len(items))(*items)
+            groups = None if group is None else (_SIZE * len(group))(*group)
+            self._driver.call(
+                *("clCommandNDRangeKernelKHR", self._handle, None, None, kernel.int_ptr, len(items)),
+                *(None, sizes, groups, *behind),
+            )
+        elif one.func is cl.enqueue_fill_buffer:
+            _, target, pattern, offset, nbytes = one.args
+            value = np.asarray(pattern).tobytes()
+            self._driver.call(
+                *("clCommandFillBufferKHR", self._handle, None, target.int_ptr, value),
+                *(len(value), offset, nbytes, *behind),
+            )
+        else:
+            _, target, source = one.args
+            place = one.keywords
+            self._driver.call(
+                *("clCommandCopyBufferKHR", self._handle, None, source.int_ptr, target.int_ptr),
+                *(place["src_offset"], place["dst_offset"], place["byte_count"], *behind),
+            )
+
+
+class _Driver:
+    """A platform's functions for command buffers.
+
+    Raises
+    ------
+    LookupError
+        If it has none.
+    """
+
+    def __init__(self, platform: cl.Platform) -> None:
+        address_of = _loader().clGetExtensionFunctionAddressForPlatform
+        address_of.restype, address_of.argtypes = _POINTER, (_POINTER, ctypes.c_char_p)
+        self._functions = {}
+        for name, arguments in _ARGUMENTS.items():
+            address = address_of(platform.int_ptr, name.encode())
+            if not address:
+                raise LookupError(name)
+            result = _POINTER if name == "clCreateCommandBufferKHR" else ctypes.c_int
+            self._functions[name] = ctypes.CFUNCTYPE(result, *arguments)(address)
+
+    def create(self, queues: Any) -> int:
+        """Return the handle of a new command buffer, which may be enqueued while it is still at work."""
+        status = ctypes.c_int()
+        properties = (ctypes.c_uint64 * 3)(_FLAGS, _SIMULTANEOUS_USE, 0)
+        create = self._functions["clCreateCommandBufferKHR"]
+        handle = create(len(queues), queues, ctypes.addressof(properties), ctypes.addressof(status))
+        _check("clCreateCommandBufferKHR", status.value)
+        return handle
+
+    def call(self, name: str, *args: Any) -> None:
+        """Call a function that returns whether it went well.
+
+        Raises
+        ------
+        RuntimeError
+            If it did not.
+        """
+        _check(name, self._functions[name](*args))
+
+
+def _check(name: str, status: int) -> None:
+    if status:
+        raise RuntimeError(f"the OpenCL driver's {name} failed with status {status}")
+
+
+def _driver(device: cl.Device) -> _Driver | None:
+    """Return what keeps commands for a device; None if it cannot, or only for one use at a time."""
+    if _EXTENSION not in device.extensions.split() or not _information(device, _CAPABILITIES) & _CAN_BE_SIMULTANEOUS:
+        return None
+    return None if _information(device, _REQUIRED_OF_QUEUES) else _driver_of(device.platform)
+
+
+@functools.cache
+def _driver_of(platform: cl.Platform) -> _Driver | None:
+    try:
+        return _Driver(platform)
+    # Where a module's own libraries cannot be asked for functions, as on Windows, the loader has none.
+    except (LookupError, AttributeError, OSError):
+        return None
+
+
+def _information(device: cl.Device, what: int) -> int:
+    """Return a number that a device tells of itself; 0 if it does not know the question."""
+    try:
+        ask = _loader().clGetDeviceInfo
+    except (AttributeError, OSError):
+        return 0
+    ask.restype, ask.argtypes = ctypes.c_int, (_POINTER, _NUMBER, _SIZE, _POINTER, _POINTER)
+    answer = ctypes.c_uint64()
+    return 0 if ask(device.int_ptr, what, ctypes.sizeof(answer), ctypes.addressof(answer), None) else answer.value
+
+
+@functools.cache
+def _loader() -> ctypes.CDLL:
+    """Return the OpenCL that PyOpenCL uses: names are looked up in what it was linked to."""
+    return ctypes.CDLL(cl._cl.__file__)

@@ -1,0 +1,29 @@
+"""Functions for the tests of this folder, and simulators of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import theano
+import theano.tensor as tt
+
+import optdb
+
+
+def simulated(inputs: Any, outputs: Any, **kwargs: Any) -> tuple[Any, optdb.SimulatorOCL]:
+    """Return a function compiled for the host, and a simulator of it."""
+    f = theano.function(inputs, outputs, mode=theano.Mode(linker="py", optimizer="fast_run"), **kwargs)
+    return f, optdb.SimulatorOCL(f, device="dev0")
+
+
+def training_step() -> tuple[Any, optdb.SimulatorOCL, Any, tuple[np.ndarray, np.ndarray]]:
+    """Return a function that trains, a simulator of it, its weights, and what it is called with."""
+    rng = np.random.RandomState(0)
+    x, y = tt.fmatrix("x"), tt.ivector("y")
+    w = theano.shared(rng.randn(20, 5).astype("float32"), name="w")
+    speed = theano.shared(np.zeros((20, 5), "float32"), name="speed")
+    loss = tt.nnet.categorical_crossentropy(tt.nnet.softmax(x.dot(w)), y).mean()
+    following = np.float32(0.9) * speed - np.float32(0.1) * tt.grad(loss, w)
+    f, sim = simulated([x, y], loss, updates=[(w, w + following), (speed, following)])
+    return f, sim, w, (rng.randn(8, 20).astype("float32"), rng.randint(0, 5, 8).astype("int32"))
