@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from theano.scalar import basic as scalar
 
 from optdb.opencl import OpenCLArrayType, get_context
+from optdb.opencl.kernels import compile_kernels
+from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
 from optdb.opencl.ops.layout import chunks, collapse
 from tests.opencl.layouts import STEPS, device_array, laid_out, run, shapes, variable
@@ -199,3 +201,21 @@ def test_chunks_cover_all_elements():
     for n in (1, 5, 2048, 2049, 100_000, 10**9):
         items, chunk = chunks(context, n)
         assert (items - 1) * chunk < n <= items * chunk
+
+
+def test_nodes_that_are_alike_share_their_code_and_not_their_launches():
+    def elements(op=scalar.add, dtype="float32", single=(False, False), flavour="cpu"):
+        return ElementKernels.of_scalar_op(op, [dtype] * 2, [dtype], list(single), 2, flavour=flavour)
+
+    one, two = elements(), elements()
+    assert one.kernels() == two.kernels()
+    one.kernels().clear()
+    assert len(one.kernels()) == 1
+    context = get_context("dev0")
+    kernels = compile_kernels(one.kernels(), context)
+    for these, shape in ((one, (2, 3)), (two, (4, 5)), (one, (2, 3))):
+        a, b, c = (device_array(np.full(shape, value, "float32")) for value in (1, 2, 0))
+        these.launch(kernels, context, shape, [a, b, c])
+        np.testing.assert_array_equal(np.asarray(c), 3)
+    others = (elements(scalar.mul), elements(dtype="float64"), elements(single=(False, True)), elements(flavour="gpu"))
+    assert len({other.kernels()[0].code for other in (one, *others)}) == 5

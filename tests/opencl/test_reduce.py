@@ -167,3 +167,13 @@ def test_what_has_no_gradient_says_so():
     x = variable(np.ones((2, 2), "float32"))
     with pytest.raises(theano.gradient.NullTypeGradError, match="maximum"):
         theano.grad(OpenCLCAReduce(scalar.maximum)(x).sum(), x)
+
+
+def test_nodes_that_are_alike_share_their_code():
+    def kernels(**other):
+        x = variable(np.ones((2, 3), "float32"))
+        node = OpenCLCAReduce(**{"scalar_op": scalar.add, "axis": (1,), **other})(x).owner
+        return node.op.gpu_kernels(node, "k")
+
+    assert kernels() == kernels()
+    assert kernels() != kernels(axis=(0, 1)) != kernels(scalar_op=scalar.maximum)

@@ -9,7 +9,7 @@ of any strides, whose place is worked out in 32 bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from optdb.opencl.kernels import ctype
@@ -25,7 +25,7 @@ class ElementCode:
 
     Parameters
     ----------
-    inputs, outputs : sequence of Operand
+    inputs, outputs : tuple of Operand
         The arrays.
     statements, once : str
         What sets an element of each output, or a vector of them; and what comes ahead of all elements.
@@ -33,17 +33,17 @@ class ElementCode:
         Of the arrays.
     name : str
         What the names of the kernels begin with.
-    numbers : sequence of (str, str)
+    numbers : tuple of (str, str)
         Name and dtype of numbers that the statements use besides.
     """
 
-    inputs: Sequence[Operand]
-    outputs: Sequence[Operand]
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
     statements: str
     once: str
     ndim: int
     name: str
-    numbers: Sequence[tuple[str, str]]
+    numbers: tuple[tuple[str, str], ...]
 
     @property
     def operands(self) -> list[Operand]:

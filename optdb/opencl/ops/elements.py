@@ -21,7 +21,7 @@ from optdb.opencl.kernels.launching import BoundKernel
 from optdb.opencl.ops.element_code import WIDTH, ElementCode
 from optdb.opencl.ops.layout import chunks, collapse, size_of, strides_of
 from optdb.opencl.ops.operand import QUAD, Operand
-from optdb.opencl.scalars.code import scalar_code, signature
+from optdb.opencl.scalars.code import ScalarCode, scalar_code, signature
 from optdb.opencl.scalars.types import is_complex
 from optdb.runtime.arrays import Array
 
@@ -36,6 +36,9 @@ RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
 
 #: So many launches are kept for a node: shapes that never come again are not kept for ever.
 _KEPT = 64
+
+#: So many codes are kept, for nodes that are alike.
+_CODES = 1024
 
 #: Places up to here are worked out in 32 bits.
 _NARROW = 2**31 - 1
@@ -94,9 +97,9 @@ class ElementKernels:
     ) -> None:
         self.ndim = max(ndim, 1)
         self.name = name
-        self._code = ElementCode(list(inputs), list(outputs), statements, once, self.ndim, name, list(numbers))
+        self._code = ElementCode(tuple(inputs), tuple(outputs), statements, once, self.ndim, name, tuple(numbers))
         self._helpers = _ROUND_EACH_STEP + helpers
-        self._flags = flags
+        self._flags = tuple(flags)
         self._flavour = flavour
         self._known: dict[Any, tuple[Mapping[str, CompiledKernel], BoundKernel]] = {}
 
@@ -133,13 +136,11 @@ class ElementKernels:
         NoCode
             If there is no OpenCL C for it.
         """
-        inputs = [Operand.of(f"i{i}", dtype, one) for i, (dtype, one) in enumerate(zip(dtypes, single, strict=True))]
-        outputs = [Operand.of(f"o{i}", dtype) for i, dtype in enumerate(out_dtypes)]
-        names = [x.name for x in inputs], [x.name for x in outputs]
-        uniform = [x.name for x in inputs if x.single]
         if flavour == "cpu" and any(map(is_complex, signature(op, tuple(dtypes)).computed)):
             flavour = None
-        code = scalar_code(op, dtypes, *names, uniform, WIDTH if flavour == "cpu" else 1)
+        inputs, outputs, code = _of_scalar_op(
+            op, tuple(dtypes), tuple(out_dtypes), tuple(single), WIDTH if flavour == "cpu" else 1
+        )
         flags = Kernel.get_flags(*sorted(code.dtypes))
         return cls(
             *(inputs, outputs, code.statements, code.helpers, ndim, flags, name), once=code.once, flavour=flavour
@@ -155,22 +156,7 @@ class ElementKernels:
 
     def kernels(self) -> list[Kernel]:
         """Return the kernels; they are of one code."""
-        code = self._code
-        arrays = [ARRAY] * len(code.operands)
-        steps = self.ndim * len(code.stepping)
-        common = [SIZE, SIZE, *[dtype for _, dtype in code.numbers]]
-        wide = [*common, *[SIZE] * self.ndim, *arrays, *[SSIZE] * steps]
-        if self._flavour == "cpu":
-            return [Kernel(self._helpers + code.lanes(), f"{self.name}_lanes", wide, self._flags)]
-        strided = Kernel(self._helpers + code.strided(), f"{self.name}_strided", wide, self._flags)
-        if self._flavour is None:
-            return [strided, Kernel(code.alike(), f"{self.name}_alike", [*common, *arrays], self._flags)]
-        narrow = [*common, *["uint32"] * self.ndim, *arrays, *["int32"] * steps]
-        return [
-            strided,
-            Kernel(code.narrow(), f"{self.name}_narrow", narrow, self._flags),
-            Kernel(code.quads(), f"{self.name}_quads", [*common, *arrays], self._flags),
-        ]
+        return list(_kernels(self._code, self._helpers, self._flags, self._flavour))
 
     def launch(
         self,
@@ -247,6 +233,37 @@ class ElementKernels:
             return "lanes"
         is_narrow = self._flavour == "gpu" and max([n, *(_reach(lengths, own) for own in walked)]) <= _NARROW
         return "narrow" if is_narrow else "strided"
+
+
+@functools.lru_cache(maxsize=_CODES)
+def _of_scalar_op(
+    op: Any, dtypes: tuple[str, ...], out_dtypes: tuple[str, ...], single: tuple[bool, ...], width: int
+) -> tuple[tuple[Operand, ...], tuple[Operand, ...], ScalarCode]:
+    """Return the arrays and the code for a scalar op: many nodes of a graph have the same."""
+    inputs = tuple([Operand.of(f"i{i}", dtype, one) for i, (dtype, one) in enumerate(zip(dtypes, single, strict=True))])
+    outputs = tuple([Operand.of(f"o{i}", dtype) for i, dtype in enumerate(out_dtypes)])
+    names = [x.name for x in inputs], [x.name for x in outputs]
+    return inputs, outputs, scalar_code(op, dtypes, *names, [x.name for x in inputs if x.single], width)
+
+
+@functools.lru_cache(maxsize=_CODES)
+def _kernels(code: ElementCode, helpers: str, flags: tuple[str, ...], flavour: str | None) -> tuple[Kernel, ...]:
+    """Return the kernels of a code, for devices of a flavour or for all."""
+    arrays = [ARRAY] * len(code.operands)
+    steps = code.ndim * len(code.stepping)
+    common = [SIZE, SIZE, *[dtype for _, dtype in code.numbers]]
+    wide = [*common, *[SIZE] * code.ndim, *arrays, *[SSIZE] * steps]
+    if flavour == "cpu":
+        return (Kernel(helpers + code.lanes(), f"{code.name}_lanes", wide, flags),)
+    strided = Kernel(helpers + code.strided(), f"{code.name}_strided", wide, flags)
+    if flavour is None:
+        return strided, Kernel(code.alike(), f"{code.name}_alike", [*common, *arrays], flags)
+    narrow = [*common, *["uint32"] * code.ndim, *arrays, *["int32"] * steps]
+    return (
+        strided,
+        Kernel(code.narrow(), f"{code.name}_narrow", narrow, flags),
+        Kernel(code.quads(), f"{code.name}_quads", [*common, *arrays], flags),
+    )
 
 
 def _reach(lengths: Sequence[int], steps: Sequence[int]) -> int:

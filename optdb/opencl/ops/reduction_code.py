@@ -13,6 +13,7 @@ with a result that is ready is in :mod:`optdb.opencl.ops.reduction_tail`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -92,6 +93,9 @@ class ReductionCode:
 
     def kernels(self) -> list[Kernel]:
         """Return both kernels; they are of one code."""
+        return list(_kernels(self))
+
+    def _write_kernels(self) -> tuple[Kernel, ...]:
         axes = self.kept + self.folded
         steps = [SSIZE] * (axes * len(self.many))
         params = [*[SIZE] * 5, *[SIZE] * axes, *[ARRAY] * len(self.inputs), *steps, *self.tail.kinds(self.kept)]
@@ -104,7 +108,7 @@ class ReductionCode:
         flags = Kernel.get_flags(*sorted({*pre.dtypes, *post.dtypes, self.acc_dtype}))
         both = (self._along, self._across) if self._width > 1 else (self._team, self._item)
         text = "\n".join([_ROUND_EACH_STEP, helpers.source, *self._readers(), *[kernel(pre) for kernel in both]])
-        return [Kernel(text, f"{self.name}_{kind}", params, flags) for kind in ("along", "across")]
+        return tuple([Kernel(text, f"{self.name}_{kind}", params, flags) for kind in ("along", "across")])
 
     @property
     def _width(self) -> int:
@@ -370,6 +374,12 @@ const ga_size begin = mine * part, end = min(begin + part, m);
 {self._write("acc")}
 }}
 """
+
+
+@functools.lru_cache(maxsize=512)
+def _kernels(code: ReductionCode) -> tuple[Kernel, ...]:
+    """Return the kernels of a code: many nodes of a graph have the same."""
+    return code._write_kernels()
 
 
 def _lines(lines: Iterable[str]) -> str:
