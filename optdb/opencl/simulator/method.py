@@ -221,7 +221,7 @@ class Input:
         cell: list[Any],
         placed: bool,
         updated: bool,
-        mutable: bool,
+        mutable: bool = False,
     ) -> None:
         self._variable = variable
         self._storage = storage
