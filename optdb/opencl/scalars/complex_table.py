@@ -23,6 +23,12 @@ def _calling(kind: str) -> Entry:
 
 _put(
     {
+        host.ArcCos: _calling("complex_acos"),
+        host.ArcCosh: _calling("complex_acosh"),
+        host.ArcSin: _calling("complex_asin"),
+        host.ArcSinh: _calling("complex_asinh"),
+        host.ArcTan: _calling("complex_atan"),
+        host.ArcTanh: _calling("complex_atanh"),
         host.Cos: _calling("complex_cos"),
         host.Cosh: _calling("complex_cosh"),
         host.Exp: _calling("complex_exp"),

@@ -6,8 +6,8 @@ are filled in by :mod:`optdb.opencl.scalars.helpers`.
 
 Products are the plain formula, as in NumPy and in the host's C code. Quotients are by the algorithm of R. Smith
 ("Algorithm 116: Complex division", 1962), which overflows only where the result does, as NumPy's are. The hyperbolic
-tangent and the square root are by W. Kahan's formulas ("Branch cuts for complex elementary functions", 1987). Ends and
-signs of zeros are those of Annex G of the C standard, as far as what is made of functions of the parts does not give
+tangent, the square root and the inverse functions are by W. Kahan's formulas ("Branch cuts for complex elementary
+functions", 1987), which keep the signs of zeros on branch cuts. Ends and signs of zeros are those of Annex G of the C standard, as far as what is made of functions of the parts does not give
 them by itself. Whole powers up to 100 are repeated products, as NumPy has it; others are powers of e.
 """
 
@@ -218,6 +218,55 @@ $T $name($T z)
 }
 """
 
+_ASIN = """
+$T $name($T z)
+{
+    const $T a = $complex_sqrt(($T)(1 - z.x, -z.y)), b = $complex_sqrt(($T)(1 + z.x, z.y));
+    return ($T)(atan2(z.x, a.x * b.x - a.y * b.y), asinh(a.x * b.y - a.y * b.x));
+}
+"""
+
+_ACOS = """
+$T $name($T z)
+{
+    const $T a = $complex_sqrt(($T)(1 - z.x, -z.y)), b = $complex_sqrt(($T)(1 + z.x, z.y));
+    return ($T)(2 * atan2(a.x, b.x), asinh(b.x * a.y - b.y * a.x));
+}
+"""
+
+_ACOSH = """
+$T $name($T z)
+{
+    const $T a = $complex_sqrt(($T)(z.x - 1, z.y)), b = $complex_sqrt(($T)(z.x + 1, z.y));
+    return ($T)(asinh(a.x * b.x + a.y * b.y), 2 * atan2(a.y, b.x));
+}
+"""
+
+_ATANH = """
+$T $name($T z)
+{
+    const $R x = fabs(z.x);
+    const $R real = log1p(4 * x / ((1 - x) * (1 - x) + z.y * z.y)) / 4;
+    return ($T)(copysign(real, z.x), atan2(2 * z.y, (1 - z.x) * (1 + z.x) - z.y * z.y) / 2);
+}
+"""
+
+_ASINH = """
+$T $name($T z)
+{
+    const $T turned = $complex_asin(($T)(-z.y, z.x));
+    return ($T)(turned.y, -turned.x);
+}
+"""
+
+_ATAN = """
+$T $name($T z)
+{
+    const $T turned = $complex_atanh(($T)(-z.y, z.x));
+    return ($T)(turned.y, -turned.x);
+}
+"""
+
 _EXPM1 = """
 $T $name($T z)
 {
@@ -237,6 +286,12 @@ $T $name($R size, $R angle)
 
 TEMPLATES = {
     "complex_abs": _ABS,
+    "complex_acos": _ACOS,
+    "complex_acosh": _ACOSH,
+    "complex_asin": _ASIN,
+    "complex_asinh": _ASINH,
+    "complex_atan": _ATAN,
+    "complex_atanh": _ATANH,
     "complex_choose": _CHOOSE,
     "complex_cos": _COS,
     "complex_cosh": _COSH,
