@@ -7,8 +7,9 @@ are filled in by :mod:`optdb.opencl.scalars.helpers`.
 Products are the plain formula, as in NumPy and in the host's C code. Quotients are by the algorithm of R. Smith
 ("Algorithm 116: Complex division", 1962), which overflows only where the result does, as NumPy's are. The hyperbolic
 tangent, the square root and the inverse functions are by W. Kahan's formulas ("Branch cuts for complex elementary
-functions", 1987), which keep the signs of zeros on branch cuts. Ends and signs of zeros are those of Annex G of the C standard, as far as what is made of functions of the parts does not give
-them by itself. Whole powers up to 100 are repeated products, as NumPy has it; others are powers of e.
+functions", 1987), which keep the signs of zeros on branch cuts. Ends and signs of zeros are those of Annex G of the C
+standard, as far as what is made of functions of the parts does not give them by itself. Whole powers up to 100 are
+repeated products, as NumPy has it; others are powers of e.
 """
 
 from __future__ import annotations
