@@ -18,7 +18,7 @@ from optdb.opencl.planning import small
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.recording import Recording, Wiring, record
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.planning.updates import advance
+from optdb.opencl.planning.updates import Advance, advance
 from optdb.runtime.commands import listening
 
 #: So many plans are kept, for as many different shapes of inputs.
@@ -123,7 +123,7 @@ class PlannedVM(VM):
         if known.plan is None:
             self._unload()
             with collector_paused():
-                known.plan = Plan(self.wiring, known.recording)
+                known.plan, known.advance = Plan(self.wiring, known.recording), Advance(self.wiring)
         self._fruitless = 0
         plan = known.plan
         if self._loaded is not plan:
@@ -136,7 +136,7 @@ class PlannedVM(VM):
         except BaseException:
             plan.unload()
             raise
-        advance(self.wiring)
+        known.advance.run()
         plan.release(self._borrowed)
         self._loaded = plan
 
@@ -153,6 +153,7 @@ class _Known:
         self.places = places
         self.recording = recording
         self.plan: Plan | None = None
+        self.advance: Advance | None = None
 
 
 _stock_make_vm = VM_Linker.make_vm

@@ -1,0 +1,90 @@
+"""Next values of shared arrays are written over the present ones, by commands that are repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+
+import optdb  # noqa: F401  comes before theano
+from optdb.opencl.planning import updates
+
+pytestmark = pytest.mark.usefixtures("default")
+
+MODE = theano.compile.get_default_mode().including("opencl")
+
+
+@pytest.fixture
+def advances(monkeypatch):
+    """Gather a number for each call of `advance` itself."""
+    seen, advance = [], updates.advance
+    monkeypatch.setattr(updates, "advance", lambda wiring: (seen.append(1), advance(wiring)))
+    return seen
+
+
+def shared(*values):
+    return theano.shared(np.array(values, "float32"), target="dev0")
+
+
+def test_arrays_that_take_each_others_place(advances):
+    a, b = shared(1, 2, 3), shared(10, 20, 30)
+    f = theano.function([], [], updates=[(a, b + 1), (b, a * 2)], mode=MODE)
+    host_a, host_b = a.get_value(), b.get_value()
+    for _ in range(7):
+        f()
+        host_a, host_b = host_b + 1, host_a * 2
+        np.testing.assert_array_equal(a.get_value(), host_a)
+        np.testing.assert_array_equal(b.get_value(), host_b)
+    assert len(advances) <= 2
+
+
+def test_plain_exchanges_and_results_of_what_moves():
+    a, b, c = shared(1, 2), shared(3, 4), shared(5, 6)
+    f = theano.function([], [a + b, b], updates=[(a, b), (b, c), (c, a)], mode=MODE)
+    hosts, kept = [x.get_value() for x in (a, b, c)], []
+    for _ in range(7):
+        kept.append((f(), (hosts[0] + hosts[1], hosts[1])))
+        hosts = [hosts[1], hosts[2], hosts[0]]
+        for x, value in zip((a, b, c), hosts):
+            np.testing.assert_array_equal(x.get_value(), value)
+    for results, expected in kept:
+        np.testing.assert_array_equal([np.asarray(result) for result in results], expected)
+
+
+def test_a_next_value_that_is_a_result_is_the_callers():
+    a = shared(1, 2)
+    following = a * 2
+    f = theano.function([], following, updates=[(a, following)], mode=MODE)
+    kept = [f() for _ in range(6)]
+    for power, result in enumerate(kept, 1):
+        np.testing.assert_array_equal(np.asarray(result), np.array([1, 2]) * 2**power)
+
+
+def test_values_that_are_set_between():
+    a, b, x = shared(1, 2), shared(3, 4), tt.fvector()
+    f = theano.function([x], [], updates=[(a, b + x.sum()), (b, a * 2)], mode=MODE)
+    host_a, host_b = a.get_value(), b.get_value()
+    for call in range(14):
+        if call % 5 == 4:
+            host_a = np.array([call, -call], "float32")
+            a.set_value(host_a)
+        value = np.ones(call // 3 % 2 + 1, "float32")  # a plan for each of two shapes
+        f(value)
+        host_a, host_b = host_b + value.sum(), host_a * 2
+        np.testing.assert_array_equal(a.get_value(), host_a)
+        np.testing.assert_array_equal(b.get_value(), host_b)
+
+
+def test_empty_arrays_and_numbers_of_the_host():
+    a, n = shared(), theano.shared(np.int64(3))
+    f = theano.function([], n * 2, updates=[(a, a + 1), (n, n + 1)], mode=MODE)
+    assert [int(f()) for _ in range(5)] == [6, 8, 10, 12, 14]
+    assert a.get_value().shape == (0,)
+
+
+def test_arrays_that_change_their_length():
+    a = shared(1.0)
+    f = theano.function([], a.sum(), updates=[(a, tt.concatenate([a, a[-1:] * 2]))], mode=MODE)
+    sums = [float(f()) for _ in range(6)]
+    assert sums == [2.0**n - 1 for n in range(1, 7)]
