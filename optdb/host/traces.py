@@ -38,7 +38,7 @@ def _nearest(var: Variable) -> Variable | None:
     todo = deque(seen)
     while todo and len(seen) < _FAR:
         var = todo.popleft()
-        if user_line(var):
+        if var.owner is not None and user_line(var):
             return var
         following = [] if var.owner is None else [one for one in var.owner.inputs if one not in seen]
         seen.update(following)

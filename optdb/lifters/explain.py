@@ -96,7 +96,8 @@ class Explanation:
             table.add_row(f"transfer: {op}", str(count), self._moved(_kind(op)))
         inside = set(self.traffic.transfers if self.traffic else ()) - set(map(_kind, self.transfers))
         for kind in sorted(inside):
-            table.add_row(f"within {kind}", "", self._moved(kind))
+            # Ops are named by their classes; what is in words is no op's.
+            table.add_row(kind if " " in kind else f"within {kind}", "", self._moved(kind))
         return table
 
     def _moved(self, kind: str) -> str:
@@ -139,9 +140,14 @@ def explain(function: Any, *inputs: Any) -> Explanation:
     if inputs:
         with counted() as traffic:
             function(*inputs)
-    name = function.name or "function"
-    places, transfers = _count(graph)
-    return Explanation(name, graph, lift_reports(graph), places, transfers, traffic)
+    return explained(function.name or "function", graph, lift_reports(graph), traffic)
+
+
+def explained(
+    name: str, graph: FunctionGraph, reports: list[LiftReport], traffic: Traffic | None = None
+) -> Explanation:
+    """Tell where the ops of a graph run, and why; the parameters are those of `Explanation`."""
+    return Explanation(name, graph, reports, *_count(graph), traffic)
 
 
 def _count(graph: FunctionGraph) -> tuple[Counter[str], Counter[str]]:

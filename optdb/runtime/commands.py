@@ -76,8 +76,17 @@ class Listener(Protocol):
     ) -> None:
         """Bytes came from the host."""
 
+    def downloaded(self, nbytes: int) -> None:
+        """Bytes are brought to the host."""
+
     def unrepeatable(self, why: str) -> None:
-        """Something was done that cannot be repeated without Python."""
+        """Something is about to be done that cannot be repeated without Python."""
+
+    def queue(self, queue: cl.CommandQueue) -> cl.CommandQueue:
+        """Return the queue to put a command into that is meant for `queue`."""
+
+    def enqueued(self, event: cl.Event) -> None:
+        """The command that it was told of last is in the queue."""
 
 
 _state = threading.local()
@@ -142,11 +151,14 @@ def launch(
         an array may move to another buffer.
     """
     listener = getattr(_state, "listener", None)
-    if listener is None or not listener.tracing:
+    if listener is None:
         kernel.set_args(*args)
         cl.enqueue_nd_range_kernel(queue, kernel, items, group)
-    if listener is not None:
-        listener.launched(queue, kernel, items, group, args, arrays)
+        return
+    listener.launched(queue, kernel, items, group, args, arrays)
+    if not listener.tracing:
+        kernel.set_args(*args)
+        listener.enqueued(cl.enqueue_nd_range_kernel(listener.queue(queue), kernel, items, group))
 
 
 def copy_bytes(
@@ -159,27 +171,33 @@ def copy_bytes(
 ) -> None:
     """Copy bytes from one buffer to another one, or to another part of it."""
     listener = getattr(_state, "listener", None)
-    if listener is None or not listener.tracing:
-        cl.enqueue_copy(queue, target, source, byte_count=nbytes, dst_offset=target_offset, src_offset=source_offset)
-    if listener is not None:
-        listener.copied(queue, target, target_offset, source, source_offset, nbytes)
+    span = {"byte_count": nbytes, "dst_offset": target_offset, "src_offset": source_offset}
+    if listener is None:
+        cl.enqueue_copy(queue, target, source, **span)
+        return
+    listener.copied(queue, target, target_offset, source, source_offset, nbytes)
+    if not listener.tracing:
+        listener.enqueued(cl.enqueue_copy(listener.queue(queue), target, source, **span))
 
 
 def fill(queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pattern: np.generic) -> None:
     """Fill bytes with a pattern, which fits into them a whole number of times."""
     listener = getattr(_state, "listener", None)
-    if listener is None or not listener.tracing:
+    if listener is None:
         cl.enqueue_fill_buffer(queue, target, pattern, offset, nbytes)
-    if listener is not None:
-        listener.filled(queue, target, offset, nbytes, pattern)
-
-
-def _upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray) -> None:
-    if value.nbytes > _SMALL:
-        cl.enqueue_copy(queue, target, value, dst_offset=offset, is_blocking=True)
         return
+    listener.filled(queue, target, offset, nbytes, pattern)
+    if not listener.tracing:
+        listener.enqueued(cl.enqueue_fill_buffer(listener.queue(queue), target, pattern, offset, nbytes))
+
+
+def _upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray) -> cl.Event:
+    if value.nbytes > _SMALL:
+        return cl.enqueue_copy(queue, target, value, dst_offset=offset, is_blocking=True)
     own = np.array(value, order="C")
-    _on_their_way().append(cl.enqueue_copy(queue, target, own, dst_offset=offset, is_blocking=False))
+    event = cl.enqueue_copy(queue, target, own, dst_offset=offset, is_blocking=False)
+    _on_their_way().append(event)
+    return event
 
 
 def _on_their_way() -> deque[Any]:
@@ -209,16 +227,22 @@ def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.nda
         Whether nobody will write to that buffer again.
     """
     listener = getattr(_state, "listener", None)
-    if listener is None or not listener.tracing:
+    if listener is None:
         _upload(queue, target, offset, value)
-    if listener is not None:
-        listener.uploaded(queue, target, offset, value, constant)
+        return
+    listener.uploaded(queue, target, offset, value, constant)
+    if not listener.tracing:
+        listener.enqueued(_upload(listener.queue(queue), target, offset, value))
 
 
 def download(queue: cl.CommandQueue, out: np.ndarray, source: cl.Buffer, offset: int) -> None:
     """Copy an array in C order to the host, and wait until that is done."""
-    unknown("values are read by the host")
-    cl.enqueue_copy(queue, out, source, src_offset=offset, is_blocking=True)
+    listener = getattr(_state, "listener", None)
+    if listener is None:
+        cl.enqueue_copy(queue, out, source, src_offset=offset, is_blocking=True)
+        return
+    listener.downloaded(out.nbytes)
+    listener.enqueued(cl.enqueue_copy(listener.queue(queue), out, source, src_offset=offset, is_blocking=True))
 
 
 def unknown(why: str) -> None:

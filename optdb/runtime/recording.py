@@ -240,9 +240,20 @@ class Recorder:
             return
         self._part.commands.append(Upload(queue, self.memory(target), offset, np.array(value, order="C")))
 
+    def downloaded(self, nbytes: int) -> None:
+        """Note that the present part needs Python each time: what it reads may differ."""
+        self.unrepeatable("values are read by the host")
+
     def unrepeatable(self, why: str) -> None:
         """Note that the present part needs Python each time."""
         self._part.trouble = why
+
+    def queue(self, queue: cl.CommandQueue) -> cl.CommandQueue:
+        """Return the queue itself: what is written down is done, too."""
+        return queue
+
+    def enqueued(self, event: cl.Event) -> None:
+        """Let the event go: nobody will ask when the command ran."""
 
 
 def _context(buffer: cl.MemoryObject) -> cl.Context:

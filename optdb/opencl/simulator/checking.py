@@ -12,19 +12,18 @@ of a fused op have not. Nothing that outlives a call is written to, on either si
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optdb.host.compiled import has_c_thunks
 from optdb.host.graph import Apply, Constant, Variable, clients
-from optdb.host.logging import logger
 from optdb.host.ops import AllocEmpty
 from optdb.host.traces import place_in_code
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.simulator.check_report import CheckReport, StepCheck
-from optdb.opencl.simulator.comparing import TRIALS, compare, nudged
+from optdb.opencl.simulator.comparing import TRIALS, Difference, compare, nudged
 from optdb.opencl.simulator.stepping import NotKnown, Steps, Values
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL
 from optdb.runtime.arrays import Array, to_host
@@ -71,7 +70,7 @@ class Checker:
         self._origins = method.graph.origins
         self._counterparts = set(self._origins.values())
         self._on_device = Steps()
-        # Some ops have no ``perform``, or one that fails: then C is compiled, which takes its time.
+        # Some ops have no ``perform``, or a wrong one: where that does not agree, C is compiled and asked, too.
         self._on_host = [Steps()] if has_c_thunks(method.function) else [Steps("py"), Steps()]
         self._cuts = {var: self._cut(origin) for var, origin in self._origins.items() if _is_compared(var, origin)}
 
@@ -113,50 +112,58 @@ class Checker:
             self._home[origin] = value if on_device(origin) else _at_home(value)
 
     def _compare(self, var: Variable) -> None:
-        origin, cut = self._origins[var], self._cuts[var]
-        node = var.owner
-        try:
-            host = self._host_value(origin)
-        except NotKnown:
-            self._trouble[node] = "what the host computes it from is nowhere on the device by then"
-            return
-        except Exception as error:
-            self._trouble[node] = f"the host's own ops raise {type(error).__name__}: {str(error).splitlines()[0]}"
-            return
-        group = self._group(node)
-        self._covered.update(group)
-        again = _again(lambda random: self._host_value(origin, random))
-        device = _at_home(self._values[var])
-        difference = compare(device, _at_home(host), origin.type.values_eq, again)
-        inputs = (
-            [] if difference is None else [(_name(one), _at_home(self._home[one])) for one in cut if one in self._home]
-        )
-        self._checks.append(
-            StepCheck(
-                *(len(self._checks), str(node.op), [str(other.op) for other in group if other is not node]),
-                *([str(one.op) for one in self._host_nodes(origin)], node.outputs.index(var)),
-                *(*place_in_code(origin), difference, inputs),
-            )
-        )
+        cut = self._cuts[var]
+        difference, done = None, False
+        for steps in self._on_host:
+            try:
+                difference = self._difference(steps, var)
+                done = True
+            except NotKnown:
+                self._trouble[var.owner] = "what the host computes it from is nowhere on the device by then"
+            except Exception as error:
+                text = str(error).splitlines() or [""]
+                self._trouble[var.owner] = f"the host's own ops raise {type(error).__name__}: {text[0]}"
+            if done and difference is None:
+                break
+        if done:
+            self._keep(var, difference)
         for one in cut:
             self._needs[one] -= 1
             if not self._needs[one]:
                 self._home.pop(one, None)
 
-    def _host_value(self, origin: Variable, random: np.random.RandomState | None = None) -> Any:
+    def _difference(self, steps: Steps, var: Variable) -> Difference | None:
+        """Compare a variable with what the host computes in one way."""
+        origin = self._origins[var]
+
+        def again() -> list[Any]:
+            randoms = map(np.random.RandomState, range(TRIALS))
+            return [_at_home(self._host_value(steps, origin, random)) for random in randoms]
+
+        host = _at_home(self._host_value(steps, origin))
+        return compare(_at_home(self._values[var]), host, origin.type.values_eq, again)
+
+    def _keep(self, var: Variable, difference: Difference | None) -> None:
+        """Write down a comparison that could be made."""
+        origin, node = self._origins[var], var.owner
+        group = self._group(node)
+        self._covered.update(group)
+        known = [] if difference is None else [one for one in self._cuts[var] if one in self._home]
+        self._checks.append(
+            StepCheck(
+                *(len(self._checks), str(node.op), [str(other.op) for other in group if other is not node]),
+                *([str(one.op) for one in self._host_nodes(origin)], node.outputs.index(var)),
+                *(*place_in_code(origin), difference, [(_name(one), _at_home(self._home[one])) for one in known]),
+            )
+        )
+
+    def _host_value(self, steps: Steps, origin: Variable, random: np.random.RandomState | None = None) -> Any:
         """Return what the host computes from values of the device; from some a little away, if there is `random`."""
         known = {var: value for var, value in self._home.items() if var is not origin}
         if random is not None:
             known = {var: nudged(value, random) for var, value in known.items()}
-        *others, last = self._on_host
-        for steps in others:
-            try:
-                return _computed(steps, origin, dict(known))
-            except NotKnown:
-                raise
-            except Exception as error:
-                logger.debug("%s: the host's own ops raise %r in Python, and are compiled", origin, error)
-        return _computed(last, origin, known)
+        steps.compute([origin], known)
+        return known[origin]
 
     def _cut(self, origin: Variable) -> list[Variable]:
         """Return what a variable of the host is computed from, as far as the device has that, too."""
@@ -205,11 +212,6 @@ class Checker:
         return "device" if any(map(on_device, (*node.inputs, *node.outputs))) else "host"
 
 
-def _computed(steps: Steps, var: Variable, known: Values) -> Any:
-    steps.compute([var], known)
-    return known[var]
-
-
 def _behind(node: Apply, known: Callable[[Variable], bool]) -> list[Apply]:
     """Return a node, and those that its inputs depend on, as far as these are not known."""
     found: dict[Apply, None] = {node: None}
@@ -228,10 +230,6 @@ def _is_compared(var: Variable, origin: Variable) -> bool:
     if node is None or origin.owner is None or isinstance(node.op, TRANSFERS):
         return False
     return any(map(on_device, (*node.inputs, *node.outputs))) and not isinstance(origin.owner.op, AllocEmpty)
-
-
-def _again(compute: Callable[[np.random.RandomState], Any]) -> Callable[[], Sequence[Any]]:
-    return lambda: [_at_home(compute(np.random.RandomState(seed))) for seed in range(TRIALS)]
 
 
 def _at_home(value: Any) -> Any:

@@ -50,6 +50,8 @@ class Method:
         Takes arguments as `function` does, and computes on the device.
     graph : DeviceGraph
         What is computed.
+    arguments : list of Variable
+        Inputs of it that each call brings to the device.
     tools : dict
         What others keep of the method as long as there is the method, each by the name of its module.
     """
@@ -83,6 +85,11 @@ class Method:
             Input(var, storages[number], own[number], var in placed, number in updated, specs[number].mutable)
             for number, var in enumerate(source.inputs)
             if shared[number] is None
+        ]
+        self.arguments = [
+            new
+            for old, new, one in zip(source.inputs, self.graph.fgraph.inputs, shared, strict=True)
+            if one is None and old in placed
         ]
         returned = len(source.outputs) - len(updates)
         self._outputs = [

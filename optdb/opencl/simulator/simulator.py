@@ -12,12 +12,16 @@ from optdb.host.compiled import Function, optimize
 from optdb.host.config import config
 from optdb.host.graph import Variable
 from optdb.host.logging import logger
+from optdb.lifters.explain import Explanation
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.check_report import CheckReport
 from optdb.opencl.simulator.checking import check
 from optdb.opencl.simulator.method import Method
 from optdb.opencl.simulator.pending import Pending
+from optdb.opencl.simulator.profile_report import ProfileReport
+from optdb.opencl.simulator.profiling import profile
 from optdb.opencl.simulator.rebuilding import reduced
+from optdb.opencl.simulator.reporting import report
 from optdb.opencl.simulator.state import State
 
 __all__ = ["SimulatorOCL", "opencl_backend", "optimize"]
@@ -156,6 +160,47 @@ class SimulatorOCL:
         """
         return self._check(CALL, args, kwargs, raise_on_difference)
 
+    def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
+        """Measure where the time of a call goes: each kernel's on the device, each node's on the host.
+
+        Nothing changes, as in `check`. For a method that was added, it is ``simulator.name.profile(...)``.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As for a call.
+        n : int
+            How many calls are measured, behind one that is not.
+
+        Returns
+        -------
+        ProfileReport
+            It prints as tables; ``rows`` is for programs, and ``chrome_trace(path)`` writes a file for browsers.
+
+        Raises
+        ------
+        ValueError
+            If `n` is less than 1.
+        """
+        return self._profile(CALL, args, kwargs, n)
+
+    def report(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Tell what runs where, and why; with a call's arguments, what that call moves, too. Nothing changes.
+
+        For a method that was added, it is ``simulator.name.report(...)``.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As for a call, or none.
+
+        Returns
+        -------
+        Explanation
+            As `optdb.explain` gives it: it prints as tables, and draws a picture.
+        """
+        return self._report(CALL, args, kwargs)
+
     # Shared variables
 
     @property
@@ -266,6 +311,16 @@ class SimulatorOCL:
             self._look_after()
             return self._methods[name].begin(args, kwargs)
 
+    def _profile(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], n: int) -> ProfileReport:
+        with self._lock:
+            self._look_after()
+            return profile(self._methods[name], args, kwargs, n)
+
+    def _report(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+        with self._lock:
+            self._look_after()
+            return report(self._methods[name], args, kwargs)
+
     def _look_after(self) -> None:
         """Refuse to go on in a forked process; say so once if Theano's values were changed meanwhile."""
         _ = self._context.queue
@@ -303,6 +358,14 @@ class BoundMethod:
     def run_async(self, /, *args: Any, **kwargs: Any) -> Pending:
         """Begin a call; see `SimulatorOCL.run_async`."""
         return self._simulator._begin(self.__name__, args, kwargs)
+
+    def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
+        """Measure where the time of a call goes, as `SimulatorOCL.profile` does."""
+        return self._simulator._profile(self.__name__, args, kwargs, n)
+
+    def report(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Tell what runs where, as `SimulatorOCL.report` does."""
+        return self._simulator._report(self.__name__, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<method {self.__name__} of {self._simulator!r}>"

@@ -19,6 +19,8 @@ from optdb.runtime.arrays import copy as copied
 
 #: Values of variables.
 Values = dict[Variable, Any]
+#: Cells of variables, of one element.
+Cells = dict[Variable, list[Any]]
 
 
 class NotKnown(Exception):
@@ -32,10 +34,21 @@ class Steps:
     ----------
     impl : {'py', 'c'}, optional
         How nodes compute; as Theano likes best if it is not given.
+    keep : bool
+        Whether nodes compute into the memory of their last results, as they do in functions.
+    around : callable, optional
+        ``around(node, thunk, cells)`` is called to run a node, and calls ``thunk()``.
     """
 
-    def __init__(self, impl: str | None = None) -> None:
+    def __init__(
+        self,
+        impl: str | None = None,
+        keep: bool = False,
+        around: Callable[[Apply, Callable[[], Any], Cells], None] | None = None,
+    ) -> None:
         self._impl = impl
+        self._keep = keep
+        self._around = around
         self._steps: dict[Apply, Step] = {}
 
     def compute(
@@ -72,7 +85,7 @@ class Steps:
             if missing:
                 todo.extend(reversed(missing))
                 continue
-            for out, value in zip(var.owner.outputs, step.run(values), strict=True):
+            for out, value in zip(var.owner.outputs, step.run(values, self._around), strict=True):
                 values.setdefault(out, value)
             todo.pop()
             if computed is not None:
@@ -80,7 +93,7 @@ class Steps:
 
     def _step(self, node: Apply) -> Step:
         if node not in self._steps:
-            self._steps[node] = Step(node, self._impl)
+            self._steps[node] = Step(node, self._impl, self._keep)
         return self._steps[node]
 
 
@@ -93,10 +106,13 @@ class Step:
         Of any graph.
     impl : {'py', 'c'} or None
         How it computes.
+    keep : bool
+        Whether it computes into the memory of its last results.
     """
 
-    def __init__(self, node: Apply, impl: str | None) -> None:
+    def __init__(self, node: Apply, impl: str | None, keep: bool) -> None:
         self._node = node
+        self._kept = set(node.outputs) if keep else set()
         self._cells = {var: [None] for var in (*node.inputs, *node.outputs)}
         self._computed = {var: [False] for var in self._cells}
         for var in node.inputs:
@@ -115,12 +131,15 @@ class Step:
         self._fill(values)
         return [self._node.inputs[place] for place in self._thunk() or ()]
 
-    def run(self, values: Values) -> list[Any]:
-        """Return the values of the outputs."""
+    def run(self, values: Values, around: Callable[..., None] | None = None) -> list[Any]:
+        """Return the values of the outputs; `around` is that of `Steps`."""
         if not self._lazy:  # what is lazy has computed when it was asked what is missing
             self._fill(values)
             try:
-                self._thunk()
+                if around is None:
+                    self._thunk()
+                else:
+                    around(self._node, self._thunk, self._cells)
             except Exception:
                 raise_with_op(self._node, self._thunk, storage_map=self._cells)
         results = [self._cells[out][0] for out in self._node.outputs]
@@ -140,9 +159,11 @@ class Step:
 
     def _clear(self) -> None:
         for var, cell in self._cells.items():
-            if not isinstance(var, Constant):
+            if isinstance(var, Constant):
+                continue
+            self._computed[var][0] = False
+            if var not in self._kept:
                 cell[0] = None
-                self._computed[var][0] = False
 
 
 def own(value: Any) -> Any:

@@ -1,0 +1,193 @@
+"""Where the time of a call goes: its nodes are run one by one, each of their commands timed by the device.
+
+Flow: as a check does, a profile computes the device graph node by node (``stepping``), without a plan and without
+changing anything; what is put into the queue goes into one that keeps times (``optdb.runtime.timing``). The first round
+is not measured: it compiles, and makes the memory that the others use again. Of the others, each command has a row,
+with the median of its times.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from optdb.host.graph import Apply, Variable
+from optdb.host.traces import place_in_code
+from optdb.opencl.planning.roles import on_device
+from optdb.opencl.simulator.profile_report import HOST, ProfileReport, Row, Span
+from optdb.opencl.simulator.stepping import Cells, Steps, Values
+from optdb.opencl.simulator.work import operations, touched
+from optdb.runtime.arrays import Array, from_host, to_host
+from optdb.runtime.commands import listened
+from optdb.runtime.timing import Timed, Timer
+
+if TYPE_CHECKING:
+    from optdb.opencl.simulator.method import Method
+
+#: What brings arguments to the device, and results home, in the place of an op.
+ARGUMENT, RESULT = "argument", "result"
+
+
+def profile(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any], n: int) -> ProfileReport:
+    """Measure a call.
+
+    Parameters
+    ----------
+    method : Method
+        Of a simulator.
+    args, kwargs
+        As the function takes them.
+    n : int
+        How often.
+
+    Raises
+    ------
+    ValueError
+        If `n` is less than 1.
+    """
+    if n < 1:
+        raise ValueError(f"a profile measures at least one call, not {n}")
+    reports: list[ProfileReport] = []
+
+    def compute() -> list[Any]:
+        profiler = Profiler(method)
+        rounds = [profiler.run() for _ in range(n + 1)][1:]
+        reports.append(ProfileReport(method.function.name or "function", n, _rows(rounds), profiler.spans))
+        return profiler.outputs
+
+    method.instead(compute, args, kwargs)
+    return reports[0]
+
+
+class Profiler:
+    """Measures calls with what is in the storage of a method's function.
+
+    Parameters
+    ----------
+    method : Method
+        Of a simulator.
+
+    Attributes
+    ----------
+    outputs : list
+        What the last call has computed, on the host.
+    spans : list of Span
+        When what was done in the last call.
+    """
+
+    def __init__(self, method: Method) -> None:
+        self._graph = method.graph.fgraph
+        self._given = method.given()
+        self._arguments = [var for var in self._graph.inputs if var in method.arguments]
+        self._on_host = {var: to_host(self._given[var]) for var in self._arguments}
+        self._steps = Steps(keep=True, around=self._node)
+        self._places = {node: _origin(method, node) for node in self._graph.apply_nodes}
+        self._operations: dict[Apply, int | None] = {}
+        self.outputs: list[Any] = []
+        self.spans: list[Span] = []
+
+    def run(self) -> list[Row]:
+        """Measure a call; return its rows in the order of what they tell of."""
+        self._timer = Timer()
+        self._rows: list[Row] = []
+        self.spans = []
+        self._begun = time.perf_counter()
+        values: Values = dict(self._given)
+        for var in self._arguments:
+            self._transfer(ARGUMENT, var, lambda var=var: from_host(_context(var), self._on_host[var], values[var]))
+        self._steps.compute(self._graph.outputs, values)
+        outputs = [values.get(var, getattr(var, "data", None)) for var in self._graph.outputs]
+        following = set(self._graph.update_mapping or ())
+        for place, (var, value) in enumerate(zip(self._graph.outputs, outputs, strict=True)):
+            if isinstance(value, Array) and place not in following:
+                self._transfer(RESULT, var, lambda value=value: to_host(value))
+        self.outputs = [to_host(value) if isinstance(value, Array) else value for value in outputs]
+        return self._rows
+
+    def _node(self, node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
+        """Run a node, and write down what it did."""
+        inputs = [cells[var][0] for var in node.inputs]  # before one of them is written over
+        begun, ended = self._timed(thunk)
+        outputs = [cells[var][0] for var in node.outputs]
+        device = any(map(on_device, (*node.inputs, *node.outputs)))
+        base = Row(str(node.op), *self._places[node], where="device" if device else HOST)
+        if node not in self._operations:
+            self._operations[node] = operations(node, inputs, outputs) if device else None
+        self._write(base, begun, ended, [*inputs, *outputs], self._operations[node])
+
+    def _transfer(self, op: str, var: Variable, move: Callable[[], Any]) -> None:
+        begun, ended = self._timed(move)
+        self._write(Row(op, str(var), "", "", where="device"), begun, ended, [], None)
+
+    def _timed(self, function: Callable[[], Any]) -> tuple[float, float]:
+        """Call a function, and wait for what it has enqueued; return when it began, and when Python was done."""
+        self._timer.begin()
+        with listened(self._timer):
+            begun = time.perf_counter()
+            function()
+            ended = time.perf_counter()
+        self._timer.finish()
+        return begun, ended
+
+    def _write(self, base: Row, begun: float, ended: float, arrays: Sequence[Any], count: int | None) -> None:
+        """Add a row for each command of a node; one for the host's part where there is none."""
+        commands = self._timer.commands
+        self.spans.append(Span(base.op, "host", begun - self._begun, ended - begun, {"line": base.line}))
+        if not commands:
+            self._rows.append(replace(base, kernel="", host=ended - begun))
+            return
+        longest = max(commands, key=lambda command: command.seconds)
+        # The device's clock is another one. A command is queued just before Python has it in the queue.
+        shift = commands[0].enqueued - commands[0].event.profile.queued * 1e-9 - self._begun
+        left = ended - begun - sum(command.enqueued - command.begun for command in commands)
+        for number, command in enumerate(commands):
+            host = command.enqueued - command.begun + (max(left, 0.0) if number == len(commands) - 1 else 0.0)
+            nbytes = touched(arrays, command.buffers) if command.kind == "launch" else command.nbytes
+            row = replace(
+                *(base,),
+                **{"kernel": command.name, "kind": command.kind, "device": command.seconds, "host": host},
+                **{"nbytes": nbytes, "operations": count if command is longest else None},
+            )
+            self._rows.append(row)
+            self.spans.append(_span(row, command, shift))
+
+
+def _span(row: Row, command: Timed, shift: float) -> Span:
+    told = {"op": row.op, "line": row.line, "bytes": row.nbytes, "operations": row.operations}
+    if command.items is not None:
+        told |= {"items": str(command.items), "group": str(command.group)}
+    return Span(row.kernel, "device", command.event.profile.start * 1e-9 + shift, command.seconds, told)
+
+
+def _rows(rounds: Sequence[list[Row]]) -> list[Row]:
+    """Return the rows of a round with the medians of all; what a round did otherwise than the last is left out."""
+    last = rounds[-1]
+    alike = [rows for rows in rounds if [_key(row) for row in rows] == [_key(row) for row in last]]
+    return [
+        replace(
+            rows[-1],
+            device=None if rows[-1].device is None else statistics.median(row.device for row in rows),
+            host=statistics.median(row.host for row in rows),
+        )
+        for rows in zip(*alike, strict=True)
+    ]
+
+
+def _key(row: Row) -> tuple[str, str]:
+    return row.op, row.kernel
+
+
+def _origin(method: Method, node: Apply) -> tuple[str, str, str]:
+    """Return a node's name for people, and where in the user's code it comes from."""
+    for out in node.outputs:
+        origin = method.graph.origins.get(out)
+        if origin is not None:
+            return out.name or "", *place_in_code(origin)
+    return "", *place_in_code(node.outputs[0])
+
+
+def _context(var: Variable) -> Any:
+    return var.type.context
