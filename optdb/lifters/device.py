@@ -100,7 +100,7 @@ class Device:
         return self.to_host()(var)
 
     def moves(self, var: Variable) -> bool:
-        """Tell whether an input of a graph is worth moving: an array of floats, unless its tag says otherwise.
+        """Tell whether an input is worth moving: an array of floats, or complex, unless its tag says otherwise.
 
         ``tag.target`` says which context an input is to be moved to; ``'cpu'`` keeps it on the host. ``tag.is_rng``
         marks the state of a random generator, which goes along with what is drawn.
@@ -110,7 +110,8 @@ class Device:
         target = getattr(var.tag, "target", None)
         if target is not None:
             return target != "cpu"
-        return var.type.ndim > 0 and (var.type.dtype.startswith("float") or getattr(var.tag, "is_rng", False))
+        has_parts = var.type.dtype.startswith(("float", "complex"))
+        return var.type.ndim > 0 and (has_parts or getattr(var.tag, "is_rng", False))
 
 
 #: All devices, the youngest last.

@@ -5,9 +5,10 @@
 The condition of an IfElse stays on the host, which decides; both branches are
 the device's, and what it returns is one of them, as it is.
 
-Of a Scan, all arrays of floats go to the device, those that go round the loop,
-those it reads and those it gives; the graph inside is lifted between them, in
-the same way as the one outside. What counts and indexes stays on the host.
+Of a Scan, all arrays of floats and of complex numbers go to the device, those
+that go round the loop, those it reads and those it gives; the graph inside is
+lifted between them, in the same way as the one outside. What counts and indexes
+stays on the host.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
         fgraph = _lifted_body(op, context_name, device, database)
 
         def array_type(broadcastable: Sequence[bool], dtype: str) -> Any:
-            if _is_float(dtype):
+            if _goes(device, dtype, context_name):
                 return device.array_type(dtype, broadcastable, context_name=context_name)
             return HostArrayType(dtype, broadcastable)
 
@@ -68,7 +69,7 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
 
 
 def _lifted_body(op: Any, context_name: ContextName, device: Device, database: TopoOptDB) -> FunctionGraph:
-    """Return the graph inside of a Scan with its floats on the device.
+    """Return the graph inside of a Scan with its floats and complex numbers on the device.
 
     Before it is lifted, all that comes before the lift is done to it, as it is to the graph outside.
     """
@@ -76,14 +77,14 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
     optimized_until(op, body, database)
     inside: dict[Variable, Variable] = {}
     for var in body.inputs:
-        if is_host_array(var) and _is_float(var.type.dtype):
+        if is_host_array(var) and _goes(device, var.type.dtype, context_name):
             there = device.array_type(var.type.dtype, var.type.broadcastable, context_name=context_name)
             inside[var] = there.make_variable(name=var.name)
     outputs = recompute(body.outputs, {var: device.home(there) for var, there in inside.items()})
     last = len(outputs) - op.as_while  # the condition is the host's to read
     outputs = [
         device.as_variable(out, context_name)
-        if number < last and is_host_array(out) and _is_float(out.type.dtype)
+        if number < last and is_host_array(out) and _goes(device, out.type.dtype, context_name)
         else out
         for number, out in enumerate(outputs)
     ]
@@ -93,14 +94,16 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
 
 
 def _outside(device: Device, var: Variable, context_name: ContextName) -> Variable:
-    """Return an outer input where the loop wants it: floats on the device, the rest on the host."""
-    if _is_float(getattr(var.type, "dtype", "")) and (device.has(var) or is_host_array(var)):
+    """Return an outer input where the loop wants it: floats and complex numbers there, the rest on the host."""
+    goes = _goes(device, getattr(var.type, "dtype", ""), context_name)
+    if goes and (device.has(var) or is_host_array(var)):
         return device.contiguous(device.as_variable(var, context_name))
     return device.home(var) if device.has(var) else var
 
 
-def _is_float(dtype: str) -> bool:
-    return dtype.startswith("float")
+def _goes(device: Device, dtype: str, context_name: ContextName) -> bool:
+    """Tell whether arrays of a dtype go to the device: those of floats, and of complex numbers if it holds them."""
+    return dtype.startswith("float") or (dtype.startswith("complex") and device.refuses(dtype, context_name) is None)
 
 
 def lift_inner(database: TopoOptDB, device: Device, *tags: str, position: float = 1) -> None:

@@ -279,6 +279,23 @@ def test_elementwise_work_is_one_kernel_and_repeats(default):
         np.testing.assert_allclose(z.get_value(), before, rtol=1e-4)
 
 
+def test_inputs_and_loops_go_to_the_device(default):
+    z = tt.cmatrix("z")
+    half, a = np.complex64(0.5j), complexes("complex64", (6, 7))
+    start = tt.zeros_like(z[0])
+    states, _ = theano.scan(lambda row, state: state * half + tt.exp(row), sequences=z, outputs_info=start)
+    f = theano.function([z], states[-1], mode=theano.Mode("cvm", "fast_run").including("opencl"))
+    nodes = f.maker.fgraph.toposort()
+    (loop,) = [node for node in nodes if isinstance(node.op, theano.scan_module.scan_op.Scan)]
+    body = theano.gof.graph.io_toposort(loop.op.inputs, loop.op.outputs)
+    assert body and all(isinstance(node.op, OpenCLElemwise) for node in body), body
+    want = np.zeros(7, "complex64")
+    for row in a:
+        want = want * half + np.exp(row)
+    for _ in range(3):
+        np.testing.assert_allclose(f(a), want, rtol=1e-5)
+
+
 def test_what_stays_on_the_host_says_why():
     assert why_not(theano.scalar.erf, ["complex64"]) == "no OpenCL C for Erf of complex numbers"
     assert "take its real part" in why_not(scalar.convert_to_float32, ["complex64"])
