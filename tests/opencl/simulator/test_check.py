@@ -22,6 +22,7 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.simulator.check_report import StepsDiffer
 from optdb.opencl.simulator.comparing import compare
+from profiles import models
 
 
 def simulated(inputs, outputs, **kwargs):
@@ -224,3 +225,13 @@ def test_shapes_and_dtypes_are_compared():
     assert "dtypes" in compare(np.zeros(3), np.zeros(3, "float32"), np.array_equal).what
     assert compare([1], [2], lambda a, b: a == b).what == "the values differ"
     assert compare([1], [1], lambda a, b: a == b) is None
+
+
+@pytest.mark.parametrize("name", ["mlp", "gp"])
+def test_models_are_like_the_hosts(name):
+    model = models.build(name)
+    sim = simulated(model.inputs, model.outputs, updates=model.updates)
+    report = sim.check(*model.data)
+    assert report.ok, str(report)
+    assert {why for _, why in report.not_compared} <= {"nothing certain is in it"}
+    assert len(report.steps) > report.places["device"] / 2
