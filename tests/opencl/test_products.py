@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import theano
 import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -162,6 +163,39 @@ def test_softmax_and_its_relatives(dtype, shape):
         close(mine, exactly.astype(dtype), 16)
     wanted = {softmax.OpenCLSoftmax, softmax.OpenCLLogSoftmax, softmax.OpenCLSoftmaxWithBias, softmax.OpenCLSoftmaxGrad}
     assert set(ops_of(f)) == wanted
+
+
+MIXED = [
+    ("float32", "float64"),
+    ("float64", "float32"),
+    ("float16", "float32"),
+    ("int32", "float64"),
+    ("float32", "int8"),
+]
+
+
+@pytest.mark.parametrize("dtypes", MIXED)
+def test_lifted_products_of_two_dtypes(dtypes):
+    x, y = (tt.TensorType(dtype, (False, False))() for dtype in dtypes)
+    a, b = (np.arange(6).reshape(2, 3) - 2).astype(dtypes[0]), (np.arange(12).reshape(3, 4) - 5).astype(dtypes[1])
+    f = lifted_function([x, y], [tt.dot(x, y), tt.dot(x[0], y), tt.dot(x, y[:, 0]), tt.dot(x[0], y[:, 0])])
+    for value, want in zip(f(a, b), [a @ b, a[0] @ b, a @ b[:, 0], a[0] @ b[:, 0]]):
+        assert value.dtype == np.result_type(*dtypes)
+        np.testing.assert_array_equal(value.get(), want)
+    assert blas.OpenCLDot in ops_of(f)
+
+
+@pytest.mark.parametrize("dtypes", MIXED[:3])
+def test_lifted_softmax_of_two_dtypes(dtypes):
+    x, y = (tt.TensorType(dtype, (False, False))() for dtype in dtypes)
+    outputs = [nnet.softmax_with_bias(x, y[0]), nnet.softmax_grad(x, y)]
+    a, b = (np.linspace(start, 1, 6).reshape(2, 3).astype(dtype) for start, dtype in zip((-1, 0), dtypes))
+    host_f = theano.function([x, y], outputs, mode=theano.Mode("py", None))
+    f = lifted_function([x, y], outputs)
+    for value, want in zip(f(a, b), host_f(a, b)):
+        assert value.dtype == want.dtype
+        close(value.get(), want, 16)
+    assert {softmax.OpenCLSoftmaxWithBias, softmax.OpenCLSoftmaxGrad} <= set(ops_of(f))
 
 
 def test_softmax_of_strides_and_of_what_is_not_finite():

@@ -12,6 +12,7 @@ from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
 from optdb.opencl.lifters.support import floats_only, node_like, on_device
 from optdb.opencl.ops import blas, blocks, crossentropy, onehot, softmax
+from optdb.opencl.ops.elemwise import cast
 from optdb.topo.db import register_topo
 
 Inputs = Sequence[Variable]
@@ -37,6 +38,9 @@ def _one(op_class: type[Op], *parameters: Any) -> Op:
 @op_lifter(list(_BY_CLASS), supports=floats_only)
 def lift_product_or_softmax(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an op of which all inputs are arrays."""
+    dtype = outputs[0].type.dtype
+    if any(x.type.dtype != dtype for x in inputs):  # the host's op takes several at a time, the kernels one
+        inputs = [cast(x, dtype) for x in on_device(inputs, context_name)]
     return node_like(_one(_BY_CLASS[type(op)]), context_name, inputs, outputs)
 
 
