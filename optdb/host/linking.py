@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from theano.compile.function_module import infer_reuse_pattern
 from theano.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
+from theano.gof import vm
 from theano.gof.link import raise_with_op
 from theano.gof.vm import VM, VM_Linker
 
-__all__ = ["VM", "DeepCopyOp", "VM_Linker", "ViewOp", "deep_copy_op", "infer_reuse_pattern", "raise_with_op"]
+__all__ = [
+    "HAS_C_LOOP",
+    "VM",
+    "DeepCopyOp",
+    "VM_Linker",
+    "ViewOp",
+    "deep_copy_op",
+    "infer_reuse_pattern",
+    "raise_with_op",
+]
+
+#: Whether Theano's virtual machine that is written in C is there; it is not without a compiler.
+HAS_C_LOOP = hasattr(vm, "CVM")

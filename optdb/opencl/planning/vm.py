@@ -11,7 +11,7 @@ from typing import Any
 from optdb.host.collector import collector_paused
 from optdb.host.config import config
 from optdb.host.graph import FunctionGraph, Variable
-from optdb.host.linking import VM, VM_Linker
+from optdb.host.linking import HAS_C_LOOP, VM, VM_Linker
 from optdb.host.logging import logger
 from optdb.host.patching import Patch
 from optdb.opencl.planning import small
@@ -173,6 +173,7 @@ def make_vm(
 ) -> Any:
     """Return the planned machine for a function that it suits, Theano's own for others."""
     if not _suits(self, self.fgraph, thunks):
+        self.use_cloop = self.use_cloop and HAS_C_LOOP
         return _stock_make_vm(
             *(self, nodes, thunks, input_storage, output_storage, storage_map),
             *(post_thunk_clear, computed, compute_map, updated_vars),

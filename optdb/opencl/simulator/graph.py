@@ -93,6 +93,7 @@ def device_graph(
         fgraph.attach_feature(Supervisor(protected))
         for phase in later:
             phase.optimize(fgraph)
+        _part_again(fgraph, updates)
     for new, old in zip(fgraph.outputs, source.outputs, strict=True):
         origins.of.setdefault(new, without_copies(old))
     pairs = {fgraph.inputs[number]: fgraph.outputs[place] for place, number in updates.items()}
@@ -134,6 +135,17 @@ def _apart(outputs: Sequence[Variable], inputs: Sequence[Variable], updates: dic
         else:
             apart.append(deep_copy_op(var) if root in changing else var)
     return apart
+
+
+def _part_again(fgraph: FunctionGraph, updates: dict[int, int]) -> None:
+    """Copy next values that are another one's as well, since two copies of the same were merged to one."""
+    taken: set[Variable] = set()
+    for place in updates:
+        var = fgraph.outputs[place]
+        if _viewed(var) in taken:
+            var = deep_copy_op(var)
+            fgraph.change_input("output", place, var, reason="next values are apart")
+        taken.add(_viewed(var))
 
 
 def _viewed(var: Variable) -> Variable:

@@ -13,6 +13,7 @@ from theano.tensor.shared_randomstreams import RandomStreams
 
 import optdb
 from optdb.opencl.planning import PlannedVM
+from tests.processes import run_code
 
 
 def simulated(inputs, outputs, **kwargs):
@@ -181,6 +182,32 @@ def test_updates_may_exchange_values():
     for _ in range(5):
         assert sim() == f()
         np.testing.assert_equal([sim.get(a), sim.get(b)], [a.get_value(), b.get_value()])
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+def test_variables_with_the_same_next_value_stay_apart(on_device):
+    a, b, c = (theano.shared(np.zeros(3, "float32" if on_device else "int8"), name=name) for name in "abc")
+    x = a.type("x")
+    f, sim = simulated([x], [], updates=[(a, x), (b, x), (c, x + 1)])
+    g, _ = simulated([], [], updates=[(a, a + 1)])
+    sim.add_method("bump", g)
+    for number in range(4):
+        value = np.full(3, number, a.dtype)
+        f(value), sim(value), g(), sim.bump()
+        for one in (a, b, c):
+            np.testing.assert_array_equal(sim.get(one), one.get_value())
+
+
+def test_branches_without_a_compiler():
+    code = """
+        import numpy as np
+        import optdb, theano, theano.tensor as tt
+        from theano.ifelse import ifelse
+        x = tt.fvector()
+        f = theano.function([x], ifelse(x.sum() > 0, x * 2, x + 1))
+        print(optdb.SimulatorOCL(f)([1, 2]).tolist(), theano.function([], tt.constant(1.0) * 2, mode="OPENCL")())
+    """
+    assert run_code(code, flags="cxx=").stdout.strip() == "[2.0, 4.0] 2.0"
 
 
 def test_random_numbers_are_the_functions():
