@@ -53,6 +53,13 @@ def _both() -> None:
     _cache()
 
 
+def _linker() -> None:
+    import optdb  # noqa: F401, I001  before Theano
+    import theano
+
+    theano.config.linker = "opencl"
+
+
 WAYS: dict[str, Way] = {
     way.name: way
     for way in (
@@ -60,5 +67,6 @@ WAYS: dict[str, Way] = {
         Way("topo", "optdb's engine behind Theano's phases: optdb.enable()", _topo),
         Way("cache", "one object for one op: optdb.cache.install()", _cache),
         Way("topo+cache", "both", _both),
+        Way("linker", "functions of the default mode on a device: the flag linker=opencl", _linker),
     )
 }

@@ -76,15 +76,17 @@ class CoherentFunction:
         One for each input, of one element.
     updated : sequence of Variable
         The inputs whose next values are the last outputs, in this order.
+    results : sequence of list
+        Where Theano finds the outputs, one for each; next values are not among them.
     own : set of Variable
         The outputs that the next call may not overwrite.
     c_thunks : bool
         Whether what is left on the host may be compiled.
     """
 
-    # As Theano's Function asks it of what computes: updates are done here, and outputs are not to be cleared.
+    # As Theano's Function asks it of what computes: updates are done here, and outputs are not kept.
     need_update_inputs = False
-    allow_gc = False
+    allow_gc = True
 
     def __init__(
         self,
@@ -92,6 +94,7 @@ class CoherentFunction:
         context_name: Hashable,
         storages: Sequence[list[Any]],
         updated: Sequence[Variable],
+        results: Sequence[list[Any]],
         own: set[Variable],
         c_thunks: bool = True,
     ) -> None:
@@ -125,6 +128,7 @@ class CoherentFunction:
             Output(cell, isinstance(var.type, TensorType), var.owner is not None and var not in own)
             for cell, var in zip(self.machine.outputs, source.outputs[:returned])
         ]
+        self._results = results
         self._padding = [None] * len(updated)
 
     @property
@@ -150,6 +154,8 @@ class CoherentFunction:
                 raise
             for one in self._inputs:
                 one.give_back()
+        for cell, value in zip(self._results, outputs):
+            cell[0] = value
         return outputs + self._padding
 
 
@@ -170,8 +176,9 @@ def link_coherent(
     updated = [var for var in fgraph.inputs if var in linker.updated_vars]
     storages = [container.storage for container in inputs]
     context_name = context_of(linker.device)
+    results = [container.storage for container in outputs]
     own = set(linker.no_recycling)
-    compute = CoherentFunction(fgraph, context_name, storages, updated, own, linker.c_thunks)
+    compute = CoherentFunction(fgraph, context_name, storages, updated, results, own, linker.c_thunks)
     return compute, inputs, outputs
 
 

@@ -174,6 +174,24 @@ def test_outputs_are_the_callers_unless_borrowed(there):
     assert again[3] is first[3]
 
 
+def test_it_is_called_as_theanos_machines_are(there):
+    x = tt.fmatrix("x")
+    f = theano.function([x], [x * 2, x.sum()], mode=there)
+    f.input_storage[0].storage[0] = X
+    f.fn()
+    np.testing.assert_array_equal(f.output_storage[0].storage[0], X * 2)
+    np.testing.assert_allclose(f.output_storage[1].storage[0], X.sum(), atol=1e-6)
+
+
+def test_streams_of_a_default_mode_on_a_device():
+    code = """
+        import optdb, theano
+        from theano.sandbox.rng_mrg import MRG_RandomStreams
+        print(round(float(theano.function([], MRG_RandomStreams(3).uniform((4, 3)).sum())()), 4))
+    """
+    assert output(code, flags="mode=OPENCL") == output(code, flags="optimizer=fast_compile")
+
+
 def test_random_numbers_loops_branches_and_strangers(there):
     x = tt.fmatrix("x")
 
