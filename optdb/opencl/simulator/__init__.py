@@ -5,8 +5,9 @@ inputs are put on the device (``placing``), and the copy is lifted, fused and ma
 linked (``linking``). ``state`` has the shared variables, each once for all functions that use it; a ``method`` is one
 function on the device, called as the original is; ``simulator`` is what users have.
 
-To look inside, a call's nodes are computed one by one (``stepping``): ``checking`` has each compared with the host's, by
-what ``origins`` has kept of where variables come from; ``profiling`` has each timed; ``reporting`` counts what is moved.
+To look inside, a call's nodes are computed one by one (``stepping``): ``checking`` has each compared with the host's,
+by what ``origins`` has kept of where variables come from; ``profiling`` has each timed; ``reporting`` counts what is
+moved.
 """
 
 from optdb.opencl.simulator.simulator import SimulatorOCL, opencl_backend, optimize

@@ -94,6 +94,7 @@ class Profiler:
         self._timer = Timer()
         self._rows: list[Row] = []
         self.spans = []
+        self._done: list[tuple[Row, Timed]] = []
         self._begun = time.perf_counter()
         values: Values = dict(self._given)
         for var in self._arguments:
@@ -105,7 +106,13 @@ class Profiler:
             if isinstance(value, Array) and place not in following:
                 self._transfer(RESULT, var, lambda value=value: to_host(value))
         self.outputs = [to_host(value) if isinstance(value, Array) else value for value in outputs]
+        self.spans += self._on_device()
         return self._rows
+
+    def _on_device(self) -> list[Span]:
+        """Return when the device did what, by Python's clock: a command is queued before Python has it in the queue."""
+        lag = [command.enqueued - command.event.profile.queued * 1e-9 for _, command in self._done]
+        return [_span(row, command, min(lag) - self._begun) for row, command in self._done]
 
     def _node(self, node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
         """Run a node, and write down what it did."""
@@ -140,8 +147,6 @@ class Profiler:
             self._rows.append(replace(base, kernel="", host=ended - begun))
             return
         longest = max(commands, key=lambda command: command.seconds)
-        # The device's clock is another one. A command is queued just before Python has it in the queue.
-        shift = commands[0].enqueued - commands[0].event.profile.queued * 1e-9 - self._begun
         left = ended - begun - sum(command.enqueued - command.begun for command in commands)
         for number, command in enumerate(commands):
             host = command.enqueued - command.begun + (max(left, 0.0) if number == len(commands) - 1 else 0.0)
@@ -152,7 +157,7 @@ class Profiler:
                 **{"nbytes": nbytes, "operations": count if command is longest else None},
             )
             self._rows.append(row)
-            self.spans.append(_span(row, command, shift))
+            self._done.append((row, command))
 
 
 def _span(row: Row, command: Timed, shift: float) -> Span:
