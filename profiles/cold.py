@@ -2,11 +2,12 @@
 
 `start` runs in the new process. `measure` starts it, for the device and for Theano's C code, each with folders of its
 own for whatever compilers keep: Theano's compiled modules, and OpenCL programs of optdb's, PyOpenCL's and the
-driver's.
+driver's. Seconds are those of the clock, and, for machines that compute for others meanwhile, those of processors.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from dataclasses import dataclass
@@ -33,11 +34,14 @@ class Start:
         One of `CACHES`.
     seconds
         Of each of `PARTS`.
+    cpu
+        Seconds of processors, of all threads and of the compilers that were called.
     """
 
     side: str
     cache: str
     seconds: dict[str, float]
+    cpu: float
 
     @property
     def total(self) -> float:
@@ -45,8 +49,8 @@ class Start:
         return sum(self.seconds.values())
 
 
-def start(name: str, began: float) -> dict[str, float]:
-    """Build a model, compile it and make one step; return the seconds of each part.
+def start(name: str, began: float) -> tuple[dict[str, float], float]:
+    """Build a model, compile it and make one step; return the seconds of each part, and those of processors.
 
     Parameters
     ----------
@@ -67,7 +71,9 @@ def start(name: str, began: float) -> dict[str, float]:
     times.append(time.time())
     function(*model.data)
     times.append(time.time())
-    return {part: after - before for part, before, after in zip(PARTS, times, times[1:])}
+    used = os.times()
+    cpu = used.user + used.system + used.children_user + used.children_system
+    return {part: after - before for part, before, after in zip(PARTS, times, times[1:])}, cpu
 
 
 def measure(name: str, device: str = "opencl", timeout: float | None = None) -> list[Start]:
@@ -94,10 +100,10 @@ def measure(name: str, device: str = "opencl", timeout: float | None = None) -> 
             for cache in CACHES:
                 began = ("profiles.cold:start", name, time.time())
                 try:
-                    seconds = isolated.call(*began, flags=flags, env=caches(Path(folder)), timeout=timeout)
+                    seconds, cpu = isolated.call(*began, flags=flags, env=caches(Path(folder)), timeout=timeout)
                 except isolated.Failed as failure:
                     raise isolated.Failed(f"{side}, {cache} caches: {failure}") from None
-                starts.append(Start(side, cache, seconds))
+                starts.append(Start(side, cache, seconds, cpu))
     return starts
 
 

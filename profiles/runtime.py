@@ -86,11 +86,11 @@ def render_starts(model: str, starts: Sequence[cold.Start]) -> Table:
     table = Table(title=f"Seconds from the start of a process to the first result of {model}")
     for heading in ("computed by", "caches"):
         table.add_column(heading)
-    for heading in (*cold.PARTS, "all"):
+    for heading in (*cold.PARTS, "all", "of processors"):
         table.add_column(heading, justify="right")
     for start in starts:
         cells = [f"{start.seconds[part]:.2f}" for part in cold.PARTS]
-        table.add_row(start.side, start.cache, *cells, f"{start.total:.2f}")
+        table.add_row(start.side, start.cache, *cells, f"{start.total:.2f}", f"{start.cpu:.2f}")
     return table
 
 
