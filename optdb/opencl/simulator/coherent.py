@@ -138,6 +138,7 @@ class CoherentFunction:
 
     def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
         """Compute; return the outputs."""
+        _ = self._context.queue  # not in a forked process, where another thread may hold the lock
         with self._mirrors.lock:
             for one in self._shared:
                 one.refresh()

@@ -59,7 +59,7 @@ class SimulatorOCL:
     """
 
     def __init__(self, function: Function, device: str = "auto") -> None:
-        self._lock = threading.RLock()
+        self._turn = threading.RLock()
         self._asked_for = device
         self._context_name = context_of(device)
         self._context = get_context(self._context_name)
@@ -321,9 +321,14 @@ class SimulatorOCL:
             self._look_after()
             return report(self._methods[name], args, kwargs)
 
-    def _look_after(self) -> None:
-        """Refuse to go on in a forked process; say so once if Theano's values were changed meanwhile."""
+    @property
+    def _lock(self) -> threading.RLock:
+        """What a thread holds that uses the simulator; refused in a forked process, where another one may hold it."""
         _ = self._context.queue
+        return self._turn
+
+    def _look_after(self) -> None:
+        """Say so once if Theano's values were changed meanwhile."""
         if self._warned or not config.optdb.trace:
             return
         changed = [str(shared.name) for shared in self._state if not shared.in_step]

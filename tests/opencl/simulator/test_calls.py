@@ -70,6 +70,18 @@ def test_values_come_from_theano_when_asked_for(step):
     np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-5, atol=1e-6)
 
 
+def test_out_of_step_values_are_told_of_once(step, caplog):
+    _, sim, w, _, data = step
+    with theano.configparser.change_flags(**{"optdb.trace": True}):
+        sim(*data)
+        assert "were changed" not in caplog.text
+        w.set_value(np.zeros((20, 5), "float32"))
+        sim(*data)
+        sim(*data)
+    told = [record.getMessage() for record in caplog.records if "were changed" in record.getMessage()]
+    assert len(told) == 1 and told[0].startswith("Theano's values of w were changed, and the simulator has others;")
+
+
 def test_synchronizing_some_leaves_the_others(step):
     _, sim, w, rate, data = step
     sim.set(rate, 0.25)

@@ -109,9 +109,12 @@ FORKED = """
     import numpy as np
     import optdb, theano, theano.tensor as tt
     x = tt.fvector("x")
-    f = theano.function([x], x * 2, mode=theano.Mode("py", "fast_run"))
+    w = theano.shared(np.ones(3, "float32"), target="cpu")
+    f = theano.function([x], x * w * 2, mode=theano.Mode("py", "fast_run"))
     sim = optdb.SimulatorOCL(f)
     sim(np.ones(3, "float32"))
+    g = theano.function([x], x * 3, mode="OPENCL")
+    g(np.ones(3, "float32"))
     if os.fork() == 0:
         DO
         os._exit(1)
@@ -126,7 +129,10 @@ FORKED = """
         "sim(np.ones(3, 'float32'))",
         "optdb.SimulatorOCL(f)",
         "theano.function([x], x + 1, mode='OPENCL')(np.ones(3, 'float32'))",
-        "sim.sync_to_theano(); import pickle; pickle.dumps(sim); sim(np.ones(3, 'float32'))",
+        "g(np.ones(3, 'float32'))",
+        "sim.sync_to_theano()",
+        "sim.set(sim.shared[0], 1)",
+        "import pickle; pickle.dumps(sim)",
     ],
 )
 def test_a_fork_after_use_is_refused(do):
