@@ -16,8 +16,9 @@ import numpy as np
 
 from optdb.host.variables import TensorType, Type, Variable, patternbroadcast
 from optdb.opencl.registry import contexts, get_context
-from optdb.runtime import arrays
+from optdb.runtime import arrays, commands
 from optdb.runtime.context import Context
+from optdb.runtime.sizes import whole
 
 __all__ = ["OpenCLArrayType", "UnsupportedDtype", "opencl_type"]
 
@@ -166,7 +167,10 @@ class OpenCLArrayType(Type):
 
     def value_zeros(self, shape: tuple[int, ...]) -> arrays.DeviceArray:
         """Return an array of zeros, of this type."""
-        return arrays.from_host(self.context, np.zeros(shape, self.dtype))
+        array = arrays.empty(self.context, tuple(map(whole, shape)), self.dtype)
+        if array.size:
+            commands.fill(array.queue, array.base_data, 0, array.nbytes, np.zeros((), self.dtype))
+        return array
 
     def is_valid_value(self, data: Any) -> bool:
         """Tell whether something is a value of this type as it is."""

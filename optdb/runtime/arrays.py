@@ -16,7 +16,7 @@ import numpy as np
 
 from optdb.runtime import commands
 from optdb.runtime.library import cl, cl_array
-from optdb.runtime.sizes import Later
+from optdb.runtime.sizes import Later, plain
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -92,6 +92,12 @@ class DeviceArray(Array):
             raise TypeError(f"expected an array of {self.dtype} {self.shape} in C order, got {ary.dtype} {ary.shape}")
         return to_host(self if queue is None else self.with_queue(queue), ary)
 
+    def __getitem__(self, index: Any) -> DeviceArray:
+        if commands.tracing() is not None:
+            # PyOpenCL asks for numbers by their class.
+            index = tuple(map(_plain_index, index if isinstance(index, tuple) else (index,)))
+        return super().__getitem__(index)
+
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, Array):
             part = self[index]
@@ -118,6 +124,12 @@ class DeviceArray(Array):
 
     def __deepcopy__(self, memo: dict) -> DeviceArray:
         return copy(self)
+
+
+def _plain_index(entry: Any) -> Any:
+    if isinstance(entry, slice):
+        return slice(plain(entry.start), plain(entry.stop), plain(entry.step))
+    return plain(entry)
 
 
 class _Order:

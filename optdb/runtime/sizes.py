@@ -29,6 +29,7 @@ __all__ = [
     "largest",
     "lengths_of",
     "part_of",
+    "real",
     "smallest",
     "starts",
     "whole",
@@ -265,8 +266,9 @@ class Later:
     dtype : numpy.dtype
         Of it.
     source : tuple
-        Where it comes from: 'argument' or 'state' with a number; 'value' with a Size, that is all of it; 'table' with
-        the name of a function in ``optdb.runtime.tables`` and its arguments.
+        Where it comes from: 'argument' with a number; 'value' with a Size, that is all of it, 'values' with a vector of
+        them; 'table' with the name of a function in ``optdb.runtime.tables`` and its arguments; 'shaped' with a `Later`
+        of another shape; 'home' with an array of the device.
     """
 
     shape: tuple[Any, ...]
@@ -298,7 +300,12 @@ class Later:
     def described(self) -> str:
         """What it is, in words."""
         kind, what = self.source[:2]
-        return {"argument": f"argument {what}", "state": "a shared value"}.get(kind, f"what is computed by {what}")
+        known = {
+            "argument": f"argument {what}",
+            "table": f"what is computed by {what}",
+            "home": "an array of the device",
+        }
+        return known.get(kind, "what is computed from arguments")
 
 
 @dataclass(frozen=True)
@@ -335,6 +342,11 @@ def settled(x: Any) -> Any:
 def whole(x: Any) -> Any:
     """Return a whole number: as ``int`` does, but that a Size stays one."""
     return settled(x) if isinstance(x, Size) else int(x)
+
+
+def real(x: Any) -> Any:
+    """Return a number: as ``float`` does, but that a Size stays one."""
+    return settled(x) if isinstance(x, Size) else float(x)
 
 
 def lengths_of(values: Any) -> list[Any]:
@@ -418,6 +430,7 @@ def _rules(operands: Sequence[Any]) -> Rules:
 
 
 def _compared(word: str, one: Any, other: Any) -> bool:
+    one, other = _unpacked(one), _unpacked(other)
     if not (_is_number(one) and _is_number(other)):
         return NotImplemented
     one, other = settled(one), settled(other)
@@ -430,6 +443,7 @@ def _compared(word: str, one: Any, other: Any) -> bool:
 
 def _combined(word: str, one: Any, other: Any) -> Any:
     """Return what a word of `ARITHMETIC` makes of two whole numbers."""
+    one, other = _unpacked(one), _unpacked(other)
     if not (_is_whole(one) and _is_whole(other)):
         if _is_number(one) and _is_number(other) and word in "+-*//%":
             return ARITHMETIC[word](plain(one), plain(other))
@@ -512,6 +526,11 @@ def _with_term(word: str, one: Size, number: int) -> Any:
 
 def _operand(of: Size, reference: str, value: int) -> Size:
     return Size(of.rules, int(reference[1:]), value)
+
+
+def _unpacked(x: Any) -> Any:
+    """Return the number in an array of one without axes."""
+    return x[()] if isinstance(x, np.ndarray) and not x.ndim else x
 
 
 def _is_whole(x: Any) -> bool:

@@ -275,3 +275,25 @@ def test_a_device_with_more_units(tmp_path):
             assert "compute units" in str(error)
         else:
             same(got, function(floats(100, 90)), rtol=1e-4)
+
+
+@FLAVOURS
+def test_a_number_that_kernels_are_given(tmp_path, flavour):
+    x, y, rate = tt.fmatrix("x"), tt.fmatrix("y"), tt.fscalar("rate")
+    w = shared(floats(4, 3), "w")
+    step = on_device([x, y, rate], rate * 2, there=False, updates=[(w, w - rate * x.dot(y))])
+    there = exported(tmp_path, flavour, [(floats(4, 5), floats(5, 3), np.float32(0.5))], f=step)
+    assert any("Gemm" in str(node.op) for node in step.maker.fgraph.toposort())
+    nbytes = None
+    for rate in (0.5, 0.25, -3.0, 0.5):
+        given = floats(4, 5, seed=round(abs(rate))), floats(5, 3), np.float32(rate)
+        same(there(*given), step(*given))
+        same(there.get("w"), w.get_value())
+        nbytes = nbytes or there.nbytes["f"]
+    assert there.nbytes["f"] == nbytes  # the same memory for all rates
+    try:
+        got = there(*given[:2], np.float32(0))
+    except ShapeError as error:
+        assert "rate" in str(error)
+    else:
+        same(got, step(*given[:2], np.float32(0)))

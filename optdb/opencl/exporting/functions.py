@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from optdb.runtime.arrays import Array, to_host
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["Exportable", "Held", "of_function"]
+__all__ = ["Exportable", "Held", "of_function", "of_method"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,9 @@ class Exportable:
         Input of the wiring to the shared variable.
     returned : int
         How many of the wiring's outputs are for the caller: the first ones.
+    seen : callable
+        Returns what is known of the inputs of earlier calls: for each call, input to shape and, if it is a small one of
+        the host, value.
     """
 
     wiring: Wiring
@@ -67,6 +70,19 @@ class Exportable:
     arguments: Mapping[Variable, int]
     shared: Mapping[Variable, Held]
     returned: int
+    seen: Callable[[], Sequence[Mapping[Variable, tuple[tuple[int, ...], Any]]]] = tuple
+
+    def calls(self) -> list[list[np.ndarray]]:
+        """Return examples like the latest calls of the function, as far as they are remembered; the last one first."""
+        found = []
+        for call in self.seen():
+            example = [np.zeros((), argument.dtype) for argument in self.signature.arguments]
+            for var, place in self.arguments.items():
+                shape, value = call[var]
+                dtype = self.signature.arguments[place].dtype
+                example[place] = np.zeros(shape, dtype) if value is None else np.asarray(value, dtype)
+            found.append(example)
+        return found[::-1]
 
     def context_name(self) -> Hashable:
         """Return the name of the context that all its arrays are in.
@@ -101,7 +117,28 @@ def of_function(function: Any) -> Exportable:
     Untraceable
         If it is not one that can be exported.
     """
-    machine = function.fn
+    return _exportable(function, function.fn, lambda container: container.storage)
+
+
+def of_method(method: Any) -> Exportable:
+    """Return what of a function of a simulator goes into a file, with the simulator's own values of shared variables.
+
+    Parameters
+    ----------
+    method : Method
+        Of ``optdb.opencl.simulator``.
+
+    Raises
+    ------
+    Untraceable
+        If it is not one that can be exported.
+    """
+    cells = dict(zip(method.function.input_storage, method.machine.inputs, strict=True))
+    return _exportable(method.function, method.machine.run, cells.__getitem__)
+
+
+def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]) -> Exportable:
+    """Return what goes into a file of what runs a function; `cell_of` tells where it has a shared value."""
     if not isinstance(machine, PlannedVM):
         raise Untraceable(
             "nothing of the function is on a device, or it runs without plans (branches, profiles and other linkers "
@@ -114,7 +151,8 @@ def of_function(function: Any) -> Exportable:
     inputs = zip(wiring.inputs, function.maker.inputs, function.input_storage, function.defaults, strict=True)
     for var, given, container, default in inputs:
         if container.implicit:
-            shared[var] = Held(_Same(container.storage), given.name or given.variable.name, _getter(container))
+            cell = cell_of(container)
+            shared[var] = Held(_Same(cell), given.name or given.variable.name, _getter(cell))
             continue
         if given.update is not None:
             raise Untraceable(f"the argument {given.name or given.variable} has an update: make it a shared variable")
@@ -123,7 +161,7 @@ def of_function(function: Any) -> Exportable:
     returns = "none" if function.return_none else "single" if function.unpack_single else "list"
     keys = None if function.output_keys is None else tuple(map(str, function.output_keys))
     signature = Signature(tuple(taken), returns, keys)
-    return Exportable(wiring, signature, arguments, shared, function.n_returned_outputs)
+    return Exportable(wiring, signature, arguments, shared, function.n_returned_outputs, machine.seen)
 
 
 class _Same:
@@ -139,8 +177,8 @@ class _Same:
         return id(self._storage)
 
 
-def _getter(container: Any) -> Callable[[], Any]:
-    return lambda: container.storage[0]
+def _getter(cell: list[Any]) -> Callable[[], Any]:
+    return lambda: cell[0]
 
 
 def _argument(given: Any, container: Any, default: tuple[bool, bool, Any]) -> Argument:

@@ -16,11 +16,12 @@ import numpy as np
 from optdb.host import ops, scalars
 from optdb.host.graph import Apply
 from optdb.host.linking import DeepCopyOp, ViewOp
+from optdb.opencl.ops.views import full_shape
 from optdb.runtime.figures import figure
 from optdb.runtime.sizes import Later, Size, Sizes, concrete, largest, lengths_of, part_of, smallest, whole
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["follow", "is_open"]
+__all__ = ["follow", "is_open", "stays"]
 
 #: Whole numbers stay sizes.
 _ARITHMETIC: dict[type, Callable[..., Any]] = {
@@ -82,7 +83,7 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
     for kinds, step in _STEPS:
         if isinstance(node.op, kinds):
             return [_as_host_has_it(node, step(node, *values))]
-    raise _stays(node)
+    raise stays(node)
 
 
 def _as_host_has_it(node: Apply, value: Any) -> Any:
@@ -90,7 +91,8 @@ def _as_host_has_it(node: Apply, value: Any) -> Any:
     return value if is_open(value) else np.asarray(value, node.outputs[0].type.dtype)
 
 
-def _stays(node: Apply) -> Untraceable:
+def stays(node: Apply) -> Untraceable:
+    """Return the error of a step that cannot be left on the host."""
     return Untraceable(
         f"{node.op} stays on the host, where it needs values of the call. Let it be lifted, or compute it ahead of the "
         "call and pass the result as an argument"
@@ -109,14 +111,14 @@ def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
     else:
         fits = all(value.shape[axis] == 1 for axis, one in node.op.axis.items() if one)
     if not fits:
-        raise _stays(node)
+        raise stays(node)
     return value
 
 
 def _assert(node: Apply, value: Any, *conditions: Any) -> Any:
     for condition in conditions:
         if isinstance(condition, Later) or not condition:
-            raise _stays(node)
+            raise stays(node)
     return value
 
 
@@ -130,19 +132,19 @@ def _length(node: Apply, value: Any) -> Any:
 
 def _vector(node: Apply, *values: Any) -> Sizes:
     if any(isinstance(value, Later) for value in values) or "int" not in node.outputs[0].type.dtype:
-        raise _stays(node)
+        raise stays(node)
     return Sizes(map(whole, values))
 
 
 def _joined(node: Apply, axis: Any, *values: Any) -> Sizes:
     if any(isinstance(value, Later) for value in values) or node.outputs[0].type.ndim != 1:
-        raise _stays(node)
+        raise stays(node)
     return Sizes(length for value in values for length in lengths_of(value))
 
 
 def _part(node: Apply, value: Any, *index: Any) -> Any:
     if isinstance(value, Later) or any(isinstance(x, Later) for x in index):
-        raise _stays(node)
+        raise stays(node)
     (entry,) = ops.get_idx_list([value, *index], node.op.idx_list)
     given = value if isinstance(value, Sizes) else list(value)
     if not isinstance(entry, slice):
@@ -157,30 +159,38 @@ def _turned(node: Apply, value: Any) -> Any:
     if isinstance(value, Later):
         source, shape = value.source, tuple(1 if axis == "x" else value.shape[axis] for axis in order)
         if source[0] != "value":
-            raise _stays(node)
+            raise stays(node)
         return Later(shape, value.dtype, source)
     if isinstance(value, Sizes) and order == (0,):
         return value
     if not isinstance(value, Size):
-        raise _stays(node)
+        raise stays(node)
     return value if not order else Later((1,) * len(order), np.dtype(node.outputs[0].type.dtype), ("value", value))
+
+
+def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
+    """Give an argument, or what is made of it, another shape."""
+    if not isinstance(value, Later) or value.source[0] not in ("argument", "table", "shaped"):
+        raise stays(node)
+    shape = full_shape(value.shape, lengths_of(wanted), node.op.ndim)
+    return Later(shape, value.dtype, ("shaped", value))
 
 
 def _product(node: Apply, value: Any) -> Any:
     if not isinstance(value, Sizes) or type(node.op.scalar_op) not in (scalars.Add, scalars.Mul):
-        raise _stays(node)
+        raise stays(node)
     dtype = node.outputs[0].type.dtype
     result = value[0]
     for number in value[1:]:
         result = scalar(node.op.scalar_op, [value.dtype.name] * 2, [result, number], dtype)
         if result is None:
-            raise _stays(node)
+            raise stays(node)
     return _cast(result, dtype)
 
 
 def _elementwise(node: Apply, *values: Any) -> Any:
     if len(node.outputs) > 1:
-        raise _stays(node)
+        raise stays(node)
     if node.outputs[0].type.ndim == 1 and any(isinstance(value, Sizes) for value in values):
         return _of_vectors(node, values)
     given = [_one_number(node, value) for value in values]
@@ -196,7 +206,7 @@ def _elementwise(node: Apply, *values: Any) -> Any:
 def _of_vectors(node: Apply, values: Sequence[Any]) -> Sizes:
     lengths = {len(value) for value in values if isinstance(value, Sizes)}
     if len(lengths) > 1:
-        raise _stays(node)
+        raise stays(node)
     (length,) = lengths
     columns = []
     for value in values:
@@ -209,7 +219,7 @@ def _of_numbers(node: Apply, values: Sequence[Any]) -> Any:
     dtypes = [var.type.dtype for var in node.inputs]
     result = scalar(node.op.scalar_op, dtypes, values, node.outputs[0].type.dtype)
     if result is None:
-        raise _stays(node)
+        raise stays(node)
     return result
 
 
@@ -218,11 +228,11 @@ def _one_number(node: Apply, value: Any) -> Any:
     if isinstance(value, Later) and value.source[0] == "value":
         return value.source[1]
     if isinstance(value, Later | Sizes):
-        raise _stays(node)
+        raise stays(node)
     if isinstance(value, Size):
         return value
     if np.size(value) != 1:
-        raise _stays(node)
+        raise stays(node)
     return np.asarray(value).reshape(())[()]
 
 
@@ -314,6 +324,7 @@ _STEPS: tuple[tuple[Any, Callable[..., Any]], ...] = (
     (ops.Join, _joined),
     (ops.Subtensor, _part),
     (ops.DimShuffle, _turned),
+    (ops.Reshape, _reshaped),
     (ops.CAReduce, _product),
     (ops.Elemwise, _elementwise),
 )

@@ -18,10 +18,12 @@ import numpy as np
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.loops import Scan
 from optdb.host.ops import Shape, Shape_i
-from optdb.opencl.exporting.host_steps import follow, is_open
+from optdb.opencl.exporting.by_device import on_the_device
+from optdb.opencl.exporting.host_steps import follow, is_open, stays
 from optdb.opencl.kernels import compile_kernels
 from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.ops.elements import ElementKernels
+from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.planning.recording import Wiring
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.registry import contexts
@@ -51,14 +53,14 @@ class Entry:
         Among the arguments of the function, or among the shared values of the file.
     shape : tuple of int
         In the example.
-    value : int, optional
-        Of an argument that is one whole number on the host.
+    value : int or numpy.floating, optional
+        Of an argument that is one number on the host.
     """
 
     kind: str
     number: int
     shape: tuple[int, ...]
-    value: int | None = None
+    value: Any = None
 
 
 class _Traced(Context):
@@ -108,7 +110,7 @@ def trace(
     result = Trace(flavour, units)
     stand_in = _Traced(context, flavour, units if fixed else result.rules.symbol(units, "units"))
     with contexts.substituted(context_name, stand_in):
-        walk = _Walk(_copied(wiring), stand_in, Tracer(result, stand_in), fixed)
+        walk = _Walk(_copied(wiring), stand_in, context_name, Tracer(result, stand_in), fixed)
         walk.enter(entries)
         walk.run()
         walk.leave(entries, returned)
@@ -119,9 +121,10 @@ def trace(
 class _Walk:
     """A trace being made."""
 
-    def __init__(self, wiring: Wiring, context: Context, tracer: Tracer, fixed: bool) -> None:
+    def __init__(self, wiring: Wiring, context: Context, context_name: Hashable, tracer: Tracer, fixed: bool) -> None:
         self._wiring = wiring
         self._context = context
+        self._context_name = context_name
         self._tracer = tracer
         self._trace = tracer.trace
         self._fixed = fixed
@@ -181,21 +184,56 @@ class _Walk:
             return
         at_home = isinstance(node.op, Shape | Shape_i) or not any(map(on_device, (*node.inputs, *node.outputs)))
         if at_home and (isinstance(node.op, Shape | Shape_i) or any(map(is_open, values))):
-            for cell, value in zip(outputs, follow(node, values), strict=True):
+            try:
+                results = follow(node, values)
+            except Untraceable:
+                results = self._on_the_device(node, values)
+                if results is None:
+                    raise
+            for cell, value in zip(outputs, results, strict=True):
                 cell[0] = value
             return
         if at_home:
             self._wiring.thunks[number]()
             return
+        if isinstance(node.op, OpenCLOnHost):
+            raise stays(node)
+        if isinstance(node.op, Scan):
+            self._settle(node)
         with self._tracer.following():
             self._wiring.thunks[number]()
+
+    def _settle(self, node: Apply) -> None:
+        """Let a loop have plain numbers: its steps are written out."""
+        for var in node.inputs:
+            cell = self._wiring.cells[var]
+            if isinstance(cell[0], Size | Sizes):
+                cell[0] = np.asarray(cell[0]).astype(var.type.dtype)
+
+    def _on_the_device(self, node: Apply, values: Sequence[Any]) -> list[Later] | None:
+        """Return what a node of the host gives, computed on the device; None if that cannot be done."""
+        found = on_the_device(node, self._context_name)
+        if found is None:
+            return None
+        twin, count = found
+        with self._tracer.following():
+            cells = {}
+            for place, (var, value) in enumerate(zip(twin.inputs, values, strict=True)):
+                there = place < count
+                cells[var] = [self._brought(value, var.type.dtype) if there else value]
+            cells |= {var: [None] for var in twin.outputs}
+            (thunk,) = _thunks([twin], cells)
+            thunk()
+        arrays_there = [cells[var][0] for var in twin.outputs]
+        return [Later(array.shape, array.dtype, ("home", array)) for array in arrays_there]
 
     def _brought(self, value: Any, dtype: str) -> Array:
         """Return an array of the device with a value that is not known yet."""
         if isinstance(value, Later) and value.source[0] == "home":
             # Not the array itself: whoever has this one may overwrite it.
             return self._in_order(value.source[1], always=True)
-        return arrays.from_host(self._context, _later(value, dtype))
+        given = _later(value, dtype) if is_open(value) else np.asarray(value, dtype)
+        return arrays.from_host(self._context, given)
 
     def leave(self, entries: Mapping[Variable, Entry], returned: int) -> None:
         """Note the results, and write next values over the present ones."""

@@ -61,7 +61,7 @@ class Report:
 def write(
     path: str | Path,
     functions: Mapping[str, Exportable],
-    examples: Mapping[str, Sequence[Example]],
+    examples: Mapping[str, Sequence[Example]] | None = None,
     flavours: Sequence[str] = FLAVOURS,
     about: str = "",
 ) -> list[Report]:
@@ -73,9 +73,9 @@ def write(
         Where to; what is there is replaced.
     functions : mapping
         Name to function; the first is what a call of the loaded file calls.
-    examples : mapping
+    examples : mapping, optional
         For each function, calls of it: their shapes, and whole numbers that decide over shapes, say what is traced. The
-        values of arrays do not matter.
+        values of arrays do not matter. Without examples, a function is traced for calls like its latest ones.
     flavours : sequence of str
         For which devices: 'cpu' for processors, 'gpu' for all else.
     about : str
@@ -93,6 +93,7 @@ def write(
     TypeError
         If an example is no call of its function.
     """
+    examples = {name: (examples or {}).get(name) or function.calls() for name, function in functions.items()}
     _check(functions, examples, flavours)
     states = _States()
     reports: list[Report] = []
@@ -116,7 +117,10 @@ def _check(
         if not name.isidentifier() or not name.isascii():
             raise ValueError(f"{name!r} cannot be the name of a function in a file: it is no identifier")
         if not examples.get(name):
-            raise ValueError(f"{name} needs an example of a call, so that it is known for which shapes it is exported")
+            raise ValueError(
+                f"{name} needs an example of a call, so that it is known for which shapes it is exported.\n"
+                "The cure: call it once before, or give examples"
+            )
     if not flavours or not set(flavours) <= set(FLAVOURS):
         raise ValueError(f"flavours are some of {FLAVOURS}, and {tuple(flavours)} were given")
 
@@ -168,8 +172,10 @@ def _entries(function: Exportable, values: Sequence[np.ndarray], states: _States
             continue
         place = function.arguments[var]
         value = values[place]
-        counts = not on_device(var) and value.ndim == 0 and value.dtype.kind in "iu"
-        found[var] = Entry("argument", place, value.shape, int(value) if counts else None)
+        number = None
+        if not on_device(var) and value.ndim == 0 and value.dtype.kind in "iuf":
+            number = value[()] if value.dtype.kind == "f" else int(value)
+        found[var] = Entry("argument", place, value.shape, number)
     return found
 
 

@@ -29,6 +29,7 @@ from optdb.opencl.ops.layout import check_shapes
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, empty
+from optdb.runtime.sizes import real
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -199,7 +200,7 @@ class OpenCLBatchNormTrain(_OfChannels, host.AbstractBatchNormTrain):
         if parts:
             fold.launch(kernels, context, channels, parts, part, [x, *sums])
         own = [empty(context, (n,), work_dtype(x.dtype)) for _ in range(3)]
-        sizes = [channels.size, parts, part, float(epsilon), float(factor)]
+        sizes = [channels.size, parts, part, real(epsilon), real(factor)]
         numbers.launch(kernels, context, n, *sizes, *sums, *given, *of_channels, *own)
         normalize.launch(kernels, context, channels, [x, *own, out])
 
@@ -294,5 +295,5 @@ class OpenCLBatchNormInference(_OfChannels, host.AbstractBatchNormInference):
         channels = Channels.of(x.shape, self.axes)
         x = contiguous(x, node.inputs[0].type, kernels, context)
         own = [empty(context, (channels.number,), work_dtype(x.dtype)) for _ in range(3)]
-        numbers.launch(kernels, context, channels.number, float(epsilon), *given, *own)
+        numbers.launch(kernels, context, channels.number, real(epsilon), *given, *own)
         normalize.launch(kernels, context, channels, [x, *own, out])

@@ -67,6 +67,13 @@ class PlannedVM(VM):
         fits = known is not None and known.places == places and known.plan is self._loaded
         return self._loaded if fits else None
 
+    def seen(self) -> list[dict[Variable, tuple[Any, Any]]]:
+        """Return the inputs of recorded calls, the last one at the end: their shapes, and small values of the host."""
+        return [
+            {var: (shape, known.recording.given.get(var)) for var, shape in zip(self.wiring.inputs, shapes)}
+            for shapes, known in self._known.items()
+        ]
+
     def __call__(self) -> None:
         """Compute the outputs from what is in the cells of the inputs."""
         for cell in self.pre_call_clear:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from optdb.host.compiled import Function, optimize
@@ -13,9 +14,11 @@ from optdb.host.config import config
 from optdb.host.graph import Variable
 from optdb.host.logging import logger
 from optdb.lifters.explain import Explanation
+from optdb.opencl.exporting import FLAVOURS, Report
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.check_report import CheckReport
 from optdb.opencl.simulator.checking import check
+from optdb.opencl.simulator.exporting import Examples, export
 from optdb.opencl.simulator.method import Method
 from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.profile_report import ProfileReport
@@ -132,6 +135,37 @@ class SimulatorOCL:
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *self})
+
+    # Files
+
+    def export(
+        self, path: str | Path, examples: Examples | None = None, flavours: Sequence[str] = FLAVOURS
+    ) -> list[Report]:
+        """Write all functions, and the shared variables as they are on the device now, into a file for `optdb.load`.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where to; what is there is replaced.
+        examples : sequence or mapping, optional
+            Calls, each a sequence of arguments or a mapping of them by name; for the methods that were added, a mapping
+            of their names to calls, in which None stands for the simulator's own function. Shapes matter, and whole
+            numbers that decide over shapes. Without examples, functions are written for calls like their latest ones.
+        flavours : sequence of str
+            For which devices: 'cpu' for processors, 'gpu' for all else.
+
+        Returns
+        -------
+        list of Report
+            What came of each example.
+
+        Raises
+        ------
+        optdb.opencl.exporting.Untraceable
+            If something is done that a file cannot hold; by name, where a step was left on the host.
+        """
+        with self._lock:
+            return export(path, self._methods, CALL, examples, flavours)
 
     # Looking inside
 

@@ -93,6 +93,8 @@ class Bound:
         The sizes of the call.
     stock : Stock
         What there is.
+    free : frozenset of int
+        The arguments whose values may be others in each call: kernels are given what depends on them anew.
 
     Attributes
     ----------
@@ -109,7 +111,7 @@ class Bound:
         If the device has no room for its values.
     """
 
-    def __init__(self, trace: FileTrace, values: Values, stock: Stock) -> None:
+    def __init__(self, trace: FileTrace, values: Values, stock: Stock, free: frozenset[int] = frozenset()) -> None:
         self._trace = trace
         self._values = values
         self._stock = stock
@@ -121,10 +123,25 @@ class Bound:
         self._outlets = [self._outlet(outlet) for outlet in trace.outlets]
         self._room = Room(self._spans(made))
         self._steps: list[list[Callable[[], Any]] | _Upload] = []
-        for command in made:
-            self._append(command)
+        #: Kernels, places and numbers, of what they are given that may be another one in each call.
+        self._free: list[tuple[Any, int, list[Any]]] = []
+        self._freely = trace.rules.freely(free)
+        for said, command in zip(trace.commands, made, strict=True):
+            self._append(command, said, free)
         self.nbytes = self._room.nbytes
         self.commands = len(made)
+
+    def suits(self, call: Call) -> bool:
+        """Make ready for a call like the one that this is for; tell whether that can be done."""
+        if not self._freely:
+            return True
+        values = self._freely.values(self._values, call)
+        if values is None:
+            return False
+        self._values = values
+        for kernel, place, arg in self._free:
+            kernel.set_arg(place, self._argument(arg))
+        return True
 
     def run(self, call: Call) -> list[np.ndarray]:
         """Do it; return the results."""
@@ -219,9 +236,12 @@ class Bound:
         if kind == "array":
             return self._stock.constant(rest[0])
         if kind == "value":
-            dtype, values = rest
-            numbers = [_number(dtype, self._values.value(value)) for value in values]
-            return np.array(numbers, dtype)
+            return self._numbers(*rest)
+        if kind == "shaped":
+            value, shape = np.asarray(self._source(rest[0], call)), self._values.numbers(rest[1])
+            if math.prod(shape) != value.size or any(length < 0 for length in shape):
+                raise FileError(f"an array of shape {value.shape} is to get the shape {shape}")
+            return value.reshape(shape)
         name, args = rest
         given = [self._source(arg, call) if isinstance(arg, list) else self._values.value(arg) for arg in args]
         try:
@@ -229,14 +249,16 @@ class Bound:
         except (AttributeError, TypeError) as error:
             raise FileError(f"the table {name} cannot be made of what it is given: {error}") from None
 
+    def _numbers(self, dtype: str, said: Sequence[Any]) -> np.ndarray:
+        return np.array([_number(dtype, self._values.value(value)) for value in said], dtype)
+
     def _outlet(self, outlet: dict[str, Any]) -> Callable[[Call], np.ndarray]:
         """Return what gives a result behind a call."""
         dtype = np.dtype(outlet["dtype"])
         if "values" in outlet:
-            numbers = [_number(dtype.name, self._values.value(value)) for value in outlet["values"]]
-            shape = (len(numbers),) if outlet["vector"] else (1,) * outlet.get("ndim", 0)
-            result = np.array(numbers, dtype).reshape(shape)
-            return lambda call: result.copy()
+            said = outlet["values"]
+            shape = (len(said),) if outlet["vector"] else (1,) * outlet.get("ndim", 0)
+            return lambda call: self._numbers(dtype.name, said).reshape(shape)
         if "array" in outlet:
             constant = self._stock.constant(outlet["array"])
             return lambda call: constant.copy()
@@ -273,7 +295,7 @@ class Bound:
                 spans[memory] = (spans.get(memory, (0, 0))[0], _AFTERWARDS)
         return spans
 
-    def _append(self, command: Any) -> None:
+    def _append(self, command: Any, said: list[Any], free: frozenset[int]) -> None:
         if isinstance(command, tuple):
             memory, offset, source = command
             buffer, shift = self._room.place(memory)
@@ -285,7 +307,13 @@ class Bound:
             return
         if not self._steps or isinstance(self._steps[-1], _Upload):
             self._steps.append([])
-        self._steps[-1].append(self._room.bind(command))
+        bound = self._room.bind(command)
+        self._steps[-1].append(bound)
+        if isinstance(command, Launch):
+            kernel = bound.args[1]
+            for place, arg in enumerate(said[5]):
+                if arg is not None and arg[0] == "number" and any(self._trace.rules.depends(x) & free for x in arg[2]):
+                    self._free.append((kernel, place, arg))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from optdb.runtime.exported.archive import Archive
 from optdb.runtime.exported.binding import Bound, Stock
 from optdb.runtime.exported.errors import FileError, ShapeError
 from optdb.runtime.exported.programs import Kernels
-from optdb.runtime.exported.reading import FileTrace, SaidMethod, SaidState, read
+from optdb.runtime.exported.reading import FileTrace, SaidMethod, SaidState, deciding, read
 from optdb.runtime.exported.rules import Call
 from optdb.runtime.library import cl
 
@@ -169,7 +169,9 @@ class Method:
         self._lock = lock
         self._path = path
         self._traces = self._suitable(said)
-        self._valued = sorted({place for trace in self._traces for place in trace.rules.valued})
+        deciders = frozenset().union(*map(deciding, self._traces))
+        self._deciding = sorted(deciders)
+        self._free = frozenset(range(len(self.signature.arguments))) - deciders
         self._bound: OrderedDict[tuple, Bound] = OrderedDict()
 
     def _suitable(self, said: SaidMethod) -> list[FileTrace]:
@@ -215,27 +217,29 @@ class Method:
                 raise FileError(f"{self.name} of {self._path}: {error}") from None
 
     def _bound_for(self, call: Call) -> Bound:
-        key = (*(x.shape for x in call.arguments), *(int(call.arguments[place]) for place in self._valued))
-        bound = self._bound.get(key)
-        if bound is None:
-            bound = self._bind(call)
-            # Before there is more: memory is what there may be too little of.
-            while len(self._bound) >= KEPT:
-                self._bound.popitem(last=False)
-            self._bound[key] = bound
-        self._bound.move_to_end(key)
+        sizes = (*(x.shape for x in call.arguments), *(call.arguments[place].item() for place in self._deciding))
+        for number in range(len(self._traces)):
+            bound = self._bound.get((number, sizes))
+            if bound is not None and bound.suits(call):
+                self._bound.move_to_end((number, sizes))
+                return bound
+        number, bound = self._bind(call)
+        self._bound[number, sizes] = bound
         return bound
 
-    def _bind(self, call: Call) -> Bound:
+    def _bind(self, call: Call) -> tuple[int, Bound]:
+        # Before there is more: memory is what there may be too little of.
+        while len(self._bound) >= KEPT:
+            self._bound.popitem(last=False)
         why: list[str] = []
-        for trace in self._traces:
+        for number, trace in enumerate(self._traces):
             try:
                 values = trace.rules.values(call)
                 broken = self._mismatch(trace, values, call) or trace.rules.broken(values)
             except ShapeError as error:
                 broken = str(error)
             if broken is None:
-                return Bound(trace, values, self._stock)
+                return number, Bound(trace, values, self._stock, self._free)
             if broken not in why:
                 why.append(broken)
         shapes = ", ".join(self._given(place, x) for place, x in enumerate(call.arguments))
@@ -247,7 +251,7 @@ class Method:
 
     def _given(self, place: int, x: np.ndarray) -> str:
         name = self.signature.called(place)
-        return f"{name}={int(x)}" if place in self._valued else f"{name} of shape {x.shape}"
+        return f"{name}={x}" if place in self._deciding else f"{name} of shape {x.shape}"
 
     def _mismatch(self, trace: FileTrace, values: Any, call: Call) -> str | None:
         """Return which length is not the one that a trace was made for, in words."""

@@ -16,7 +16,7 @@ from optdb.runtime.exported.fields import Fields, is_number, is_reference, is_wh
 from optdb.runtime.exported.rules import Rules
 from optdb.runtime.tables import TABLES
 
-__all__ = ["FileTrace", "Place", "Said", "SaidMethod", "SaidState", "read"]
+__all__ = ["FileTrace", "Place", "Said", "SaidMethod", "SaidState", "deciding", "read"]
 
 #: What a kernel is given as a number: a dtype, or sixteen whole numbers at once.
 LONG16 = "long16"
@@ -60,6 +60,35 @@ class FileTrace:
     memories: list[Place]
     commands: list[list[Any]]
     outlets: list[dict[str, Any]]
+
+
+def deciding(trace: FileTrace) -> frozenset[int]:
+    """Return the arguments whose values decide over more than numbers that kernels are given and that are uploaded."""
+    places = [place.nbytes for place in trace.memories]
+    for shape in trace.arguments:
+        places += shape
+    for word, *parts in trace.commands:
+        if word == "launch":
+            _, _, items, group, args, arrays = parts
+            offsets = [arg for place in arrays for arg in args[place + 1][2]]
+            places += [*items, *(group or ()), *offsets]
+        else:
+            places += [part for part in parts if not isinstance(part, list)]
+            places += _lengths(parts[-1])
+    for outlet in trace.outlets:
+        places += [*outlet.get("shape", ()), *outlet.get("strides", ()), outlet.get("offset")]
+        places += _lengths(outlet.get("source"))
+    return frozenset().union(*(trace.rules.depends(place) for place in places))
+
+
+def _lengths(source: Any) -> list[Any]:
+    """Return the lengths that a source is given, in itself and in others within it."""
+    if not isinstance(source, list) or not source:
+        return []
+    kind, *rest = source
+    if kind == "shaped":
+        return [*rest[1], *_lengths(rest[0])]
+    return [x for arg in rest[1] for x in (_lengths(arg) or [arg])] if kind == "table" else []
 
 
 @dataclass(frozen=True)
@@ -275,6 +304,8 @@ class _Commands:
         if kind == "value":
             values = len(rest) == 2 and isinstance(rest[1], list) and all(map(self._is_value, rest[1]))
             return values and isinstance(rest[0], str) and rest[0] in DTYPES
+        if kind == "shaped":
+            return len(rest) == 2 and self.is_source(rest[0]) and self._are_numbers(rest[1])
         table = kind == "table" and len(rest) == 2 and isinstance(rest[0], str) and rest[0] in TABLES
         return table and isinstance(rest[1], list) and all(self._is_number(x) or self.is_source(x) for x in rest[1])
 

@@ -13,7 +13,7 @@ from optdb.runtime.exported.fields import LIMIT, is_reference, is_whole
 from optdb.runtime.figures import FIGURES, figure
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
 
-__all__ = ["Call", "Rules", "Values"]
+__all__ = ["Call", "Freely", "Rules", "Values"]
 
 #: How deep an expression is written out in an error.
 _DEEP = 4
@@ -71,8 +71,21 @@ class Rules:
         self._entries = entries
         self._guards = guards
         self._steps = [_step(entry) for entry in entries]
-        #: The arguments whose value decides over sizes.
-        self.valued = sorted({entry[1] for entry in entries if entry[0] == "value"})
+        #: For each entry, the arguments whose values it depends on.
+        self._of_values: list[frozenset[int]] = []
+        for entry in entries:
+            own = {entry[1]} if entry[0] == "value" else set()
+            self._of_values.append(frozenset(own.union(*map(self.depends, entry[1:]))))
+
+    def depends(self, operand: Any) -> frozenset[int]:
+        """Return the arguments whose values an operand depends on."""
+        return self._of_values[int(operand[1:])] if is_reference(operand) else frozenset()
+
+    def freely(self, arguments: frozenset[int]) -> Freely:
+        """Return what depends on the values of some arguments, to be worked out anew while all else stays."""
+        entries = [number for number, own in enumerate(self._of_values) if own & arguments]
+        guards = [guard for guard in self._guards if any(self.depends(x) & arguments for x in guard[1:])]
+        return Freely([(number, self._steps[number]) for number in entries], guards)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -107,19 +120,17 @@ class Rules:
         One that cannot be worked out, as where shapes are 0, is none: guards may say that it is not needed.
         """
         found: list[Any] = []
-        for step in self._steps:
-            try:
-                value = step(found, call)
-            except (ArithmeticError, TypeError, ValueError):
-                value = None
-            found.append(None if isinstance(value, int) and not -LIMIT <= value < LIMIT else value)
-        return Values(found)
+        values = Values(found)
+        for number, step in enumerate(self._steps):
+            found.append(None)
+            values.work_out(number, step, call)
+        return values
 
     def broken(self, values: Values) -> str | None:
         """Return the first guard, in words, that does not hold; None if the trace holds."""
-        for word, one, other in self._guards:
-            a, b = values.value(one), values.value(other)
-            if a is None or b is None or not COMPARISONS[word](a, b):
+        for guard in self._guards:
+            if not values.holds(guard):
+                word, one, other = guard
                 return f"{self.described(one)} {word} {self.described(other)}"
         return None
 
@@ -150,6 +161,24 @@ class Values:
     def __init__(self, found: list[Any]) -> None:
         self._found = found
 
+    def copy(self) -> Values:
+        """Return the same sizes once more."""
+        return Values(self._found.copy())
+
+    def work_out(self, number: int, step: Callable[[list[Any], Call], Any], call: Call) -> None:
+        """Set one; to None if that cannot be worked out."""
+        try:
+            value = step(self._found, call)
+        except (ArithmeticError, TypeError, ValueError):
+            value = None
+        self._found[number] = None if isinstance(value, int) and not -LIMIT <= value < LIMIT else value
+
+    def holds(self, guard: list[Any]) -> bool:
+        """Tell whether a guard is true."""
+        word, one, other = guard
+        a, b = self.value(one), self.value(other)
+        return a is not None and b is not None and bool(COMPARISONS[word](a, b))
+
     def value(self, operand: Any) -> Any:
         """Return what an operand is: a number, or an entry; infinity is written as a text."""
         if not isinstance(operand, str):
@@ -174,6 +203,37 @@ class Values:
         return tuple([self.number(operand) for operand in operands])
 
 
+class Freely:
+    """Sizes that depend on numbers which may be others in each call, such as a rate.
+
+    Parameters
+    ----------
+    steps : list
+        The numbers of entries, and what works each out.
+    guards : list
+        Those that depend on them.
+    """
+
+    def __init__(self, steps: list[tuple[int, Callable[[list[Any], Call], Any]]], guards: list[list[Any]]) -> None:
+        self._steps = steps
+        self._guards = guards
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def values(self, before: Values, call: Call) -> Values | None:
+        """Return the sizes of another call that differs from one in these numbers alone; None if a guard breaks."""
+        values = before.copy()
+        for number, step in self._steps:
+            values.work_out(number, step, call)
+        return values if all(values.holds(guard) for guard in self._guards) else None
+
+
+def _number_in(x: np.ndarray) -> Any:
+    """Return the number that an argument is; whole ones are Python's."""
+    return int(x) if x.dtype.kind in "iub" else x[()]
+
+
 def _is_operand(x: Any, below: int, figures: bool = False) -> bool:
     """Tell whether a value is a number, or names an entry that comes before."""
     if is_reference(x):
@@ -190,7 +250,7 @@ def _step(entry: list) -> Callable[[list[Any], Call], Any]:
         argument, axis = rest
         return lambda found, call: int(call.arguments[argument].shape[axis])
     if word == "value":
-        return lambda found, call: int(call.arguments[rest[0]])
+        return lambda found, call: _number_in(call.arguments[rest[0]])
     if word in ARITHMETIC:
         return _whole_step(ARITHMETIC[word], *map(_getter, rest))
     dtype, *operands = rest

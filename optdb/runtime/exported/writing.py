@@ -206,6 +206,8 @@ class _Writer:
         if kind in ("value", "values"):
             values = what[0] if kind == "values" else what
             return ["value", value.dtype.name, _numbers(values)]
+        if kind == "shaped":
+            return ["shaped", self._source(what[0]), _numbers(value.shape)]
         if kind != "table":
             raise Untraceable(f"{value.described} would have to be uploaded")
         return ["table", what[0], [self._of_table(arg) for arg in what[1]]]

@@ -1,0 +1,53 @@
+"""Simulators are written into files that run without Theano (``optdb.load``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from optdb.opencl.exporting import Report, of_method, write
+
+if TYPE_CHECKING:
+    from optdb.opencl.simulator.method import Method
+
+#: What a simulator's own function is called in a file, if it has no name of its own.
+OWN = "call"
+
+Examples = Mapping[str | None, Sequence[Any]] | Sequence[Any]
+
+
+def export(
+    path: str | Path,
+    methods: Mapping[str, Method],
+    own: str,
+    examples: Examples | None,
+    flavours: Sequence[str],
+) -> list[Report]:
+    """Write the functions of a simulator into a file, the simulator's own first.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where to.
+    methods : mapping
+        By name.
+    own : str
+        The name of the simulator's own function among them.
+    examples : sequence or mapping, optional
+        Calls of the simulator's own function, or of each function by its name; that of its own is None. A function
+        without any is written for calls like its latest ones.
+    flavours : sequence of str
+        For which devices.
+    """
+    given = examples if isinstance(examples, Mapping) else {None: examples or ()}
+    unknown = [name for name in given if name is not None and name not in methods]
+    if unknown:
+        there = ", ".join(repr(name) for name in methods if name != own) or "none besides its own"
+        raise ValueError(f"there are examples for {unknown[0]!r}, and the simulator has no such method: it has {there}")
+    name = methods[own].function.name
+    ours = name if name and name.isidentifier() and name not in methods else OWN
+    names = {own: ours, **{other: other for other in methods if other != own}}
+    functions = {names[method]: of_method(methods[method]) for method in (own, *methods)}
+    calls = {names[own if name is None else name]: list(some) for name, some in given.items() if some}
+    return write(path, functions, calls, flavours)

@@ -1,0 +1,105 @@
+"""Simulators in files go on as the simulators do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+
+import optdb
+from optdb.opencl.exporting import Untraceable
+from tests.opencl.exported import flavoured, floats
+
+
+def adam(features=5, classes=3):
+    """Return functions that train by steps that are counted, and predict."""
+    x, y = tt.fmatrix("x"), tt.lvector("y")
+    w = theano.shared(floats(features, classes) / 8, "w")
+    mean, square = (theano.shared(np.zeros((features, classes), "float32"), name) for name in ("mean", "square"))
+    count = theano.shared(np.float32(0), "count")
+    p = tt.nnet.softmax(x.dot(w))
+    loss = tt.nnet.categorical_crossentropy(p, y).mean()
+    grad = theano.grad(loss, w)
+    following = count + 1
+    rate = np.float32(0.01) * tt.sqrt(1 - np.float32(0.999) ** following) / (1 - np.float32(0.9) ** following)
+    new_mean, new_square = 0.9 * mean + 0.1 * grad, 0.999 * square + 0.001 * grad**2
+    updates = [(count, following), (mean, new_mean), (square, new_square)]
+    updates.append((w, w - rate * new_mean / (tt.sqrt(new_square) + 1e-8)))
+    updates = [(var, tt.cast(value, "float32")) for var, value in updates]
+    train = theano.function([x, y], loss, updates=updates, name="train")
+    return train, theano.function([x], p.argmax(axis=1)), [w, mean, square, count]
+
+
+@pytest.mark.parametrize("flavour", ["cpu", "gpu"])
+def test_a_file_goes_on_where_the_simulator_was(tmp_path, flavour):
+    train, predict, params = adam()
+    sim = optdb.SimulatorOCL(train, device="dev0")
+    sim.add_method("predict", predict)
+    data = floats(20, 5), np.arange(20) % 3
+    for _ in range(3):
+        sim(*data)
+    sim.predict(data[0])
+    reports = sim.export(tmp_path / "step.optdb")
+    assert [(report.function, report.shapes) for report in reports if report.flavour == flavour] == [
+        ("train", ((20, 5), (20,))),
+        ("predict", ((20, 5),)),
+    ]
+    there = optdb.load(tmp_path / "step.optdb", flavoured(flavour))
+    for n in (20, 20, 25):
+        more = floats(n, 5, seed=n), np.arange(n) % 3
+        np.testing.assert_allclose(there(*more), sim(*more), rtol=1e-5)
+        np.testing.assert_array_equal(there.predict(more[0]), sim.predict(more[0]))
+    for param in params:
+        np.testing.assert_allclose(there.get(param.name), sim.get(param), rtol=1e-4, atol=1e-6)
+
+
+def test_examples(tmp_path):
+    train, predict, _ = adam()
+    sim = optdb.SimulatorOCL(predict, device="dev0")
+    sim.add_method("train", train)
+    with pytest.raises(ValueError, match="call it once before, or give examples"):
+        sim.export(tmp_path / "step.optdb")
+    with pytest.raises(ValueError, match="no such method: it has 'train'"):
+        sim.export(tmp_path / "step.optdb", {"trian": [(floats(8, 5), np.arange(8) % 3)]})
+    examples = {None: [(floats(8, 5),)], "train": [{"y": np.arange(8) % 3, "x": floats(8, 5)}]}
+    sim.export(tmp_path / "step.optdb", examples, flavours=["cpu"])
+    there = optdb.load(tmp_path / "step.optdb", flavoured("cpu"))
+    np.testing.assert_array_equal(there(floats(8, 5)), sim(floats(8, 5)))
+    assert list(there) == ["call", "train"]
+
+
+def test_what_stays_on_the_host_is_refused_by_name(tmp_path):
+    x = tt.fmatrix("x")
+    sim = optdb.SimulatorOCL(theano.function([x], tt.nlinalg.matrix_inverse(tt.exp(x)) * 2), device="dev0")
+    with pytest.raises(Untraceable, match=r"call cannot be exported: .*MatrixInverse.* stays on the host"):
+        sim.export(tmp_path / "f.optdb", [[floats(3, 3)]])
+
+
+@pytest.mark.parametrize("flavour", ["cpu", "gpu"])
+def test_a_loop(tmp_path, flavour):
+    x, w = tt.ftensor3("x"), theano.shared(floats(4, 4) / 4, "w")
+    states, _ = theano.scan(lambda now, before: tt.tanh(now + before.dot(w)), [x], [tt.zeros_like(x[0])])
+    loss = tt.cast((states[-1] ** 2).mean(), "float32")
+    train = theano.function([x], loss, updates=[(w, w - np.float32(0.1) * theano.grad(loss, w))])
+    sim = optdb.SimulatorOCL(train, device="dev0")
+    sim.export(tmp_path / "f.optdb", [[floats(5, 9, 4)]])
+    there = optdb.load(tmp_path / "f.optdb", flavoured(flavour))
+    for batch in (9, 10, 12):
+        np.testing.assert_allclose(there(floats(5, batch, 4)), sim(floats(5, batch, 4)), rtol=1e-5)
+    np.testing.assert_allclose(there.get("w"), sim.get(w), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"asks for\n.* == 5\nThe cure"):
+        there(floats(6, 9, 4))
+
+
+def test_random_numbers_go_on(tmp_path):
+    from theano.sandbox.rng_mrg import MRG_RandomStreams
+
+    stream = MRG_RandomStreams(7)
+    f = theano.function([], stream.uniform((6, 3), dtype="float32") * 2)
+    sim = optdb.SimulatorOCL(f, device="dev0")
+    sim()
+    sim.export(tmp_path / "f.optdb")
+    there = optdb.load(tmp_path / "f.optdb", flavoured("cpu"))
+    for _ in range(3):
+        np.testing.assert_allclose(there(), sim(), rtol=1e-6)
