@@ -156,6 +156,23 @@ def megabytes(text: str) -> int:
     return int(text)
 
 
+def fraction(text: str) -> float:
+    """Read a part of a whole.
+
+    Raises
+    ------
+    ValueError
+        If the text is no number above 0, or one above 1.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise ValueError("a part of a device's memory is a number above 0 and not above 1, such as 0.5")
+    return value
+
+
 FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.topo",
@@ -221,6 +238,15 @@ FLAGS: tuple[Flag, ...] = (
         True,
         "Let a function on a device repeat what it has put into the queue before, where the shapes of its inputs "
         "are the same. It counts when a function is compiled.",
+    ),
+    Flag(
+        "optdb.device_memory_fraction",
+        1.0,
+        "Which part of a device's memory the values of one function may take: some drivers promise more than there is, "
+        "and fail when it is used.",
+        check=fraction,
+        takes="a number above 0 and not above 1",
+        reads=True,
     ),
 )
 

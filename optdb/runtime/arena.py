@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["ALIGNMENT", "pack"]
+__all__ = ["ALIGNMENT", "pack", "pack_in_pieces"]
 
 #: In bytes: what the widest vectors of a kernel ask for.
 ALIGNMENT = 128
@@ -32,18 +32,49 @@ def pack(spans: Sequence[Span]) -> tuple[list[int], int]:
     total : int
         How many bytes there have to be.
     """
-    offsets = [0] * len(spans)
-    gaps = _Gaps()
-    alive: list[tuple[int, int, int]] = []  # last step, offset, size
+    places, totals = pack_in_pieces(spans, None)
+    return [offset for _, offset in places], sum(totals)
+
+
+def pack_in_pieces(spans: Sequence[Span], limit: int | None) -> tuple[list[tuple[int, int]], list[int]]:
+    """Give each value a place in one of several pieces of memory.
+
+    Parameters
+    ----------
+    spans : sequence of (int, int, int)
+        First step, last step, size in bytes.
+    limit : int or None
+        How large a piece may be, in bytes, unless a value by itself is larger; None if there is to be but one.
+
+    Returns
+    -------
+    places : list of (int, int)
+        For each value, the number of the piece, and where in it the value begins, in bytes.
+    totals : list of int
+        How many bytes each piece has to have.
+    """
+    places = [(0, 0)] * len(spans)
+    pieces: list[_Gaps] = []
+    alive: list[tuple[int, int, int, int]] = []  # last step, piece, offset, size
     for number in sorted(range(len(spans)), key=lambda i: (spans[i][0], -spans[i][2])):
         first, last, nbytes = spans[number]
         size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
         for past in [value for value in alive if value[0] < first]:
             alive.remove(past)
-            gaps.give(past[1], past[2])
-        offsets[number] = gaps.take(size)
-        alive.append((last, offsets[number], size))
-    return offsets, gaps.total
+            pieces[past[1]].give(past[2], past[3])
+        places[number] = _take(pieces, size, limit)
+        alive.append((last, *places[number], size))
+    return places, [piece.total for piece in pieces]
+
+
+def _take(pieces: list[_Gaps], size: int, limit: int | None) -> tuple[int, int]:
+    """Return a place in the first piece that has one, or in a new one."""
+    for number, piece in enumerate(pieces):
+        start = piece.take(size, limit)
+        if start is not None:
+            return number, start
+    pieces.append(_Gaps())
+    return len(pieces) - 1, pieces[-1].take(size, None)
 
 
 class _Gaps:
@@ -53,11 +84,11 @@ class _Gaps:
         self.total = 0
         self._free: list[tuple[int, int]] = []
 
-    def take(self, size: int) -> int:
-        """Return where there are `size` bytes: the smallest gap that has them, or the end."""
+    def take(self, size: int, limit: int | None) -> int | None:
+        """Return where there are `size` bytes: the smallest gap that has them, or the end; None beyond the limit."""
         fitting = [gap for gap in self._free if gap[1] >= size]
         if not fitting:
-            return self._grow(size)
+            return self._grow(size, limit)
         start, room = gap = min(fitting, key=lambda gap: gap[1])
         self._free.remove(gap)
         if room > size:
@@ -75,12 +106,13 @@ class _Gaps:
                 size += room
         self._free.append((start, size))
 
-    def _grow(self, size: int) -> int:
+    def _grow(self, size: int, limit: int | None) -> int | None:
         """Append `size` bytes, a last gap included."""
         last = next((gap for gap in self._free if sum(gap) == self.total), None)
-        start = self.total
+        start = self.total if last is None else last[0]
+        if limit is not None and start + size > limit:
+            return None
         if last is not None:
             self._free.remove(last)
-            start = last[0]
         self.total = start + size
         return start

@@ -14,12 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from optdb.runtime.arena import pack
+from optdb.runtime.arena import pack, pack_in_pieces
 from optdb.runtime.arrays import Array
 from optdb.runtime.library import cl
 from optdb.runtime.recording import Command, Copy, Fill, Launch, Layout, Memory, Upload
 
-__all__ = ["Room"]
+__all__ = ["Room", "needed"]
+
+Spans = Mapping[Memory, tuple[int, int]]
+Check = Callable[[cl.Context, int, Spans], None]
 
 
 class Room:
@@ -29,6 +32,9 @@ class Room:
     ----------
     spans : mapping
         Each `Memory` that needs a place, to the first and the last step that need it.
+    check : callable, optional
+        Told, for each context, how many bytes are needed there and by what, before anything is allocated; raises if
+        that is too much. If nothing is said, that is more than the device has.
 
     Attributes
     ----------
@@ -43,7 +49,8 @@ class Room:
         If a device has not that much.
     """
 
-    def __init__(self, spans: Mapping[Memory, tuple[int, int]]) -> None:
+    def __init__(self, spans: Spans, check: Check | None = None) -> None:
+        self._check = check or _check
         self.separately = sum(memory.nbytes for memory in spans)
         self.nbytes = 0
         self._places: dict[Memory, tuple[cl.Buffer, int]] = {}
@@ -51,14 +58,15 @@ class Room:
             self._furnish(context, {memory: span for memory, span in spans.items() if memory.context == context})
         self._handles = {buffer.int_ptr for buffer, _ in self._places.values()}
 
-    def _furnish(self, context: cl.Context, spans: Mapping[Memory, tuple[int, int]]) -> None:
-        """Give places to what is in one context."""
+    def _furnish(self, context: cl.Context, spans: Spans) -> None:
+        """Give places to what is in one context, in as few buffers as the device allows."""
         shared = [memory for memory in spans if not memory.bare]
-        offsets, total = pack([(*spans[memory], memory.nbytes) for memory in shared])
-        nbytes = total + sum(memory.nbytes for memory in spans if memory.bare)
-        _check(context, nbytes, spans)
-        arena = _buffer(context, total) if shared else None
-        self._places.update({memory: (arena, offset) for memory, offset in zip(shared, offsets)})
+        values = [(*spans[memory], memory.nbytes) for memory in shared]
+        places, totals = pack_in_pieces(values, _largest_buffer(context))
+        nbytes = sum(totals) + sum(memory.nbytes for memory in spans if memory.bare)
+        self._check(context, nbytes, spans)
+        arenas = [_buffer(context, total) for total in totals]
+        self._places.update({memory: (arenas[piece], offset) for memory, (piece, offset) in zip(shared, places)})
         self._places.update({memory: (_buffer(context, memory.nbytes), 0) for memory in spans if memory.bare})
         self.nbytes += nbytes
 
@@ -120,11 +128,25 @@ class Room:
         )
 
 
+def needed(spans: Spans) -> int:
+    """Return how many bytes a `Room` would take."""
+    shared = [(*span, memory.nbytes) for memory, span in spans.items() if not memory.bare]
+    return pack(shared)[1] + sum(memory.nbytes for memory in spans if memory.bare)
+
+
+def _largest_buffer(context: cl.Context) -> int:
+    return context.devices[0].max_mem_alloc_size
+
+
 def _buffer(context: cl.Context, nbytes: int) -> cl.Buffer:
-    return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(nbytes, 1))
+    try:
+        return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(nbytes, 1))
+    except (cl.MemoryError, cl.LogicError) as error:
+        name = context.devices[0].name.strip()
+        raise MemoryError(f"no room for {nbytes:,} bytes in one piece on {name}: {error}") from error
 
 
-def _check(context: cl.Context, nbytes: int, spans: Mapping[Memory, tuple[int, int]]) -> None:
+def _check(context: cl.Context, nbytes: int, spans: Spans) -> None:
     """Refuse what a device cannot have: some drivers promise any memory, and fail when it is used."""
     device = context.devices[0]
     if nbytes <= device.global_mem_size:

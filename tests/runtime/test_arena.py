@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optdb.runtime.arena import ALIGNMENT, pack
+from optdb.runtime.arena import ALIGNMENT, pack, pack_in_pieces
 
 spans = st.lists(
     st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0, 5000)).map(lambda s: (s[0], s[0] + s[1], s[2])),
@@ -45,3 +45,17 @@ def test_a_chain_needs_two_places():
 def test_gaps_grow_together():
     small = [(0, 0, 128), (0, 1, 128), (0, 0, 128), (0, 1, 128)]
     assert pack([*small, (2, 2, 512)])[1] == 512
+
+
+@given(spans, st.integers(1, 20).map(lambda n: n * 1024))
+def test_pieces_are_no_larger_than_allowed_and_keep_values_apart(spans, limit):
+    places, totals = pack_in_pieces(spans, limit)
+    largest = max((rounded(nbytes) for _, _, nbytes in spans), default=0)
+    assert all(total <= max(limit, largest) for total in totals)
+    for i, (first, last, nbytes) in enumerate(spans):
+        piece, offset = places[i]
+        assert offset + nbytes <= totals[piece]
+        for j in range(i):
+            other_first, other_last, other_nbytes = spans[j]
+            if places[j][0] == piece and first <= other_last and other_first <= last:
+                assert offset + nbytes <= places[j][1] or places[j][1] + other_nbytes <= offset

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from optdb.host.graph import Apply
+from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.recording import Recording, Wiring, same
 from optdb.opencl.planning.roles import find_roles
 from optdb.opencl.planning.steps import Bound, Watched, in_stretches
 from optdb.runtime.arrays import Array, copy
-from optdb.runtime.bound import Room
+from optdb.runtime.bound import Room, Spans
 from optdb.runtime.recording import Memory
 
 #: Later than all steps.
@@ -46,7 +47,7 @@ class Plan:
         roles = wiring.roles
         if not unrepeatable <= roles.free:
             roles = find_roles(wiring.nodes, wiring.inputs, wiring.outputs, unrepeatable)
-        self.room = Room(_spans(wiring, recording))
+        self.room = Room(spans(wiring, recording), check_plan(wiring, recording))
         self.commands = sum(len(part.commands) for part in recording.parts)
         #: Variable to its array, for all that nodes put on the device.
         self._arrays = {
@@ -120,25 +121,30 @@ class Plan:
         return Watched(self.wiring, number, bound, free, list(zip(node.outputs, arrays, values, own, strict=True)))
 
 
-def _spans(wiring: Wiring, recording: Recording) -> dict[Memory, tuple[int, int]]:
-    """Return the first and the last node that needs each memory that the function made."""
-    spans: dict[Memory, tuple[int, int]] = {}
+def spans(wiring: Wiring, recording: Recording) -> Spans:
+    """Return the first and the last step that needs each memory that the function made.
 
-    def needed(memory: Memory | None, number: int) -> None:
+    Each command is a step. What variables lie in is needed from the first step of a node to its last one; what a node
+    makes besides, as the steps of a loop do, only by its commands.
+    """
+    found: dict[Memory, tuple[int, int]] = {}
+    lain_in = {layout.memory for layout in recording.layouts.values()}
+
+    def needed(memory: Memory | None, start: int, stop: int) -> None:
         if memory is not None and memory.buffer is None:
-            first, last = spans.get(memory, (number, number))
-            spans[memory] = (min(first, number), max(last, number))
+            first, last = found.get(memory, (start, stop))
+            found[memory] = (min(first, start), max(last, stop))
 
-    for number, (node, part) in enumerate(zip(wiring.nodes, recording.parts)):
-        for memory in part.made:
-            needed(memory, number)
-        for command in part.commands:
+    stop = 0
+    for node, part in zip(wiring.nodes, recording.parts):
+        start, stop = stop + 1, stop + 1 + len(part.commands)
+        for step, command in enumerate(part.commands, start):
             for memory in command.memories():
-                needed(memory, number)
+                needed(memory, *((start, stop) if memory in lain_in else (step, step)))
         for var in (*node.inputs, *node.outputs):
             if var in recording.layouts:
-                needed(recording.layouts[var].memory, number)
+                needed(recording.layouts[var].memory, start, stop)
     for var in wiring.outputs:
         if var in recording.layouts:
-            needed(recording.layouts[var].memory, _AFTERWARDS)
-    return spans
+            needed(recording.layouts[var].memory, _AFTERWARDS, _AFTERWARDS)
+    return found

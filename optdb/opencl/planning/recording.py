@@ -9,8 +9,9 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,10 +19,26 @@ from optdb.host.graph import Apply, Variable
 from optdb.host.linking import raise_with_op
 from optdb.opencl.planning.roles import Roles, find_roles, on_device
 from optdb.runtime.arrays import Array
-from optdb.runtime.recording import Layout, Part, Recorder
+from optdb.runtime.recording import Layout, Part
 
 #: Values of the host with more elements are not compared, but taken for changed.
 COMPARED = 64
+
+
+class Watchful(Protocol):
+    """What writes down what nodes do, and knows of what is needed no longer."""
+
+    def node(self, node: Apply) -> AbstractContextManager[Part]:
+        """Write what a node does into a part of its own."""
+
+    def layout(self, array: Array) -> Layout:
+        """Return how an array lies."""
+
+    def settle(self, outputs: Sequence[tuple[Variable, Layout]]) -> None:
+        """Take note that a node is done, and where its outputs lie."""
+
+    def drop(self, variables: Sequence[Variable]) -> None:
+        """Take note that variables are needed no longer."""
 
 
 @dataclass(eq=False)
@@ -83,11 +100,23 @@ class Wiring:
         except Exception:
             raise_with_op(self.nodes[number], self.thunks[number], storage_map=self.cells)
 
-    def clear(self, number: int) -> None:
-        """Empty the cells that nobody needs behind a node."""
-        if self.clear_after is not None:
-            for cell in self.clear_after[number]:
+    def clear(self, number: int) -> list[Variable]:
+        """Empty the cells that nobody needs behind a node; return their variables."""
+        if self.clear_after is None:
+            return []
+        for cell in self.clear_after[number]:
+            cell[0] = None
+        return [self._variables[id(cell)] for cell in self.clear_after[number]]
+
+    def forget(self) -> None:
+        """Empty the cells of all that nodes have made for the device."""
+        for var, cell in self.cells.items():
+            if var.owner is not None and isinstance(cell[0], Array):
                 cell[0] = None
+
+    @functools.cached_property
+    def _variables(self) -> dict[int, Variable]:
+        return {id(cell): var for var, cell in self.cells.items()}
 
 
 @dataclass(eq=False)
@@ -115,16 +144,24 @@ class Recording:
     given: dict[Variable, Any] = field(default_factory=dict)
 
 
-def record(wiring: Wiring) -> Recording:
-    """Run a function's nodes, and write down what they do."""
-    recorder, recording = Recorder(), Recording()
+def record(wiring: Wiring, recorder: Watchful) -> Recording:
+    """Run a function's nodes, and write down what they do.
+
+    Parameters
+    ----------
+    wiring : Wiring
+        The function.
+    recorder : Watchful
+        What writes it down; may stop the function.
+    """
+    recording = Recording()
     steady = set(wiring.nodes) - wiring.roles.watched
     for var in wiring.inputs:
         _note(recording, recorder, var, wiring.value(var))
         if var in recording.values:
             recording.given[var] = recording.values.pop(var)
     for number, node in enumerate(wiring.nodes):
-        with recorder.part() as part:
+        with recorder.node(node) as part:
             wiring.run(number)
         recording.parts.append(part)
         for var in node.inputs:
@@ -134,11 +171,12 @@ def record(wiring: Wiring) -> Recording:
             _note(recording, recorder, var, wiring.value(var))
             if node in steady and var in recording.values:
                 recording.fixed[var] = copy.copy(wiring.value(var))
-        wiring.clear(number)
+        recorder.settle([(var, recording.layouts[var]) for var in node.outputs if var in recording.layouts])
+        recorder.drop(wiring.clear(number))
     return recording
 
 
-def _note(recording: Recording, recorder: Recorder, var: Variable, value: Any) -> None:
+def _note(recording: Recording, recorder: Watchful, var: Variable, value: Any) -> None:
     if isinstance(value, Array):
         recording.layouts[var] = recorder.layout(value)
     else:

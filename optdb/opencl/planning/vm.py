@@ -15,6 +15,7 @@ from optdb.host.linking import HAS_C_LOOP, VM, VM_Linker
 from optdb.host.logging import logger
 from optdb.host.patching import Patch
 from optdb.opencl.planning import small
+from optdb.opencl.planning.budget import Budget
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.recording import Recording, Wiring, record
 from optdb.opencl.planning.roles import on_device
@@ -74,6 +75,13 @@ class PlannedVM(VM):
             for shapes, known in self._known.items()
         ]
 
+    @property
+    def recorded(self) -> Recording | None:
+        """What the function has done for inputs like those in its cells now; None if there were none."""
+        shapes, places = self._key()
+        known = self._known.get(shapes)
+        return known.recording if known is not None and known.places == places else None
+
     def __call__(self) -> None:
         """Compute the outputs from what is in the cells of the inputs."""
         for cell in self.pre_call_clear:
@@ -116,8 +124,12 @@ class PlannedVM(VM):
     def _record(self, shapes: tuple, places: tuple) -> None:
         self._unload()
         # What a recording keeps only grows, so the collector would find nothing, and that again and again.
-        with collector_paused():
-            recording = record(self.wiring)
+        try:
+            with collector_paused():
+                recording = record(self.wiring, Budget(self.wiring))
+        except MemoryError:
+            self.wiring.forget()
+            raise
         advance(self.wiring)
         self._known[shapes] = _Known(places, recording)
         if len(self._known) > KEPT:
@@ -129,8 +141,8 @@ class PlannedVM(VM):
     def _repeat(self, known: _Known) -> None:
         if known.plan is None:
             self._unload()
-            with collector_paused():
-                known.plan, known.advance = Plan(self.wiring, known.recording), Advance(self.wiring)
+            self.wiring.forget()
+            known.plan, known.advance = self._plan(known.recording), Advance(self.wiring)
         self._fruitless = 0
         plan = known.plan
         if self._loaded is not plan:
@@ -146,6 +158,18 @@ class PlannedVM(VM):
         known.advance.run()
         plan.release(self._borrowed)
         self._loaded = plan
+
+    def _plan(self, recording: Recording) -> Plan:
+        """Return a plan; if there is no room, the others go first."""
+        with collector_paused():
+            try:
+                return Plan(self.wiring, recording)
+            except MemoryError:
+                if not self.plans:
+                    raise
+            for known in self._known.values():
+                known.plan = known.advance = None
+            return Plan(self.wiring, recording)
 
     def _unload(self) -> None:
         if self._loaded is not None:

@@ -74,7 +74,7 @@ def link(graph: DeviceGraph, cells: Sequence[list[Any]], state: set[Variable], c
         Whether what is left on the host may be compiled.
     """
     schedule = functools.partial(final_last, state=state)
-    linker = VM_Linker(allow_gc=False, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
+    linker = VM_Linker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
     # What is kept must not be written to by the next call; what is returned is brought home before that.
     kept = infer_reuse_pattern(graph.fgraph, list(graph.updates.values()))
     linker = linker.accept(graph.fgraph, no_recycling=kept)

@@ -19,6 +19,7 @@ from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.check_report import CheckReport
 from optdb.opencl.simulator.checking import check
 from optdb.opencl.simulator.exporting import Examples, export
+from optdb.opencl.simulator.memory import MemoryReport, memory_of
 from optdb.opencl.simulator.method import Method
 from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.profile_report import ProfileReport
@@ -96,6 +97,16 @@ class SimulatorOCL:
         Later calls come behind it; the arguments may be changed.
         """
         return self._begin(CALL, args, kwargs)
+
+    def memory(self, /, *args: Any, **kwargs: Any) -> MemoryReport:
+        """Return what a call takes on the device, without making it; arguments are the function's.
+
+        Raises
+        ------
+        optdb.runtime.tracing.Untraceable
+            If there was no call with such arguments, and it cannot be known without one.
+        """
+        return self._memory(CALL, args, kwargs)
 
     def add_method(self, name: str, function: Function) -> None:
         """Let ``simulator.name(...)`` compute another function, on the same shared variables.
@@ -355,6 +366,11 @@ class SimulatorOCL:
             self._look_after()
             return report(self._methods[name], args, kwargs)
 
+    def _memory(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MemoryReport:
+        with self._lock:
+            self._look_after()
+            return memory_of(self._methods[name], self._state, self._context, args, kwargs)
+
     @property
     def _lock(self) -> threading.RLock:
         """What a thread holds that uses the simulator; refused in a forked process, where another one may hold it."""
@@ -405,6 +421,10 @@ class BoundMethod:
     def report(self, *args: Any, **kwargs: Any) -> Explanation:
         """Tell what runs where, as `SimulatorOCL.report` does."""
         return self._simulator._report(self.__name__, args, kwargs)
+
+    def memory(self, /, *args: Any, **kwargs: Any) -> MemoryReport:
+        """Return what a call takes on the device; see `SimulatorOCL.memory`."""
+        return self._simulator._memory(self.__name__, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<method {self.__name__} of {self._simulator!r}>"

@@ -1,0 +1,143 @@
+"""How much memory a function may take on a device, and the words for a function that would take more.
+
+Some drivers promise any memory, and fail, or are ended by the system, when it is used. So what a function makes is
+counted: by a :class:`Budget` while it is recorded, when values are made one by one, and by :func:`check_plan` before
+a plan gets its memory. What the function is given counts, too. Other functions and other processes do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+
+from optdb.host.config import config
+from optdb.host.graph import Apply, Variable
+from optdb.host.loops import Scan
+from optdb.opencl.planning.recording import Recording, Wiring
+from optdb.runtime.arrays import Array
+from optdb.runtime.bound import Check, Spans
+from optdb.runtime.library import cl
+from optdb.runtime.recording import Layout, Memory, Part, Recorder
+
+__all__ = ["Budget", "allowed", "check_plan", "given_bytes", "in_words"]
+
+#: So many of the largest values are named.
+_NAMED = 5
+
+
+def allowed(context: cl.Context) -> int:
+    """Return how many bytes a function may take in a context."""
+    return int(context.devices[0].global_mem_size * config.optdb.device_memory_fraction)
+
+
+def given_bytes(wiring: Wiring, context: cl.Context) -> int:
+    """Return how many bytes the function's inputs and constants take in a context, each buffer once."""
+    values = [wiring.value(var) for var in wiring.cells if var.owner is None]
+    buffers = {
+        value.base_data.int_ptr: value.base_data.size
+        for value in values
+        if isinstance(value, Array) and value.base_data is not None and value.context == context
+    }
+    return sum(buffers.values())
+
+
+class Budget(Recorder):
+    """Records a function, and stops it when it takes too much.
+
+    Parameters
+    ----------
+    wiring : Wiring
+        The function, with its inputs in their cells.
+    """
+
+    def __init__(self, wiring: Wiring) -> None:
+        super().__init__()
+        self._wiring = wiring
+        self._held: dict[Memory, set[Variable]] = {}
+        #: What the node has made that computes now, and whether that is counted at once.
+        self._fresh: list[Memory] = []
+        self._counts = True
+        self._names: dict[Memory, str] = {}
+        self._given: dict[cl.Context, int] = {}
+        self._taken: dict[cl.Context, int] = {}
+
+    def made(self, buffer: cl.Buffer, nbytes: int) -> None:
+        """Write down a new buffer.
+
+        Raises
+        ------
+        MemoryError
+            If the device is not to have that much.
+        """
+        super().made(buffer, nbytes)
+        memory = self.memory(buffer)
+        self._fresh.append(memory)
+        context = memory.context
+        if context not in self._given:
+            self._given[context] = given_bytes(self._wiring, context)
+        self._taken[context] = self._taken.get(context, 0) + (memory.nbytes if self._counts else 0)
+        if self._given[context] + self._taken[context] > allowed(context):
+            sizes = {self._names.get(one, "a value on the way"): one.nbytes for one in (*self._held, memory)}
+            raise MemoryError(in_words(context, self._taken[context], self._given[context], sizes.items()))
+
+    def node(self, node: Apply) -> AbstractContextManager[Part]:
+        """Write what a node does into a part of its own."""
+        # The steps of a loop leave behind what they have made.
+        self._counts = not isinstance(node.op, Scan)
+        return self.part()
+
+    def settle(self, outputs: Sequence[tuple[Variable, Layout]]) -> None:
+        """Take note that the node is done: where its outputs lie, and that what it has made besides is gone."""
+        for var, layout in outputs:
+            if layout.memory is not None and layout.memory.buffer is None:
+                self._held.setdefault(layout.memory, set()).add(var)
+                self._names.setdefault(layout.memory, named(var, layout))
+        for memory in self._fresh:
+            if self._counts != (memory in self._held):
+                self._taken[memory.context] += memory.nbytes if memory in self._held else -memory.nbytes
+        self._fresh.clear()
+
+    def drop(self, variables: Iterable[Variable]) -> None:
+        """Take note that some variables are needed no longer."""
+        gone = set(variables)
+        for memory in [memory for memory, users in self._held.items() if users & gone]:
+            self._held[memory] -= gone
+            if not self._held[memory]:
+                del self._held[memory]
+                self._taken[memory.context] -= memory.nbytes
+
+
+def check_plan(wiring: Wiring, recording: Recording) -> Check:
+    """Return what refuses a plan that would take too much; see `Room`."""
+
+    def check(context: cl.Context, nbytes: int, spans: Spans) -> None:
+        given = given_bytes(wiring, context)
+        if nbytes + given <= allowed(context):
+            return
+        names = {layout.memory: named(var, layout) for var, layout in reversed(recording.layouts.items())}
+        sizes = [(names.get(memory, "a value on the way"), memory.nbytes) for memory in spans]
+        raise MemoryError(in_words(context, nbytes, given, sizes))
+
+    return check
+
+
+def named(var: Variable, layout: Layout) -> str:
+    """Return what a value is called, what computes it, and how large it is."""
+    what = f"{layout.dtype} {layout.shape}"
+    by = "" if var.owner is None else f" by {var.owner.op}"
+    return f"{var.name}, {what}{by}" if var.name else f"{what}{by}"
+
+
+def in_words(context: cl.Context, nbytes: int, given: int, sizes: Iterable[tuple[str, int]]) -> str:
+    """Return what is wrong, which values are the largest, and what to do."""
+    device = context.devices[0]
+    part = config.optdb.device_memory_fraction
+    limit = f"{device.global_mem_size:,} bytes" + (f", of which {part:g} may be taken" if part < 1 else "")
+    largest = sorted(sizes, key=lambda one: -one[1])[:_NAMED]
+    listed = "\n".join(f"  {size:,} bytes: {name}" for name, size in largest)
+    return (
+        f"the values of this function need {nbytes:,} bytes at once, beside {given:,} of its inputs, shared variables "
+        f"and constants, and {device.name.strip()} has {limit}.\nThe largest:\n{listed}\n"
+        "The cure: smaller inputs, such as fewer examples in a batch, float32 for float64, a device with more memory, "
+        "or a larger optdb.device_memory_fraction"
+    )
