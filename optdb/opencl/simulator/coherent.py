@@ -46,6 +46,10 @@ class Mirror(Shared):
         if not self.in_step or self._version != version(container) or unmarked_writer(container):
             self.from_theano()
 
+    def bring_home(self, value: Any) -> None:
+        """Let Theano have the value, which is that on the device."""
+        self._storage[0] = self._seen = value
+
     def lose(self) -> None:
         """Note that what is on the device is of no use."""
         self._version = -1
@@ -147,12 +151,14 @@ class CoherentFunction:
             try:
                 self.machine()
                 outputs = [one.give() for one in self._outputs]
-                for one in self._changing:
-                    one.to_theano()
+                following = [one.value() for one in self._changing]
             except BaseException:
                 for one in self._changing:
                     one.lose()
                 raise
+            # Only now, so that all of them are those of one call.
+            for one, value in zip(self._changing, following):
+                one.bring_home(value)
             for one in self._inputs:
                 one.give_back()
         for cell, value in zip(self._results, outputs):

@@ -17,7 +17,8 @@ from theano.sandbox.rng_mrg import MRG_RandomStreams
 from theano.tensor.shared_randomstreams import RandomStreams
 
 import optdb
-from optdb.opencl.simulator.coherent import CoherentFunction, mirrors_of
+from optdb.opencl.simulator.coherent import CoherentFunction, Mirror, mirrors_of
+from optdb.opencl.simulator.state import Shared
 from optdb.runtime.devices import DeviceError
 from tests.processes import output, run_code
 
@@ -149,6 +150,21 @@ def test_an_error_leaves_values_as_they_were(there):
         f(X, [0, 9])
     np.testing.assert_array_equal(w.get_value(), before)
     np.testing.assert_allclose(f(X, [0, 1]), X[:2].dot(before), rtol=1e-6)
+
+
+def test_an_error_on_the_way_home_leaves_values_as_they_were(there, monkeypatch):
+    x, w, v = tt.fmatrix("x"), shared(), shared(2, "v")
+    f = theano.function([x], x.dot(w), updates=[(w, w + 1), (v, v + w)], mode=there)
+    for _ in range(3):
+        f(X)
+    before = w.get_value(), v.get_value()
+    calls = iter([lambda self: Shared.value(self), lambda self: 1 / 0])
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(Mirror, "value", lambda self: next(calls)(self))
+        f(X)
+    np.testing.assert_array_equal([w.get_value(), v.get_value()], before)
+    np.testing.assert_allclose(f(X), X.dot(before[0]), rtol=1e-6)
+    np.testing.assert_array_equal([w.get_value(), v.get_value()], [before[0] + 1, before[1] + before[0]])
 
 
 def test_names_defaults_and_kept_inputs(there):
