@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from optdb.runtime import commands as queueing
 from optdb.runtime.arrays import span, to_host
 from optdb.runtime.bound import Room
 from optdb.runtime.context import Context
@@ -75,11 +74,12 @@ class _Upload:
     offset: int
     source: int
 
-    def run(self, sources: Sequence[np.ndarray]) -> None:
-        """Bring it there."""
+    def run(self, sources: Sequence[np.ndarray], wait: bool) -> Any:
+        """Bring it there; return the event, which has to be kept as long as the array is read from."""
         value = sources[self.source]
-        if value.nbytes:
-            queueing.upload(self.queue, self.buffer, self.offset, value)
+        if not value.nbytes:
+            return None
+        return cl.enqueue_copy(self.queue, self.buffer, value, dst_offset=self.offset, is_blocking=wait)
 
 
 class Bound:
@@ -128,6 +128,9 @@ class Bound:
         self._freely = trace.rules.freely(free)
         for said, command in zip(trace.commands, made, strict=True):
             self._append(command, said, free)
+        #: Whether a result is brought home, behind all else that is in the queue.
+        self._waits = any(outlet.get("memory") is not None for outlet in trace.outlets)
+        self._pending: list[Any] = []
         self.nbytes = self._room.nbytes
         self.commands = len(made)
 
@@ -150,13 +153,19 @@ class Bound:
         for value, room in zip(sources, self._rooms, strict=True):
             if value.nbytes > room:
                 raise FileError(f"{value.nbytes} bytes are to be uploaded, and there is room for {room}")
+        # Nobody waits for an upload, unless it is of an array that the caller may change, and nobody waits at the end.
+        events = []
         for step in self._steps:
             if isinstance(step, _Upload):
-                step.run(sources)
+                wait = not self._waits and self._sources[step.source][0] in ("argument", "shaped")
+                events.append(step.run(sources, wait))
                 continue
             for command in step:
                 command()
-        return [outlet(call) for outlet in self._outlets]
+        results = [outlet(call) for outlet in self._outlets]
+        # An event that goes waits until it is over. By the next call these are, or behind what that has to wait for.
+        self._pending = events
+        return results
 
     def _memory(self, place: Place) -> Memory:
         context = self._stock.context.cl_context
