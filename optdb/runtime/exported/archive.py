@@ -34,6 +34,9 @@ DIGEST = "manifest.sha256"
 _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
 #: In bytes: no plan is described by more.
 _LARGEST_MANIFEST = 1 << 28
+#: So deeply lists may lie within lists. Python's own parser recurses, and may take the process down with it.
+_DEEPEST = 500
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 #: What arrays may hold.
 DTYPES = frozenset(
     f"{kind}{bits}"
@@ -148,6 +151,8 @@ class Archive:
             raise self.wrong(f"has a manifest of {len(text):,} bytes, more than any plan has")
         if digest != _digest(text):
             raise self.wrong("was altered: its manifest is not what was written")
+        if _depth(text) > _DEEPEST:
+            raise self.wrong("has a manifest that cannot be read (it is nested too deeply)")
         try:
             manifest = json.loads(text, parse_constant=self._no_number)
         except (ValueError, RecursionError) as error:
@@ -207,3 +212,10 @@ class Archive:
 
 def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).hexdigest().encode()
+
+
+def _depth(text: bytes) -> int:
+    """Return how deeply lists and objects lie within each other."""
+    marks = np.frombuffer(re.sub(rb"[^][{}]+", b"", _STRING.sub(b"", text)), np.uint8)
+    begins = np.isin(marks, np.frombuffer(b"[{", np.uint8))
+    return int(np.where(begins, 1, -1).cumsum().max(initial=0))

@@ -28,6 +28,8 @@ __all__ = ["Exported", "Method", "load"]
 
 #: So many sizes of arguments are remembered for a function, with the memory for their values.
 KEPT = 8
+#: So many shared values are named where a file is printed.
+_NAMED = 8
 
 
 def load(path: str | Path, device: str | Context = "auto") -> Exported:
@@ -146,9 +148,11 @@ class Exported:
 
     def __repr__(self) -> str:
         lines = [f"{name}{method.signature}" for name, method in self.methods.items()]
-        shared = ", ".join(f"{name} {list(state.shape)}" for name, state in self._states.items())
+        shared = [f"{name} {list(state.shape)}" for name, state in self._states.items()]
+        if len(shared) > _NAMED:
+            shared[_NAMED:] = [f"and {len(shared) - _NAMED} others"]
         device = self.context.device.name.strip()
-        return f"Exported({str(self._path)!r} on {device}: {'; '.join(lines)}; shared: {shared or 'none'})"
+        return f"Exported({str(self._path)!r} on {device}: {'; '.join(lines)}; shared: {', '.join(shared) or 'none'})"
 
 
 class Method:
