@@ -14,6 +14,7 @@ from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.recording import Recording, Wiring, same
 from optdb.opencl.planning.roles import find_roles
 from optdb.opencl.planning.steps import Bound, Watched, in_stretches
+from optdb.opencl.planning.whole import begin
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.bound import Room, Spans
 from optdb.runtime.recording import Memory
@@ -59,7 +60,10 @@ class Plan:
             watched = self._watched(number, node, bound, node in roles.free) if node in roles.watched else None
             steps.append(bound if watched is None else watched)
         #: Alone are those that compute each time, and those that see what the caller gives.
-        self._steps = in_stretches(steps, recording.given.keys())
+        given = recording.given.keys()
+        early = in_stretches(steps[: wiring.final], given)
+        self._steps = [*early, *in_stretches(steps[wiring.final :], given)]
+        self._early = len(early)
         # What comes behind a call (`advance`, `release`) may have put copies in place of results.
         emptied = {id(cell) for cell in wiring.clear_before} | {id(wiring.cells[var]) for var in wiring.outputs}
         self._emptied = [(cell, value) for cell, value in self._contents() if id(cell) in emptied]
@@ -80,7 +84,10 @@ class Plan:
         """Do it."""
         self.refill()
         changed = {var for var, before in self._recording.given.items() if not same(self.wiring.value(var), before)}
-        for step in self._steps:
+        for step in self._steps[: self._early]:
+            step.run(changed)
+        begin()
+        for step in self._steps[self._early :]:
             step.run(changed)
 
     def refill(self) -> None:

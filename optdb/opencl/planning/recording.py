@@ -15,9 +15,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from optdb.host.destroy import destroyed_slots, viewed_slots
 from optdb.host.graph import Apply, Variable
 from optdb.host.linking import raise_with_op
 from optdb.opencl.planning.roles import Roles, find_roles, on_device
+from optdb.opencl.planning.whole import begin
 from optdb.runtime.arrays import Array
 from optdb.runtime.recording import Layout, Part
 
@@ -76,6 +78,16 @@ class Wiring:
     def roles(self) -> Roles:
         """The roles of the nodes, if all that they do can be recorded."""
         return find_roles(self.nodes, self.inputs, self.outputs)
+
+    @functools.cached_property
+    def final(self) -> int:
+        """The number of the first node that overwrites what the function was given; that of the end, if none does."""
+        given = set(self.inputs)
+        for number, node in enumerate(self.nodes):
+            given.update(out for out, slot in viewed_slots(node) if node.inputs[slot] in given)
+            if any(node.inputs[slot] in given for slot in destroyed_slots(node)):
+                return number
+        return len(self.nodes)
 
     @functools.cached_property
     def advancing(self) -> list[tuple[Variable, Variable]]:
@@ -161,6 +173,8 @@ def record(wiring: Wiring, recorder: Watchful) -> Recording:
         if var in recording.values:
             recording.given[var] = recording.values.pop(var)
     for number, node in enumerate(wiring.nodes):
+        if number == wiring.final:
+            begin()
         with recorder.node(node) as part:
             wiring.run(number)
         recording.parts.append(part)

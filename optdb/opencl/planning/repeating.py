@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.recording import Wiring
 from optdb.opencl.planning.updates import in_the_way, moves
+from optdb.opencl.planning.whole import begin, whole
 from optdb.runtime.arrays import can_overwrite
 from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.recording import Copy, Recorder
@@ -68,8 +69,10 @@ def _step(wiring: Wiring, plan: Plan, times: int) -> Bound | None:
 
 
 def _one_by_one(commands: list[Bound]) -> None:
-    for command in commands:
-        command()
+    with whole():
+        begin()
+        for command in commands:
+            command()
 
 
 def _moves(wiring: Wiring, plan: Plan) -> list[Bound] | None:

@@ -20,6 +20,7 @@ from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.recording import Recording, Wiring, record
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.updates import Advance, advance
+from optdb.opencl.planning.whole import begin, whole
 from optdb.runtime.commands import listening
 
 #: So many plans are kept, for as many different shapes of inputs.
@@ -92,11 +93,12 @@ class PlannedVM(VM):
             return
         shapes, places = self._key()
         known = self._known.get(shapes)
-        if known is None or known.places != places:
-            self._record(shapes, places)
-        else:
-            self._known.move_to_end(shapes)
-            self._repeat(known)
+        with whole():
+            if known is None or known.places != places:
+                self._record(shapes, places)
+            else:
+                self._known.move_to_end(shapes)
+                self._repeat(known)
 
     def clear_storage(self) -> None:
         """Forget all plans, and what they hold."""
@@ -130,6 +132,7 @@ class PlannedVM(VM):
         except MemoryError:
             self.wiring.forget()
             raise
+        begin()
         advance(self.wiring)
         self._known[shapes] = _Known(places, recording)
         if len(self._known) > KEPT:

@@ -16,7 +16,9 @@ from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.linking import VM_Linker, infer_reuse_pattern
 from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.planning.repeating import repeat
+from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.vm import PlannedVM
+from optdb.opencl.planning.whole import begin, whole
 from optdb.opencl.simulator.graph import DeviceGraph
 from optdb.runtime.arrays import Array
 
@@ -42,8 +44,10 @@ class Machine:
 
     def __call__(self) -> None:
         """Compute, and let the next values be the present ones."""
-        self.run()
-        self._advance()
+        with whole():
+            self.run()
+            begin()
+            self._advance()
 
     def repeat(self, times: int) -> None:
         """Compute several times, from the same inputs."""
@@ -91,6 +95,18 @@ def link(graph: DeviceGraph, cells: Sequence[list[Any]], state: set[Variable], c
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
     """Return the nodes in an order in which those that overwrite some inputs come last, as far as that can be."""
+    early, late = _by_finality(fgraph, state)
+    return early + late
+
+
+def endangered(fgraph: FunctionGraph, state: set[Variable]) -> bool:
+    """Tell whether a node of the host, which may raise, cannot but come behind one that overwrites some inputs."""
+    _, late = _by_finality(fgraph, state)
+    return any(not all(map(on_device, node.outputs)) for node in late)
+
+
+def _by_finality(fgraph: FunctionGraph, state: set[Variable]) -> tuple[list[Apply], list[Apply]]:
+    """Return the nodes that come before some inputs are overwritten, and the others."""
     order = fgraph.toposort()
     before = fgraph.orderings()
     of_state = set(state)
@@ -101,4 +117,4 @@ def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
         behind = any(var.owner in final for var in node.inputs) or not final.isdisjoint(before.get(node, ()))
         if overwrites or behind:
             final.add(node)
-    return [node for node in order if node not in final] + [node for node in order if node in final]
+    return [node for node in order if node not in final], [node for node in order if node in final]

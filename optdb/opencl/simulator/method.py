@@ -20,10 +20,10 @@ from optdb.host.graph import Variable
 from optdb.host.variables import TensorType
 from optdb.opencl.registry import get_context
 from optdb.opencl.simulator.graph import device_graph
-from optdb.opencl.simulator.linking import link
+from optdb.opencl.simulator.linking import endangered, link
 from optdb.opencl.simulator.pending import Coming, Pending
 from optdb.opencl.simulator.placing import placed_on_device
-from optdb.opencl.simulator.state import State
+from optdb.opencl.simulator.state import Shared, State
 from optdb.runtime.arrays import Array, from_host, to_host
 from optdb.runtime.arrays import copy as copied
 from optdb.runtime.asynchronous import Span, fetch, send
@@ -76,9 +76,11 @@ class Method:
         mutable = {var for var, spec in zip(source.inputs, specs, strict=True) if spec.mutable or spec.update}
         with as_when_compiling():
             self.graph = device_graph(source, context_name, placed, updates, mutable)
+            if endangered(self.graph.fgraph, self._kept(shared)):
+                free = {var for var, one in zip(source.inputs, shared, strict=True) if one is None}
+                self.graph = device_graph(source, context_name, placed, updates, mutable & free)
         own = [[None] if one is None else one.cell for one in shared]
-        kept = {var for var, one in zip(self.graph.fgraph.inputs, shared, strict=True) if one is not None}
-        self.machine = link(self.graph, own, kept, has_c_thunks(function))
+        self.machine = link(self.graph, own, self._kept(shared), has_c_thunks(function))
         updated = set(updates.values())
         storages = [container.storage for container in self.call.input_storage]
         self._inputs = [
@@ -101,9 +103,7 @@ class Method:
 
     def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
         """Compute from what Theano's Function has put into its storage; return the outputs."""
-        self.take()
-        self.machine()
-        return self.give()
+        return self._several(1)
 
     def call_n_times(self, times: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function several times with the same arguments; return what the last call does."""
@@ -122,18 +122,37 @@ class Method:
         return Pending(returned, span, events)
 
     def _several(self, times: int) -> list[Any]:
-        self.take()
-        self.machine.repeat(times)
-        return self.give()
+        try:
+            self.take()
+            if times == 1:
+                self.machine()
+            else:
+                self.machine.repeat(times)
+            return self.give()
+        except BaseException as error:
+            self._restore_defaults(error)
+            raise
 
     def _begun(self, events: list[Any]) -> list[Any]:
-        for one in self._inputs:
-            one.take(self._context, events)
-        self.machine()
-        outputs = [one.coming(events) for one in self._outputs]
-        for one in self._inputs:
-            one.give_back()
-        return outputs + self._padding
+        try:
+            for one in self._inputs:
+                one.take(self._context, events)
+            self.machine()
+            outputs = [one.coming(events) for one in self._outputs]
+            for one in self._inputs:
+                one.give_back()
+            return outputs + self._padding
+        except BaseException as error:
+            self._restore_defaults(error)
+            raise
+
+    def _restore_defaults(self, error: BaseException) -> None:
+        """Forget arguments that stood in for defaults; behind an `Exception`, Theano's Function does it itself."""
+        if isinstance(error, Exception):
+            return
+        for container, (_, refeed, value) in zip(self.call.input_storage, self.call.defaults, strict=True):
+            if refeed:
+                container.storage[0] = getattr(value, "storage", [value])[0]
 
     def instead(self, compute: Callable[[], list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Take arguments as a call does, and let something else compute.
@@ -177,6 +196,10 @@ class Method:
         """Take other values of inputs that calls change."""
         for one, value in zip([one for one in self._inputs if one.updated], values, strict=True):
             one.value = value
+
+    def _kept(self, shared: Sequence[Shared | None]) -> set[Variable]:
+        """Return the graph's inputs whose values outlive a call."""
+        return {var for var, one in zip(self.graph.fgraph.inputs, shared, strict=True) if one is not None}
 
     def _placed(self, state: State) -> set[Variable]:
         """Return the inputs that are on the device: a shared variable is where it is for other functions."""

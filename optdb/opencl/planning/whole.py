@@ -1,0 +1,74 @@
+"""What is done wholly or not at all, whenever Ctrl-C comes.
+
+A call writes the next values of its shared arrays at its end. Until then nothing is lost where it is interrupted. From
+then on, which whoever runs the nodes tells by :func:`begin`, an interrupt waits for the end of the call: a few commands
+more, which are only put into the queue.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+__all__ = ["begin", "whole"]
+
+_state = threading.local()
+
+
+@contextmanager
+def whole() -> Iterator[None]:
+    """Let what begins within be done to its end: an interrupt that comes meanwhile is raised behind it."""
+    if getattr(_state, "holder", None) is not None:
+        yield
+        return
+    holder = _state.holder = _Holder()
+    try:
+        yield
+    finally:
+        _state.holder = None
+        holder.release()
+
+
+def begin() -> None:
+    """Hold interrupts back from now on, until the outermost `whole` of this thread ends."""
+    holder = getattr(_state, "holder", None)
+    if holder is not None:
+        holder.hold()
+
+
+class _Holder:
+    """Stands in for the handler of SIGINT. Only the main thread is interrupted, and may set it."""
+
+    def __init__(self) -> None:
+        self._holds = False
+        self._usual: Any = None
+        self._came: tuple[int, FrameType | None] | None = None
+
+    def hold(self) -> None:
+        """Take over, if that can be done."""
+        if self._holds or threading.current_thread() is not threading.main_thread():
+            return
+        self._usual = signal.getsignal(signal.SIGINT)
+        if self._usual is not None:  # None is a handler that Python does not know, and cannot put back
+            signal.signal(signal.SIGINT, self._note)
+            self._holds = True
+
+    def release(self) -> None:
+        """Give the usual handler back, and let it have what came meanwhile."""
+        if not self._holds:
+            return
+        signal.signal(signal.SIGINT, self._usual)
+        if self._came is None:
+            return
+        if callable(self._usual):
+            self._usual(*self._came)
+        elif self._usual == signal.SIG_DFL:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._came = number, frame

@@ -1,0 +1,135 @@
+"""What a plan costs in Python for each kernel, and whether many calls leave anything behind.
+
+``python -m profiles.simulator overhead`` runs a chain of kernels on small arrays, not fused: by a plan, by PyOpenCL's
+enqueue alone, for the same kernels with their arguments bound, and by Theano's virtual machine with C code.
+``... soak`` calls a training step many times with changing shapes, and says what memory it has, as it goes.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import numpy as np
+import pyopencl as cl
+import theano
+import theano.tensor as tt
+from rich.table import Table
+
+import optdb
+from optdb.opencl import contexts, get_context
+from profiles import screen
+from profiles.stopwatch import race
+
+
+@click.group()
+def main() -> None:
+    """Measure how simulators run."""
+
+
+@main.command()
+@click.option("--kernels", type=click.IntRange(min=1), default=100, show_default=True, help="In the chain.")
+@click.option("--elements", type=click.IntRange(min=1), default=1000, show_default=True, help="Of each array.")
+@click.option("--tanh/--no-tanh", default=False, show_default=True, help="Every other one computes that, or a sum.")
+@click.option("--repeat", type=click.IntRange(min=1), default=200, show_default=True, help="Turns of each contender.")
+@click.option("--device", default="opencl", show_default=True, help="Which device.")
+def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) -> None:
+    """Compare a plan with bound commands, and with Theano's C code."""
+    contexts.register("measured", device)
+    context = get_context("measured")
+    on_device, on_host = (_chain(kernels, elements, tanh, target) for target in ("measured", None))
+    for _ in range(3):
+        np.testing.assert_allclose(np.asarray(on_device()), on_host(), rtol=1e-4)
+    (plan,) = on_device.fn.plans
+    bound = plan.blindly()
+    queue = context.queue
+    host = {"plan": on_device.fn, "bound": lambda: _enqueued(bound)}
+    enqueued: dict[str, list[float]] = {name: [] for name in host}
+    for _ in range(repeat):
+        for name, enqueue in host.items():
+            # What is timed begins with an idle device, and does not wait for it.
+            queue.finish()
+            start = time.perf_counter()
+            enqueue()
+            enqueued[name].append(time.perf_counter() - start)
+    queue.finish()
+    whole = race(
+        {"device": lambda: np.asarray(on_device()), "C code": on_host, "bound": lambda: _finished(bound, queue)}, repeat
+    )
+    each = {name: min(seconds) / plan.commands * 1e6 for name, seconds in enqueued.items()}
+    calls = {name: float(np.median(seconds)) * 1e6 for name, seconds in whole.items()}
+    table = Table(
+        "what", "microseconds", title=f"{plan.commands} kernels, {elements} elements, on {context.device.name}"
+    )
+    table.add_row("plan, Python's share for each kernel", f"{each['plan']:.2f}")
+    table.add_row("bound commands, the same", f"{each['bound']:.2f}")
+    table.add_row("ratio (1.5 at most is wanted)", f"{each['plan'] / each['bound']:.2f}", end_section=True)
+    table.add_row("a call on the device, result brought home", f"{calls['device']:.0f}")
+    table.add_row("a call by Theano's virtual machine, in C", f"{calls['C code']:.0f}")
+    table.add_row("as many bound commands, waited for", f"{calls['bound']:.0f}")
+    table.add_row("C code / device", f"{calls['C code'] / calls['device']:.2f}")
+    screen.console().print(table)
+
+
+def _chain(kernels: int, elements: int, tanh: bool, target: str | None) -> Callable[[], object]:
+    """Return a function that computes one operation after the other, each by itself."""
+    start = np.linspace(-1, 1, elements, dtype="float32")
+    value = theano.shared(start, "x", target=target) if target else theano.shared(start, "x")
+    for number in range(kernels):
+        other = tt.tanh(value) if tanh else value + np.float32(0.25)
+        value = other if number % 2 else value * np.float32(0.9)
+    mode = theano.compile.get_default_mode().excluding("fusion")
+    if target is None:
+        in_c = theano.Mode(theano.gof.vm.VM_Linker(use_cloop=True), mode.provided_optimizer)
+        return theano.function([], theano.Out(value, borrow=True), mode=in_c)
+    # Left there: bringing it home is no part of what a plan costs.
+    return theano.function([], theano.Out(value.transfer(target), borrow=True), mode=mode.including("opencl"))
+
+
+def _enqueued(bound: list[Callable[[], object]]) -> None:
+    for one in bound:
+        one()
+
+
+def _finished(bound: list[Callable[[], object]], queue: cl.CommandQueue) -> None:
+    _enqueued(bound)
+    queue.finish()
+
+
+@main.command()
+@click.option("--calls", type=click.IntRange(min=100), default=100_000, show_default=True, help="How many.")
+@click.option("--shapes", type=click.IntRange(min=1), default=30, show_default=True, help="So many batch sizes.")
+@click.option("--device", default="opencl", show_default=True, help="Which device.")
+def soak(calls: int, shapes: int, device: str) -> None:
+    """Call a training step many times with changing shapes."""
+    rng = np.random.RandomState(0)
+    x, y = tt.fmatrix("x"), tt.ivector("y")
+    w = theano.shared(rng.randn(20, 5).astype("float32"), "w")
+    loss = tt.nnet.categorical_crossentropy(tt.nnet.softmax(x.dot(w)), y).mean()
+    updates = [(w, w - np.float32(0.01) * tt.grad(loss, w))]
+    f = theano.function([x, y], loss, updates=updates, mode=theano.Mode(linker="py"))
+    sim = optdb.SimulatorOCL(f, device=device)
+    data, labels = rng.randn(shapes, 20).astype("float32"), rng.randint(0, 5, shapes).astype("int32")
+    table = Table("calls", "resident bytes", "objects of Python")
+    for number in range(1, calls + 1):
+        # Runs of one shape, so that plans are made, and go.
+        size = 1 + (number // 5 * 7) % shapes
+        result = sim(data[:size], labels[:size])
+        if number in (calls // 20, calls // 10, calls // 4, calls // 2, calls):
+            gc.collect()
+            table.add_row(f"{number:,}", f"{_resident():,}", f"{len(gc.get_objects()):,}")
+    assert np.isfinite(result)
+    screen.console().print(table)
+
+
+def _resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    main()

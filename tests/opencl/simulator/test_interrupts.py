@@ -1,0 +1,142 @@
+"""Whatever a call is stopped by, shared variables are as after a whole number of calls, and the simulator goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from theano.compile.ops import as_op
+
+from optdb.opencl.planning.updates import Advance
+from optdb.opencl.planning.whole import begin, whole
+from tests.opencl.simulator.made import simulated, training_step
+
+
+class Trouble:
+    """A node of the host that fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.how = None
+
+    def __call__(self, value):
+        if self.how is not None:
+            self.how()
+        return value + 1
+
+
+def fail():
+    raise ArithmeticError("no luck")
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def press_ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+#: What a node does, and what comes out.
+WAYS = [(fail, ArithmeticError), (interrupt, KeyboardInterrupt), (press_ctrl_c, KeyboardInterrupt)]
+
+
+def stateful(place):
+    """Return a simulator of a function with two shared variables, and a node of the host somewhere in it."""
+    trouble = Trouble()
+    on_host = as_op(itypes=[tt.fvector], otypes=[tt.fvector])(lambda value: trouble(value))
+    x = tt.fvector("x")
+    a, b = (theano.shared(np.arange(4, dtype="float32") + i, name=n) for i, n in enumerate("ab"))
+    following = {
+        "before": (a + on_host(x), b * 2 + x),
+        "between": (a + x, on_host(a + x) + b),
+        "behind": (a + x, b * 2 + a),
+    }[place]
+    output = on_host(following[0]).sum() if place == "behind" else (a - b).sum()
+    f, sim = simulated([x], output, updates=list(zip((a, b), following, strict=True)))
+    return trouble, f, sim, (a, b)
+
+
+@pytest.mark.parametrize("how, error", WAYS)
+@pytest.mark.parametrize("place", ["before", "between", "behind"])
+@pytest.mark.parametrize("calls", [0, 1, 3])
+def test_a_node_that_stops_a_call_loses_nothing(place, how, error, calls):
+    trouble, f, sim, shared = stateful(place)
+    data = np.ones(4, "float32")
+    for _ in range(calls):
+        np.testing.assert_allclose(sim(data), f(data))
+    trouble.how = how
+    with pytest.raises(error):
+        # Other values: what a node of the host has computed from the same ones is known.
+        sim(data + 1)
+    trouble.how = None
+    for var in shared:
+        np.testing.assert_array_equal(sim.get(var), var.get_value())
+    for _ in range(3):
+        np.testing.assert_allclose(sim(data), f(data))
+    for var in shared:
+        np.testing.assert_array_equal(sim.get(var), var.get_value())
+
+
+@pytest.mark.parametrize("calls", [2, 4])
+def test_an_interrupt_at_the_end_waits_for_it(monkeypatch, calls):
+    f, sim, w, data = training_step()
+    for _ in range(calls):
+        sim(*data)
+        f(*data)
+    run = Advance.run
+
+    def run_and_be_interrupted(self):
+        press_ctrl_c()
+        run(self)
+
+    monkeypatch.setattr(Advance, "run", run_and_be_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sim(*data)
+    monkeypatch.undo()
+    f(*data)
+    np.testing.assert_allclose(sim.get(w), w.get_value(), rtol=1e-5)
+    np.testing.assert_allclose(sim(*data), f(*data), rtol=1e-5)
+
+
+def test_defaults_are_back_behind_an_interrupt():
+    trouble = Trouble()
+    on_host = as_op(itypes=[tt.fvector], otypes=[tt.fvector])(lambda value: trouble(value))
+    x, y = tt.fvector("x"), tt.fscalar("y")
+    f, sim = simulated([x, theano.In(y, value=np.float32(10))], on_host(x) * y)
+    data = np.ones(3, "float32")
+    trouble.how = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        sim(data, y=2)
+    trouble.how = None
+    np.testing.assert_array_equal(sim(data), f(data))
+
+
+def test_interrupts_are_held_back_only_from_the_beginning_of_the_end():
+    done = []
+    with pytest.raises(KeyboardInterrupt), whole():
+        press_ctrl_c()
+        done.append("never")
+    with pytest.raises(KeyboardInterrupt), whole():
+        begin()
+        with whole():
+            begin()
+            press_ctrl_c()
+            done.append("inner")
+        done.append("outer")
+    assert done == ["inner", "outer"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_who_ignores_interrupts_still_does():
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with whole():
+            begin()
+            press_ctrl_c()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, usual)
