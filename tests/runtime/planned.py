@@ -26,6 +26,7 @@ def _number(value, dtype="uint64"):
 
 
 TRACE = {
+    "units": 2,
     "flags": [],
     "entries": [["axis", 0, 0], ["*", "$0", 4]],
     "guards": [["==", "$0", 3]],

@@ -215,6 +215,7 @@ INVALID = {
     "methods__0__signature__arguments__0__default": ["arrays/7.npy", 3],
     "methods__0__signature__arguments__0__broadcastable": [[True, True], None],
     "methods__0__traces__0__flavour": ["tpu", None],
+    "methods__0__traces__0__units": [0, -1, True, None, 1 << 30],
     "methods__0__traces__0__flags": [["what"], None],
     "methods__0__traces__0__entries": [
         [["axis", 0, 1], ["*", "$0", 4]],

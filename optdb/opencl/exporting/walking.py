@@ -8,6 +8,7 @@ the function. Nodes of the device run as ever, and a tracer writes down what the
 
 from __future__ import annotations
 
+import collections
 import copy
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.loops import Scan
 from optdb.host.ops import Shape, Shape_i
 from optdb.opencl.exporting.by_device import on_the_device
-from optdb.opencl.exporting.host_steps import follow, is_open, stays
+from optdb.opencl.exporting.host_steps import follow, is_open
 from optdb.opencl.kernels import compile_kernels
 from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.ops.elements import ElementKernels
@@ -105,6 +106,7 @@ def trace(
     Untraceable
         If it does what cannot be written down.
     """
+    _all_lifted(wiring)
     context = contexts.get(context_name)
     units = context.units if flavour == context.flavour else USUAL_UNITS
     result = Trace(flavour, units)
@@ -116,6 +118,17 @@ def trace(
         walk.leave(entries, returned)
     result.flags = {name for name in stand_in.asked if name in ("float64", "complex128", "int64", "uint64")}
     return result
+
+
+def _all_lifted(wiring: Wiring) -> None:
+    """Do nothing if no array of the device is computed with on the host."""
+    left = collections.Counter(str(node.op.op) for node in wiring.nodes if isinstance(node.op, OpenCLOnHost))
+    if left:
+        named = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in left.items())
+        raise Untraceable(
+            f"steps on arrays of the device stay on the host, and cannot be in a file: {named}. Compute what needs them "
+            "in a function of its own, ahead of the call, and pass the result as an argument"
+        )
 
 
 class _Walk:
@@ -196,8 +209,6 @@ class _Walk:
         if at_home:
             self._wiring.thunks[number]()
             return
-        if isinstance(node.op, OpenCLOnHost):
-            raise stays(node)
         if isinstance(node.op, Scan):
             self._settle(node)
         with self._tracer.following():

@@ -41,6 +41,7 @@ from optdb.opencl.ops.layout import CHUNKS_PER_UNIT
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.arrays import Array, copy
+from optdb.runtime.sizes import lengths_of
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -195,11 +196,11 @@ class OpenCLMRGUniform(OpenCLKernelBase, mrg_uniform_base):
         if sample.size:
             _launch(kernels["mrg"], context, sample, state)
 
-    def _checked(self, size: np.ndarray) -> tuple[int, ...]:
-        shape = tuple(int(length) for length in size)
+    def _checked(self, size: Any) -> tuple[Any, ...]:
+        shape = tuple(lengths_of(size))
         if len(shape) != self.output_type.ndim:
             raise ValueError(f"size must have length {self.output_type.ndim} (not {len(shape)})")
-        if min(shape, default=0) < 0:
+        if any(length < 0 for length in shape):
             raise ValueError(f"negative lengths are not allowed in the size of a sample: {shape}")
         if math.prod(shape) > MOST:
             raise ValueError(f"rng_mrg does not support more than (2**31 -1) samples, and {shape} has more")

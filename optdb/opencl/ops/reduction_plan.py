@@ -21,6 +21,7 @@ from optdb.opencl.scalars.code import signature
 from optdb.opencl.scalars.program import Program
 from optdb.opencl.scalars.types import is_complex
 from optdb.runtime.arrays import Array, empty
+from optdb.runtime.sizes import largest, smallest
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -259,7 +260,7 @@ def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:
     wanted = units * 4
     if along:
         parts = 1 if whole else parts_of(n, m, wanted)
-        each = max(1, min(SMALLEST_PART // m, -(-n // units))) if parts == 1 else 1
+        each = largest(1, smallest(SMALLEST_PART // m, -(-n // units))) if parts == 1 else 1
         return Grid("along", -(-n // each) * parts, 1, each, parts)
     side = over.kept[-1]
     strip = min(STRIP, -(-side // WIDTH) * WIDTH)

@@ -21,7 +21,7 @@ from optdb.runtime.exported.binding import Bound, Stock
 from optdb.runtime.exported.errors import FileError, ShapeError
 from optdb.runtime.exported.programs import Kernels
 from optdb.runtime.exported.reading import FileTrace, SaidMethod, SaidState, deciding, read
-from optdb.runtime.exported.rules import Call
+from optdb.runtime.exported.rules import Call, Values
 from optdb.runtime.library import cl
 
 __all__ = ["Exported", "Method", "load"]
@@ -237,12 +237,8 @@ class Method:
             self._bound.popitem(last=False)
         why: list[str] = []
         for number, trace in enumerate(self._traces):
-            try:
-                values = trace.rules.values(call)
-                broken = self._mismatch(trace, values, call) or trace.rules.broken(values)
-            except ShapeError as error:
-                broken = str(error)
-            if broken is None:
+            values, broken = self._values(trace, call)
+            if values is not None:
                 return number, Bound(trace, values, self._stock, self._free)
             if broken not in why:
                 why.append(broken)
@@ -253,11 +249,26 @@ class Method:
             "The cure: export it with an example of such arguments, too"
         )
 
+    def _values(self, trace: FileTrace, call: Call) -> tuple[Values | None, str]:
+        """Return the sizes of a call if a trace holds for it, or else why it does not, in words."""
+        broken = ""
+        # What was traced is right however the work is spread. So a rule about units never is what a call fails by.
+        for units in _units(call.units, trace.units):
+            spread = Call(call.arguments, units)
+            try:
+                values = trace.rules.values(spread)
+                broken = self._mismatch(trace, values, spread) or trace.rules.broken(values)
+            except ShapeError as error:
+                broken = str(error)
+            if not broken:
+                return values, ""
+        return None, broken
+
     def _given(self, place: int, x: np.ndarray) -> str:
         name = self.signature.called(place)
         return f"{name}={x}" if place in self._deciding else f"{name} of shape {x.shape}"
 
-    def _mismatch(self, trace: FileTrace, values: Any, call: Call) -> str | None:
+    def _mismatch(self, trace: FileTrace, values: Values, call: Call) -> str | None:
         """Return which length is not the one that a trace was made for, in words."""
         for place, (shape, x) in enumerate(zip(trace.arguments, call.arguments, strict=True)):
             wanted = values.numbers(shape)
@@ -267,6 +278,16 @@ class Method:
 
     def __repr__(self) -> str:
         return f"{self.name}{self.signature}"
+
+
+def _units(there: int, traced: int) -> list[int]:
+    """Return over how many compute units a call's work may be spread: as many as there are, or closer to a trace's."""
+    found = [there]
+    while found[-1] // 2 > traced:
+        found.append(found[-1] // 2)
+    while found[-1] * 2 < traced:
+        found.append(found[-1] * 2)
+    return list(dict.fromkeys([*found, traced]))
 
 
 class _Shared:

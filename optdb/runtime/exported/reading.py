@@ -21,6 +21,8 @@ __all__ = ["FileTrace", "Place", "Said", "SaidMethod", "SaidState", "deciding", 
 #: What a kernel is given as a number: a dtype, or sixteen whole numbers at once.
 LONG16 = "long16"
 FLAVOURS = ("cpu", "gpu")
+#: Compute units of a device are fewer.
+_MOST_UNITS = 1 << 20
 #: How many parts commands have behind their names.
 _PARTS = {"launch": 6, "copy": 5, "fill": 4, "upload": 3}
 
@@ -54,6 +56,7 @@ class FileTrace:
     """What a method does on one kind of device; commands and outlets are as in the manifest, and checked."""
 
     flavour: str
+    units: int
     flags: tuple[str, ...]
     rules: Rules
     arguments: list[list[Any]]
@@ -211,7 +214,10 @@ class _Reader:
         references = [*(x for shape in shapes for x in shape), *(place.nbytes for place in memories)]
         if not all(checker.is_known(x) for x in references):
             raise fields.wrong("arguments", "of entries that there are", references)
-        return FileTrace(fields.text("flavour", FLAVOURS), flags, rules, shapes, memories, commands, outlets)
+        units = fields.whole("units", _MOST_UNITS)
+        if not units:
+            raise fields.wrong("units", "at least 1", units)
+        return FileTrace(fields.text("flavour", FLAVOURS), units, flags, rules, shapes, memories, commands, outlets)
 
     def _place(self, fields: Fields) -> Place:
         if fields.has("state"):

@@ -156,6 +156,7 @@ class _Writer:
         outlets = [{"dtype": outlet.dtype.name, **self._outlet(outlet.value)} for outlet in trace.outlets]
         return {
             "flavour": trace.flavour,
+            "units": trace.units,
             "flags": sorted(trace.flags),
             "entries": [list(entry) for entry in trace.rules.entries],
             "guards": [list(guard) for guard in trace.rules.guards],

@@ -72,7 +72,7 @@ def test_examples(tmp_path):
 def test_what_stays_on_the_host_is_refused_by_name(tmp_path):
     x = tt.fmatrix("x")
     sim = optdb.SimulatorOCL(theano.function([x], tt.nlinalg.matrix_inverse(tt.exp(x)) * 2), device="dev0")
-    with pytest.raises(Untraceable, match=r"call cannot be exported: .*MatrixInverse.* stays on the host"):
+    with pytest.raises(Untraceable, match=r"call cannot be exported: .* stay on the host.*: MatrixInverse"):
         sim.export(tmp_path / "f.optdb", [[floats(3, 3)]])
 
 

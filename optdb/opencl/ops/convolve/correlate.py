@@ -24,6 +24,7 @@ from optdb.opencl.ops.convolve.plan import Plan
 from optdb.opencl.ops.convolve.workspace import images_at_once, share, workspace
 from optdb.opencl.ops.layout import is_contiguous, size_of, view
 from optdb.runtime.arrays import Array
+from optdb.runtime.sizes import largest, smallest, starts
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -136,8 +137,8 @@ def correlate(
     for product, (taps, *_), y in zip(products, tables, packed):
         whole = (shape.groups, shape.rows, shape.channels, len(product.taps))
         pack_filters(kernels, context, taps, filters, y, whole, shape.strides, block)
-    for first in range(0, images.shape[0], at_once):
-        count = min(at_once, images.shape[0] - first)
+    for first in starts(images.shape[0], at_once):
+        count = smallest(at_once, images.shape[0] - first)
         x = images
         if not in_place:
             some = view(images, (count, *images.shape[1:]), images.strides, first * images.strides[0])
@@ -196,7 +197,7 @@ def _launch(kernels: Kernels, name: str, context: Context, sizes: _Sizes, arrays
             kernels[name].scall((images * vectors, groups * rows), *args)
         return
     wanted = context.units * 8
-    parts = max(-(-wanted // groups), -(-images * vectors // near))
+    parts = largest(-(-wanted // groups), -(-images * vectors // near))
     v_items, v_chunk = share(images * vectors, parts, multiple=_BLOCKS[name][1])
     b_items, b_chunk = share(blocks, -(-wanted // (groups * v_items)))
     args = [*sizes[:6], v_chunk, b_chunk, *sizes[6:], *arrays]

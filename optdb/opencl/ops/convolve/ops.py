@@ -103,7 +103,8 @@ class _Convolution(Counterpart, OpenCLKernelBase):
         ValueError
             If the shapes do not fit.
         """
-        image, kernel = tuple(map(int, image)), tuple(map(int, kernel))
+        # How many images there are may be a size of a trace; all else decides over tables and kernels.
+        image, kernel = (image[0], *map(int, image[1:])), tuple(map(int, kernel))
         axes = self._axes(image[2:], kernel[-self.convdim :])
         out = tuple(axis.out for axis in axes)[-self.convdim :]
         shapes = f"images of shape {image} and filters of shape {kernel}"

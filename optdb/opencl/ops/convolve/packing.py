@@ -17,6 +17,7 @@ from optdb.opencl.ops.convolve.plan import Layout
 from optdb.opencl.ops.convolve.workspace import share
 from optdb.opencl.scalars.types import C_TYPES
 from optdb.runtime.arrays import Array
+from optdb.runtime.sizes import smallest
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -171,4 +172,4 @@ def _launch_lines(kernel: CompiledKernel, context: Context, lines: int, length: 
         items, chunk = share(lines, context.units * 4)
         kernel.call(items, 1, lines, chunk, *args)
     else:
-        kernel.scall((length, min(lines, _MOST_GROUPS)), lines, 1, *args)
+        kernel.scall((length, smallest(lines, _MOST_GROUPS)), lines, 1, *args)

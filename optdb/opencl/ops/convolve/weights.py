@@ -24,6 +24,7 @@ from optdb.opencl.ops.convolve.plan import image_layout, image_tables
 from optdb.opencl.ops.convolve.workspace import images_at_once, share, workspace
 from optdb.opencl.ops.layout import is_contiguous, size_of, view
 from optdb.runtime.arrays import Array
+from optdb.runtime.sizes import smallest, starts
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -100,8 +101,8 @@ def weights(
     packed_x, packed_t, parts = workspace(context).arrays(
         context, work, 1 if in_place else at_once * image, max(at_once * sizes.image, 1), most_parts * sizes.sums
     )
-    for first in range(0, x.shape[0], at_once):
-        count = min(at_once, x.shape[0] - first)
+    for first in starts(x.shape[0], at_once):
+        count = smallest(at_once, x.shape[0] - first)
         some_x, some_t = (view(a, (count, *a.shape[1:]), a.strides, first * a.strides[0]) for a in (x, t))
         if not in_place:
             pack_images(kernels, context, layout, shifts, some_x, packed_x)
@@ -194,7 +195,7 @@ def _rows_each(context: Context, sizes: _Sizes, rows: int) -> int:
     items = context.units * 4
     if context.flavour != "cpu":
         items = -(-items * (256 if sizes.few else 1) // sizes.tiles)
-    return share(rows, min(items, max(_PARTS // sizes.sums, 1)))[1]
+    return share(rows, smallest(items, max(_PARTS // sizes.sums, 1)))[1]
 
 
 def _launch(

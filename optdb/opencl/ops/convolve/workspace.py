@@ -94,10 +94,11 @@ def images_at_once(context: Context, elements: int, dtype: str, images: int) -> 
     dtype : str
         Of these.
     images : int
-        How many there are.
+        How many there are, at least one.
     """
-    most = min(LARGEST, context.device.max_mem_alloc_size // 4)
-    return max(min(images, most // max(elements * np.dtype(dtype).itemsize, 1)), 1)
+    largest_memory = min(LARGEST, context.device.max_mem_alloc_size // 4)
+    most = max(largest_memory // max(elements * np.dtype(dtype).itemsize, 1), 1)
+    return images if images <= most else most
 
 
 def share(n: int, items: int, multiple: int = 1) -> tuple[int, int]:
