@@ -126,8 +126,8 @@ def _all_lifted(wiring: Wiring) -> None:
     if left:
         named = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in left.items())
         raise Untraceable(
-            f"steps on arrays of the device stay on the host, and cannot be in a file: {named}. Compute what needs them "
-            "in a function of its own, ahead of the call, and pass the result as an argument"
+            f"steps on arrays of the device stay on the host, and cannot be in a file: {named}. Compute what needs "
+            "them in a function of its own, ahead of the call, and pass the result as an argument"
         )
 
 
