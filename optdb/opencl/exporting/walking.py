@@ -9,20 +9,19 @@ the function. Nodes of the device run as ever, and a tracer writes down what the
 from __future__ import annotations
 
 import collections
-import copy
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from optdb.host.graph import Apply, Constant, Variable
+from optdb.host.graph import Apply, Variable
 from optdb.host.loops import Scan
 from optdb.host.ops import Shape, Shape_i
 from optdb.opencl.exporting.by_device import on_the_device
+from optdb.opencl.exporting.copies import copied, thunks_of
 from optdb.opencl.exporting.host_steps import follow, is_open
 from optdb.opencl.kernels import compile_kernels
-from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.planning.recording import Wiring
@@ -112,7 +111,7 @@ def trace(
     result = Trace(flavour, units)
     stand_in = _Traced(context, flavour, units if fixed else result.rules.symbol(units, "units"))
     with contexts.substituted(context_name, stand_in):
-        walk = _Walk(_copied(wiring), stand_in, context_name, Tracer(result, stand_in), fixed)
+        walk = _Walk(wiring, stand_in, context_name, Tracer(result, stand_in), fixed)
         walk.enter(entries)
         walk.run()
         walk.leave(entries, returned)
@@ -135,7 +134,7 @@ class _Walk:
     """A trace being made."""
 
     def __init__(self, wiring: Wiring, context: Context, context_name: Hashable, tracer: Tracer, fixed: bool) -> None:
-        self._wiring = wiring
+        self._wiring = copied(wiring, self._step)
         self._context = context
         self._context_name = context_name
         self._tracer = tracer
@@ -175,16 +174,20 @@ class _Walk:
 
     def run(self) -> None:
         """Go through the nodes."""
-        for number, node in enumerate(self._wiring.nodes):
-            try:
-                self._step(number, node)
-            except Untraceable as error:
-                raise Untraceable(_named(node, str(error))) from None
-            except Exception as error:
-                raise Untraceable(_named(node, f"{type(error).__name__}: {error}")) from error
+        for number in range(len(self._wiring.nodes)):
+            self._step(self._wiring, number)
 
-    def _step(self, number: int, node: Apply) -> None:
-        cells = self._wiring.cells
+    def _step(self, wiring: Wiring, number: int) -> None:
+        """Do one node, of the function or of one inside of a loop."""
+        node = wiring.nodes[number]
+        try:
+            self._follow(wiring.cells, node, wiring.thunks[number])
+        except Untraceable as error:
+            raise Untraceable(_named(node, str(error))) from None
+        except Exception as error:
+            raise Untraceable(_named(node, f"{type(error).__name__}: {error}")) from error
+
+    def _follow(self, cells: Mapping[Variable, list[Any]], node: Apply, thunk: Callable[[], Any]) -> None:
         values = [cells[var][0] for var in node.inputs]
         outputs = [cells[var] for var in node.outputs]
         if isinstance(node.op, HostFromOpenCL):
@@ -207,17 +210,18 @@ class _Walk:
                 cell[0] = value
             return
         if at_home:
-            self._wiring.thunks[number]()
+            thunk()
             return
         if isinstance(node.op, Scan):
-            self._settle(node)
+            self._settle(cells, node)
         with self._tracer.following():
-            self._wiring.thunks[number]()
+            thunk()
 
-    def _settle(self, node: Apply) -> None:
-        """Let a loop have plain numbers: its steps are written out."""
-        for var in node.inputs:
-            cell = self._wiring.cells[var]
+    def _settle(self, cells: Mapping[Variable, list[Any]], node: Apply) -> None:
+        """Let a loop have plain numbers of steps and of what it keeps: its steps are written out."""
+        op = node.op
+        for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
+            cell = cells[var]
             if isinstance(cell[0], Size | Sizes):
                 cell[0] = np.asarray(cell[0]).astype(var.type.dtype)
 
@@ -233,7 +237,7 @@ class _Walk:
                 there = place < count
                 cells[var] = [self._brought(value, var.type.dtype) if there else value]
             cells |= {var: [None] for var in twin.outputs}
-            (thunk,) = _thunks([twin], cells)
+            (thunk,) = thunks_of([twin], cells)
             thunk()
         arrays_there = [cells[var][0] for var in twin.outputs]
         return [Later(array.shape, array.dtype, ("home", array)) for array in arrays_there]
@@ -364,34 +368,6 @@ def _later(value: Any, dtype: str) -> Later:
     if isinstance(value, Sizes):
         return Later(value.shape, np.dtype(dtype), ("values", tuple(value)))
     return Later((), np.dtype(dtype), ("value", value))
-
-
-def _copied(wiring: Wiring) -> Wiring:
-    """Return a function's nodes with variables, cells and thunks of their own."""
-    ours: dict[Variable, Variable] = {}
-    nodes = []
-    for node in wiring.nodes:
-        # A Scan keeps the function inside of it, which is compiled with it.
-        op = copy.copy(node.op) if isinstance(node.op, Scan) else node.op
-        outputs = [var.clone() for var in node.outputs]
-        copied = Apply(op, [ours.get(var, var) for var in node.inputs], outputs)
-        copied.tag = copy.copy(node.tag)
-        ours.update(zip(node.outputs, outputs, strict=True))
-        nodes.append(copied)
-    cells: dict[Variable, list[Any]] = {}
-    for var in (*wiring.inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs))):
-        cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
-    updates = {var: ours.get(following, following) for var, following in wiring.updates.items()}
-    outputs = [ours.get(var, var) for var in wiring.outputs]
-    for var in outputs:
-        cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
-    return Wiring(nodes, _thunks(nodes, cells), cells, [], None, list(wiring.inputs), outputs, updates)
-
-
-def _thunks(nodes: Sequence[Apply], cells: dict[Variable, list[Any]]) -> list[Any]:
-    computed = {var: [False] for var in cells}
-    with one_program():
-        return [node.op.make_thunk(node, cells, computed, [], impl="py") for node in nodes]
 
 
 def _named(node: Apply, why: str) -> str:

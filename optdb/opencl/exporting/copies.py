@@ -1,0 +1,129 @@
+"""Copies of a function's nodes, and of the functions inside of its loops, for a trace to run.
+
+A copy has variables, cells and thunks of its own, so that its kernels are those of the context that stands in while it
+is made, and the function's own stay what they are. A loop calls a function of its own once for each step: its copy has
+a `Within` in that place, which takes each node of the inner function as the trace takes those around the loop.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from optdb.host.graph import Apply, Constant, Variable
+from optdb.host.loops import Scan
+from optdb.opencl.kernels.programs import one_program
+from optdb.opencl.planning import PlannedVM
+from optdb.opencl.planning.recording import Wiring
+from optdb.runtime.tracing import Untraceable
+
+__all__ = ["copied", "thunks_of"]
+
+#: Does one node of a wiring, by its number.
+Step = Callable[[Wiring, int], None]
+
+
+def copied(wiring: Wiring, step: Step) -> Wiring:
+    """Return a function's nodes with variables, cells and thunks of their own.
+
+    Parameters
+    ----------
+    wiring : Wiring
+        The function.
+    step : callable
+        Is told of each node inside of a loop when it is to be done.
+
+    Raises
+    ------
+    Untraceable
+        If there is a loop that cannot be traced.
+    """
+    ours: dict[Variable, Variable] = {}
+    nodes = []
+    for node in wiring.nodes:
+        op = _loop(node.op, step) if isinstance(node.op, Scan) else node.op
+        outputs = [var.clone() for var in node.outputs]
+        twin = Apply(op, [ours.get(var, var) for var in node.inputs], outputs)
+        twin.tag = copy.copy(node.tag)
+        ours.update(zip(node.outputs, outputs, strict=True))
+        nodes.append(twin)
+    cells: dict[Variable, list[Any]] = {}
+    for var in (*wiring.inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs))):
+        cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
+    updates = {var: ours.get(following, following) for var, following in wiring.updates.items()}
+    outputs = [ours.get(var, var) for var in wiring.outputs]
+    for var in outputs:
+        cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
+    return Wiring(nodes, thunks_of(nodes, cells), cells, [], None, list(wiring.inputs), outputs, updates)
+
+
+def thunks_of(nodes: Sequence[Apply], cells: dict[Variable, list[Any]]) -> list[Any]:
+    """Return what does each of some nodes, from cells to cells."""
+    computed = {var: [False] for var in cells}
+    with one_program():
+        return [node.op.make_thunk(node, cells, computed, [], impl="py") for node in nodes]
+
+
+def _loop(op: Scan, step: Step) -> Scan:
+    """Return a loop around a copy of its inner function."""
+    if op.as_while:
+        raise Untraceable(
+            f"{op} ends by a condition, which the host would have to look at behind each step. Let it make a number of "
+            "steps that is known beforehand"
+        )
+    if not isinstance(op.fn.fn, PlannedVM):
+        raise Untraceable(f"the function inside of {op} runs without plans: compile it with the default linker")
+    twin = copy.copy(op)
+    twin.fn = Within(op.fn, step)
+    return twin
+
+
+class _Container:
+    """What a loop reads inputs of its inner function from, and writes them to; and its outputs."""
+
+    def __init__(self, cell: list[Any]) -> None:
+        self.storage = cell
+
+    @property
+    def data(self) -> Any:
+        """What is there."""
+        return self.storage[0]
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self.storage[0] = value
+
+
+class Within:
+    """Stands in for the function inside of a loop; it has of ``theano.Function`` what a loop asks for.
+
+    Parameters
+    ----------
+    function : theano.compile.Function
+        The inner function.
+    step : callable
+        Does a node of it.
+    """
+
+    def __init__(self, function: Any, step: Step) -> None:
+        self.maker = function.maker
+        self._wiring = wiring = copied(function.fn.wiring, step)
+        self._step = step
+        self.input_storage = [_Container(wiring.cells[var]) for var in wiring.inputs]
+        self.output_storage = [_Container(wiring.cells[var]) for var in wiring.outputs]
+        # The loop itself has put there what each output may be written to.
+        given = {id(wiring.cells[var]) for var in (*wiring.inputs, *wiring.outputs)}
+        made = [wiring.cells[var] for node in wiring.nodes for var in node.outputs]
+        self._between = [cell for cell in made if id(cell) not in given]
+
+    def fn(self) -> None:
+        """Do one step of the loop."""
+        # Each step has values of its own: the trace gives them their memory.
+        for cell in self._between:
+            cell[0] = None
+        for number in range(len(self._wiring.nodes)):
+            self._step(self._wiring, number)
+
+    def free(self) -> None:
+        """Keep what there is; it goes with the trace."""
