@@ -1,0 +1,90 @@
+"""Training steps of whole models (``profiles.models``), in files: they train as the simulator does."""
+
+from __future__ import annotations
+
+import copy
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import theano
+
+import optdb
+from optdb.opencl import get_context
+from optdb.opencl.exporting import Untraceable
+from profiles import models
+from tests.opencl.exported import flavoured
+
+#: Sizes, the axis of a batch in each argument, and another batch that the trace holds for.
+CASES = {
+    "mlp": ({"depth": 2, "width": 16, "batch": 12}, (0, 0), 14),
+    "convnet": ({"batch": 6}, (0, 0), 7),
+    "vae": ({"hidden": 1, "batch": 12}, (0,), 14),
+    "lstm": ({"layers": 1, "steps": 3, "batch": 12}, (1, 1), 14),
+    "gru30": ({"steps": 3, "batch": 12}, (1, 0), 14),
+    "mixture": ({"groups": 1}, (None, 1), 24),
+    "resnet50": ({"width": 4, "blocks": (1,), "batch": 6, "size": 16, "rate": 1e-6}, (0, 0), 7),
+}
+
+
+def simulator(name, **sizes):
+    """Return a simulator of a model's step, and arguments."""
+    with theano.change_flags(floatX="float32"):
+        model = models.build(name, **sizes)
+        mode = theano.Mode(linker="py")
+        step = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode, name="step")
+        return optdb.SimulatorOCL(step, device="dev0"), model.data
+
+
+def batch_of(data, axes, n):
+    """Return arguments for another batch, of members of that one."""
+    return [x if axis is None else np.take(x, np.arange(n) % x.shape[axis], axis) for x, axis in zip(data, axes)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_trains_as_the_simulator_does(tmp_path, monkeypatch, name):
+    # For which batches a trace holds is a matter of how many share the work.
+    monkeypatch.setattr(get_context("dev0"), "units", 2)
+    sizes, axes, other = CASES[name]
+    sim, data = simulator(name, **sizes)
+    reports = sim.export(tmp_path / "step.optdb", [data])
+    assert [(report.flavour, report.fixed) for report in reports] == [("cpu", None), ("gpu", None)]
+    for flavour in ("cpu", "gpu"):
+        there, here = optdb.load(tmp_path / "step.optdb", flavoured(flavour)), copy.copy(sim)
+        for given in (data, batch_of(data, axes, other)):
+            for _ in range(5):
+                for got, want in zip(there(*given), here(*given), strict=True):
+                    np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+def test_a_loop_has_kernels_of_each_flavour(tmp_path):
+    sim, data = simulator("lstm", layers=1, steps=3)
+    sim.export(tmp_path / "step.optdb", [data])
+    with zipfile.ZipFile(tmp_path / "step.optdb") as file:
+        manifest = json.loads(file.read("manifest.json"))
+        cpu, gpu = (
+            {file.read(manifest["programs"][command[1]]) for command in trace["commands"] if command[0] == "launch"}
+            for trace in manifest["methods"][0]["traces"]
+        )
+    # Kernels that have a chunk of the work for each item are a processor's.
+    chunks = b"CHUNK_KERNEL void matmul"
+    assert any(chunks in program for program in cpu)
+    assert not any(chunks in program for program in gpu)
+
+
+def test_all_steps_that_stay_on_the_host_are_named(tmp_path):
+    sim, data = simulator("gp")
+    with pytest.raises(Untraceable, match=r"step cannot be exported: .*Cholesky.*Solve.*\(3 times\).*ahead of"):
+        sim.export(tmp_path / "step.optdb", [data])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_loop_that_ends_by_a_condition_is_refused(tmp_path):
+    x = theano.tensor.fvector("x")
+    values, _ = theano.scan(
+        lambda before: (before * 2, theano.scan_module.until(before.sum() > 100)), outputs_info=[x], n_steps=20
+    )
+    sim = optdb.SimulatorOCL(theano.function([x], values[-1]), device="dev0")
+    with pytest.raises(Untraceable, match="ends by a condition"):
+        sim.export(tmp_path / "step.optdb", [[np.ones(3, "float32")]])
