@@ -240,6 +240,13 @@ FLAGS: tuple[Flag, ...] = (
         "are the same. It counts when a function is compiled.",
     ),
     Flag(
+        "optdb.merge_launches",
+        "auto",
+        "On devices where a launch costs more than what a small kernel computes, let plans do many small launches by "
+        "one. What that needs is compiled when the launches have taken as long (auto), or with the plan (always).",
+        spellings=(("auto", "auto"), ("always", "always"), ("never", "never")),
+    ),
+    Flag(
         "optdb.device_memory_fraction",
         1.0,
         "Which part of a device's memory the values of one function may take: some drivers promise more than there is, "

@@ -9,7 +9,7 @@ its arguments set for good: to launch it again costs no more than to enqueue it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,26 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.library import cl
 from optdb.runtime.recording import Command, Copy, Fill, Launch, Layout, Memory, Upload
 
-__all__ = ["Room", "needed"]
+__all__ = ["BoundLaunch", "Room", "needed"]
 
 Spans = Mapping[Memory, tuple[int, int]]
 Check = Callable[[cl.Context, int, Spans], None]
+
+
+class BoundLaunch(functools.partial):
+    """A launch of a kernel object of its own.
+
+    Attributes
+    ----------
+    arguments : tuple
+        What that was given: buffers, NumPy numbers, local memory.
+    """
+
+    def __new__(cls, kernel: cl.Kernel, command: Launch, arguments: Sequence[Any]) -> BoundLaunch:
+        """Make what enqueues a kernel as a command did."""
+        made = super().__new__(cls, cl.enqueue_nd_range_kernel, command.queue, kernel, command.items, command.group)
+        made.arguments = tuple(arguments)
+        return made
 
 
 class Room:
@@ -116,7 +132,7 @@ class Room:
             if shift:
                 args[number + 1] = np.uint64(int(args[number + 1]) + shift)
         kernel.set_args(*args)
-        return functools.partial(cl.enqueue_nd_range_kernel, command.queue, kernel, command.items, command.group)
+        return BoundLaunch(kernel, command, args)
 
     def _copy(self, command: Copy, target: cl.Buffer, shift: int) -> Callable[[], Any]:
         source, source_shift = self.place(command.source)

@@ -8,11 +8,13 @@ at once. Where the whole is refused, units are built one by one, so that an erro
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from optdb.opencl.kernels.isolation import Isolated, isolate
 from optdb.opencl.kernels.kernel import Kernel
@@ -32,6 +34,8 @@ _logger = logging.getLogger(__name__)
 _building = threading.RLock()
 #: For each thread, the units that wait for the end of `one_program`; None outside of it.
 _waiting = threading.local()
+#: By the program and the kernel's name there: whose kernel it is. Units keep their programs.
+_origins: WeakValueDictionary[tuple[int, str], Unit] = WeakValueDictionary()
 
 
 class Unit:
@@ -68,12 +72,13 @@ class Unit:
             launcher = CompiledKernel(kernel, self.context, lambda: build_units([self]))
             if self.built:
                 launcher.attach(self._program, kernel.name + self._ending)
+                _origins[self._program.int_ptr, kernel.name + self._ending] = self
             self._kernels[key] = launcher
         return self._kernels[key]
 
     def isolated(self) -> Isolated | None:
         """Return the code ready to stand among others; None if it has to be on its own."""
-        found = isolate(self._written())
+        found = isolate(self.written)
         if found is None or not all(name in found.names for name, _ in self._kernels):
             return None
         return found
@@ -94,6 +99,11 @@ class Unit:
             raise
         self._program, self._ending = program, ending
         self.built = True
+        _origins.update({(program.int_ptr, name + ending): self for name, _ in self._kernels})
+
+    def plain(self, name: str) -> str:
+        """Return what a kernel of the unit's program is called in its code."""
+        return name.removesuffix(self._ending)
 
     def build(self) -> None:
         """Build a program of this unit alone.
@@ -113,7 +123,7 @@ class Unit:
         self.attach(program)
 
     def _make(self) -> cl.Program:
-        written = self._written()
+        written = self.written
         if written != self.code:
             try:
                 return make(self.context, PRELUDE + written, name=self.title)
@@ -121,9 +131,10 @@ class Unit:
                 _logger.info("it will be built as it is: %s", error)
         return make(self.context, PRELUDE + self.code, name=self.title, own_lines=PRELUDE.count("\n"))
 
-    def _written(self) -> str:
-        """Return the code as suits the driver."""
-        return outlined(self.code) if _copies_kernels(self.context) else self.code
+    @functools.cached_property
+    def written(self) -> str:
+        """The code as suits the driver."""
+        return outlined(self.code) if copies_kernels(self.context.device) else self.code
 
     def _forget(self) -> None:
         """Let the next who asks for these kernels hear what is wrong, too."""
@@ -201,6 +212,11 @@ def build_units(units: Iterable[Unit]) -> None:
             _build_together(context, together)
 
 
+def origin(kernel: cl.Kernel) -> Unit | None:
+    """Return the unit that a kernel is of; None if it was built otherwise."""
+    return _origins.get((kernel.program.int_ptr, kernel.function_name))
+
+
 def _unit(context: Context, codes: tuple[str, ...], title: str) -> Unit:
     units = _units_of(context)
     if codes not in units:
@@ -212,9 +228,9 @@ def _units_of(context: Context) -> dict[tuple[str, ...], Unit]:
     return context.kept.setdefault(__name__, {})
 
 
-def _copies_kernels(context: Context) -> bool:
-    """Tell whether a driver makes several functions of each kernel, and compiles its body for every one."""
-    return context.device.platform.name.strip() == "Portable Computing Language"
+def copies_kernels(device: cl.Device) -> bool:
+    """Tell whether a device's driver makes several functions of each kernel, and compiles its body for every one."""
+    return device.platform.name.strip() == "Portable Computing Language"
 
 
 def _build_together(context: Context, units: Sequence[Unit]) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 from optdb.host.graph import Apply
 from optdb.opencl.planning.budget import check_plan
+from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.recording import Recording, Wiring, same
 from optdb.opencl.planning.roles import find_roles
-from optdb.opencl.planning.steps import Bound, Watched, in_stretches
+from optdb.opencl.planning.steps import Bound, Stretch, Watched, in_stretches
 from optdb.opencl.planning.whole import begin
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.bound import Room, Spans
@@ -64,6 +65,8 @@ class Plan:
         early = in_stretches(steps[: wiring.final], given)
         self._steps = [*early, *in_stretches(steps[wiring.final :], given)]
         self._early = len(early)
+        self._stretches = [step for step in self._steps if isinstance(step, Stretch)]
+        self._merging = Merging([stretch.commands for stretch in self._stretches])
         # What comes behind a call (`advance`, `release`) may have put copies in place of results.
         emptied = {id(cell) for cell in wiring.clear_before} | {id(wiring.cells[var]) for var in wiring.outputs}
         self._emptied = [(cell, value) for cell, value in self._contents() if id(cell) in emptied]
@@ -82,6 +85,8 @@ class Plan:
 
     def run(self) -> None:
         """Do it."""
+        if not self._merging.done:
+            self._merge()
         self.refill()
         changed = {var for var, before in self._recording.given.items() if not same(self.wiring.value(var), before)}
         for step in self._steps[: self._early]:
@@ -89,6 +94,17 @@ class Plan:
         begin()
         for step in self._steps[self._early :]:
             step.run(changed)
+
+    def expect(self, times: int) -> bool:
+        """Take note that so many calls may come without Python; tell whether some have to be as ever before."""
+        return self._merging.expect(times)
+
+    def _merge(self) -> None:
+        """Look at small launches, or merge them, if that is to be done before this call."""
+        merged = self._merging.next()
+        if merged is not None:
+            for stretch, commands in zip(self._stretches, merged, strict=True):
+                stretch.commands = commands
 
     def refill(self) -> None:
         """Put the plan's arrays into those cells that may have lost them since the last call."""

@@ -59,7 +59,7 @@ def repeat(machine: PlannedVM, times: int, between: Callable[[], Any]) -> None:
 
 def _step(wiring: Wiring, plan: Plan, times: int) -> Bound | None:
     """Return what makes a whole step, of which so many are to come; None if Python has to look at what it does."""
-    commands = plan.blindly()
+    commands = None if plan.expect(times) else plan.blindly()
     moved = None if commands is None else _moves(wiring, plan)
     if moved is None:
         return None
