@@ -51,6 +51,7 @@ def classes(values: np.ndarray, columns: int) -> np.ndarray:
     ValueError
         If not.
     """
+    _check(values)
     wrong = (values < 0) | (values >= columns)
     if wrong.any():
         raise ValueError(f"y_i value out of bounds: class {values[wrong][0]} of {columns}")
@@ -66,6 +67,7 @@ def indexes(values: np.ndarray, length: int, axis: int) -> np.ndarray:
     IndexError
         If one is out of an axis of that length.
     """
+    _check(values)
     wrong = (values >= length) | (values < -length if values.dtype.kind == "i" else False)
     if wrong.any():
         raise IndexError(f"index {values[wrong][0]} is out of bounds for axis {axis} with size {length}")
@@ -76,20 +78,29 @@ def indexes(values: np.ndarray, length: int, axis: int) -> np.ndarray:
 @_table(shape=lambda named: named.shape)
 def mentions(named: np.ndarray) -> np.ndarray:
     """Return where each number stands, those of the smallest number first."""
+    _check(named, ndim=1)
     return np.argsort(named, kind="stable").astype(_DTYPE)
 
 
 @_table(shape=lambda named: named.shape)
 def distinct(named: np.ndarray) -> np.ndarray:
     """Return the numbers that there are, sorted, each once; filled up with zeros."""
+    _check(named, ndim=1)
     return _filled_up(np.unique(named), len(named), 0)
 
 
 @_table(shape=lambda named: (named.shape[0] + 1,))
 def begins(named: np.ndarray) -> np.ndarray:
     """Return where in `mentions` those of each number of `distinct` begin, and the end, with which it is filled up."""
+    _check(named, ndim=1)
     _, starts = np.unique(np.sort(named), return_index=True)
     return _filled_up(starts, len(named) + 1, len(named))
+
+
+def _check(values: np.ndarray, ndim: int | None = None) -> None:
+    """Do nothing if a table can be made of values."""
+    if values.dtype.kind not in "iub" or (ndim is not None and values.ndim != ndim):
+        raise TypeError(f"it takes whole numbers, not {values.dtype} in {values.ndim} dimensions")
 
 
 def _filled_up(values: np.ndarray, length: int, value: int) -> np.ndarray:

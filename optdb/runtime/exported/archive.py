@@ -49,12 +49,21 @@ DTYPES = frozenset(
     for bits in sizes
 ) | {"bool"}
 
+#: By kind and bytes, as headers of arrays have it.
+_DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) for name in DTYPES}
+#: As many as all versions of NumPy take, and elements of one that is empty in one of them.
+_MOST_DIMENSIONS = 32
+_MOST_ELEMENTS = 1 << 58
+
 #: How arrays begin, as NumPy writes them, and what it says of one in C order, whose numbers are as they are here.
 _MAGIC = b"\x93NUMPY\x01\x00"
 _HEADER = re.compile(
     rb"\{'descr': '[<|](?P<dtype>[biufc]\d{1,2})', 'fortran_order': False, "
     rb"'shape': \((?P<shape>(\d{1,18}(, ?|(?=\))))*)\), \} *\n\Z"
 )
+
+#: What Python's own module raises for some archives that are none.
+_OTHERS = (IndexError, KeyError, OverflowError, AttributeError)
 
 _CURE = "The cure: export it again, and copy it as a binary file"
 
@@ -121,10 +130,10 @@ class Archive:
         content = path.read_bytes()
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as file:
-                self._members = self._read(file)
+                self._members = self._read(file, len(content))
         except FileError:
             raise
-        except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, IndexError) as error:
+        except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
             raise self.wrong(f"is no whole file of a plan ({error})") from None
         self.manifest = self._manifest()
         self._check_members()
@@ -133,11 +142,15 @@ class Archive:
         """Return an error that says what is wrong with the file."""
         return FileError(f"{self.path} {what}.\n{cure}")
 
-    def _read(self, file: zipfile.ZipFile) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+    def _read(self, file: zipfile.ZipFile, nbytes: int) -> dict[str, bytes]:
         for info in file.infolist():
             if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
                 raise self.wrong(f"has a member that is compressed, {info.filename!r}, which none is in a plan")
+        # Before any of them is read: members that lie in each other's place would be more than there is.
+        if sum(info.file_size for info in file.infolist()) > nbytes:
+            raise self.wrong("has members that are larger than the file, or lie one within another")
+        found: dict[str, bytes] = {}
+        for info in file.infolist():
             if info.filename in found:
                 raise self.wrong(f"has two members called {info.filename!r}")
             found[info.filename] = file.read(info)
@@ -198,11 +211,13 @@ class Archive:
         header = _HEADER.match(content[begin:end])
         if content[: len(_MAGIC)] != _MAGIC or header is None:
             raise self.wrong(f"has no array in {name}, or one of a kind that no plan has")
-        dtype = np.dtype(header["dtype"].decode())
+        dtype = _DESCRIBED.get(header["dtype"].decode())
         shape = tuple(int(length) for length in header["shape"].split(b",") if length.strip())
-        if dtype.name not in DTYPES or math.prod(shape) * dtype.itemsize != len(content) - end:
+        if dtype is None or math.prod(shape) * dtype.itemsize != len(content) - end:
             raise self.wrong(f"has an array in {name} that is not of the size that it says")
-        return np.frombuffer(content, dtype, offset=end).reshape(shape)
+        if len(shape) > _MOST_DIMENSIONS or math.prod(length or 1 for length in shape) > _MOST_ELEMENTS:
+            raise self.wrong(f"has an array in {name} of a shape that none has, {shape}")
+        return np.frombuffer(memoryview(content)[end:], dtype).reshape(shape)
 
     def _member(self, name: Any) -> bytes:
         if not isinstance(name, str) or name not in self._members:

@@ -26,6 +26,8 @@ from optdb.runtime.tables import TABLES
 
 __all__ = ["Bound", "Stock"]
 
+#: In a result: so many fit into what can be addressed.
+_MOST_ELEMENTS = 1 << 58
 #: Later than all commands.
 _AFTERWARDS = 1 << 60
 
@@ -248,7 +250,7 @@ class Bound:
             return self._numbers(*rest)
         if kind == "shaped":
             value, shape = np.asarray(self._source(rest[0], call)), self._values.numbers(rest[1])
-            if math.prod(shape) != value.size or any(length < 0 for length in shape):
+            if len(shape) > 32 or math.prod(shape) != value.size or any(length < 0 for length in shape):
                 raise FileError(f"an array of shape {value.shape} is to get the shape {shape}")
             return value.reshape(shape)
         name, args = rest
@@ -279,7 +281,7 @@ class Bound:
     def _layout(self, outlet: dict[str, Any], dtype: np.dtype) -> Layout:
         shape, strides = (self._values.numbers(outlet[name]) for name in ("shape", "strides"))
         offset = self._values.number(outlet["offset"])
-        if any(length < 0 for length in shape):
+        if any(length < 0 for length in shape) or math.prod(max(length, 1) for length in shape) > _MOST_ELEMENTS:
             raise FileError(f"a result is to have the shape {shape}")
         queue = self._stock.context.queue
         if outlet.get("memory") is None or 0 in shape:
@@ -358,6 +360,8 @@ def _number(dtype: str, value: Any) -> np.generic:
         If the dtype cannot hold it.
     """
     kind = np.dtype(dtype)
+    if value is None:
+        raise FileError(f"what stands where a {dtype} is wanted cannot be worked out")
     if kind.kind in "iu":
         limits = np.iinfo(kind)
         if not isinstance(value, int) or not limits.min <= value <= limits.max:

@@ -219,6 +219,10 @@ class Method:
                 return self.signature.result(self._bound_for(call).run(call))
             except FileError as error:
                 raise FileError(f"{self.name} of {self._path}: {error}") from None
+            except cl.MemoryError as error:
+                raise MemoryError(f"{self.name} of {self._path}: the device has too little memory ({error})") from error
+            except cl.Error as error:
+                raise FileError(f"{self.name} of {self._path}: the device does not take it ({error})") from error
 
     def _bound_for(self, call: Call) -> Bound:
         sizes = (*(x.shape for x in call.arguments), *(call.arguments[place].item() for place in self._deciding))
@@ -308,8 +312,13 @@ class _Shared:
         self.value_nbytes = value.nbytes
         self._kind = Argument(said.name, value.dtype.name, said.broadcastable)
         self._context = context
-        self.buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, max(value.nbytes, 1))
-        self._write(value)
+        try:
+            self.buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, max(value.nbytes, 1))
+            self._write(value)
+        except (cl.MemoryError, cl.LogicError) as error:
+            raise MemoryError(
+                f"the device has no room for {said.name}, {value.nbytes:,} bytes, of {archive.path}: {error}"
+            ) from error
 
     def get(self) -> np.ndarray:
         """Return the value."""

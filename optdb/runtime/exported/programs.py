@@ -15,6 +15,7 @@ import numpy as np
 from optdb.runtime.build import BuildError, build
 from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError
+from optdb.runtime.exported.sources import is_handle
 from optdb.runtime.library import cl
 from optdb.runtime.recording import Memory
 
@@ -154,6 +155,8 @@ _SIZES = {"long16": 128, "ulong16": 128}
 
 def _fits(arg: Any, where: str, kind: str) -> bool:
     """Tell whether a parameter can be given something: as much of it, if its type has another name than is known."""
+    if is_handle(kind):
+        return False
     if arg is None or isinstance(arg, Memory):
         return where in _POINTERS
     if isinstance(arg, cl.LocalMemory):

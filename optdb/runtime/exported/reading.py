@@ -14,6 +14,7 @@ from optdb.runtime.calling import RESULTS, Argument, Signature
 from optdb.runtime.exported.archive import DTYPES, Archive
 from optdb.runtime.exported.fields import Fields, is_number, is_reference, is_whole
 from optdb.runtime.exported.rules import Rules
+from optdb.runtime.exported.sources import trouble_in
 from optdb.runtime.tables import TABLES
 
 __all__ = ["FileTrace", "Place", "Said", "SaidMethod", "SaidState", "deciding", "read"]
@@ -27,9 +28,6 @@ _MOST_UNITS = 1 << 20
 _PARTS = {"launch": 6, "copy": 5, "fill": 4, "upload": 3}
 
 _HEX = re.compile(r"([0-9a-f]{2}){1,16}\Z", re.ASCII)
-#: What would have a compiler read other files. Lines may be continued, and '#' may be written in other ways.
-_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_READS = re.compile(r"(#|%:|\?\?=)\s*(include|include_next|import|embed)\b")
 
 
 @dataclass(frozen=True)
@@ -146,9 +144,9 @@ def _said(archive: Archive) -> Said:
 
 def _program(archive: Archive, name: str) -> str:
     source = archive.text(name)
-    joined = source.replace("??/", "\\").replace("\\\r\n", "").replace("\\\n", "")
-    if _READS.search(_COMMENT.sub(" ", joined)):
-        raise archive.wrong(f"has a program, {name}, that reads other files", "Do not use it: no plan does that")
+    trouble = trouble_in(source)
+    if trouble is not None:
+        raise archive.wrong(f"has a program, {name}, that {trouble}", "Do not use it: no plan has that")
     return source
 
 
@@ -274,7 +272,9 @@ class _Commands:
         sizes = self._are_numbers(items) and 1 <= len(items) <= 3
         if not sizes or not (group is None or (self._are_numbers(group) and len(group) == len(items))):
             return False
-        return all(map(self._is_argument, args)) and all(self._is_array(place, args) for place in arrays)
+        if not all(map(self._is_argument, args)):
+            return False
+        return all(self._is_array(place, args) for place in arrays) and len(set(arrays)) == len(arrays)
 
     def _is_argument(self, arg: Any) -> bool:
         if arg is None:
@@ -312,8 +312,14 @@ class _Commands:
             return values and isinstance(rest[0], str) and rest[0] in DTYPES
         if kind == "shaped":
             return len(rest) == 2 and self.is_source(rest[0]) and self._are_numbers(rest[1])
-        table = kind == "table" and len(rest) == 2 and isinstance(rest[0], str) and rest[0] in TABLES
-        return table and isinstance(rest[1], list) and all(self._is_number(x) or self.is_source(x) for x in rest[1])
+        return kind == "table" and len(rest) == 2 and self._is_table(*rest)
+
+    def _is_table(self, name: Any, args: Any) -> bool:
+        """Tell whether a table is made of an array and as many numbers as it takes."""
+        if not isinstance(name, str) or name not in TABLES or not isinstance(args, list):
+            return False
+        count = TABLES[name][0].__code__.co_argcount
+        return len(args) == count and self.is_source(args[0]) and all(map(self._is_number, args[1:]))
 
     def is_outlet(self, outlet: Any) -> bool:
         """Tell whether a value says what a result is."""

@@ -177,7 +177,13 @@ class Values:
         """Tell whether a guard is true."""
         word, one, other = guard
         a, b = self.value(one), self.value(other)
-        return a is not None and b is not None and bool(COMPARISONS[word](a, b))
+        if a is None or b is None:
+            return False
+        try:
+            return bool(COMPARISONS[word](a, b))
+        except TypeError:
+            # Of complex numbers, none is the smaller one.
+            return False
 
     def value(self, operand: Any) -> Any:
         """Return what an operand is: a number, or an entry; infinity is written as a text."""

@@ -1,0 +1,349 @@
+"""Files of plans that somebody has made by hand: whatever they say, they are refused with words, or run within bounds.
+
+What kernels do is theirs. So wherever numbers that they are given are changed here, they are bound, and not run.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from optdb.runtime.context import Context
+from optdb.runtime.exported import FileError, ShapeError, load
+from optdb.runtime.exported.archive import pack
+from optdb.runtime.exported.rules import Call
+from optdb.runtime.exported.sources import trouble_in
+from tests.runtime.planned import MANIFEST, MEMBERS, SOURCE, TRACE, plan
+
+X = np.array([1, 2, 3], np.float32)
+Y = np.array([2, 0, 1], np.int32)
+
+#: All that may be said of such a file.
+REFUSED = (FileError, ShapeError, TypeError, MemoryError)
+
+#: Like that of `planned`, with a second argument, and with all kinds of commands, sources and results.
+LARGER = copy.deepcopy(MANIFEST)
+_METHOD = LARGER["methods"][0]
+_METHOD["signature"]["returns"] = "list"
+_METHOD["signature"]["arguments"].append(
+    {**_METHOD["signature"]["arguments"][0], "name": "y", "dtype": "int32", "floats": False}
+)
+_METHOD["traces"] = [
+    {
+        **copy.deepcopy(TRACE),
+        "flavour": flavour,
+        "units": 4,
+        "entries": [
+            *(["axis", 0, 0], ["*", "$0", 4], ["axis", 1, 0], ["*", "$2", 8], ["units"], ["ceil", "$0", "$4"]),
+            *(["max", "$5", 2], ["true_div", "float32", "$0", 2], ["cast", "int64", "$7"]),
+        ],
+        "guards": [["==", "$0", 3], ["==", "$2", "$0"], ["<=", "$8", 5], ["<", 0.5, "$7"]],
+        "arguments": [["$0"], ["$2"]],
+        "memories": [
+            *({"nbytes": "$1", "bare": False}, {"nbytes": "$1", "bare": False}, {"state": 0}),
+            *({"nbytes": "$3", "bare": False}, {"array": "arrays/0.npy", "bare": True}, {"nbytes": 64, "bare": True}),
+        ],
+        "commands": [
+            *TRACE["commands"],
+            ["upload", 3, 0, ["table", "indexes", [["argument", 1], "$0", 0]]],
+            ["upload", 5, 8, ["value", "float32", ["$7", 1, "inf"]]],
+            ["upload", 5, 32, ["shaped", ["table", "distinct", [["argument", 1]]], ["$2", 1]]],
+            ["copy", 1, 0, 4, 0, "$1"],
+            ["fill", 0, 4, 8, "0000803f"],
+            ["copy", 2, 4, 0, 0, 8],
+        ],
+        "outlets": [
+            *TRACE["outlets"],
+            {"dtype": "int64", "memory": 3, "offset": 16, "shape": ["$2", 2], "strides": [-8, 0]},
+            {"dtype": "int64", "values": ["$5", "$2"], "vector": True},
+            {"dtype": "float32", "array": "arrays/0.npy"},
+            {"dtype": "int64", "source": ["table", "mentions", [["argument", 1]]]},
+        ],
+    }
+    for flavour in ("cpu", "gpu")
+]
+
+
+@pytest.fixture(scope="module")
+def context():
+    return Context("opencl")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("strangers")
+
+
+def test_the_larger_example_runs(tmp_path, context):
+    pack(tmp_path / "f.optdb", LARGER, MEMBERS)
+    there = load(tmp_path / "f.optdb", context)
+    first, turned, values, constant, mentions = there(X, Y)
+    assert first.tolist() == [0, 0, 0]
+    assert turned.tolist() == [[1, 1], [0, 0], [2, 2]]
+    assert values.tolist() == [-(-3 // context.units), 3]
+    assert constant.tolist() == [0, 0, 0]
+    assert mentions.tolist() == [1, 2, 0]
+    assert there.get("total").tolist() == [1, 1, 1]
+    with pytest.raises(IndexError, match="index 3 is out of bounds for axis 0 with size 3"):
+        there(X, Y + 1)
+
+
+def leaves(value, path=()):
+    """Return the places of all numbers, texts and lists in a manifest."""
+    found = [path] if path else []
+    inner = enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, dict) else ()
+    for key, part in inner:
+        found += leaves(part, (*path, key))
+    return found
+
+
+PLACES = leaves(LARGER)
+
+ODD = st.one_of(
+    st.sampled_from([0, 1, -1, 2, 3, 5, 8, 12, 13, 31, 32, 2**31, 2**32]),
+    st.sampled_from([2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**30]),
+    st.sampled_from(["$0", "$1", "$3", "$8", "$9", "$99999999", "$-1", "$", "inf", "nan", "", "float64", "complex64"]),
+    st.sampled_from([None, True, False, [], {}, 0.5, -1.0, 1e300, [[]], ["$0"], "\ud800", "../../etc/passwd"]),
+    st.sampled_from([["argument", 0], ["argument", 1], ["table", "classes", [["argument", 1], 3]], ["memory", 3]]),
+    st.sampled_from([["number", "uint64", ["$3"]], ["local", 2**40], ["local", 64], ["number", "complex128", [1]]]),
+    st.integers(-(2**70), 2**70),
+)
+
+
+def changed(manifest, changes):
+    """Return a manifest with other things at some of its places."""
+    manifest = copy.deepcopy(manifest)
+    for path, value in changes:
+        inner = manifest
+        try:
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+        except (KeyError, IndexError, TypeError):
+            continue  # an earlier change has taken the place away
+    return manifest
+
+
+CHANGES = st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size=3)
+PATIENT = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@PATIENT
+@given(changes=CHANGES)
+def test_a_changed_manifest_is_refused_or_bound(folder, context, changes):
+    path = folder / "bound.optdb"
+    try:
+        pack(path, changed(LARGER, changes), MEMBERS)
+    except (ValueError, TypeError, UnicodeEncodeError):
+        return  # such a manifest cannot be written
+    try:
+        for method in load(path, context).methods.values():
+            method._bind(Call(method.signature.bind((X, Y), {}), context.units))
+    except REFUSED as error:
+        assert str(error)
+
+
+def _without_launches():
+    manifest = copy.deepcopy(LARGER)
+    for trace in manifest["methods"][0]["traces"]:
+        trace["commands"] = [command for command in trace["commands"] if command[0] != "launch"]
+    return manifest
+
+
+STILL = _without_launches()
+
+
+@PATIENT
+@given(changes=st.lists(st.tuples(st.sampled_from(leaves(STILL)), ODD), min_size=1, max_size=3))
+def test_a_changed_manifest_is_refused_or_run(folder, context, changes):
+    path = folder / "run.optdb"
+    try:
+        pack(path, changed(STILL, changes), MEMBERS)
+    except (ValueError, TypeError, UnicodeEncodeError):
+        return
+    try:
+        there = load(path, context)
+        assert repr(there)
+        for method in there.methods.values():
+            method(X, Y)
+            method(X, Y)
+        assert all(there.get(name).nbytes == 12 for name in there.names)
+    except (*REFUSED, IndexError) as error:
+        assert str(error)
+
+
+@PATIENT
+@given(place=st.integers(0, 10**9), bytes_=st.binary(min_size=1, max_size=12), cut=st.booleans(), insert=st.booleans())
+def test_changed_bytes(folder, context, place, bytes_, cut, insert):
+    path = folder / "bytes.optdb"
+    whole = plan(path).read_bytes()
+    place %= len(whole)
+    behind = whole[place:] if insert else whole[place + len(bytes_) :]
+    path.write_bytes(whole[:place] + bytes_ + (b"" if cut else behind))
+    try:
+        there = load(path, context)
+    except FileError as error:
+        assert "The cure" in str(error)
+        return
+    np.testing.assert_array_equal(there(X), 2 * X)
+
+
+@PATIENT
+@given(st.integers(0, 200), st.binary(min_size=1, max_size=8))
+def test_changed_headers_of_arrays(folder, context, place, bytes_):
+    content = MEMBERS["arrays/0.npy"]
+    place %= len(content)
+    content = content[:place] + bytes_ + content[place + len(bytes_) :]
+    path = folder / "arrays.optdb"
+    pack(path, MANIFEST, {**MEMBERS, "arrays/0.npy": content})
+    try:
+        there = load(path, context)
+        np.testing.assert_array_equal(there(X), 2 * X)
+    except REFUSED as error:
+        assert str(error)
+
+
+def array_of(descr, shape, content=b""):
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(502) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        array_of("<f3", "(4,)", b"x" * 12),
+        array_of("<f16", "(1,)", b"x" * 16),
+        array_of("<b7", "(1,)", b"x" * 7),
+        array_of("<c99", "(0,)"),
+        array_of("<f4", f"({'1, ' * 40})", b"x" * 4),
+        array_of("<f4", f"(0, {10**17}, {10**17})"),
+        array_of("<f4", f"({10**17}, {10**17}, 0)"),
+    ],
+)
+def test_headers_of_arrays(tmp_path, context, content):
+    path = plan(tmp_path / "f.optdb", members={**MEMBERS, "arrays/0.npy": content})
+    with pytest.raises(FileError, match=r"array in arrays/0.npy"):
+        load(path, context)
+
+
+def test_members_within_each_other(tmp_path, context):
+    """A small file whose list of members has one and the same megabyte a thousand times."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as file:
+        file.writestr("arrays/0.npy", b"x" * 2**20)
+        file.infolist()[0].filename = "arrays/0.npy"
+        first = file.infolist()[0]
+        for number in range(1, 1000):
+            again = copy.copy(first)
+            again.filename = f"arrays/{number}.npy"
+            file.filelist.append(again)
+    path = tmp_path / "f.optdb"
+    path.write_bytes(content.getvalue())
+    with pytest.raises(FileError, match="larger than the file, or lie one within another"):
+        load(path, context)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ('char *a = "/*";\n#include "x"\nchar *b = "*/";', "reads"),
+        ('char *a = "/*";\n#/* */include "x"\nchar *b = "*/";', "reads"),
+        ('#error "/*\n#/**/include "x"\n*/', "reads"),
+        ("#error don't /*\n#/**/include <x>\n*/", "reads"),
+        ("#inc\\  \nlude <x>", "reads"),
+        ("#inc\\\r\nlude <x>", "reads"),
+        ("#/* // */include <x>", "reads"),
+        ("#define A(x) x\n%:/**/import <x>", "reads"),
+        ("__kernel void f(sampler_t s) {}", "sampler_t"),
+        ("__kernel void f(read_only image2d_t s) {}", "image2d_t"),
+        ("__kernel void f(samp/**/ler_t s, image2d_array_t i) {}", "image2d_array_t"),
+        ("/*" * 50_000, None),
+        ('"' * 50_000, None),
+        ("// #\n/* sampler_t */ int pipes;", None),
+        (SOURCE, None),
+    ],
+)
+def test_what_programs_must_not_say(source, words):
+    trouble = trouble_in(source)
+    assert trouble is None if words is None else words in trouble
+
+
+def test_a_kernel_that_takes_a_sampler_by_another_name(tmp_path, context):
+    taken = "#define P(a, b) a##b\n" + SOURCE.replace("ulong n", "P(sam, pler_t) n").replace("i < n", "i < 3")
+    there = load(plan(tmp_path / "f.optdb", source=taken), context)
+    with pytest.raises(FileError, match="argument 0 of the kernel twice is not what it takes"):
+        there(X)
+
+
+def trace_with(**changes):
+    return {f"methods__0__traces__0__{name}": value for name, value in changes.items()}
+
+
+NOTHING = {"dtype": "float32", "memory": 1, "offset": 0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # Numbers whose product is more than any array has.
+        trace_with(outlets=[{**NOTHING, "shape": [1 << 40, 1 << 40], "strides": [0, 0]}]),
+        trace_with(outlets=[{**NOTHING, "shape": [1 << 62], "strides": [0]}]),
+        trace_with(outlets=[{**NOTHING, "memory": None, "shape": [0, 1 << 62, 1 << 62], "strides": [0, 0, 0]}]),
+        trace_with(outlets=[{**NOTHING, "shape": [3], "strides": [(1 << 63) - 1]}]),
+        trace_with(outlets=[{**NOTHING, "offset": (1 << 63) - 1, "shape": [3], "strides": [4]}]),
+        trace_with(outlets=[{**NOTHING, "shape": [3], "strides": [-(1 << 62)], "offset": 1 << 63}]),
+        # Tables of what they cannot be made of.
+        trace_with(outlets=[{"dtype": "int64", "source": ["table", "mentions", [["argument", 0]]]}]),
+        trace_with(outlets=[{"dtype": "int64", "source": ["table", "distinct", [["value", "int64", [1.5]]]]}]),
+        trace_with(
+            outlets=[
+                {
+                    "dtype": "int64",
+                    "source": ["table", "begins", [["shaped", ["value", "int64", [1, 2, 3, 4]], [2, 2]]]],
+                }
+            ]
+        ),
+        # What cannot be worked out.
+        trace_with(
+            entries=[["axis", 0, 0], ["*", "$0", 4], ["//", "$0", 0]],
+            outlets=[{"dtype": "float32", "values": ["$2"], "vector": False}],
+        ),
+        # More local memory than any device has, in one argument and beside others.
+        trace_with(commands=[["launch", 0, "twice", [4], [2], [["local", (1 << 64) - 1]] * 6, []]]),
+    ],
+)
+def test_what_is_valid_by_itself_and_not_in_its_place(tmp_path, context, changes):
+    path = plan(tmp_path / "f.optdb", **changes)
+    with pytest.raises(REFUSED, match=r"f of .*f\.optdb"):
+        load(path, context)(X)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("indexes", [["argument", 0]]), ("classes", [3, 4]), ("mentions", []), ("mentions", [["argument", 0], 3])],
+)
+def test_tables_with_other_arguments(tmp_path, context, name, args):
+    commands = [["upload", 0, 0, ["table", name, args]]]
+    with pytest.raises(FileError, match="commands has to be"):
+        load(plan(tmp_path / "f.optdb", **trace_with(commands=commands)), context)
+
+
+def test_an_array_that_is_named_twice(tmp_path, context):
+    commands = copy.deepcopy(TRACE["commands"])
+    commands[1][6] = [1, 1]
+    with pytest.raises(FileError, match="commands has to be"):
+        load(plan(tmp_path / "f.optdb", **trace_with(commands=commands)), context)
+
+
+def test_what_the_driver_refuses_is_said_with_words(tmp_path, context):
+    source = SOURCE.replace("__kernel", "__kernel __attribute__((reqd_work_group_size(4, 1, 1)))")
+    there = load(plan(tmp_path / "f.optdb", source=source), context)
+    with pytest.raises(FileError, match=r"f of .*f\.optdb: the device does not take it"):
+        there(X)
