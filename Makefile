@@ -22,8 +22,9 @@ growth: $(STAMP)
 	@mkdir -p build
 	$(PYTHON) -m profiles.growth --json build/growth.json --plot build/growth.png
 
+## Each file by one of two processes
 test: $(STAMP)
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(PYTHON) -m ruff check $(CHECKED)

@@ -14,10 +14,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def _keep_inside_checkout() -> None:
-    flags = os.environ.get("THEANO_FLAGS", "")
-    if "base_compiledir" not in flags:
-        own = f"base_compiledir={ROOT / 'build' / 'theano-cache'}"
-        os.environ["THEANO_FLAGS"] = f"{flags},{own}".strip(",")
+    flags = [flag for flag in os.environ.get("THEANO_FLAGS", "").split(",") if flag]
+    said = [flag.partition("=")[2] for flag in flags if flag.strip().startswith("base_compiledir")]
+    folder = said[-1] if said else str(ROOT / "build" / "theano-cache")
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is not None:
+        # Of those that run side by side, one would wait for the other one's lock.
+        folder = f"{folder}-{worker}"
+    os.environ["THEANO_FLAGS"] = ",".join([*flags, f"base_compiledir={folder}"])
     os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
 
 

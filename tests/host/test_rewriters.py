@@ -102,7 +102,7 @@ def test_empty_tracks_are_refused():
         FunctionNodeRewriter(exp_to_log, [])
 
 
-@pytest.mark.parametrize("tracks", [[tt.exp], [Elemwise], [tt.exp, Elemwise], None], ids=str)
+@pytest.mark.parametrize("tracks", [[tt.exp], [Elemwise], [tt.exp, Elemwise], None], ids=["op", "class", "both", "all"])
 def test_tracks_may_be_classes_and_instances(tracks):
     assert FunctionNodeRewriter(exp_to_log, tracks).tracks() == tracks
 

@@ -126,7 +126,7 @@ def test_without_a_target_the_default_context_has_them(default, monkeypatch):
 
 
 def test_a_target_means_what_it_says(monkeypatch):
-    with pytest.raises(ContextNotDefined, match="dev9: no such context; there is dev0, dev1"):
+    with pytest.raises(ContextNotDefined, match=r"dev9: no such context; there is .*dev0, dev1"):
         theano.shared(np.ones(3), target="dev9")
     with pytest.raises(ValueError, match="an array or a number, got RandomState"):
         theano.shared(np.random.RandomState(1), target="dev0")
@@ -245,7 +245,7 @@ def test_pickles_of_forgotten_contexts():
     contexts.register("passing", "opencl")
     data = pickle.dumps(shared(target="passing"))
     contexts.forget("passing")
-    with pytest.raises(ContextNotDefined, match="passing: no such context; there is dev0, dev1"):
+    with pytest.raises(ContextNotDefined, match=r"passing: no such context; there is .*dev0, dev1"):
         pickle.loads(data)
 
 
