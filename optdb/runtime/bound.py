@@ -9,7 +9,7 @@ its arguments set for good: to launch it again costs no more than to enqueue it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,8 @@ class Room:
     check : callable, optional
         Told, for each context, how many bytes are needed there and by what, before anything is allocated; raises if
         that is too much. If nothing is said, that is more than the device has.
+    stays : iterable of Upload
+        What is brought from the host once, to memory of its own.
 
     Attributes
     ----------
@@ -65,11 +67,13 @@ class Room:
         If a device has not that much.
     """
 
-    def __init__(self, spans: Spans, check: Check | None = None) -> None:
+    def __init__(self, spans: Spans, check: Check | None = None, stays: Iterable[Upload] = ()) -> None:
         self._check = check or _check
         self.separately = sum(memory.nbytes for memory in spans)
         self.nbytes = 0
         self._places: dict[Memory, tuple[cl.Buffer, int]] = {}
+        self._places.update({upload.target: (_holding(upload), 0) for upload in stays})
+        spans = {memory: span for memory, span in spans.items() if memory not in self._places}
         for context in dict.fromkeys(memory.context for memory in spans):
             self._furnish(context, {memory: span for memory, span in spans.items() if memory.context == context})
         self._handles = {buffer.int_ptr for buffer, _ in self._places.values()}
@@ -113,10 +117,8 @@ class Room:
 
     def _upload(self, command: Upload, target: cl.Buffer, shift: int) -> Callable[[], Any]:
         """Keep a copy on the device, so that whoever does the command again need not wait for it."""
-        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        source = cl.Buffer(command.target.context, flags, hostbuf=command.value)
         return functools.partial(
-            *(cl.enqueue_copy, command.queue, target, source),
+            *(cl.enqueue_copy, command.queue, target, _holding(command)),
             byte_count=command.value.nbytes,
             dst_offset=shift + command.offset,
             src_offset=0,
@@ -148,6 +150,12 @@ def needed(spans: Spans) -> int:
     """Return how many bytes a `Room` would take."""
     shared = [(*span, memory.nbytes) for memory, span in spans.items() if not memory.bare]
     return pack(shared)[1] + sum(memory.nbytes for memory in spans if memory.bare)
+
+
+def _holding(upload: Upload) -> cl.Buffer:
+    """Return a buffer with what comes from the host."""
+    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+    return cl.Buffer(upload.target.context, flags, hostbuf=upload.value)
 
 
 def _largest_buffer(context: cl.Context) -> int:

@@ -345,3 +345,41 @@ def test_only_what_sees_another_value_computes(monkeypatch):
     # The transfer computes each time; the row and what comes of it only while it is another one.
     assert numbers[3] == numbers[7] == 1
     assert 1 < numbers[4] < nodes
+
+
+def brought_once(function):
+    """Return how many commands of a recording a function's plan need not repeat."""
+    plan = function.fn.plans[-1]
+    return sum(len(part.commands) for part in plan._recording.parts) - plan.commands
+
+
+def rows_of(x):
+    """Return the number of rows, computed on the host, and brought to the device."""
+    return as_opencl_variable(tt.cast(x.shape[0], "float32"), "dev0")
+
+
+def test_what_the_host_computes_of_shapes_is_brought_once():
+    x = tt.fmatrix()
+    f = on_device([x], tt.tanh(x).sum(axis=0) * rows_of(x))
+    for rows in (3, 3, 5, 5, 3, 5, 3):
+        data = floats(rows, 4, seed=rows)
+        np.testing.assert_allclose(np.asarray(f(data)), np.tanh(data).sum(axis=0) * rows, rtol=1e-5, atol=1e-6)
+    assert brought_once(f) == 1
+
+
+def test_what_is_overwritten_or_returned_is_brought_each_time():
+    x = tt.fmatrix()
+    state = theano.shared(np.float32(0), target="dev0")
+    overwritten = on_device([x], tt.exp(rows_of(x)))
+    returned = on_device([x], rows_of(x))
+    following = on_device([x], tt.tanh(x), updates=[(state, rows_of(x))])
+    for seed in range(5):
+        rows = 2 + seed // 3
+        data = floats(rows, 3, seed=seed)
+        np.testing.assert_allclose(np.asarray(overwritten(data)), np.exp(rows), rtol=1e-6)
+        np.testing.assert_array_equal(np.asarray(returned(data)), rows)
+        following(data)
+        np.testing.assert_array_equal(state.get_value(), rows)
+        state.set_value(np.float32(-1))
+    assert any(getattr(node.op, "destroy_map", None) for node in overwritten.maker.fgraph.apply_nodes)
+    assert not any(map(brought_once, (overwritten, returned)))

@@ -14,6 +14,7 @@ from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.recording import Recording, Wiring, same
 from optdb.opencl.planning.roles import find_roles
+from optdb.opencl.planning.settled import settled
 from optdb.opencl.planning.steps import Bound, Stretch, Watched, in_stretches
 from optdb.opencl.planning.whole import begin
 from optdb.runtime.arrays import Array, copy
@@ -49,15 +50,17 @@ class Plan:
         roles = wiring.roles
         if not unrepeatable <= roles.free:
             roles = find_roles(wiring.nodes, wiring.inputs, wiring.outputs, unrepeatable)
-        self.room = Room(spans(wiring, recording), check_plan(wiring, recording))
-        self.commands = sum(len(part.commands) for part in recording.parts)
+        stays = settled(wiring, recording, roles)
+        self.room = Room(spans(wiring, recording), check_plan(wiring, recording), stays.values())
+        self.commands = sum(len(part.commands) for part in recording.parts) - len(stays)
         #: Variable to its array, for all that nodes put on the device.
         self._arrays = {
             var: self.room.array(layout) for var, layout in recording.layouts.items() if var.owner is not None
         }
         steps: list[list[Bound] | Watched] = []
         for number, node in enumerate(wiring.nodes):
-            bound = [self.room.bind(command) for command in recording.parts[number].commands]
+            commands = [] if number in stays else recording.parts[number].commands
+            bound = [self.room.bind(command) for command in commands]
             watched = self._watched(number, node, bound, node in roles.free) if node in roles.watched else None
             steps.append(bound if watched is None else watched)
         #: Alone are those that compute each time, and those that see what the caller gives.
