@@ -2,6 +2,7 @@
 
 ``python -m profiles.simulator overhead`` runs a chain of kernels on small arrays, not fused: by a plan, by PyOpenCL's
 enqueue alone, for the same kernels with their arguments bound, and by Theano's virtual machine with C code.
+``... copies`` compares calls that use arguments and results where they lie with calls that copy them.
 ``... soak`` calls a training step many times with changing shapes, and says what memory it has, as it goes.
 """
 
@@ -22,6 +23,7 @@ from rich.table import Table
 
 import optdb
 from optdb.opencl import contexts, get_context
+from optdb.runtime import lending
 from profiles import screen
 from profiles.stopwatch import race
 
@@ -78,6 +80,50 @@ def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) 
         medians = [np.median(seconds[name]) * 1e6 for seconds in (taking_turns, by_itself)]
         table.add_row(said, *(f"{median:.0f}" for median in medians))
     screen.console().print(table)
+
+
+@main.command()
+@click.option("--megabytes", type=click.FloatRange(min=0, min_open=True), default=8, show_default=True, help="Of each.")
+@click.option("--repeat", type=click.IntRange(min=1), default=50, show_default=True, help="Turns of each contender.")
+@click.option("--device", default="opencl", show_default=True, help="Which device.")
+def copies(megabytes: float, repeat: int, device: str) -> None:
+    """Compare calls without copies of arguments and results with others."""
+    x, y = tt.fvectors("xy")
+    functions = {
+        "x * 2 + 1": ([x], x * 2 + 1),
+        "x * 2 + 1, borrow=True": ([x], theano.Out(x * 2 + 1, borrow=True)),
+        "x * y": ([x, y], x * y),
+        "tanh(x)": ([x], tt.tanh(x)),
+        "x.sum()": ([x], x.sum()),
+    }
+    data = np.linspace(0, 1, int(megabytes * 2**20) // 4, dtype="float32")
+    arguments = data, data + 1
+    seconds = {}
+    for name, (inputs, output) in functions.items():
+        f = theano.function(inputs, output, mode=theano.Mode(linker="py"))
+        calls = {
+            how: _worth(worth, optdb.SimulatorOCL(f, device=device), *arguments[: len(inputs)])
+            for how, worth in {"where they lie": 1, "copied": 1 << 62}.items()
+        }
+        for call in [*calls.values()] * 4:
+            call()
+        seconds[name] = race(calls, repeat)
+    by_numpy = np.median(race({"copy": data.copy}, repeat)["copy"])
+    title = f"a call, in milliseconds (medians); NumPy copies {megabytes:g} MB in {by_numpy * 1e3:.2f}"
+    table = Table(f"{megabytes:g} MB each", "where they lie", "copied", title=title)
+    for name, found in seconds.items():
+        table.add_row(name, *(f"{np.median(one) * 1e3:.2f}" for one in found.values()))
+    screen.console().print(table)
+
+
+def _worth(nbytes: int, sim: optdb.SimulatorOCL, *args: np.ndarray) -> Callable[[], object]:
+    """Return a call which does not copy what has so many bytes or more."""
+
+    def call() -> object:
+        lending.WORTH = nbytes
+        return sim(*args)
+
+    return call
 
 
 _SAID = {

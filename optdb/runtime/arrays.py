@@ -28,6 +28,7 @@ __all__ = [
     "can_overwrite",
     "copy",
     "empty",
+    "fitting",
     "from_host",
     "may_share_memory",
     "overwrite",
@@ -228,8 +229,7 @@ def to_host(array: Array, out: np.ndarray | None = None) -> np.ndarray:
     numpy.ndarray
         In C order.
     """
-    if out is None or not (_fits(out, array) and out.flags.writeable):
-        out = np.empty(array.shape, array.dtype)
+    out = fitting(out, array)
     if not array.size:
         return out
     if array.flags.c_contiguous:
@@ -237,6 +237,13 @@ def to_host(array: Array, out: np.ndarray | None = None) -> np.ndarray:
     else:
         _read_strided(array, out)
     return out
+
+
+def fitting(out: np.ndarray | None, value: Any) -> np.ndarray:
+    """Return an array for values like those of another one: `out`, if it has the shape and dtype, else a new one."""
+    if out is not None and _fits(out, value) and out.flags.writeable:
+        return out
+    return np.empty(value.shape, value.dtype)
 
 
 def _read_strided(array: Array, out: np.ndarray) -> None:

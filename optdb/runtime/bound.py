@@ -4,6 +4,9 @@
 made share one buffer, as far as their spans allow; what was there before stays where it is. `Room.bind` makes of a
 command a function without arguments. A kernel that is launched at several places is several kernel objects, each with
 its arguments set for good: to launch it again costs no more than to enqueue it.
+
+A memory that moves is wherever `Room.move` was told last. Only what uses it is told of that: the commands that were
+bound, the arrays, and who has asked to be told by `Room.when_moved`.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ __all__ = ["BoundLaunch", "Room", "needed"]
 Spans = Mapping[Memory, tuple[int, int]]
 Check = Callable[[cl.Context, int, Spans], None]
 
+#: The places of buffers among the arguments of PyOpenCL's functions that copy and fill.
+_TARGET, _SOURCE = 1, 2
+
 
 class BoundLaunch(functools.partial):
     """A launch of a kernel object of its own.
@@ -32,13 +38,22 @@ class BoundLaunch(functools.partial):
     ----------
     arguments : tuple
         What that was given: buffers, NumPy numbers, local memory.
+    moves : bool
+        Whether one of them may be another one at the next call.
     """
+
+    moves = False
 
     def __new__(cls, kernel: cl.Kernel, command: Launch, arguments: Sequence[Any]) -> BoundLaunch:
         """Make what enqueues a kernel as a command did."""
         made = super().__new__(cls, cl.enqueue_nd_range_kernel, command.queue, kernel, command.items, command.group)
         made.arguments = tuple(arguments)
         return made
+
+    def exchange(self, place: int, buffer: cl.Buffer) -> None:
+        """Give the kernel another buffer."""
+        self.args[1].set_arg(place, buffer)
+        self.arguments = (*self.arguments[:place], buffer, *self.arguments[place + 1 :])
 
 
 class Room:
@@ -74,9 +89,16 @@ class Room:
         self._places: dict[Memory, tuple[cl.Buffer, int]] = {}
         self._places.update({upload.target: (_holding(upload), 0) for upload in stays})
         spans = {memory: span for memory, span in spans.items() if memory not in self._places}
+        self._moved: dict[Memory, cl.Buffer] = {}
+        self._dependants: dict[Memory, list[Callable[[cl.Buffer], Any]]] = {}
+        #: Where a memory is that moves as long as nobody has said where; nothing is done there.
+        self._nowhere: dict[cl.Context, cl.Buffer] = {}
+        #: Places for memory that moves, for when nobody gives another one.
+        self._own: dict[Memory, cl.Buffer] = {}
         for context in dict.fromkeys(memory.context for memory in spans):
             self._furnish(context, {memory: span for memory, span in spans.items() if memory.context == context})
         self._handles = {buffer.int_ptr for buffer, _ in self._places.values()}
+        self._landing = [memory for memory in spans if memory.moves]
 
     def _furnish(self, context: cl.Context, spans: Spans) -> None:
         """Give places to what is in one context, in as few buffers as the device allows."""
@@ -87,35 +109,87 @@ class Room:
         self._check(context, nbytes, spans)
         arenas = [_buffer(context, total) for total in totals]
         self._places.update({memory: (arenas[piece], offset) for memory, (piece, offset) in zip(shared, places)})
-        self._places.update({memory: (_buffer(context, memory.nbytes), 0) for memory in spans if memory.bare})
+        apart = [memory for memory in spans if memory.bare and not memory.moves]
+        self._places.update({memory: (_buffer(context, memory.nbytes), 0) for memory in apart})
         self.nbytes += nbytes
 
     def place(self, memory: Memory) -> tuple[cl.Buffer, int]:
         """Return a buffer, and where in it a memory begins, in bytes."""
+        if memory.moves:
+            return self._moved.get(memory) or self._nowhere_in(memory.context), 0
         return (memory.buffer, 0) if memory.buffer is not None else self._places[memory]
 
     def has(self, array: Array) -> bool:
         """Tell whether an array lies in this memory."""
-        return array.base_data is not None and array.base_data.int_ptr in self._handles
+        if array.base_data is None:
+            return False
+        moved = (self._moved.get(memory) for memory in self._landing)
+        return array.base_data.int_ptr in self._handles or any(array.base_data is buffer for buffer in moved)
+
+    def move(self, memory: Memory, buffer: cl.Buffer | None) -> None:
+        """Let a memory that moves be in a buffer, for commands that are done from now on.
+
+        Parameters
+        ----------
+        memory : Memory
+            With `moves` set.
+        buffer : pyopencl.Buffer or None
+            Where it is. None lets go of the one where it was: nothing that uses it is to be done until it moves again.
+        """
+        if self._moved.get(memory) is buffer:
+            return
+        if buffer is None:
+            del self._moved[memory]
+            buffer = self._nowhere_in(memory.context)
+        else:
+            self._moved[memory] = buffer
+        for tell in self._dependants.get(memory, ()):
+            tell(buffer)
+
+    def own(self, memory: Memory) -> cl.Buffer:
+        """Return a buffer of the room's own for a memory that moves, always the same.
+
+        Raises
+        ------
+        MemoryError
+            If the device has not that much.
+        """
+        if memory not in self._own:
+            self._own[memory] = _buffer(memory.context, memory.nbytes)
+        return self._own[memory]
+
+    def when_moved(self, memory: Memory | None, tell: Callable[[cl.Buffer], Any]) -> None:
+        """Call `tell` with the buffer whenever a memory has moved; never, if it is none that moves."""
+        if memory is not None and memory.moves:
+            self._dependants.setdefault(memory, []).append(tell)
 
     def array(self, layout: Layout) -> Any:
-        """Return an array that lies as a recorded one did."""
-        return layout.array(None) if layout.memory is None else layout.array(*self.place(layout.memory))
+        """Return an array that lies as a recorded one did; it moves with its memory."""
+        if layout.memory is None:
+            return layout.array(None)
+        array = layout.array(*self.place(layout.memory))
+        self.when_moved(layout.memory, functools.partial(setattr, array, "base_data"))
+        return array
 
     def bind(self, command: Command) -> Callable[[], Any]:
-        """Return what does a command again."""
+        """Return what does a command again; its attribute `moves` tells whether that uses memory that moves."""
         if isinstance(command, Launch):
             return self._launch(command)
         target, shift = self.place(command.target)
         if isinstance(command, Fill):
-            return functools.partial(
+            bound = functools.partial(
                 cl.enqueue_fill_buffer, command.queue, target, command.pattern, shift + command.offset, command.nbytes
             )
-        if isinstance(command, Upload):
-            return self._upload(command, target, shift)
-        return self._copy(command, target, shift)
+        elif isinstance(command, Upload):
+            bound = self._upload(command, target, shift)
+        else:
+            bound = self._copy(command, target, shift)
+            self.when_moved(command.source, functools.partial(_exchange, bound, _SOURCE))
+        self.when_moved(command.target, functools.partial(_exchange, bound, _TARGET))
+        bound.moves = any(memory.moves for memory in command.memories())
+        return bound
 
-    def _upload(self, command: Upload, target: cl.Buffer, shift: int) -> Callable[[], Any]:
+    def _upload(self, command: Upload, target: cl.Buffer, shift: int) -> functools.partial:
         """Keep a copy on the device, so that whoever does the command again need not wait for it."""
         return functools.partial(
             *(cl.enqueue_copy, command.queue, target, _holding(command)),
@@ -134,9 +208,14 @@ class Room:
             if shift:
                 args[number + 1] = np.uint64(int(args[number + 1]) + shift)
         kernel.set_args(*args)
-        return BoundLaunch(kernel, command, args)
+        bound = BoundLaunch(kernel, command, args)
+        for number, arg in enumerate(command.args):
+            if isinstance(arg, Memory) and arg.moves:
+                bound.moves = True
+                self.when_moved(arg, functools.partial(bound.exchange, number))
+        return bound
 
-    def _copy(self, command: Copy, target: cl.Buffer, shift: int) -> Callable[[], Any]:
+    def _copy(self, command: Copy, target: cl.Buffer, shift: int) -> functools.partial:
         source, source_shift = self.place(command.source)
         return functools.partial(
             *(cl.enqueue_copy, command.queue, target, source),
@@ -144,6 +223,11 @@ class Room:
             dst_offset=shift + command.target_offset,
             src_offset=source_shift + command.source_offset,
         )
+
+    def _nowhere_in(self, context: cl.Context) -> cl.Buffer:
+        if context not in self._nowhere:
+            self._nowhere[context] = _buffer(context, 1)
+        return self._nowhere[context]
 
 
 def needed(spans: Spans) -> int:
@@ -156,6 +240,12 @@ def _holding(upload: Upload) -> cl.Buffer:
     """Return a buffer with what comes from the host."""
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
     return cl.Buffer(upload.target.context, flags, hostbuf=upload.value)
+
+
+def _exchange(bound: functools.partial, place: int, buffer: cl.Buffer) -> None:
+    """Let a bound command have another buffer. It stays the same object, which others may hold."""
+    args = bound.args
+    bound.__setstate__((bound.func, (*args[:place], buffer, *args[place + 1 :]), bound.keywords, bound.__dict__))
 
 
 def _largest_buffer(context: cl.Context) -> int:

@@ -18,7 +18,7 @@ from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.commands import listened
 from optdb.runtime.library import cl
 
-__all__ = ["Copy", "Fill", "Launch", "Layout", "Memory", "Part", "Recorder", "Upload"]
+__all__ = ["Command", "Copy", "Fill", "Launch", "Layout", "Memory", "Part", "Recorder", "Upload"]
 
 
 @dataclass(eq=False)
@@ -35,12 +35,15 @@ class Memory:
         The buffer, if it was there before or has constants in it; None if it was made while it was recorded.
     bare : bool
         Whether a kernel takes it without an offset, so that it has to begin where a buffer begins.
+    moves : bool
+        Whether it is all of a buffer, but of another one each time that the recording is repeated.
     """
 
     nbytes: int
     context: cl.Context
     buffer: cl.Buffer | None = None
     bare: bool = False
+    moves: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,16 @@ class Layout:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: np.dtype
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it lies in C order without gaps, and takes all of its memory."""
+        nbytes = self.dtype.itemsize
+        for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if length != 1 and stride != nbytes:
+                return False
+            nbytes *= length
+        return self.memory is not None and not self.offset and self.memory.nbytes == nbytes
 
     def array(self, buffer: cl.Buffer | None, shift: int = 0) -> DeviceArray:
         """Return the array in a buffer, in which its memory begins at `shift`."""

@@ -37,9 +37,9 @@ from optdb.opencl.planning.probing import CALLS, OF_A_LAUNCH, Probe, probed, sec
 from optdb.runtime.bound import BoundLaunch
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Launch
+from optdb.runtime.recording import Command, Launch
 
-__all__ = ["Merging"]
+__all__ = ["Merging", "may_be_merged"]
 
 Bound = Callable[[], Any]
 
@@ -237,18 +237,35 @@ def _possible(one: Bound) -> bool:
     """Tell whether a command can be merged, on a device whose kernels can be done by others, if it is small."""
     if not isinstance(one, functools.partial) or not copies_kernels(one.args[0].device):
         return False
+    if getattr(one, "moves", False):  # a list has addresses
+        return False
     if isinstance(one, BoundLaunch):
-        kind, groups = _kind(one), one.args[3]
-        outlined = kind is not None and f"{kind[1]}_chunk(" in kind[0].written
-        return outlined and math.prod(groups or one.args[2]) == 1 and math.prod(one.args[2]) <= _MOST_ITEMS
+        return _may_be_listed(*one.args[1:4])
     if one.func is cl.enqueue_copy:
         return isinstance(one.args[2], cl.MemoryObject)
     return one.func is cl.enqueue_fill_buffer and one.args[2].nbytes <= 8
 
 
+def may_be_merged(command: Command) -> bool:
+    """Tell whether a command that was recorded could be merged, if it is small, and uses no memory that moves."""
+    if config.optdb.merge_launches == "never" or not copies_kernels(command.queue.device):
+        return False
+    return not isinstance(command, Launch) or _may_be_listed(command.kernel, command.items, command.group)
+
+
+def _may_be_listed(kernel: cl.Kernel, items: Sequence[int], groups: Sequence[int] | None) -> bool:
+    """Tell whether a launch of a kernel can be done by another kernel, one work item behind the other."""
+    kind = _kind_of(kernel)
+    outlined = kind is not None and f"{kind[1]}_chunk(" in kind[0].written
+    return outlined and math.prod(groups or items) == 1 and math.prod(items) <= _MOST_ITEMS
+
+
 def _kind(one: BoundLaunch) -> tuple[Unit, str] | None:
     """Return what a launch launches."""
-    kernel = one.args[1]
+    return _kind_of(one.args[1])
+
+
+def _kind_of(kernel: cl.Kernel) -> tuple[Unit, str] | None:
     unit = origin(kernel)
     return None if unit is None else (unit, unit.plain(kernel.function_name))
 

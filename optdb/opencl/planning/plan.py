@@ -91,6 +91,7 @@ class Plan:
         if not self._merging.done:
             self._merge()
         self.refill()
+        self.settle()
         changed = {var for var, before in self._recording.given.items() if not same(self.wiring.value(var), before)}
         for step in self._steps[: self._early]:
             step.run(changed)
@@ -108,6 +109,19 @@ class Plan:
         if merged is not None:
             for stretch, commands in zip(self._stretches, merged, strict=True):
                 stretch.commands = commands
+
+    def settle(self) -> None:
+        """See to it that commands and arrays are where this call has its inputs, and wants its outputs."""
+        for var, memory in self._recording.moving.items():
+            self.room.move(memory, self.wiring.value(var).base_data)
+        for var, memory in self._recording.landing.items():
+            place = self.wiring.landing[var](self._recording.layouts[var])
+            self.room.move(memory, self.room.own(memory) if place is None else place)
+
+    def let_go(self) -> None:
+        """Hold on no longer to where inputs and outputs of the last call are; the next one says it anew."""
+        for memory in (*self._recording.moving.values(), *self._recording.landing.values()):
+            self.room.move(memory, None)
 
     def refill(self) -> None:
         """Put the plan's arrays into those cells that may have lost them since the last call."""
@@ -154,10 +168,11 @@ def spans(wiring: Wiring, recording: Recording) -> Spans:
     makes besides, as the steps of a loop do, only by its commands.
     """
     found: dict[Memory, tuple[int, int]] = {}
+    given = set(recording.moving.values())
     lain_in = {layout.memory for layout in recording.layouts.values()}
 
     def needed(memory: Memory | None, start: int, stop: int) -> None:
-        if memory is not None and memory.buffer is None:
+        if memory is not None and memory.buffer is None and memory not in given:
             first, last = found.get(memory, (start, stop))
             found[memory] = (min(first, start), max(last, stop))
 

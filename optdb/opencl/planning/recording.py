@@ -21,7 +21,7 @@ from optdb.host.linking import raise_with_op
 from optdb.opencl.planning.roles import Roles, find_roles, on_device
 from optdb.opencl.planning.whole import begin
 from optdb.runtime.arrays import Array
-from optdb.runtime.recording import Layout, Part
+from optdb.runtime.recording import Layout, Memory, Part
 
 #: Values of the host with more elements are not compared, but taken for changed.
 COMPARED = 64
@@ -63,6 +63,12 @@ class Wiring:
         Of the function.
     updates : dict
         Input to the output that is its next value.
+    movable : frozenset of Variable
+        Inputs on the device that may be in another buffer at each call, if they are large: in C order, all of a buffer
+        that no other input is in, and not overwritten.
+    landing : dict
+        Output on the device to what is asked at each call into which buffer its value is to be computed: it is told
+        how the value lies, and returns a buffer, or None if that is all the same.
     """
 
     nodes: list[Apply]
@@ -73,6 +79,8 @@ class Wiring:
     inputs: list[Variable]
     outputs: list[Variable]
     updates: dict[Variable, Variable]
+    movable: frozenset[Variable] = frozenset()
+    landing: dict[Variable, Callable[[Layout], Any]] = field(default_factory=dict)
 
     @functools.cached_property
     def roles(self) -> Roles:
@@ -147,6 +155,10 @@ class Recording:
         Output of a steady node on the host to its value, in full.
     given : dict
         Host input of the function to its value.
+    moving : dict
+        Input to its memory, for those that may be elsewhere at each call (see ``moving``).
+    landing : dict
+        Output to its memory, for those that are to be where somebody says at each call.
     """
 
     parts: list[Part] = field(default_factory=list)
@@ -154,6 +166,8 @@ class Recording:
     values: dict[Variable, Any] = field(default_factory=dict)
     fixed: dict[Variable, Any] = field(default_factory=dict)
     given: dict[Variable, Any] = field(default_factory=dict)
+    moving: dict[Variable, Memory] = field(default_factory=dict)
+    landing: dict[Variable, Memory] = field(default_factory=dict)
 
 
 def record(wiring: Wiring, recorder: Watchful) -> Recording:

@@ -69,9 +69,11 @@ class Advance:
     ----------
     wiring : Wiring
         The function.
+    tries : int
+        How often it may be written down what advances.
     """
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: Wiring, tries: int = TRIES) -> None:
         self._wiring = wiring
         concerned = [var for pair in wiring.advancing for var in pair] + [
             var for var in wiring.outputs if on_device(var)
@@ -80,7 +82,7 @@ class Advance:
         self._before: list[Any] | None = None
         self._after: list[Any] = []
         self._commands: list[Callable[[], Any]] = []
-        self._tries = TRIES
+        self._tries = tries
 
     def run(self) -> None:
         """Write the next values over the present ones."""

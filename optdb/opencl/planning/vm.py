@@ -16,12 +16,14 @@ from optdb.host.logging import logger
 from optdb.host.patching import Patch
 from optdb.opencl.planning import small
 from optdb.opencl.planning.budget import Budget
+from optdb.opencl.planning.moving import advances_from_moving, let_move
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.recording import Recording, Wiring, record
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.planning.updates import Advance, advance
+from optdb.opencl.planning.updates import TRIES, Advance, advance
 from optdb.opencl.planning.whole import begin, whole
 from optdb.runtime.commands import listening
+from optdb.runtime.lending import is_worth_it
 
 #: So many plans are kept, for as many different shapes of inputs.
 KEPT = 8
@@ -47,7 +49,7 @@ class PlannedVM(VM):
         self._known: OrderedDict[tuple, _Known] = OrderedDict()
         self._loaded: Plan | None = None
         self._fruitless = 0
-        self._inputs = [(wiring.cells[var], on_device(var)) for var in wiring.inputs]
+        self._inputs = [(var, wiring.cells[var], on_device(var)) for var in wiring.inputs]
         own = {id(cell) for cell in wiring.clear_before}
         following = set(wiring.updates.values())
         self._borrowed = frozenset(
@@ -100,18 +102,26 @@ class PlannedVM(VM):
                 self._known.move_to_end(shapes)
                 self._repeat(known)
 
+    def let_go(self) -> None:
+        """Hold on no longer to buffers of inputs that may move, and of outputs that others have a place for."""
+        for plan in self.plans:
+            plan.let_go()
+
     def clear_storage(self) -> None:
         """Forget all plans, and what they hold."""
         self._unload()
         self._known.clear()
 
     def _key(self) -> tuple[tuple, tuple]:
-        """Return the shapes of the inputs, and the places of those that are on the device."""
+        """Return the shapes of the inputs, and the places of those that are on the device and do not move."""
         shapes, places = [], []
-        for cell, here in self._inputs:
+        movable = self.wiring.movable
+        for var, cell, here in self._inputs:
             value = cell[0]
             shapes.append(getattr(value, "shape", None))
-            if here:
+            if here and var in movable and is_worth_it(value.nbytes):
+                places.append(value.dtype)
+            elif here:
                 buffer = value.base_data
                 places.append((None if buffer is None else buffer.int_ptr, value.offset, value.strides))
         return tuple(shapes), tuple(places)
@@ -132,8 +142,11 @@ class PlannedVM(VM):
         except MemoryError:
             self.wiring.forget()
             raise
+        is_of_use = let_move(self.wiring, recording)
         begin()
         advance(self.wiring)
+        if not is_of_use:
+            return
         self._known[shapes] = _Known(places, recording)
         if len(self._known) > KEPT:
             self._known.popitem(last=False)
@@ -145,7 +158,8 @@ class PlannedVM(VM):
         if known.plan is None:
             self._unload()
             self.wiring.forget()
-            known.plan, known.advance = self._plan(known.recording), Advance(self.wiring)
+            tries = 0 if advances_from_moving(self.wiring, known.recording) else TRIES
+            known.plan, known.advance = self._plan(known.recording), Advance(self.wiring, tries)
         self._fruitless = 0
         plan = known.plan
         if self._loaded is not plan:

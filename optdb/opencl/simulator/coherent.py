@@ -19,11 +19,12 @@ from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.sharing import unmarked_writer, version, watch
 from optdb.host.variables import SharedVariable, TensorType
 from optdb.opencl.registry import context_of, get_context
+from optdb.opencl.simulator.ends import Input, Output
 from optdb.opencl.simulator.graph import device_graph
 from optdb.opencl.simulator.linking import link
-from optdb.opencl.simulator.method import Input, Output
 from optdb.opencl.simulator.placing import placed_on_device
 from optdb.opencl.simulator.state import Shared, State
+from optdb.opencl.simulator.zero_copy import Loans
 
 __all__ = ["CoherentFunction", "link_coherent"]
 
@@ -113,7 +114,8 @@ class CoherentFunction:
                 for var, storage in zip(source.inputs, storages, strict=True)
             ]
             updates = dict(enumerate(numbers, start=returned))
-            self.graph = device_graph(source, context_name, placed, updates, _mutable(source) | set(updated))
+            mutable = _mutable(source)
+            self.graph = device_graph(source, context_name, placed, updates, mutable | set(updated))
             given = [not isinstance(var, SharedVariable) for var in source.inputs]
             cells = [
                 one.cell if one is not None else [None] if is_given else storage
@@ -124,7 +126,7 @@ class CoherentFunction:
         self._shared = [one for one in shared if one is not None]
         self._changing = [shared[number] for number in numbers if shared[number] is not None]
         self._inputs = [
-            Input(var, storages[number], cells[number], var in placed, number in numbers)
+            Input(var, storages[number], cells[number], var in placed, number in numbers, var in mutable)
             for number, var in enumerate(source.inputs)
             if given[number]
         ]
@@ -132,6 +134,7 @@ class CoherentFunction:
             Output(cell, isinstance(var.type, TensorType), var.owner is not None and var not in own)
             for cell, var in zip(self.machine.outputs, source.outputs[:returned])
         ]
+        self._loans = Loans(self._context, self.graph, self.machine, self._inputs, self._outputs)
         self._results = results
         self._padding = [None] * len(updated)
 
@@ -146,12 +149,13 @@ class CoherentFunction:
         with self._mirrors.lock:
             for one in self._shared:
                 one.refresh()
-            for one in self._inputs:
-                one.take(self._context)
             try:
-                self.machine()
-                outputs = [one.give() for one in self._outputs]
-                following = [one.value() for one in self._changing]
+                with self._loans:
+                    for one in self._inputs:
+                        one.take(self._context, loans=self._loans)
+                    self.machine()
+                    outputs = [one.give(self._loans) for one in self._outputs]
+                    following = [one.value() for one in self._changing]
             except BaseException:
                 for one in self._changing:
                     one.lose()

@@ -18,6 +18,7 @@ from optdb.host.graph import Variable
 from optdb.opencl.exporting.walking import Entry, trace
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.budget import allowed, named
+from optdb.opencl.planning.moving import may_land
 from optdb.opencl.planning.plan import spans
 from optdb.opencl.planning.recording import Recording, Wiring
 from optdb.opencl.planning.roles import on_device
@@ -26,7 +27,7 @@ from optdb.opencl.simulator.state import State
 from optdb.runtime.arrays import Array
 from optdb.runtime.bound import Spans, needed
 from optdb.runtime.context import Context
-from optdb.runtime.recording import Launch, Memory
+from optdb.runtime.recording import Launch, Layout, Memory
 from optdb.runtime.tracing import Trace, Untraceable
 
 __all__ = ["MemoryReport", "memory_of"]
@@ -166,6 +167,9 @@ def _traced(wiring: Wiring, values: dict[Variable, object], context: Context) ->
         var.type.context_name for node in wiring.nodes for var in (*node.inputs, *node.outputs) if on_device(var)
     )
     made = trace(wiring, name, entries, len(wiring.outputs) - len(wiring.updates), context.flavour, True)
+    for var, outlet in zip(wiring.outputs, made.outlets):
+        if var in wiring.landing and isinstance(outlet.value, Layout) and may_land(outlet.value):
+            outlet.value.memory.bare = True  # as `let_move` marks it
     return _spans(made), _by(made)
 
 

@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
-
-import numpy as np
 
 from optdb.host.compiled import Function, function_like, has_c_thunks, updates_of
 from optdb.host.config import as_when_compiling
 from optdb.host.graph import Variable
 from optdb.host.variables import TensorType
 from optdb.opencl.registry import get_context
+from optdb.opencl.simulator.ends import Input, Output
 from optdb.opencl.simulator.graph import device_graph
 from optdb.opencl.simulator.linking import endangered, link
-from optdb.opencl.simulator.pending import Coming, Pending
+from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.placing import placed_on_device
 from optdb.opencl.simulator.state import Shared, State
-from optdb.runtime.arrays import Array, from_host, to_host
-from optdb.runtime.arrays import copy as copied
-from optdb.runtime.asynchronous import Span, fetch, send
-
-#: For so many shapes of an input, its memory on the device is kept: plans look for it where it was.
-_KEPT = 8
+from optdb.opencl.simulator.zero_copy import Loans
+from optdb.runtime.asynchronous import Span
 
 
 class Method:
@@ -99,6 +93,7 @@ class Method:
             for cell, var, spec in zip(self.machine.outputs[:returned], source.outputs, function.maker.outputs)
         ]
         self._padding = [None] * len(updates)
+        self._loans = Loans(self._context, self.graph, self.machine, self._inputs, self._outputs)
         self.tools: dict[str, Any] = {}
 
     def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
@@ -123,12 +118,13 @@ class Method:
 
     def _several(self, times: int) -> list[Any]:
         try:
-            self.take()
-            if times == 1:
-                self.machine()
-            else:
-                self.machine.repeat(times)
-            return self.give()
+            with self._loans:
+                self.take(self._loans)
+                if times == 1:
+                    self.machine()
+                else:
+                    self.machine.repeat(times)
+                return self.give(self._loans)
         except BaseException as error:
             self._restore_defaults(error)
             raise
@@ -176,14 +172,14 @@ class Method:
         self.take()
         return {var: cell[0] for var, cell in zip(self.graph.fgraph.inputs, self.machine.inputs, strict=True)}
 
-    def take(self) -> None:
-        """Put the inputs on the device."""
+    def take(self, loans: Loans | None = None) -> None:
+        """Put the inputs on the device, or lend them, as far as that can be."""
         for one in self._inputs:
-            one.take(self._context)
+            one.take(self._context, loans=loans)
 
-    def give(self) -> list[Any]:
+    def give(self, loans: Loans | None = None) -> list[Any]:
         """Bring the outputs home, and the next values of inputs that Theano's Function keeps."""
-        outputs = [one.give() for one in self._outputs]
+        outputs = [one.give(loans) for one in self._outputs]
         for one in self._inputs:
             one.give_back()
         return outputs + self._padding
@@ -223,116 +219,3 @@ class _Instead:
 
     def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
         return self._compute()
-
-
-class Input:
-    """An input that is not shared.
-
-    Parameters
-    ----------
-    variable : Variable
-        Of the original graph.
-    storage : list
-        Where Theano's Function puts its value.
-    cell : list
-        Where the machine looks for it.
-    placed : bool
-        Whether it is on the device.
-    updated : bool
-        Whether the machine computes its next value.
-    mutable : bool
-        Whether the machine may overwrite it.
-    """
-
-    def __init__(
-        self,
-        variable: Variable,
-        storage: list[Any],
-        cell: list[Any],
-        placed: bool,
-        updated: bool,
-        mutable: bool = False,
-    ) -> None:
-        self._variable = variable
-        self._storage = storage
-        self._cell = cell
-        self._placed = placed
-        self.updated = updated
-        #: Whether a call may leave another value than it was given.
-        self.may_change = updated or mutable
-        self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
-
-    @property
-    def value(self) -> Any:
-        """What Theano's Function has for it."""
-        return self._storage[0]
-
-    @value.setter
-    def value(self, value: Any) -> None:
-        self._storage[0] = value
-
-    def take(self, context: Any, events: list[Any] | None = None) -> None:
-        """Let the machine have the value; do not wait for it to be on the device if there is a list for the event."""
-        value = self._storage[0]
-        if value is None:
-            raise TypeError(f"the input {self._variable} is None; it has to be {self._variable.type}")
-        if not self._placed:
-            self._cell[0] = value
-            return
-        kept = self._kept.get(value.shape)
-        if events is None:
-            self._cell[0] = from_host(context, value, kept)
-        else:
-            self._cell[0], event = send(context, value, kept)
-            events.extend([] if event is None else [event])
-        self._kept[value.shape] = self._cell[0]
-        self._kept.move_to_end(value.shape)
-        if len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
-
-    def give_back(self) -> None:
-        """Let Theano's Function have the next value."""
-        if self.updated:
-            value = self._cell[0]
-            self._storage[0] = to_host(value) if isinstance(value, Array) else value
-
-
-class Output:
-    """An output.
-
-    Parameters
-    ----------
-    cell : list
-        Where the machine puts it.
-    at_home : bool
-        Whether the caller wants it on the host.
-    borrow : bool
-        Whether the next call may overwrite what the caller was given.
-    """
-
-    def __init__(self, cell: list[Any], at_home: bool, borrow: bool) -> None:
-        self._cell = cell
-        self._at_home = at_home
-        self._borrow = borrow
-        self._kept: np.ndarray | None = None
-
-    def coming(self, events: list[Any]) -> Coming:
-        """Return the value on its way, the caller's own; its event goes into the list."""
-        value = self._cell[0]
-        if not (isinstance(value, Array) and self._at_home):
-            return Coming(copied(value) if isinstance(value, Array) else copy.deepcopy(value))
-        value, event = fetch(value)
-        events.extend([] if event is None else [event])
-        return Coming(value)
-
-    def give(self) -> Any:
-        """Return the value, the caller's own unless it is borrowed."""
-        value = self._cell[0]
-        if not isinstance(value, Array):
-            return value if self._borrow else copy.deepcopy(value)
-        if not self._at_home:
-            return value if self._borrow else copied(value)
-        if not self._borrow:
-            return to_host(value)
-        self._kept = to_host(value, self._kept)
-        return self._kept

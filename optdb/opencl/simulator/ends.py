@@ -1,0 +1,173 @@
+"""The inputs and outputs of a function on a device: between Theano's storage and what computes.
+
+An :class:`Input` brings an argument to the device, or lends it (``zero_copy``); an :class:`Output` brings a result
+home, unless it was computed there.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optdb.host.graph import Variable
+from optdb.opencl.simulator.pending import Coming
+from optdb.runtime.arrays import Array, DeviceArray, from_host, to_host
+from optdb.runtime.arrays import copy as copied
+from optdb.runtime.asynchronous import fetch, send
+
+if TYPE_CHECKING:
+    from optdb.opencl.simulator.zero_copy import Loans
+    from optdb.runtime.recording import Layout
+
+#: For so many shapes of an input, its memory on the device is kept, to be used again.
+_KEPT = 8
+
+
+class Input:
+    """An input that is not shared.
+
+    Parameters
+    ----------
+    variable : Variable
+        Of the original graph.
+    storage : list
+        Where Theano's Function puts its value.
+    cell : list
+        Where the machine looks for it.
+    placed : bool
+        Whether it is on the device.
+    updated : bool
+        Whether the machine computes its next value.
+    mutable : bool
+        Whether the machine may overwrite it.
+    """
+
+    def __init__(
+        self,
+        variable: Variable,
+        storage: list[Any],
+        cell: list[Any],
+        placed: bool,
+        updated: bool,
+        mutable: bool = False,
+    ) -> None:
+        self._variable = variable
+        self._storage = storage
+        self.cell = cell
+        self._placed = placed
+        self.updated = updated
+        #: Whether a call may leave another value than it was given.
+        self.may_change = updated or mutable
+        #: Whether the machine may use it where the caller has it.
+        self.may_be_lent = placed and not self.may_change
+        self._dtype = np.dtype(variable.type.dtype) if self.may_be_lent else None
+        self._lent: Array | None = None
+        self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
+
+    @property
+    def value(self) -> Any:
+        """What Theano's Function has for it."""
+        return self._storage[0]
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._storage[0] = value
+
+    def take(self, context: Any, events: list[Any] | None = None, loans: Loans | None = None) -> None:
+        """Let the machine have the value.
+
+        Parameters
+        ----------
+        context : Context
+            Where.
+        events : list, optional
+            Gets the event of a copy that is not waited for.
+        loans : Loans, optional
+            What lends the value, so that it need not be copied.
+        """
+        value = self._storage[0]
+        if value is None:
+            raise TypeError(f"the input {self._variable} is None; it has to be {self._variable.type}")
+        if not self._placed:
+            self.cell[0] = value
+            if loans is not None:
+                loans.mind(value)
+            return
+        if loans is not None and self.may_be_lent and value.dtype == self._dtype:
+            buffer = loans.take(self.cell, value)
+            if buffer is not None:
+                self.cell[0] = self._around(context, buffer, value.shape)
+                return
+        kept = self._kept.get(value.shape)
+        if events is None:
+            self.cell[0] = from_host(context, value, kept)
+        else:
+            self.cell[0], event = send(context, value, kept)
+            events.extend([] if event is None else [event])
+        self._kept[value.shape] = self.cell[0]
+        self._kept.move_to_end(value.shape)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+
+    def _around(self, context: Any, buffer: Any, shape: tuple[int, ...]) -> Array:
+        """Return the array that a buffer of the caller's holds: mostly the last one, since new ones are slow."""
+        if self._lent is None or self._lent.shape != shape:
+            self._lent = DeviceArray(context.queue, shape, self._dtype, data=buffer)
+        self._lent.base_data = buffer
+        return self._lent
+
+    def give_back(self) -> None:
+        """Let Theano's Function have the next value."""
+        if self.updated:
+            value = self.cell[0]
+            self._storage[0] = to_host(value) if isinstance(value, Array) else value
+
+
+class Output:
+    """An output.
+
+    Parameters
+    ----------
+    cell : list
+        Where the machine puts it.
+    at_home : bool
+        Whether the caller wants it on the host.
+    borrow : bool
+        Whether the next call may overwrite what the caller was given.
+    """
+
+    def __init__(self, cell: list[Any], at_home: bool, borrow: bool) -> None:
+        self.cell = cell
+        self.at_home = at_home
+        self._borrow = borrow
+        self._kept: np.ndarray | None = None
+
+    def land(self, loans: Loans, layout: Layout) -> Any:
+        """Return the buffer of an array for the caller, into which the machine is to compute; None if it may choose."""
+        return loans.land(self.cell, layout, self._kept)
+
+    def coming(self, events: list[Any]) -> Coming:
+        """Return the value on its way, the caller's own; its event goes into the list."""
+        value = self.cell[0]
+        if not (isinstance(value, Array) and self.at_home):
+            return Coming(copied(value) if isinstance(value, Array) else copy.deepcopy(value))
+        value, event = fetch(value)
+        events.extend([] if event is None else [event])
+        return Coming(value)
+
+    def give(self, loans: Loans | None = None) -> Any:
+        """Return the value, the caller's own unless it is borrowed."""
+        value = self.cell[0]
+        if not isinstance(value, Array):
+            return value if self._borrow else copy.deepcopy(value)
+        if not self.at_home:
+            return value if self._borrow else copied(value)
+        home = None if loans is None else loans.landed(self.cell)
+        if home is None:
+            home = to_host(value, self._kept if loans is None else loans.spared(self._kept))
+        if self._borrow:
+            self._kept = home
+        return home

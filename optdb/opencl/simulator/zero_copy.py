@@ -1,0 +1,168 @@
+"""What of the caller's memory a device works in during a call, where it shares the host's memory.
+
+A large argument is used where it lies, and a large result is computed where the caller finds it. :class:`Loans` knows
+what is lent, for one function. Nothing is lent longer than a call: at its end, and where it is stopped, the device is
+waited for, and all that knows of the caller's memory lets go of it. So arguments may be changed behind a call, and
+results are nobody else's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.opencl.planning import PlannedVM
+from optdb.opencl.planning.roles import on_device
+from optdb.opencl.simulator.ends import Input, Output
+from optdb.opencl.simulator.graph import DeviceGraph
+from optdb.opencl.simulator.linking import Machine
+from optdb.runtime.arrays import Array, fitting
+from optdb.runtime.context import Context
+from optdb.runtime.lending import arrived, lend
+from optdb.runtime.recording import Layout
+
+__all__ = ["Loans"]
+
+
+class Loans:
+    """What is lent to a device while a function is called.
+
+    It is open within a ``with`` block, and lends nothing else. Nothing is ever lent to a function that gives arrays of
+    the device to the caller, since these might be parts of arguments; nor where a call does not wait for results, since
+    it would have to wait until arguments are read.
+
+    Parameters
+    ----------
+    context : Context
+        The device.
+    graph : DeviceGraph
+        What is computed.
+    machine : Machine
+        What computes it. Its plans get to know what moves.
+    inputs : sequence of Input
+        Those that are no shared variables.
+    outputs : sequence of Output
+        Those that are returned.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        graph: DeviceGraph,
+        machine: Machine,
+        inputs: Sequence[Input],
+        outputs: Sequence[Output],
+    ) -> None:
+        self._context = context
+        self._machine = machine
+        self._open = False
+        here = [(var, one) for var, one in zip(graph.fgraph.outputs, outputs) if on_device(var)]
+        stays = all(one.at_home for _, one in here)
+        waits = any(one.at_home for one in outputs)
+        self._possible = context.shares_memory and isinstance(machine.run, PlannedVM) and stays and waits
+        if self._possible:
+            wiring = machine.run.wiring
+            self._by_cell = {id(cell): var for var, cell in zip(graph.fgraph.inputs, machine.inputs, strict=True)}
+            wiring.movable = frozenset(self._by_cell[id(one.cell)] for one in inputs if one.may_be_lent)
+            for var, one in here:
+                wiring.landing.setdefault(var, functools.partial(one.land, self))
+        #: The arrays that belong to the call: those that are lent, and others that are read meanwhile.
+        self._minded: list[np.ndarray] = []
+        self._buffers: list[Any] = []
+        #: By the cell: the array where a result is to be, and what that is for the machine.
+        self._homes: dict[int, tuple[np.ndarray, Any]] = {}
+
+    def __enter__(self) -> Loans:
+        self._settle()  # what a call has left that was interrupted twice
+        self._open = self._possible
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open = False
+        self._settle()
+
+    def take(self, cell: list[Any], value: Any) -> Any:
+        """Lend the argument that a cell gets, to be read; return the buffer, or None if it has to be copied."""
+        if not self._open or not isinstance(value, np.ndarray):
+            return None
+        # Of two buffers with the same memory nothing is certain.
+        if self._by_cell[id(cell)] not in self._machine.run.wiring.movable or self._overlaps(value):
+            return None
+        return self._note(value, lend(self._context, value))
+
+    def mind(self, value: Any) -> None:
+        """Take note of an argument that nodes read on the host: no result is to be computed over it."""
+        if self._open and isinstance(value, np.ndarray):
+            self._minded.append(value)
+
+    def land(self, cell: list[Any], layout: Layout, kept: np.ndarray | None) -> Any:
+        """Lend an array for the result that a cell gets.
+
+        Parameters
+        ----------
+        cell : list
+            Of the machine.
+        layout : Layout
+            How the result lies.
+        kept : numpy.ndarray or None
+            What to lend, if it fits and is no argument; else, a new array is lent.
+
+        Returns
+        -------
+        pyopencl.Buffer or None
+            Where the result is to be: in all steps of a call the same; None if it has to be copied.
+        """
+        if not self._open:
+            return None
+        if id(cell) in self._homes:
+            return self._homes[id(cell)][1]
+        home = fitting(self.spared(kept), layout)
+        buffer = self._note(home, lend(self._context, home, writes=True))
+        if buffer is not None:
+            self._homes[id(cell)] = home, buffer
+        return buffer
+
+    def landed(self, cell: list[Any]) -> np.ndarray | None:
+        """Return the array where a result is, the first time that it is asked for; None if it is elsewhere."""
+        home, buffer = self._homes.pop(id(cell), (None, None))
+        if home is None or cell[0].base_data is not buffer or cell[0].shape != home.shape:
+            return None
+        arrived(self._context, buffer)
+        return home
+
+    def spared(self, kept: np.ndarray | None) -> np.ndarray | None:
+        """Return the array of a last result if it may be written over: it may be an argument now."""
+        return None if kept is None or self._overlaps(kept) else kept
+
+    def _overlaps(self, value: np.ndarray) -> bool:
+        """Tell whether an array may share memory with one that belongs to the call."""
+        return any(np.may_share_memory(value, other) for other in self._minded)
+
+    def _note(self, value: np.ndarray, buffer: Any) -> Any:
+        if buffer is not None:
+            self._minded.append(value)
+            self._buffers.append(buffer)
+        return buffer
+
+    def _settle(self) -> None:
+        """Wait for the device, and let all go of what was lent."""
+        self._minded.clear()
+        if not self._buffers:
+            return
+        self._context.queue.finish()
+        self._machine.run.let_go()
+        handles = {buffer.int_ptr for buffer in self._buffers}
+        _empty((*self._machine.inputs, *self._machine.outputs), handles)
+        self._homes.clear()
+        self._buffers.clear()
+
+
+def _empty(cells: Sequence[list[Any]], handles: set[int]) -> None:
+    """Empty the cells of arrays in some buffers, and these arrays, which may be kept for their shapes."""
+    for cell in cells:
+        value = cell[0]
+        if isinstance(value, Array) and value.base_data is not None and value.base_data.int_ptr in handles:
+            cell[0] = value.base_data = None

@@ -1,0 +1,46 @@
+"""Arrays that are large enough to be used where they lie, and what counts the bytes that are copied."""
+
+from __future__ import annotations
+
+import numpy as np
+import theano.tensor as tt
+
+from optdb.runtime import lending
+from tests.opencl.simulator.made import simulated
+
+N = 3 * lending.WORTH // 4  # numbers of 4 bytes: enough to be lent
+
+
+class Moved:
+    """Counts the bytes that are copied between the host's arrays and the device's."""
+
+    def __init__(self, copy):
+        self._copy = copy
+        self.up = self.down = 0
+
+    def __call__(self, queue, target, source, **kwargs):
+        self.up += source.nbytes if isinstance(source, np.ndarray) else 0
+        self.down += target.nbytes if isinstance(target, np.ndarray) else 0
+        return self._copy(queue, target, source, **kwargs)
+
+    def take(self):
+        """Return what was copied to the device and from it since the last time."""
+        found = self.up, self.down
+        self.up = self.down = 0
+        return found
+
+
+def numbers(seed=0, shape=N):
+    return np.random.RandomState(seed).uniform(-1, 1, shape).astype("float32")
+
+
+def called(sim, *args, times=3):
+    """Call several times: the first one records, the second one makes the plan."""
+    for _ in range(times):
+        result = sim(*args)
+    return result
+
+
+def doubled():
+    x = tt.fvector("x")
+    return simulated([x], x * 2 + 1)
