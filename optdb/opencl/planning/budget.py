@@ -54,6 +54,7 @@ class Budget(Recorder):
         super().__init__()
         self._wiring = wiring
         self._held: dict[Memory, set[Variable]] = {}
+        self._lies: dict[Variable, Memory] = {}
         #: What the node has made that computes now, and whether that is counted at once.
         self._fresh: list[Memory] = []
         self._counts = True
@@ -91,6 +92,7 @@ class Budget(Recorder):
         for var, layout in outputs:
             if layout.memory is not None and layout.memory.buffer is None:
                 self._held.setdefault(layout.memory, set()).add(var)
+                self._lies[var] = layout.memory
                 self._names.setdefault(layout.memory, named(var, layout))
         for memory in self._fresh:
             if self._counts != (memory in self._held):
@@ -99,9 +101,11 @@ class Budget(Recorder):
 
     def drop(self, variables: Iterable[Variable]) -> None:
         """Take note that some variables are needed no longer."""
-        gone = set(variables)
-        for memory in [memory for memory, users in self._held.items() if users & gone]:
-            self._held[memory] -= gone
+        for var in variables:
+            memory = self._lies.pop(var, None)
+            if memory is None:
+                continue
+            self._held[memory].discard(var)
             if not self._held[memory]:
                 del self._held[memory]
                 self._taken[memory.context] -= memory.nbytes
