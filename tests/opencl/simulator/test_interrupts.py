@@ -16,6 +16,14 @@ from optdb.opencl.planning.whole import begin, whole
 from tests.opencl.simulator.made import simulated, training_step
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_interrupts():
+    """Let SIGINT be what it is in a program of its own: a process that runs tests for another one ignores it."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, usual)
+
+
 class Trouble:
     """A node of the host that fails when it is told to."""
 
