@@ -22,9 +22,12 @@ growth: $(STAMP)
 	@mkdir -p build
 	$(PYTHON) -m profiles.growth --json build/growth.json --plot build/growth.png
 
-## Each file by one of two processes
+## Every other file by a second process, whose report comes at the end
 test: $(STAMP)
-	$(PYTHON) -m pytest -n 2 --dist loadfile
+	@mkdir -p build
+	@OPTDB_TESTS_HALF=2 $(PYTHON) -m pytest --durations=15 > build/tests-2.txt 2>&1 & other=$$!; \
+	OPTDB_TESTS_HALF=1 $(PYTHON) -m pytest --durations=15; status=$$?; \
+	wait $$other || status=$$?; cat build/tests-2.txt; exit $$status
 
 lint: $(STAMP)
 	$(PYTHON) -m ruff check $(CHECKED)

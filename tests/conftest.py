@@ -14,22 +14,31 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def _keep_inside_checkout() -> None:
-    flags = [flag for flag in os.environ.get("THEANO_FLAGS", "").split(",") if flag]
-    said = [flag.partition("=")[2] for flag in flags if flag.strip().startswith("base_compiledir")]
-    folder = said[-1] if said else str(ROOT / "build" / "theano-cache")
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker is not None:
-        # Of those that run side by side, one would wait for the other one's lock.
-        folder = f"{folder}-{worker}"
-    os.environ["THEANO_FLAGS"] = ",".join([*flags, f"base_compiledir={folder}"])
+    if "base_compiledir" not in os.environ.get("THEANO_FLAGS", ""):
+        # Of two that run side by side, one would wait for the other one's lock.
+        folder = ROOT / "build" / f"theano-cache{os.environ.get('OPTDB_TESTS_HALF', '')}"
+        os.environ["THEANO_FLAGS"] = f"{os.environ.get('THEANO_FLAGS', '')},base_compiledir={folder}".strip(",")
     os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
 
 
 _keep_inside_checkout()
 
+import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import optdb  # noqa: E402, F401 (before any test imports Theano)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out every other file, if OPTDB_TESTS_HALF is 1 or 2: the same ones each time, in the same order."""
+    half = os.environ.get("OPTDB_TESTS_HALF")
+    if half is None:
+        return
+    files = {file: number for number, file in enumerate(dict.fromkeys(item.path for item in items))}
+    chosen = [item for item in items if files[item.path] % 2 == int(half) - 1]
+    config.hook.pytest_deselected(items=[item for item in items if files[item.path] % 2 != int(half) - 1])
+    items[:] = chosen
+
 
 # Compiling takes what it takes, and CI is to fail for a change, not by chance.
 settings.register_profile("optdb", deadline=None, derandomize=True)

@@ -35,7 +35,7 @@ from optdb.runtime.arrays import from_host
 from optdb.runtime.build import make
 from optdb.runtime.context import Context
 from tests.opencl.device import runtime_context
-from tests.opencl.lifted import both
+from tests.processes import run_code
 
 
 @pytest.fixture
@@ -123,17 +123,39 @@ def test_what_another_function_has_is_not_built_again(built):
     np.testing.assert_array_equal(np.asarray(g(VALUE)), VALUE + 2204)
 
 
-def test_a_loop_belongs_to_the_function_around_it(built):
-    def step(x, w):
-        return tt.tanh(x * np.float32(0.4321) + w)
+LOOP = """
+import optdb
+import numpy as np
+import theano
+import theano.tensor as tt
+from optdb.opencl import contexts
+from optdb.opencl.kernels import programs
+from tests.opencl.lifted import both
+from tests.processes import run_code
 
-    w = tt.vector("w", dtype="float32")
-    mode = theano.Mode(linker="py", optimizer=None)
-    steps, _ = theano.scan(step, outputs_info=[tt.zeros_like(w)], non_sequences=[w], n_steps=3, mode=mode)
-    got, want, ops = both([w], [steps.sum(axis=0) * np.float32(1.2345)], [VALUE])
-    np.testing.assert_allclose(got[0], want[0], rtol=1e-5)
-    assert theano.scan_module.scan_op.Scan in ops
-    assert len(built) == 1
+contexts.register("dev0", "opencl")
+contexts.default = "dev0"
+make, built = programs.make, []
+programs.make = lambda context, source, *args, **kwargs: built.append(source) or make(context, source, *args, **kwargs)
+
+def step(x, w):
+    return tt.tanh(x * np.float32(0.4321) + w)
+
+w = tt.vector("w", dtype="float32")
+mode = theano.Mode(linker="py", optimizer=None)
+steps, _ = theano.scan(step, outputs_info=[tt.zeros_like(w)], non_sequences=[w], n_steps=3, mode=mode)
+value = np.linspace(-1, 1, 5).astype("float32")
+got, want, ops = both([w], [steps.sum(axis=0) * np.float32(1.2345)], [value])
+np.testing.assert_allclose(got[0], want[0], rtol=1e-5)
+assert theano.scan_module.scan_op.Scan in ops
+assert len(built) == 1, len(built)
+"""
+
+
+def test_a_loop_belongs_to_the_function_around_it():
+    # In a process of its own, where no function has had such kernels before.
+    done = run_code(LOOP)
+    assert done.returncode == 0, done.stderr
 
 
 def test_each_context_has_a_program_of_its_own(built):
