@@ -4,7 +4,8 @@
 take pieces of the elements, one after the other. ``lanes`` is for processors: the elements of a
 row are taken in vectors, whatever their strides. Two are for other devices: in ``quads`` an item
 takes four neighbours of arrays that lie alike, in ``narrow`` an item takes an element of arrays
-of any strides, whose place is worked out in 32 bits.
+of any strides, whose place is worked out in 32 bits; where those are not enough, ``strided`` is
+there by the name of ``wide``.
 """
 
 from __future__ import annotations
@@ -85,11 +86,11 @@ for (ga_size i = begin; i < end; ++i) {{
 }}
 """
 
-    def strided(self) -> str:
-        """Return the kernel for arrays of any strides."""
+    def strided(self, kind: str = "strided") -> str:
+        """Return the kernel for arrays of any strides, by the name of a kind."""
         last = self.ndim - 1
         return f"""
-CHUNK_KERNEL void {self.name}_strided({self._params()})
+CHUNK_KERNEL void {self.name}_{kind}({self._params()})
 {{
 ga_size i = get_global_id(0) * chunk;
 const ga_size end = min(i + chunk, n);

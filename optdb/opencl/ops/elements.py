@@ -231,8 +231,9 @@ class ElementKernels:
         """Return which kernel goes over arrays that do not lie alike."""
         if self._flavour == "cpu":
             return "lanes"
-        is_narrow = self._flavour == "gpu" and max([n, *(_reach(lengths, own) for own in walked)]) <= _NARROW
-        return "narrow" if is_narrow else "strided"
+        if self._flavour is None:
+            return "strided"
+        return "narrow" if max([n, *(_reach(lengths, own) for own in walked)]) <= _NARROW else "wide"
 
 
 @functools.lru_cache(maxsize=_CODES)
@@ -255,12 +256,14 @@ def _kernels(code: ElementCode, helpers: str, flags: tuple[str, ...], flavour: s
     wide = [*common, *[SIZE] * code.ndim, *arrays, *[SSIZE] * steps]
     if flavour == "cpu":
         return (Kernel(helpers + code.lanes(), f"{code.name}_lanes", wide, flags),)
-    strided = Kernel(helpers + code.strided(), f"{code.name}_strided", wide, flags)
     if flavour is None:
-        return strided, Kernel(code.alike(), f"{code.name}_alike", [*common, *arrays], flags)
+        return (
+            Kernel(helpers + code.strided(), f"{code.name}_strided", wide, flags),
+            Kernel(code.alike(), f"{code.name}_alike", [*common, *arrays], flags),
+        )
     narrow = [*common, *["uint32"] * code.ndim, *arrays, *["int32"] * steps]
     return (
-        strided,
+        Kernel(helpers + code.strided("wide"), f"{code.name}_wide", wide, flags),
         Kernel(code.narrow(), f"{code.name}_narrow", narrow, flags),
         Kernel(code.quads(), f"{code.name}_quads", [*common, *arrays], flags),
     )
