@@ -1,8 +1,9 @@
 """How long a training step is in coming: from the start of a process, with empty caches and again with full ones.
 
-`start` runs in the new process. `measure` starts it, for the device and for Theano's C code, each with folders of its
-own for whatever compilers keep: Theano's compiled modules, and OpenCL programs of optdb's, PyOpenCL's and the
-driver's. Seconds are those of the clock, and, for machines that compute for others meanwhile, those of processors.
+`start` runs in the new process. `measure` starts it for the device, for Theano's C code behind optdb's optimizer, and
+for Theano without optdb, each with folders of its own for whatever compilers keep: Theano's compiled modules, and
+OpenCL programs of optdb's, PyOpenCL's and the driver's. Seconds are those of the clock, and, for machines that compute
+for others meanwhile, those of processors.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from profiles import isolated
 PARTS = ("import", "model", "compile", "step")
 """What a start consists of: Python and imports; the symbolic graph; ``theano.function``; the first call."""
 
-SIDES = ("device", "Theano C")
+SIDES = ("device", "Theano C", "Theano alone")
 CACHES = ("cold", "warm")
 
 
@@ -77,7 +78,7 @@ def start(name: str, began: float) -> tuple[dict[str, float], float]:
 
 
 def measure(name: str, device: str = "opencl", timeout: float | None = None) -> list[Start]:
-    """Start a model four times: on either side, from empty caches and again from what the first start left.
+    """Start a model twice on each of `SIDES`: from empty caches, and again from what the first start left.
 
     Parameters
     ----------
@@ -94,9 +95,9 @@ def measure(name: str, device: str = "opencl", timeout: float | None = None) -> 
         If a start fails, or takes too long.
     """
     starts = []
-    for side, where in zip(SIDES, (device, "cpu")):
+    for side, ours in zip(SIDES, (f"optdb.topo=True,optdb.device={device}", "optdb.topo=True", "optdb.topo=False")):
         with tempfile.TemporaryDirectory(prefix="optdb-cold-") as folder:
-            flags = f"floatX=float32,optdb.topo=True,optdb.device={where},base_compiledir={folder}/theano"
+            flags = f"floatX=float32,{ours},base_compiledir={folder}/theano"
             for cache in CACHES:
                 began = ("profiles.cold:start", name, time.time())
                 try:

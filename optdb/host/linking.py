@@ -17,6 +17,7 @@ __all__ = [
     "deep_copy_op",
     "infer_reuse_pattern",
     "raise_with_op",
+    "vm",
 ]
 
 #: Whether Theano's virtual machine that is written in C is there; it is not without a compiler.

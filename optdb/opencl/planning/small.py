@@ -9,48 +9,17 @@ that take nothing else than a few numbers.
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from optdb.host.graph import Apply, Constant, FunctionGraph, Op, Variable, io_toposort
-from optdb.host.linking import VM_Linker
+from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, io_toposort
 from optdb.host.patching import Patch
 from optdb.host.scalars import Composite
 from optdb.host.tensor import Elemwise
-from optdb.opencl.planning.roles import is_small, on_device, overwrites
-
-_linking = threading.local()
-
-_stock_make_all = VM_Linker.make_all
-_stock_make_thunk = Op.make_thunk
+from optdb.opencl.planning.roles import overwrites
 
 
-def make_all(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
-    """Link a function; one inside of another one, as Scan has it, decides for itself."""
-    outer = getattr(_linking, "device", False)
-    _linking.device = has_device(self.fgraph)
-    try:
-        return _stock_make_all(self, *args, **kwargs)
-    finally:
-        _linking.device = outer
-
-
-def has_device(fgraph: FunctionGraph) -> bool:
-    """Tell whether a node of a graph gives an array on the device."""
-    return any(on_device(var) for node in fgraph.apply_nodes for var in node.outputs)
-
-
-def make_thunk(
-    self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
-) -> Any:
-    """Return what computes a node; by Python, if that is small work beside a device."""
-    if impl is None and getattr(_linking, "device", False) and is_small(node):
-        node, impl = _apart(node), "py"
-    return _stock_make_thunk(node.op, node, storage_map, compute_map, no_recycling, impl)
-
-
-def _apart(node: Apply) -> Apply:
+def apart(node: Apply) -> Apply:
     """Return what computes the same as a small node, into memory of its own."""
     if overwrites(node) or not getattr(node.op, "destroy_map", None):
         return node
@@ -79,8 +48,4 @@ def _line_by_line(fgraph: FunctionGraph, out: Variable) -> Callable[[Sequence[An
     return compute
 
 
-PATCHES = (
-    Patch(VM_Linker, "make_all", make_all),
-    Patch(Op, "make_thunk", make_thunk),
-    Patch(Composite, "init_py_impls", init_py_impls),
-)
+PATCHES = (Patch(Composite, "init_py_impls", init_py_impls),)

@@ -14,12 +14,12 @@ from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.linking import HAS_C_LOOP, VM, VM_Linker
 from optdb.host.logging import logger
 from optdb.host.patching import Patch
-from optdb.opencl.planning import small
 from optdb.opencl.planning.budget import Budget
 from optdb.opencl.planning.moving import advances_from_moving, let_move
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.recording import Recording, Wiring, record
 from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.thunks import PATCHES, has_device
 from optdb.opencl.planning.updates import TRIES, Advance, advance
 from optdb.opencl.planning.whole import begin, whole
 from optdb.runtime.commands import listening
@@ -239,10 +239,10 @@ def _suits(linker: VM_Linker, fgraph: FunctionGraph, thunks: list) -> bool:
     watched = linker.callback is not None or linker.callback_input is not None or config.profile
     if watched or linker.allow_partial_eval or not linker.use_cloop or any(thunk.lazy for thunk in thunks):
         return False
-    return small.has_device(fgraph)
+    return has_device(fgraph)
 
 
-_patches = (Patch(VM_Linker, "make_vm", make_vm), *small.PATCHES)
+_patches = (Patch(VM_Linker, "make_vm", make_vm), *PATCHES)
 
 
 def install() -> None:
