@@ -58,6 +58,7 @@ class Watched:
         self.free = free
         self._outputs = outputs
         self._cells = [wiring.cells[var] for var, *_ in outputs]
+        self._on_host = any(array is None for _, array, *_ in outputs)
         self.stale = False
 
     @property
@@ -66,8 +67,11 @@ class Watched:
         return self.free or self.stale
 
     def restore(self) -> None:
-        """Take note that the cells of host values may hold others than those of the recording."""
-        self.stale = True
+        """Take note that the cells of host values may hold others than those of the recording.
+
+        What is on the device is in its place again, and is computed there by the commands.
+        """
+        self.stale = self.stale or self._on_host
 
     def run(self, changed: set[Variable]) -> None:
         """Repeat the node or compute it; add those outputs to `changed` that are not where or what they were."""
@@ -109,9 +113,9 @@ class Stretch:
 
     def restore(self) -> None:
         """Take note that the cells of host values may hold others than those of the recording."""
-        self._stale = bool(self._watched)
         for step in self._watched:
             step.restore()
+        self._stale = self._stale or any(step.stale for step in self._watched)
 
     def run(self, changed: set[Variable]) -> None:
         """Repeat all steps, or let each look for itself; see `Watched.run`."""

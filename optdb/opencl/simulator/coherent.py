@@ -115,7 +115,9 @@ class CoherentFunction:
             ]
             updates = dict(enumerate(numbers, start=returned))
             mutable = _mutable(source)
-            self.graph = device_graph(source, context_name, placed, updates, mutable | set(updated))
+            # What is brought to the device may be overwritten there; on the host, it is the caller's.
+            own_there = {var for var in updated if var in placed}
+            self.graph = device_graph(source, context_name, placed, updates, mutable | own_there)
             given = [not isinstance(var, SharedVariable) for var in source.inputs]
             cells = [
                 one.cell if one is not None else [None] if is_given else storage

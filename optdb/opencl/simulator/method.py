@@ -67,7 +67,12 @@ class Method:
             state.add(spec.variable, container.storage, var in placed) if spec.shared else None
             for spec, container, var in zip(specs, containers, source.inputs, strict=True)
         ]
-        mutable = {var for var, spec in zip(source.inputs, specs, strict=True) if spec.mutable or spec.update}
+        # What is brought to the device is the method's own; on the host, it is the caller's.
+        mutable = {
+            var
+            for var, spec in zip(source.inputs, specs, strict=True)
+            if spec.mutable or (spec.update and var in placed)
+        }
         with as_when_compiling():
             self.graph = device_graph(source, context_name, placed, updates, mutable)
             if endangered(self.graph.fgraph, self._kept(shared)):

@@ -14,6 +14,7 @@ import theano.tensor as tt
 from theano.compile.ops import as_op
 from theano.ifelse import ifelse
 from theano.sandbox.rng_mrg import MRG_RandomStreams
+from theano.tensor.raw_random import RandomFunction, random_state_type
 from theano.tensor.shared_randomstreams import RandomStreams
 
 import optdb
@@ -227,6 +228,20 @@ def test_random_numbers_loops_branches_and_strangers(there):
     for ours, theirs in zip(*results, strict=True):
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["mode", "simulator"])
+@pytest.mark.parametrize("mutable", [False, True])
+def test_a_generator_of_the_callers_changes_only_if_it_may(there, how, mutable):
+    generator = random_state_type()
+    following, numbers = RandomFunction("uniform", tt.dvector)(generator, (3,), 0.0, 1.0)
+    own, theirs = np.random.RandomState(5), np.random.RandomState(5)
+    kept = theano.In(generator, value=own, update=following, mutable=mutable)
+    f = theano.function([kept], tt.exp(numbers), mode=there if how == "mode" else PURE)
+    f = optdb.SimulatorOCL(f, device="dev0") if how == "simulator" else f
+    for _ in range(3):
+        np.testing.assert_allclose(f(), np.exp(theirs.uniform(size=3)), rtol=1e-12)
+    assert mutable or random_state_type.values_eq(own, np.random.RandomState(5))
 
 
 def test_arrays_of_the_device_stay_there(there):
