@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -27,6 +29,10 @@ _LOG = re.compile(r"Build on <.*?>:\s*(.*?)\s*(?:\(options: .*)?\Z", re.DOTALL)
 
 #: Programs of each context by source and options. A context that goes takes its programs along.
 _built: WeakKeyDictionary[Context, dict[tuple[str, tuple[str, ...]], cl.Program]] = WeakKeyDictionary()
+
+
+#: Held while PyOpenCL's warnings are off, which they are for all threads.
+_quiet = threading.Lock()
 
 
 class BuildError(RuntimeError):
@@ -105,8 +111,7 @@ def make(
 def _compile(context: Context, source: str, options: tuple[str, ...], name: str, own_lines: int) -> cl.Program:
     program = cl.Program(context.cl_context, source)
     try:
-        # PyOpenCL's own cache would keep the same once more.
-        return program.build(options=list(options), cache_dir=False)
+        return _built_quietly(program, options, name)
     except cl.Error as error:
         log = _log(error)
         given = f" with {' '.join(options)}" if options else ""
@@ -114,12 +119,25 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
         raise BuildError(f"{refusal}:\n{log}\n\n{numbered(source, own_lines)}", log, source) from None
 
 
+def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:
+    """Build a program; what a compiler says that does not refuse it is for the log, and no warning to the user."""
+    with _quiet, warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        # PyOpenCL's own cache would keep the same once more.
+        program = program.build(options=list(options), cache_dir=False)
+    for device in program.devices:
+        said = program.get_build_info(device, cl.program_build_info.LOG).strip()
+        if said:
+            _logger.info("%s builds on %s, whose compiler says:\n%s", name, device.name.strip(), said)
+    return program
+
+
 def _load(context: Context, kept: binaries.Binaries, key: str, options: tuple[str, ...]) -> cl.Program | None:
     binary = kept.load(key)
     if binary is None:
         return None
     try:
-        return cl.Program(context.cl_context, [context.device], [binary]).build(options=list(options))
+        return _built_quietly(cl.Program(context.cl_context, [context.device], [binary]), options, "what was kept")
     except cl.Error as error:
         _logger.info("a program that was kept is refused, and will be built: %s", error)
         kept.discard(key)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from optdb.runtime import build
 from optdb.runtime.build import BuildError, numbered
+from optdb.runtime.library import cl
 from tests.opencl.device import runtime_context
 
 
@@ -28,6 +31,16 @@ def test_a_failed_build_is_tried_again():
 def test_options_are_named_where_they_are_refused():
     with pytest.raises(BuildError, match="-no-such-option"):
         build.build(runtime_context(), "__kernel void k() {}", ["-no-such-option"])
+
+
+def test_what_a_compiler_says_besides_is_for_the_log(caplog, recwarn):
+    context = runtime_context()
+    source = "#warning so to say\n__kernel void k(__global int *a) { a[0] = 1; }"
+    with caplog.at_level(logging.INFO, "optdb"):
+        build.make(context, source, name="talk")
+    assert not [one for one in recwarn if issubclass(one.category, cl.CompilerWarning)]
+    assert "talk builds on" in caplog.text
+    assert "so to say" in caplog.text
 
 
 def test_lines_of_ours_need_not_be_shown():
