@@ -14,6 +14,7 @@ from optdb.opencl.planning import PlannedVM, roles
 from optdb.opencl.planning.vm import FRUITLESS, KEPT
 from optdb.runtime.commands import launch
 from optdb.runtime.library import cl
+from tests.processes import run_code
 
 pytestmark = pytest.mark.usefixtures("default")
 
@@ -294,6 +295,20 @@ def test_the_flag_turns_it_off():
         f = theano.function([x], tt.exp(x), mode=MODE)
     assert not isinstance(f.fn, PlannedVM)
     np.testing.assert_allclose(np.asarray(f(np.ones(3, "float32"))), np.exp(np.ones(3)), rtol=1e-6)
+
+
+def test_without_a_compiler_there_are_plans_as_well():
+    code = """
+        import numpy as np
+        import optdb
+        import theano
+        x = theano.tensor.fvector()
+        w = theano.shared(np.zeros(3, "float32"))
+        f = theano.function([x], (w * x).sum(), updates=[(w, w + x)])
+        print(theano.config.cxx == "", *[float(f(np.ones(3, "float32"))) for _ in range(4)], len(f.fn.plans))
+    """
+    done = run_code(code, flags="cxx=,optdb.device=oclgrind")
+    assert done.stdout.strip() == "True 0.0 3.0 6.0 9.0 1", done.stderr
 
 
 def test_more_than_the_device_has():

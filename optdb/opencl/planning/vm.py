@@ -237,7 +237,9 @@ def _suits(linker: VM_Linker, fgraph: FunctionGraph, thunks: list) -> bool:
     if not config.optdb.plans:
         return False
     watched = linker.callback is not None or linker.callback_input is not None or config.profile
-    if watched or linker.allow_partial_eval or not linker.use_cloop or any(thunk.lazy for thunk in thunks):
+    # Without a compiler, Theano's default is the loop in Python, which nobody has chosen then.
+    chosen = linker.use_cloop or not HAS_C_LOOP
+    if watched or linker.allow_partial_eval or not chosen or any(thunk.lazy for thunk in thunks):
         return False
     return has_device(fgraph)
 
