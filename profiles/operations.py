@@ -22,6 +22,9 @@ from profiles import lift, models, native
 DEVICE, THEANO, OPENMP, NUMPY, NATIVE = "device", "Theano C", "Theano C, OpenMP", "NumPy", "g++"
 CONTENDERS = (DEVICE, THEANO, OPENMP, NUMPY, NATIVE)
 
+TURN, SETTLE = 0.05, 5.0
+"""Seconds of training, step behind step, that are a turn, and those before, in which plans become what they will be."""
+
 Contender = Callable[[], object]
 
 
@@ -35,10 +38,14 @@ class Task:
         What reports call it.
     contenders
         Who computes it: a name of `CONTENDERS`, and a function that returns when the result is there, and returns it.
+    turn, settle
+        As `stopwatch.race` takes them.
     """
 
     name: str
     contenders: dict[str, Contender]
+    turn: float = 0.0
+    settle: float = 0.0
 
 
 def tasks(elements: int, side: int, products: Sequence[int], device: str = "opencl") -> Iterator[Task]:
@@ -147,7 +154,7 @@ def training_step(name: str, device: str = "opencl", **sizes: object) -> Task:
             contenders[DEVICE] = _step(models.build(name, **sizes), mode.including("opencl"))
         contenders[THEANO] = _step(models.build(name, **sizes), mode)
     described = ", ".join(f"{size}={value}" for size, value in sizes.items())
-    return Task(f"training step, {name}" + (f" ({described})" if described else ""), contenders)
+    return Task(f"training step, {name}" + (f" ({described})" if described else ""), contenders, TURN, SETTLE)
 
 
 def _step(model: models.Model, mode: theano.Mode) -> Contender:

@@ -3,6 +3,8 @@
 Single operations and training steps, by the device, by Theano's C code, and, where they can, by NumPy and by a C
 program: wall-clock medians, all contenders taking turns in one process. With ``--cold MODEL`` it is instead the time
 from the start of a process to the first result of a training step, with empty caches and with full ones.
+
+Training goes on for many steps: a turn is some steps behind each other, after some seconds of training.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class Race:
 def measure(tasks: Iterable[operations.Task], repeat: int) -> Iterator[Race]:
     """Have the contenders of each task take turns."""
     for task in tasks:
-        yield Race(task.name, stopwatch.race(task.contenders, repeat))
+        yield Race(task.name, stopwatch.race(task.contenders, repeat, task.turn, task.settle))
 
 
 def render(races: Sequence[Race]) -> Table:

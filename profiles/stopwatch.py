@@ -13,7 +13,9 @@ PAUSE = 0.01
 """Seconds before each turn, in which the threads of the one before, which wait busily for more work, go to sleep."""
 
 
-def race(contenders: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, list[float]]:
+def race(
+    contenders: Mapping[str, Callable[[], object]], repeat: int, turn: float = 0.0, settle: float = 0.0
+) -> dict[str, list[float]]:
     """Call each contender in turn.
 
     Parameters
@@ -22,15 +24,21 @@ def race(contenders: Mapping[str, Callable[[], object]], repeat: int) -> dict[st
         Name to a function that returns when its work is done.
     repeat
         How many turns each has.
+    turn
+        Seconds that a turn takes at least: a contender is called again until they are over.
+    settle
+        Seconds for which each contender is called before that, at least: what is called often may get quicker.
 
     Returns
     -------
     dict
-        Name to its seconds, turn by turn.
+        Name to the seconds of a call, turn by turn.
     """
     for contender in contenders.values():
         for _ in range(WARM_UP):
             contender()
+        if settle:
+            _call(contender, settle)
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     collecting = gc.isenabled()
     gc.collect()
@@ -39,10 +47,18 @@ def race(contenders: Mapping[str, Callable[[], object]], repeat: int) -> dict[st
         for _ in range(repeat):
             for name, contender in contenders.items():
                 time.sleep(PAUSE)
-                start = time.perf_counter()
-                contender()
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(_call(contender, turn))
     finally:
         if collecting:
             gc.enable()
     return seconds
+
+
+def _call(contender: Callable[[], object], at_least: float) -> float:
+    """Call a contender until some seconds are over; return the seconds of a call."""
+    start, calls, taken = time.perf_counter(), 0, 0.0
+    while not calls or taken < at_least:
+        contender()
+        calls += 1
+        taken = time.perf_counter() - start
+    return taken / calls

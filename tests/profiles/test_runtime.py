@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -60,7 +61,8 @@ def test_race_takes_turns():
     assert {name: len(turns) for name, turns in seconds.items()} == {"a": 3, "b": 3}
 
 
-def test_command(tmp_path, interpreted):
+def test_command(tmp_path, interpreted, monkeypatch):
+    monkeypatch.setattr(operations, "SETTLE", 0.1)
     numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
     result = run("mlp", "--small", "--no-larger", "--repeat", "2", "--json", str(numbers), "--plot", str(plot))
     assert result.exit_code == 0, result.output
@@ -70,6 +72,19 @@ def test_command(tmp_path, interpreted):
     assert all(len(turns) == 2 for task in tasks for turns in task["seconds"].values())
     assert "training step, mlp" in result.output
     assert plot.exists()
+
+
+def test_turns_that_last():
+    calls = []
+
+    def slow():
+        calls.append(time.perf_counter())
+        time.sleep(0.01)
+
+    seconds = stopwatch.race({"slow": slow}, 1, turn=0.1, settle=0.05)["slow"]
+    assert len(seconds) == 1
+    assert 0.01 <= seconds[0] < 0.1
+    assert len(calls) > stopwatch.WARM_UP + 2
 
 
 def test_the_flag_is_refused():
