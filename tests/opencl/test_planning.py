@@ -11,6 +11,7 @@ import optdb  # noqa: F401  comes before theano
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.kernels import OpenCLKernelBase
 from optdb.opencl.planning import PlannedVM, roles
+from optdb.opencl.planning.steps import Stretch
 from optdb.opencl.planning.vm import FRUITLESS, KEPT
 from optdb.runtime.commands import launch
 from optdb.runtime.library import cl
@@ -360,6 +361,24 @@ def test_only_what_sees_another_value_computes(monkeypatch):
     # The transfer computes each time; the row and what comes of it only while it is another one.
     assert numbers[3] == numbers[7] == 1
     assert 1 < numbers[4] < nodes
+
+
+def test_a_step_count_of_the_hosts_leaves_the_rest_together():
+    x = tt.fmatrix()
+    w = theano.shared(floats(10, 10), target="dev0")
+    count = theano.shared(np.float32(0), target="cpu")
+    after = count + 1
+    slope = tt.grad(tt.tanh(x.dot(w)).sum(), w)
+    rate = (1 - np.float32(0.9) ** after) / np.float32(10)
+    f = on_device([x], [], updates=[(w, w - as_opencl_variable(rate, "dev0") * slope), (count, after)])
+    value, wanted = floats(5, 10), floats(10, 10)
+    for number in range(1, 7):
+        f(value)
+        wanted = wanted - (1 - 0.9**number) / 10 * value.T.dot(1 - np.tanh(value.dot(wanted)) ** 2)
+        np.testing.assert_allclose(np.asarray(w.get_value()), wanted, rtol=1e-4, atol=1e-5)
+        assert count.get_value() == number
+    (plan,) = f.fn.plans
+    assert not any(step.computes for step in plan._steps if isinstance(step, Stretch))
 
 
 def brought_once(function):

@@ -63,10 +63,10 @@ class Plan:
             bound = [self.room.bind(command) for command in commands]
             watched = self._watched(number, node, bound, node in roles.free) if node in roles.watched else None
             steps.append(bound if watched is None else watched)
-        #: Alone are those that compute each time, and those that see what the caller gives.
-        given = recording.given.keys()
-        early = in_stretches(steps[: wiring.final], given)
-        self._steps = [*early, *in_stretches(steps[wiring.final :], given)]
+        #: Alone are those that compute each time, and those that see what the caller gives, or what such a step gives.
+        changing = set(recording.given)
+        early = in_stretches(steps[: wiring.final], changing)
+        self._steps = [*early, *in_stretches(steps[wiring.final :], changing)]
         self._early = len(early)
         self._stretches = [step for step in self._steps if isinstance(step, Stretch)]
         self._merging = Merging([stretch.commands for stretch in self._stretches])

@@ -8,7 +8,7 @@ change, and compute in turn. A :class:`Stretch` of steps looks once for all of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from optdb.host.graph import Variable
@@ -39,6 +39,8 @@ class Watched:
     ----------
     inputs : frozenset of Variable
         What it looks at.
+    on_host : list of Variable
+        Those of its outputs that are on the host.
     stale : bool
         Whether it has to compute next time, whatever its inputs are.
     """
@@ -58,7 +60,7 @@ class Watched:
         self.free = free
         self._outputs = outputs
         self._cells = [wiring.cells[var] for var, *_ in outputs]
-        self._on_host = any(array is None for _, array, *_ in outputs)
+        self.on_host = [var for var, array, *_ in outputs if array is None]
         self.stale = False
 
     @property
@@ -71,7 +73,7 @@ class Watched:
 
         What is on the device is in its place again, and is computed there by the commands.
         """
-        self.stale = self.stale or self._on_host
+        self.stale = self.stale or bool(self.on_host)
 
     def run(self, changed: set[Variable]) -> None:
         """Repeat the node or compute it; add those outputs to `changed` that are not where or what they were."""
@@ -133,22 +135,24 @@ class Stretch:
         self._stale = any(step.stale for step in self._watched)
 
 
-def in_stretches(steps: Iterable[Watched | list[Bound]], given: Container[Variable]) -> list[Watched | Stretch]:
+def in_stretches(steps: Iterable[Watched | list[Bound]], changing: set[Variable]) -> list[Watched | Stretch]:
     """Gather steps that stay the same together.
 
     Parameters
     ----------
     steps : iterable of Watched or list of callable
         In order.
-    given : container of Variable
-        What may change at each call: steps that look at it stay alone, as those do that compute each time.
+    changing : set of Variable
+        What may change at each call: steps that look at it stay alone, as those do that compute each time. What these
+        give on the host is added.
     """
     found: list[Watched | Stretch] = []
     together: list[Watched | list[Bound]] = []
     for step in steps:
-        if not isinstance(step, Watched) or not (step.free or any(var in given for var in step.inputs)):
+        if not isinstance(step, Watched) or not (step.free or not changing.isdisjoint(step.inputs)):
             together.append(step)
             continue
+        changing.update(step.on_host)
         if together:
             found.append(Stretch(together))
             together = []
