@@ -22,7 +22,7 @@ from profiles import lift, models, native
 DEVICE, THEANO, OPENMP, NUMPY, NATIVE = "device", "Theano C", "Theano C, OpenMP", "NumPy", "g++"
 CONTENDERS = (DEVICE, THEANO, OPENMP, NUMPY, NATIVE)
 
-TURN, SETTLE = 0.05, 5.0
+TURN, SETTLE = 0.25, 5.0
 """Seconds of training, step behind step, that are a turn, and those before, in which plans become what they will be."""
 
 Contender = Callable[[], object]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 WARM_UP = 2
 """Calls that do not count: memory is new, caches are cold."""
 
-PAUSE = 0.01
+PAUSE = 0.05
 """Seconds before each turn, in which the threads of the one before, which wait busily for more work, go to sleep."""
 
 
