@@ -33,7 +33,7 @@ from optdb.opencl.kernels.sequences import (
     listed,
     sequence_program,
 )
-from optdb.opencl.planning.probing import CALLS, OF_A_LAUNCH, Probe, probed, seconds_of_nothing
+from optdb.opencl.planning.probing import CALLS, OF_A_LAUNCH, Probe, probed
 from optdb.runtime.bound import BoundLaunch
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.library import cl
@@ -133,14 +133,10 @@ class Merging:
 
     def _small_ones(self) -> Iterator[Probe]:
         """Yield the commands that can be merged, and are small."""
-        nothing: dict[int, float] = {}
         for probe in itertools.chain(*self._probes):
             if not isinstance(probe, Probe) or not _possible(probe.command):
                 continue
-            queue = probe.command.args[0]
-            if queue.int_ptr not in nothing:
-                nothing[queue.int_ptr] = seconds_of_nothing(queue)
-            if _single(probe.command) or probe.small(nothing[queue.int_ptr]):
+            if _single(probe.command) or probe.small:
                 yield probe
 
 

@@ -1,29 +1,27 @@
 """Finds out which commands a single core does as soon as a launch is made.
 
-A command that is shared among cores may be so small that they gain less than the launch costs. How long it takes is
-seen by its own: for some calls, the device is waited for in front of each command and behind it. That is done in order
-and within calls that are made anyway, since many commands cannot be done twice.
+A command that is shared among cores may be so small that they gain less than the launch costs. How long it runs is
+told by the device: for some calls, commands go through a queue that keeps times, and are waited for. That is done in
+order and within calls that are made anyway, since many commands cannot be done twice. The host's clock would not do:
+to wake a thread that waits takes longer than many a kernel.
 """
 
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from optdb.runtime.library import cl
 
-__all__ = ["CALLS", "OF_A_LAUNCH", "Probe", "probed", "seconds_of_nothing"]
+__all__ = ["CALLS", "OF_A_LAUNCH", "Probe", "probed"]
 
 Bound = Callable[[], Any]
 
 #: In so many calls commands are looked at: the quickest counts, since other programs disturb.
-CALLS = 3
-#: What a launch costs on PoCL, in seconds.
-OF_A_LAUNCH = 1e-5
+CALLS = 5
+#: What a launch costs on PoCL, in seconds, and what one that several cores share, which are woken for it.
+OF_A_LAUNCH, OF_A_SHARED_LAUNCH = 1e-5, 2e-5
 
 
 class Probe:
@@ -33,48 +31,45 @@ class Probe:
     ----------
     command : functools.partial
         That puts something into the queue that is its first argument.
+    timed : pyopencl.CommandQueue
+        One of the same device, that keeps times.
 
     Attributes
     ----------
     seconds : float
-        How long the quickest took.
+        How long the quickest ran.
     """
 
-    def __init__(self, command: functools.partial) -> None:
+    def __init__(self, command: functools.partial, timed: cl.CommandQueue) -> None:
         self.command = command
-        self._queue = command.args[0]
+        self._timed = timed
         self.seconds = float("inf")
 
     def __call__(self) -> None:
         """Do the command, and see how long that takes."""
-        self._queue.finish()
-        start = time.perf_counter()
-        self.command()
-        self._queue.finish()
-        self.seconds = min(self.seconds, time.perf_counter() - start)
+        queue, *args = self.command.args
+        queue.finish()
+        event = self.command.func(self._timed, *args, **self.command.keywords)
+        event.wait()
+        self.seconds = min(self.seconds, (event.profile.end - event.profile.start) * 1e-9)
 
-    def small(self, nothing: float) -> bool:
-        """Tell whether one core does the command in less time than a launch takes.
-
-        Parameters
-        ----------
-        nothing : float
-            How long it takes to have next to nothing done.
-        """
-        # Of what all cores do at the same time, a single one does one after the other.
-        cores = self._queue.device.max_compute_units
-        return (self.seconds - nothing) * cores < OF_A_LAUNCH
+    @property
+    def small(self) -> bool:
+        """Whether one core loses less by doing it all alone than a launch costs."""
+        # At most: that the others are late has let the first one do more than its share.
+        others = self._timed.device.max_compute_units - 1
+        return self.seconds * others < OF_A_SHARED_LAUNCH
 
 
 def probed(commands: Sequence[Bound]) -> list[Bound]:
     """Return commands, each of which is looked at."""
-    return [Probe(one) if isinstance(one, functools.partial) else one for one in commands]
+    queues: dict[int, cl.CommandQueue] = {}
+    return [Probe(one, _timed(one.args[0], queues)) if isinstance(one, functools.partial) else one for one in commands]
 
 
-def seconds_of_nothing(queue: cl.CommandQueue) -> float:
-    """Return how long a device takes for next to nothing."""
-    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8)
-    nothing = Probe(functools.partial(cl.enqueue_fill_buffer, queue, buffer, np.uint64(0), 0, 8))
-    for _ in range(10 * CALLS):
-        nothing()
-    return nothing.seconds
+def _timed(queue: cl.CommandQueue, known: dict[int, cl.CommandQueue]) -> cl.CommandQueue:
+    """Return a queue beside another one, which keeps times."""
+    if queue.int_ptr not in known:
+        keeps_times = cl.command_queue_properties.PROFILING_ENABLE
+        known[queue.int_ptr] = cl.CommandQueue(queue.context, queue.device, keeps_times)
+    return known[queue.int_ptr]
