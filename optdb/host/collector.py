@@ -7,32 +7,28 @@ collection walks all of it and frees next to nothing.
 from __future__ import annotations
 
 import gc
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-_lock = threading.Lock()
-_holders = 0
-_was_enabled = False
+from optdb.host.counted import Counted
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
+def collector_paused() -> AbstractContextManager[None]:
     """Keep automatic collection off while any thread is inside.
 
-    Nested and concurrent uses are counted; the last one out puts the
-    collector back as the first one found it.
+    The last one out puts the collector back as the first one found it.
     """
-    global _holders, _was_enabled
-    with _lock:
-        if _holders == 0:
-            _was_enabled = gc.isenabled()
-            gc.disable()
-        _holders += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _holders -= 1
-            if _holders == 0 and _was_enabled:
-                gc.enable()
+    return _collection.held()
+
+
+def _turn_off() -> bool:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    return was_enabled
+
+
+def _put_back(was_enabled: bool) -> None:
+    if was_enabled:
+        gc.enable()
+
+
+_collection = Counted(_turn_off, _put_back)
