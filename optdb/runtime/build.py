@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
-import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from optdb.runtime import binaries
-from optdb.runtime.library import cl
+from optdb.runtime.library import cl, compilers_unheard
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -29,10 +27,6 @@ _LOG = re.compile(r"Build on <.*?>:\s*(.*?)\s*(?:\(options: .*)?\Z", re.DOTALL)
 
 #: Programs of each context by source and options. A context that goes takes its programs along.
 _built: WeakKeyDictionary[Context, dict[tuple[str, tuple[str, ...]], cl.Program]] = WeakKeyDictionary()
-
-
-#: Held while PyOpenCL's warnings are off, which they are for all threads.
-_quiet = threading.Lock()
 
 
 class BuildError(RuntimeError):
@@ -121,8 +115,7 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:
     """Build a program; what a compiler says that does not refuse it is for the log, and no warning to the user."""
-    with _quiet, warnings.catch_warnings():
-        warnings.simplefilter("ignore", cl.CompilerWarning)
+    with compilers_unheard():
         # PyOpenCL's own cache would keep the same once more.
         program = program.build(options=list(options), cache_dir=False)
     for device in program.devices:

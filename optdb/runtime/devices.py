@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from optdb.runtime.errors import DeviceError
-from optdb.runtime.library import check_process, cl
+from optdb.runtime.library import check_process, cl, compilers_unheard
 
 __all__ = ["DeviceError", "Row", "find", "list_devices", "trouble"]
 
@@ -211,8 +210,7 @@ def trouble(device: cl.Device) -> str | None:
     would hide that today's driver cannot build.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", cl.CompilerWarning)
+        with compilers_unheard():
             got = _run_trial(device)
     except (cl.Error, cl.RuntimeError) as error:
         return str(error).strip().partition("\n")[0][:200]

@@ -8,6 +8,10 @@ an OpenCL driver has set up (threads, locks) does not survive a fork.
 from __future__ import annotations
 
 import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from optdb.runtime.errors import DeviceError, ForkedContext
 
@@ -19,9 +23,19 @@ except ImportError as error:
         f"OpenCL needs PyOpenCL, which cannot be imported ({error}).\nThe cure: pip install optdb[opencl]"
     ) from error
 
-__all__ = ["check_process", "cl", "cl_array"]
+__all__ = ["check_process", "cl", "cl_array", "compilers_unheard"]
 
 _first_user: int | None = None
+#: Held while PyOpenCL's warnings are off, which they are for all threads.
+_unheard = threading.Lock()
+
+
+@contextmanager
+def compilers_unheard() -> Iterator[None]:
+    """Let PyOpenCL not warn of what a compiler says of programs that build."""
+    with _unheard, warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        yield
 
 
 def check_process() -> None:
