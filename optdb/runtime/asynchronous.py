@@ -14,6 +14,7 @@ import numpy as np
 from optdb.runtime.arrays import Array, empty, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
+from optdb.runtime.timing import timed_beside
 
 __all__ = ["Span", "Times", "fetch", "send"]
 
@@ -98,10 +99,7 @@ class Span:
         self._queue = context.queue
         self._clock = context.kept.get(__name__)
         if self._clock is None:
-            profiling = cl.command_queue_properties.PROFILING_ENABLE
-            self._clock = context.kept[__name__] = cl.CommandQueue(
-                context.cl_context, context.device, properties=profiling
-            )
+            self._clock = context.kept[__name__] = timed_beside(self._queue)
         self._first = self._mark()
         self._last: Any = None
 

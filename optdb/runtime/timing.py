@@ -15,7 +15,17 @@ import numpy as np
 
 from optdb.runtime.library import cl
 
-__all__ = ["Timed", "Timer"]
+__all__ = ["Timed", "Timer", "seconds_of", "timed_beside"]
+
+
+def timed_beside(queue: cl.CommandQueue) -> cl.CommandQueue:
+    """Return a new queue for the device of another one, which keeps times."""
+    return cl.CommandQueue(queue.context, queue.device, cl.command_queue_properties.PROFILING_ENABLE)
+
+
+def seconds_of(event: cl.Event) -> float:
+    """Return how long a command ran on the device; it has to be done, in a queue that keeps times."""
+    return (event.profile.end - event.profile.start) * 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +63,7 @@ class Timed:
     @property
     def seconds(self) -> float:
         """How long it ran on the device; it has to be done."""
-        return (self.event.profile.end - self.event.profile.start) * 1e-9
+        return seconds_of(self.event)
 
 
 class Timer:
@@ -89,8 +99,7 @@ class Timer:
     def queue(self, queue: cl.CommandQueue) -> cl.CommandQueue:
         """Return the queue that keeps times, for one that does not."""
         if queue.int_ptr not in self._queues:
-            timed = cl.CommandQueue(queue.context, queue.device, cl.command_queue_properties.PROFILING_ENABLE)
-            self._queues[queue.int_ptr] = queue, timed
+            self._queues[queue.int_ptr] = queue, timed_beside(queue)
             self._beside = True
         if self._beside:
             for plain, _ in self._queues.values():

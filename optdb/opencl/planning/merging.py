@@ -81,7 +81,7 @@ class Merging:
         if self.done or self._calls <= self._due:
             return None
         if not self._probes:
-            self._probes = [probed(stretch) for stretch in self._stretches]
+            self._probes = probed(self._stretches)
             self._due += CALLS
             return self._probes
         if self._small is None:

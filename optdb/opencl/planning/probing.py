@@ -9,10 +9,11 @@ to wake a thread that waits takes longer than many a kernel.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from optdb.runtime.library import cl
+from optdb.runtime.timing import seconds_of, timed_beside
 
 __all__ = ["CALLS", "OF_A_LAUNCH", "Probe", "probed"]
 
@@ -51,7 +52,7 @@ class Probe:
         queue.finish()
         event = self.command.func(self._timed, *args, **self.command.keywords)
         event.wait()
-        self.seconds = min(self.seconds, (event.profile.end - event.profile.start) * 1e-9)
+        self.seconds = min(self.seconds, seconds_of(event))
 
     @property
     def small(self) -> bool:
@@ -61,15 +62,16 @@ class Probe:
         return self.seconds * others < OF_A_SHARED_LAUNCH
 
 
-def probed(commands: Sequence[Bound]) -> list[Bound]:
-    """Return commands, each of which is looked at."""
+def probed(stretches: Iterable[Sequence[Bound]]) -> list[list[Bound]]:
+    """Return commands, each of which is looked at, by one more queue for each that there is."""
     queues: dict[int, cl.CommandQueue] = {}
-    return [Probe(one, _timed(one.args[0], queues)) if isinstance(one, functools.partial) else one for one in commands]
 
+    def look_at(one: Bound) -> Bound:
+        if not isinstance(one, functools.partial):
+            return one
+        queue = one.args[0]
+        if queue.int_ptr not in queues:
+            queues[queue.int_ptr] = timed_beside(queue)
+        return Probe(one, queues[queue.int_ptr])
 
-def _timed(queue: cl.CommandQueue, known: dict[int, cl.CommandQueue]) -> cl.CommandQueue:
-    """Return a queue beside another one, which keeps times."""
-    if queue.int_ptr not in known:
-        keeps_times = cl.command_queue_properties.PROFILING_ENABLE
-        known[queue.int_ptr] = cl.CommandQueue(queue.context, queue.device, keeps_times)
-    return known[queue.int_ptr]
+    return [[look_at(one) for one in stretch] for stretch in stretches]
