@@ -29,8 +29,8 @@ from optdb.runtime.context import Context
 from profiles import screen
 from profiles.stopwatch import race
 
-#: So many loops of calls are timed.
-_LOOPS = 5
+#: So many loops of calls are timed, each for so many seconds.
+_LOOPS, _LOOP = 5, 0.1
 
 
 @click.group()
@@ -70,7 +70,7 @@ def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) 
     contenders = {name: lambda f=function: np.asarray(f()) for name, function in chains.items()}
     contenders["bound"] = lambda: _finished(bound, queue)
     taking_turns = race(contenders, repeat)
-    looped = {name: _in_a_loop(contender, repeat) for name, contender in contenders.items()}
+    looped = {name: race({name: contender}, _LOOPS, _LOOP)[name] for name, contender in contenders.items()}
     each = {name: np.median(seconds) / plan.commands * 1e6 for name, seconds in enqueued.items()}
     table = Table("microseconds", "", title=f"{plan.commands} kernels, {elements} elements, {context.device.name}")
     table.add_row("plan, Python's share for each kernel", f"{each['plan']:.2f}")
@@ -175,17 +175,6 @@ def _held(context: Context) -> Iterator[None]:
     finally:
         gate.set_status(cl.command_execution_status.COMPLETE)
         context.queue.finish()
-
-
-def _in_a_loop(call: Callable[[], object], calls: int) -> list[float]:
-    """Return the seconds of a call, for some loops of calls behind each other."""
-    seconds = []
-    for _ in range(_LOOPS):
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        seconds.append((time.perf_counter() - start) / calls)
-    return seconds
 
 
 def _finished(bound: list[Callable[[], object]], queue: cl.CommandQueue) -> None:
