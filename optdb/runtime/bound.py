@@ -173,8 +173,11 @@ class Room:
 
     def bind(self, command: Command) -> Callable[[], Any]:
         """Return what does a command again; its attribute `moves` tells whether that uses memory that moves."""
-        if isinstance(command, Launch):
-            return self._launch(command)
+        bound = self._launch(command) if isinstance(command, Launch) else self._transfer(command)
+        bound.moves = any(memory.moves for memory in command.memories())
+        return bound
+
+    def _transfer(self, command: Copy | Fill | Upload) -> functools.partial:
         target, shift = self.place(command.target)
         if isinstance(command, Fill):
             bound = functools.partial(
@@ -186,7 +189,6 @@ class Room:
             bound = self._copy(command, target, shift)
             self.when_moved(command.source, functools.partial(_exchange, bound, _SOURCE))
         self.when_moved(command.target, functools.partial(_exchange, bound, _TARGET))
-        bound.moves = any(memory.moves for memory in command.memories())
         return bound
 
     def _upload(self, command: Upload, target: cl.Buffer, shift: int) -> functools.partial:
@@ -198,7 +200,7 @@ class Room:
             src_offset=0,
         )
 
-    def _launch(self, command: Launch) -> Callable[[], Any]:
+    def _launch(self, command: Launch) -> BoundLaunch:
         kernel = cl.Kernel(command.kernel.program, command.kernel.function_name)
         args = list(command.args)
         for number, arg in enumerate(command.args):
@@ -210,8 +212,7 @@ class Room:
         kernel.set_args(*args)
         bound = BoundLaunch(kernel, command, args)
         for number, arg in enumerate(command.args):
-            if isinstance(arg, Memory) and arg.moves:
-                bound.moves = True
+            if isinstance(arg, Memory):
                 self.when_moved(arg, functools.partial(bound.exchange, number))
         return bound
 

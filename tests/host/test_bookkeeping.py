@@ -220,7 +220,7 @@ import weakref
 import optdb
 import theano.tensor as tt
 from theano.gof import FunctionGraph
-from theano.gof.toolbox import Feature, ReplaceValidate
+from theano.gof.toolbox import ReplaceValidate
 from optdb.host import bookkeeping
 from optdb.host.session import optimizing
 

@@ -131,7 +131,6 @@ import theano.tensor as tt
 from optdb.opencl import contexts
 from optdb.opencl.kernels import programs
 from tests.opencl.lifted import both
-from tests.processes import run_code
 
 contexts.register("dev0", "opencl")
 contexts.default = "dev0"

@@ -158,16 +158,16 @@ class Output:
         events.extend([] if event is None else [event])
         return Coming(value)
 
-    def give(self, loans: Loans | None = None) -> Any:
+    def give(self, loans: Loans) -> Any:
         """Return the value, the caller's own unless it is borrowed."""
         value = self.cell[0]
         if not isinstance(value, Array):
             return value if self._borrow else copy.deepcopy(value)
         if not self.at_home:
             return value if self._borrow else copied(value)
-        home = None if loans is None else loans.landed(self.cell)
+        home = loans.landed(self.cell)
         if home is None:
-            home = to_host(value, self._kept if loans is None else loans.spared(self._kept))
+            home = to_host(value, loans.spared(self._kept))
         if self._borrow:
             self._kept = home
         return home

@@ -182,7 +182,7 @@ class Method:
         for one in self._inputs:
             one.take(self._context, loans=loans)
 
-    def give(self, loans: Loans | None = None) -> list[Any]:
+    def give(self, loans: Loans) -> list[Any]:
         """Bring the outputs home, and the next values of inputs that Theano's Function keeps."""
         outputs = [one.give(loans) for one in self._outputs]
         for one in self._inputs:
