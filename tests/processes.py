@@ -12,6 +12,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def python_path(*folders: object) -> str:
+    """Return a PYTHONPATH with some folders, this checkout and what the present one has, in this order."""
+    inherited = os.environ.get("PYTHONPATH")
+    return os.pathsep.join(filter(None, [*map(str, folders), str(ROOT), inherited]))
+
+
 def python(
     *args: str, flags: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
@@ -34,7 +40,7 @@ def python(
         "THEANO_FLAGS": ",".join(filter(None, [inherited, flags])),
         # A user's own settings must not decide whether tests pass.
         "THEANORC": os.devnull,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": python_path(),
         **(env or {}),
     }
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=everything, cwd=cwd)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from optdb.cli import hardware
 from optdb.runtime import devices
 from optdb.runtime.devices import Row
-from tests.processes import ROOT, python
+from tests.processes import python, python_path
 
 
 def test_here():
@@ -24,7 +24,7 @@ def test_no_driver():
 
 def test_no_pyopencl(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyopencl'] = None\n")
-    done = python("-m", "optdb", "devices", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    done = python("-m", "optdb", "devices", env={"PYTHONPATH": python_path(tmp_path)})
     assert done.returncode == 1
     assert done.stdout.strip().endswith("The cure: pip install optdb[opencl]")
 

@@ -16,7 +16,7 @@ import pytest
 from optdb.runtime import binaries, build
 from optdb.runtime.binaries import Binaries, key_of
 from tests.opencl.device import runtime_context
-from tests.processes import ROOT
+from tests.processes import python_path
 
 
 def key(name):
@@ -151,7 +151,7 @@ print(hits)
 
 def test_processes_share_a_folder_that_is_too_small_for_all(tmp_path):
     command = [sys.executable, "-W", "error", "-c", BUSY, str(tmp_path / "kernels")]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": python_path()}
     running = [
         subprocess.Popen([*command, str(seed)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for seed in range(3)
