@@ -15,8 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def _keep_inside_checkout() -> None:
     if "base_compiledir" not in os.environ.get("THEANO_FLAGS", ""):
-        # Of two that run side by side, one would wait for the other one's lock.
-        folder = ROOT / "build" / f"theano-cache{os.environ.get('OPTDB_TESTS_HALF', '')}"
+        # Processes that run side by side have a folder each, since Theano locks it while it compiles.
+        process = os.environ.get("PYTEST_XDIST_WORKER", "") or os.environ.get("OPTDB_TESTS_HALF", "")
+        folder = ROOT / "build" / f"theano-cache{process}"
         os.environ["THEANO_FLAGS"] = f"{os.environ.get('THEANO_FLAGS', '')},base_compiledir={folder}".strip(",")
     os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
 
