@@ -71,16 +71,25 @@ class Context:
     @property
     def cl_context(self) -> cl.Context:
         """The OpenCL context."""
-        if os.getpid() != self._pid:
-            check_process()
+        self.check_process()
         return self._cl_context
 
     @property
     def queue(self) -> cl.CommandQueue:
         """The queue, which works in order."""
+        self.check_process()
+        return self._queue
+
+    def check_process(self) -> None:
+        """Refuse to work in the child of the process that made the context.
+
+        Raises
+        ------
+        ForkedContext
+            Where this is such a child. The driver's threads did not come along, and its calls would hang.
+        """
         if os.getpid() != self._pid:
             check_process()
-        return self._queue
 
     def supports(self, dtype: object) -> str | None:
         """Tell why arrays of a dtype cannot be held or computed with, None if they can.

@@ -300,12 +300,16 @@ class Later:
     def described(self) -> str:
         """What it is, in words."""
         kind, what = self.source[:2]
-        known = {
-            "argument": f"argument {what}",
-            "table": f"what is computed by {what}",
-            "home": "an array of the device",
-        }
+        if kind == "home":
+            # Not formatted: the text of an array of the device is its values.
+            return "an array of the device"
+        known = {"argument": f"argument {what}", "table": f"what is computed by {what}"}
         return known.get(kind, "what is computed from arguments")
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether the values are those of an array of the device."""
+        return self.source[0] == "home"
 
 
 @dataclass(frozen=True)

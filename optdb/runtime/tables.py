@@ -37,8 +37,14 @@ def _table(shape: Shape) -> Callable[[Callable[..., np.ndarray]], Callable[..., 
 def computed(name: str, *args: Any) -> np.ndarray | Later:
     """Return what the function of a name makes of arguments; while a function is traced, perhaps later."""
     function, shape = TABLES[name]
-    if tracing() is None or not any(isinstance(x, Later | Size) for x in args):
+    tracer = tracing()
+    if tracer is None or not any(isinstance(x, Later | Size) for x in args):
         return function(*args)
+    if any(isinstance(x, Later) and x.is_on_device for x in args):
+        tracer.unrepeatable(
+            "indices, rows or classes are computed by the call itself, and the host would have to read them from the "
+            "device. Compute them in a function of their own, ahead of the call, and pass them as an argument"
+        )
     return Later(tuple(shape(*args)), _DTYPE, ("table", name, args))
 
 

@@ -12,7 +12,7 @@ import theano.tensor as tt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import optdb  # noqa: F401  comes before theano
+import optdb  # comes before theano
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.exporting import Untraceable, of_function
 from optdb.runtime.exported import FileError, ShapeError, load
@@ -292,3 +292,34 @@ def test_a_number_that_kernels_are_given(tmp_path, flavour):
         assert "rate" in str(error)
     else:
         same(got, step(*given[:2], np.float32(0)))
+
+
+@FLAVOURS
+def test_indices_that_the_call_computes_are_refused(tmp_path, flavour):
+    x, y = tt.fmatrix("x"), tt.ivector("y")
+    function = on_device([x, y], x[y % 3])
+    with pytest.raises(Untraceable, match="indices, rows or classes are computed by the call itself"):
+        exported(tmp_path, flavour, [(floats(8, 4), np.arange(8, dtype="int32"))], f=function)
+
+
+@FLAVOURS
+def test_parts_of_a_known_array_of_more_dimensions(tmp_path, flavour):
+    """A gradient of ones is a constant: which part of it is returned follows from an argument."""
+    s, i = shared(np.ones((3, 4, 1)), "s"), tt.iscalar("i")
+    gradient = theano.grad(s.flatten().sum(), s)
+    outputs = [gradient[-3:i], gradient[0, i], s.flatten()]
+    sim = optdb.SimulatorOCL(theano.function([i], outputs, mode="FAST_COMPILE"))
+    sim.export(tmp_path / "f.optdb", [(1,), (2,)], flavours=(flavour,))
+    there = load(tmp_path / "f.optdb", flavoured(flavour))
+    for number in (1, 2):
+        same(there(number), sim(number))
+
+
+@FLAVOURS
+def test_examples_that_differ_by_a_number(tmp_path, flavour):
+    """What holds for one number of the call is compared with what was traced for another one."""
+    x, i = tt.fmatrix("x"), tt.iscalar("i")
+    function = on_device([x, i], [as_opencl_variable(out, "dev0") for out in (x[:i] * 2, x[i] + 1)])
+    there = exported(tmp_path, flavour, [(floats(8, 4), 1), (floats(8, 4), 2), (floats(9, 4), 3)], f=function)
+    for number in (1, 2, 3):
+        same(there(floats(8, 4), number), function(floats(8, 4), number))

@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, ShapeError, load
 from optdb.runtime.exported.archive import array_bytes, pack
+from tests.processes import python
 from tests.runtime import planned
 from tests.runtime.planned import MANIFEST, MEMBERS, SOURCE, TRACE, plan
 
@@ -424,3 +427,40 @@ def test_a_file_runs_without_theano(tmp_path):
 
 def test_the_example_is_what_it_is(tmp_path):
     assert planned.plan(tmp_path / "a").read_bytes() == planned.plan(tmp_path / "b").read_bytes()
+
+
+def test_writers_of_one_path_do_not_meet(tmp_path, context):
+    """Many at once write to one path: there is a whole file at each time, and nothing else behind them."""
+    path = tmp_path / "f.optdb"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: plan(path, about=str(number)), range(64)))
+    np.testing.assert_array_equal(load(path, context)(X), 2 * X)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+IN_A_FORK = """
+    import os, signal, sys
+    import numpy as np
+    from optdb.runtime.exported import load
+    from optdb.runtime.errors import ForkedContext
+    there = load(sys.argv[1])
+    x = np.array([1, 2, 3], np.float32)
+    there(x)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        refused = 0
+        for use in (lambda: there(x), lambda: there.f(x), lambda: there.get("total"), lambda: there.set("total", x)):
+            try:
+                use()
+            except ForkedContext:
+                refused += 1
+        os._exit(refused)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), there(x).tolist())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_loaded_file_is_refused_in_a_fork(tmp_path):
+    done = python("-c", textwrap.dedent(IN_A_FORK), str(plan(tmp_path / "f.optdb")))
+    assert done.stdout.strip() == "4 [2.0, 4.0, 6.0]", done.stderr

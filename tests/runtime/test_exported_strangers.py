@@ -283,7 +283,8 @@ def test_a_kernel_that_takes_a_sampler_by_another_name(tmp_path, context):
 
 
 def trace_with(**changes):
-    return {f"methods__0__traces__0__{name}": value for name, value in changes.items()}
+    """Return changes of the traces for both kinds of device."""
+    return {f"methods__0__traces__{trace}__{name}": value for trace in (0, 1) for name, value in changes.items()}
 
 
 NOTHING = {"dtype": "float32", "memory": 1, "offset": 0}

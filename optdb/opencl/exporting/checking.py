@@ -38,37 +38,47 @@ def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool
     Untraceable
         If the trace says that it holds, and does something else.
     """
-    names = [f"argument {i}" for i in range(len(arguments))]
-    entries, guards = ([list(x) for x in found] for found in (trace.rules.entries, trace.rules.guards))
-    rules = Rules(None, entries, guards, names, [x.ndim for x in arguments], "trace")
-    try:
-        values = rules.values(Call(arguments, trace.units))
-    except ShapeError:
+    rules, values = _worked_out_for(trace, arguments)
+    if values is None:
         return False
     shapes = [values.numbers(_references(shape)) for shape in trace.arguments]
     if shapes != [x.shape for x in arguments] or rules.broken(values) is not None:
         return False
-    if _worked_out(*describe(trace), values) != _worked_out(*describe(traced(True)), values):
+    alone = traced(True)
+    # Of numbers that the call gives, a trace for one shape has entries of its own.
+    _, values_alone = _worked_out_for(alone, arguments)
+    if values_alone is None or _resolved(*describe(trace), values) != _resolved(*describe(alone), values_alone):
         shapes = ", ".join(str(x.shape) for x in arguments)
         raise Untraceable(f"what was traced for other shapes is said to hold for {shapes}, and does not: this is a bug")
     return True
+
+
+def _worked_out_for(trace: Trace, arguments: Sequence[np.ndarray]) -> tuple[Rules, Values | None]:
+    """Return a trace's rules, and the sizes that they give for arguments; None if they cannot be worked out."""
+    names = [f"argument {i}" for i in range(len(arguments))]
+    entries, guards = ([list(x) for x in found] for found in (trace.rules.entries, trace.rules.guards))
+    rules = Rules(None, entries, guards, names, [x.ndim for x in arguments], "trace")
+    try:
+        return rules, rules.values(Call(arguments, trace.units))
+    except ShapeError:
+        return rules, None
 
 
 def _references(shape: Sequence[Any]) -> list[Any]:
     return [f"${x.number}" if hasattr(x, "number") else x for x in shape]
 
 
-def _worked_out(described: Any, members: Mapping[str, bytes], values: Values) -> Any:
+def _resolved(described: Any, members: Mapping[str, bytes], values: Values) -> Any:
     """Return a description with numbers for the names of entries, and contents for those of members."""
     if isinstance(described, dict):
-        return {name: _worked_out(value, members, values) for name, value in described.items()}
+        return {name: _resolved(value, members, values) for name, value in described.items()}
     if isinstance(described, list):
         if len(described) == 3 and described[0] == "value":
             # What follows from a shape is an array, where shapes are known.
             return array_bytes(np.array([values.value(x) for x in described[2]], described[1]))
         if len(described) == 2 and described[0] == "array":
             return _flat(members[described[1]])
-        return [_worked_out(value, members, values) for value in described]
+        return [_resolved(value, members, values) for value in described]
     if isinstance(described, str):
         return values.value(described) if described.startswith("$") else members.get(described, described)
     return described

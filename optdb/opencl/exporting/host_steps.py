@@ -145,12 +145,21 @@ def _joined(node: Apply, axis: Any, *values: Any) -> Sizes:
 def _part(node: Apply, value: Any, *index: Any) -> Any:
     if isinstance(value, Later) or any(isinstance(x, Later) for x in index):
         raise stays(node)
-    (entry,) = ops.get_idx_list([value, *index], node.op.idx_list)
-    given = value if isinstance(value, Sizes) else list(value)
+    entries = ops.get_idx_list([value, *index], node.op.idx_list)
+    if not isinstance(value, Sizes):
+        return np.asarray(value)[tuple(map(_plain_index, entries))]
+    (entry,) = entries
     if not isinstance(entry, slice):
-        return given[int(entry)]
-    start, count, step = part_of(len(given), entry)
-    return Sizes.of((given[start + i * step] for i in range(int(count))), node.outputs[0].type.dtype)
+        return value[int(entry)]
+    start, count, step = part_of(len(value), entry)
+    return Sizes.of((value[start + i * step] for i in range(int(count))), node.outputs[0].type.dtype)
+
+
+def _plain_index(entry: Any) -> int | slice:
+    """Return an index as numbers, which the call then has to repeat: an array that is known has no open lengths."""
+    if isinstance(entry, slice):
+        return slice(*(None if bound is None else int(bound) for bound in (entry.start, entry.stop, entry.step)))
+    return int(entry)
 
 
 def _turned(node: Apply, value: Any) -> Any:

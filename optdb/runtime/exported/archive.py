@@ -13,6 +13,7 @@ import json
 import math
 import re
 import struct
+import uuid
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,9 +87,10 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
     }
     said = {"kind": KIND, "version": VERSION, **manifest, "members": listed}
     text = json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
-    unfinished = path.with_name(f"{path.name}.part")
+    # A name of its own: others may be writing to the same path, from this process or another one.
+    unfinished = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
-        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as file:
+        with zipfile.ZipFile(unfinished, "x", zipfile.ZIP_STORED) as file:
             for name, content in {MANIFEST: text, DIGEST: _digest(text), **members}.items():
                 # A fixed date: the same function makes the same file.
                 file.writestr(zipfile.ZipInfo(name), content)

@@ -113,7 +113,11 @@ class Exported:
         ------
         KeyError
             If there is none of that name.
+        ForkedContext
+            In the child of the process that loaded the file.
         """
+        # Ahead of the lock, which another thread of the parent may hold for good.
+        self.context.check_process()
         with self._lock:
             return self._shared(name).get()
 
@@ -126,7 +130,10 @@ class Exported:
             If there is none of that name.
         TypeError, ValueError
             If it cannot have that value, or one of that shape.
+        ForkedContext
+            In the child of the process that loaded the file.
         """
+        self.context.check_process()
         with self._lock:
             self._shared(name).set(value)
 
@@ -211,7 +218,10 @@ class Method:
             If the arguments are not those that it takes.
         ShapeError
             If the file does not say what to do with such shapes.
+        ForkedContext
+            In the child of the process that loaded the file.
         """
+        self._stock.context.check_process()
         arguments = self.signature.bind(args, kwargs, self.name)
         with self._lock:
             call = Call(arguments, self._stock.context.units)
