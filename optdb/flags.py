@@ -8,6 +8,7 @@ registers them, and the command line puts what it insists on into `FORCED`.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ BOOL = (
 
 class FlagError(ValueError):
     """A flag that does not exist, or a value that a flag does not take."""
+
+
+class UnknownMode(FlagError):
+    """A name that no mode has."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,11 @@ class Flag:
 #: How a device is named by its numbers; any other text is part of a device's name.
 _NUMBERED = re.compile(r"opencl\d+:\d+(\s*\[\d+/\d+\])?")
 _ALMOST_NUMBERED = re.compile(r"opencl\d*:?\d*$")
+#: How Theano's own GPU back-end numbers devices.
+_NUMBERED_BY_THEANO = re.compile(r"(cuda|gpu)\d+$")
+_A_DEVICE = (
+    "a device is opencl, opencl<platform>:<device>, gpu, a driver (pocl, nvidia, ...), or part of a device's name"
+)
 
 
 def device_spec(text: str) -> str:
@@ -110,10 +120,15 @@ def device_spec(text: str) -> str:
     """
     text = text.strip()
     if not text or "->" in text or ";" in text:
-        raise ValueError("a device is opencl, opencl<platform>:<device>, or part of a device's name")
+        raise ValueError(_A_DEVICE)
     bare = text.partition("[")[0].strip()
     if bare != "opencl" and _ALMOST_NUMBERED.match(bare) and not _NUMBERED.fullmatch(text):
         raise ValueError("a device is numbered opencl<platform>:<device>, as in opencl0:0")
+    if _NUMBERED_BY_THEANO.match(bare):
+        raise ValueError(
+            f"{bare} is a name of Theano's GPU back-end; write nvidia or gpu for the best such device, or number it "
+            "opencl<platform>:<device>. `python -m optdb devices` lists them"
+        )
     return text
 
 
@@ -134,7 +149,9 @@ def context_pairs(text: str) -> list[tuple[str, str]]:
     for part in filter(None, map(str.strip, text.split(";"))):
         name, arrow, device = map(str.strip, part.partition("->"))
         if not arrow or not name or not device:
-            raise ValueError(f"{part!r} is not name->device, as in dev0->opencl0:0;dev1->opencl0:1")
+            raise ValueError(
+                f"{part!r} is not name->device; write THEANO_FLAGS='optdb.contexts=dev0->opencl0:0;dev1->opencl0:1'"
+            )
         if name == "cpu":
             raise ValueError("cpu is the host, and names no device")
         if name in pairs:
@@ -205,7 +222,8 @@ FLAGS: tuple[Flag, ...] = (
         "Where graphs are computed, and where theano.shared puts arrays, unless something else is said.",
         live=False,
         check=device_spec,
-        takes="cpu, opencl, opencl<platform>:<device>, part of a device's name, or a name in optdb.contexts",
+        takes="cpu, opencl, opencl<platform>:<device>, gpu, a driver (pocl, nvidia, intel, amd, oclgrind), part of a "
+        "device's name, or a name in optdb.contexts",
     ),
     Flag(
         "optdb.contexts",
@@ -262,6 +280,60 @@ FLAGS: tuple[Flag, ...] = (
 FORCED: dict[str, Any] = {}
 
 
+#: The flags by which Theano's own GPU back-end is told its devices, and which of optdb's says the same.
+_FLAG_FOR = {"device": "optdb.device", "init_gpu_device": "optdb.device", "contexts": "optdb.contexts"}
+
+
+def check_gpu_backend(name: str, value: str) -> None:
+    """Refuse a device for Theano's own GPU back-end where that back-end is not installed.
+
+    Parameters
+    ----------
+    name : {'device', 'init_gpu_device', 'contexts'}
+        The flag of Theano's.
+    value : str
+        What the user wrote.
+
+    Raises
+    ------
+    FlagError
+        If the value names such a device. The message has the setting that means the same here.
+    """
+    if name == "contexts":
+        wanted = re.sub(r"(?<=->)(cuda|gpu)\d*", "nvidia", value)
+        meant = bool(value)
+    else:
+        meant = value.startswith(("cuda", "gpu", "opencl"))
+        wanted = value if _NUMBERED.fullmatch(value) else {"cu": "nvidia", "gp": "gpu"}.get(value[:2], "opencl")
+    if not meant or importlib.util.find_spec("pygpu") is not None:
+        return
+    setting = f"{_FLAG_FOR[name]}={wanted}"
+    if re.search("[<>;|&]", setting):
+        setting = f"'{setting}'"
+    raise FlagError(
+        f"{name}={value}: this flag is for Theano's own GPU back-end, whose library (pygpu) is not installed.\n"
+        f"The cure: set optdb's flag instead, THEANO_FLAGS={setting}; "
+        "`python -m optdb devices` shows what there is"
+    )
+
+
+def unknown_mode(name: object, known: Iterable[str], flag: str = "") -> UnknownMode:
+    """Make the error for a name that is no mode's.
+
+    Parameters
+    ----------
+    name : object
+        What the user wrote.
+    known : iterable of str
+        The names of all modes.
+    flag : str
+        The flag that has the name for its value, if one has.
+    """
+    known = sorted(known)
+    setting = f"{flag}={name}" if flag else name
+    return UnknownMode(f"{setting}: no such mode{_guess(str(name).upper(), known)}\nThere are {', '.join(known)}")
+
+
 def unknown(name: str, known: Iterable[str]) -> FlagError:
     """Make the error for a flag that nobody declared.
 
@@ -273,7 +345,11 @@ def unknown(name: str, known: Iterable[str]) -> FlagError:
         The flags that there are.
     """
     known = sorted(known)
+    guess = _guess(name, known)
+    return FlagError(f"{name}: no such flag{guess}" if guess else f"{name}: no such flag; there are {', '.join(known)}")
+
+
+def _guess(name: str, known: list[str]) -> str:
+    """Return which known name may have been meant, as the end of a sentence; '' if none is near."""
     near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return FlagError(f"{name}: no such flag; did you mean {near[0]}?")
-    return FlagError(f"{name}: no such flag; there are {', '.join(known)}")
+    return f"; did you mean {near[0]}?" if near else ""

@@ -100,10 +100,20 @@ def tune(device: str, dtypes: tuple[str, ...], clblast: bool, forget: bool) -> i
     return report(device, dtypes, forget, clblast)
 
 
+def _outcome() -> Callable[[], None] | int:
+    """Do what the command line says, or return what does it; errors that name their cure are usage errors."""
+    from optdb.cli.launch import USER_ERRORS
+
+    try:
+        return cli.main(prog_name="python -m optdb", standalone_mode=False)
+    except USER_ERRORS as error:
+        raise click.ClickException(str(error)) from None
+
+
 def main() -> None:
     """Read the command line and do what it says; exit as the command asks."""
     try:
-        outcome = cli.main(prog_name="python -m optdb", standalone_mode=False)
+        outcome = _outcome()
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

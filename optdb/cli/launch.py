@@ -3,20 +3,33 @@
 `launch` puts a fresh ``__main__`` module, ``sys.argv`` and ``sys.path`` in place as python
 does, and executes the code in it. The script's exceptions go up to the interpreter, which
 ends the process as it always does (exit codes, SystemExit, signals); only the frames above
-the script are taken out of the traceback it prints.
+the script are taken out of the traceback it prints. Of a mistake in a flag or in the name of a
+device (`USER_ERRORS`), whose message names the cure, only the script's own frames are printed.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import runpy
 import sys
+import traceback
 import zipfile
 from collections.abc import Callable, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
+
+from optdb.flags import FlagError
+from optdb.host.support import UnsupportedHost
+from optdb.runtime.errors import DeviceError
+
+#: Errors about what the user wrote or installed; where in Theano or optdb they are raised says nothing.
+USER_ERRORS = (FlagError, DeviceError, UnsupportedHost)
+
+#: Folders of the code whose frames, and those below them, are left out of a traceback of such an error.
+_INTERNALS = tuple(f"{os.sep}{package}{os.sep}" for package in ("optdb", "theano"))
 
 
 def launch(target: str, args: Sequence[str], *, is_module: bool = False) -> None:
@@ -88,9 +101,28 @@ def _from_script_on(excepthook: Callable[..., object]) -> Callable[..., object]:
 
     def hook(kind: type[BaseException], error: BaseException, tb: TracebackType | None) -> object:
         below = _below(tb)
+        if isinstance(error, USER_ERRORS) and _is_standard(excepthook):
+            return _print_briefly(error, below)
         return excepthook(kind, error.with_traceback(below), below)
 
     return hook
+
+
+def _is_standard(excepthook: Callable[..., object]) -> bool:
+    """Tell whether the script left the hook as it was; Theano sets one of its own, which adds to Python's."""
+    return excepthook is sys.__excepthook__ or getattr(excepthook, "__module__", "").startswith("theano.")
+
+
+def _print_briefly(error: BaseException, tb: TracebackType | None) -> None:
+    """Print an error and the frames that led to it, down to where the script calls Theano or optdb."""
+    frames = itertools.takewhile(lambda frame: not _is_internal(frame.filename), traceback.extract_tb(tb))
+    print("Traceback (most recent call last):", file=sys.stderr)
+    print("".join(traceback.format_list(list(frames))), end="", file=sys.stderr)
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _is_internal(path: str) -> bool:
+    return path.startswith("<frozen") or any(folder in path for folder in _INTERNALS)
 
 
 def _below(tb: TracebackType | None) -> TracebackType | None:

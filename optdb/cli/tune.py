@@ -22,6 +22,11 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
         Remove what was found before, and measure nothing.
     library : bool
         Measure CLBlast, too, where it is installed.
+
+    Raises
+    ------
+    optdb.runtime.errors.DeviceError
+        If there is no such device, or it does not work.
     """
     from optdb.host.bootstrap import bring_in
 
@@ -29,13 +34,8 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
     from optdb.opencl.gemm import blocks, tune
     from optdb.runtime import tuning
     from optdb.runtime.context import Context
-    from optdb.runtime.errors import DeviceError
 
-    try:
-        context = Context(device)
-    except DeviceError as error:
-        print(error)
-        return 1
+    context = Context(device)
     for dtype in dtypes:
         reason = context.supports(dtype)
         if reason is not None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from optdb import flags as wanted_flags
 from optdb.host import flags, support
 from optdb.host.importhook import ImportHook
 from optdb.host.support import UnsupportedHost
@@ -120,7 +121,9 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
             # Only the default is replaced: Theano calls it when nothing else gives a value.
             parameter.default = default_ldflags
         elif name == "mode":
-            parameter.filter = _or(("TOPO", "OPENCL"), parameter.filter)
+            parameter.filter = _mode_filter(parameter.filter)
+        elif name in ("device", "init_gpu_device", "contexts"):
+            parameter.filter = _device_filter(name, parameter.filter)
         elif name == "linker":
             parameter.filter = _or(("opencl",), parameter.filter)
         add(name, doc, parameter, **options)
@@ -130,6 +133,35 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
         yield
     finally:
         configparser.AddConfigVar = add
+
+
+#: What Theano's flag ``mode`` takes besides Mode objects.
+_MODES = ("Mode", "DebugMode", "FAST_RUN", "NanGuardMode", "FAST_COMPILE", "DEBUG_MODE")
+_OUR_MODES = ("TOPO", "OPENCL")
+
+
+def _mode_filter(check: Callable[[object], object]) -> Callable[[object], object]:
+    """Let Theano's check of modes pass optdb's names, and list these, too, where it refuses one."""
+
+    def check_mode(value: object) -> object:
+        if value in _OUR_MODES:
+            return value
+        try:
+            return check(value)
+        except ValueError:
+            raise wanted_flags.unknown_mode(value, (*_MODES, *_OUR_MODES), "mode") from None
+
+    return check_mode
+
+
+def _device_filter(name: str, check: Callable[[str], object]) -> Callable[[str], object]:
+    """Let Theano's check of a flag for its GPU back-end say which of optdb's flags is meant."""
+
+    def check_device(value: str) -> object:
+        wanted_flags.check_gpu_backend(name, value)
+        return check(value)
+
+    return check_device
 
 
 def _or(names: tuple[str, ...], check: Callable[[object], object]) -> Callable[[object], object]:

@@ -7,6 +7,7 @@ That module is a parameter because a failed import of Theano is followed by a ne
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -50,6 +51,9 @@ def register(configparser: ModuleType) -> None:
 
     for flag in flags.FLAGS:
         if flag.name in flags.FORCED:
+            # The user's own value gives way, but a mistake in it is still one.
+            with contextlib.suppress(KeyError):
+                flag.parse(configparser.fetch_val_for_key(flag.name))
             configparser.THEANO_FLAGS_DICT[flag.name] = flags.FORCED[flag.name]
         configparser.AddConfigVar(
             flag.name,

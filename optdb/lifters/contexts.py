@@ -178,7 +178,7 @@ class Contexts:
             raise
 
     def _unknown(self, name: Hashable) -> ContextNotDefined:
-        hint = f"THEANO_FLAGS={self._hint} names a device"
+        hint = f"THEANO_FLAGS='{self._hint}' names a device"
         if name is None:
             return ContextNotDefined(
                 f"there is no default context, and none was named; {hint}, and optdb.device makes it the default"

@@ -41,6 +41,9 @@ class Device:
         `optdb.lifters.borders.transfer_once` where it makes a transfer.
     default_context : callable
         Returns the name of the context that is used where nothing says which; None if there is none.
+    ready : callable
+        Raises where the device of the default context is not there or does not work. It is called before a graph is
+        optimized: what raises during that is only logged, and the graph stays on the host.
     refuses : callable
         ``refuses(dtype, context_name)`` returns why the context cannot hold a dtype, None if it can.
     weight : callable
@@ -66,6 +69,7 @@ class Device:
     between: type[Op]
     as_variable: Callable[[Variable, ContextName], Variable]
     default_context: Callable[[], ContextName]
+    ready: Callable[[], object] = field(default=lambda: None)
     refuses: Callable[[str, ContextName], str | None] = field(default=lambda dtype, context_name: None)
     weight: Callable[[Op], float] = no_weight
     sources: tuple[type, ...] = ()

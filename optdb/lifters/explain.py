@@ -182,7 +182,7 @@ def _draw(graph: FunctionGraph, path: Path) -> Path:
     try:
         import graphviz
     except ImportError as error:
-        raise RuntimeError("drawing needs the package graphviz: pip install optdb[picture]") from error
+        raise RuntimeError("drawing needs the package graphviz: pip install 'optdb[picture]'") from error
 
     drawing = graphviz.Digraph(node_attr={"shape": "box", "style": "filled", "fontname": "sans-serif"})
     names = {node: f"n{number}" for number, node in enumerate(graph.toposort())}

@@ -126,7 +126,8 @@ class GraphToGPUDB(TopoOptDB):
         self.device = device
 
     def query(self, *tags: Any, **kwtags: Any) -> Any:
-        """Return the lift by the lifters that the query selects."""
+        """Return the lift by the lifters that the query selects; raise what ``device.ready()`` raises."""
+        self.device.ready()
         if not tags and not kwtags:
             tags = (Query(include=["fast_run"]),)
         selected = super().query(*tags, **kwtags)

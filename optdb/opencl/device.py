@@ -106,6 +106,11 @@ def _default_context() -> Any:
     return contexts.resolve(None) if contexts.default is not None else None
 
 
+def _ready() -> None:
+    if contexts.default is not None:
+        get_context(contexts.default)
+
+
 def _refuses(dtype: str, context_name: ContextName) -> str | None:
     trouble = get_context(context_name).supports(dtype)
     return None if trouble is None else f"{context_name} cannot take arrays of {dtype}: {trouble}"
@@ -119,6 +124,7 @@ OPENCL = Device(
     between=OpenCLToOpenCL,
     as_variable=as_opencl_variable,
     default_context=_default_context,
+    ready=_ready,
     refuses=_refuses,
     weight=weight,
     sources=SOURCES,

@@ -63,6 +63,11 @@ def context_of(device: Hashable = "auto") -> Hashable:
         if contexts.default is not None:
             return contexts.default
         device = DEFAULT_NAME
+    if device == "cpu":
+        raise DeviceError(
+            "cpu is the host, and no OpenCL device.\nThe cure: leave the device out, or name the driver of the "
+            "processor, such as pocl; `python -m optdb devices` shows what there is"
+        )
     if device in contexts:
         return device
     contexts.register(device, device)

@@ -5,15 +5,19 @@ know. So a device counts once a kernel was built and run on it (`trouble`), and 
 goes from the likely best to the likely worst.
 
 A user says which device is meant by a text (*spec*): ``opencl`` is the best one that works,
-``opencl1:0`` the first device of the second platform, any other text is looked for in the
-devices' names. ``[2/4]`` behind any of these is the second of four equal parts of it.
+``opencl1:0`` the first device of the second platform, ``gpu`` the best of a kind, ``pocl`` or
+``nvidia`` the best of a vendor's platform (`SHORT_NAMES`). Any other text is looked for in the
+names of platforms, then in those of devices. ``[2/4]`` after any of these selects the second of
+four equal parts of the device.
 """
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +25,24 @@ import numpy as np
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import check_process, cl, compilers_unheard
 
-__all__ = ["DeviceError", "Row", "find", "list_devices", "trouble"]
+__all__ = ["SHORT_NAMES", "DeviceError", "Row", "SlowDeviceWarning", "find", "list_devices", "trouble"]
+
+#: Names that people use for a driver, and a part of what its platform calls itself.
+SHORT_NAMES = {
+    "pocl": "portable computing language",
+    "nvidia": "nvidia",
+    "cuda": "nvidia cuda",
+    "amd": "amd accelerated parallel processing",
+    "rocm": "amd accelerated parallel processing",
+    "intel": "intel(r) opencl",
+    "apple": "apple",
+    "rusticl": "rusticl",
+    "clover": "clover",
+    "oclgrind": "oclgrind",
+}
+
+#: Kinds of devices, the likely fastest first.
+KINDS = ("GPU", "accelerator", "CPU", "simulator")
 
 _SPEC = re.compile(r"^(?P<device>.*?)\s*(\[(?P<part>\d+)/(?P<parts>\d+)\])?$")
 _NUMBERED = re.compile(r"^opencl(?P<platform>\d+):(?P<device>\d+)$")
@@ -34,8 +55,12 @@ __kernel void optdb_trial(__global int *out) {
 
 _NO_PLATFORM = (
     "no OpenCL platform was found.\nThe cure: install a driver for your device; for the processor, "
-    "apt-get install pocl-opencl-icd (Debian), or, slowly and everywhere, pip install optdb[oclgrind]"
+    "apt-get install pocl-opencl-icd (Debian), or, slowly and everywhere, pip install 'optdb[oclgrind]'"
 )
+
+
+class SlowDeviceWarning(RuntimeWarning):
+    """The only device that works is a memory checker, which computes hundreds of times slower than a driver."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +96,11 @@ class Row:
         """Whether a kernel was built and run on it."""
         return self.trouble is None
 
+    @property
+    def short_name(self) -> str | None:
+        """The short name of its platform, one of `SHORT_NAMES`; None if it has none."""
+        return next((name for name, part in SHORT_NAMES.items() if part in self.platform.casefold()), None)
+
 
 def list_devices() -> list[Row]:
     """Return all devices, each of them tried, in the order of their numbers."""
@@ -94,8 +124,9 @@ def find(spec: str) -> cl.Device:
     Parameters
     ----------
     spec : str
-        ``opencl``, ``opencl<platform>:<device>`` or a part of a device's or platform's
-        name, whatever its case. ``[i/n]`` behind it is the i-th of n equal parts.
+        ``opencl``, ``opencl<platform>:<device>``, a kind (``gpu``), one of `SHORT_NAMES`, or a
+        part of a platform's or device's name, whatever its case. ``[i/n]`` after it selects the
+        i-th of n equal parts.
 
     Raises
     ------
@@ -120,11 +151,25 @@ def _whole(wanted: str, spec: str) -> cl.Device:
     else:
         candidates = _by_name(wanted)
         if not candidates:
-            raise DeviceError(f"{spec}: no device is called that; {_what_there_is()}")
+            raise DeviceError(f"{spec}: no device is called that{_guess(wanted)}; {_what_there_is()}")
     for device in sorted(candidates, key=_rank):
         if trouble(device) is None:
+            if wanted == "opencl" and _kind(device) == "simulator":
+                _warn_of_simulator()
             return device
     raise DeviceError(f"{spec}: no such device works; {_what_there_is()}")
+
+
+@functools.cache
+def _warn_of_simulator() -> None:
+    """Say once that what is about to be computed goes through a memory checker."""
+    warnings.warn(
+        "optdb computes on Oclgrind, the only OpenCL device that works here: a memory checker, and hundreds "
+        "of times slower than a driver.\nThe cure: install a driver for your device; for the processor, "
+        "apt-get install pocl-opencl-icd (Debian). To check memory on purpose, THEANO_FLAGS=optdb.device=oclgrind",
+        SlowDeviceWarning,
+        stacklevel=2,
+    )
 
 
 def _by_number(wanted: str, spec: str) -> cl.Device:
@@ -139,13 +184,35 @@ def _by_number(wanted: str, spec: str) -> cl.Device:
 
 
 def _by_name(wanted: str) -> list[cl.Device]:
-    """Return the devices of that name, or of a platform of that name, or else with it in theirs."""
+    """Return the devices that a name means; the first rule that finds any decides.
+
+    A name is a device's or a platform's own, a short name, a kind, a part of a platform's name, or a part of a
+    device's name: ``intel`` means Intel's driver, where there is one, before other drivers of Intel's processors.
+    """
     wanted = wanted.casefold()
     if not wanted:
         return []
-    named = [(f"{device.name.strip()}\n{device.platform.name.strip()}".casefold(), device) for _, device in _all()]
-    exact = [device for names, device in named if wanted in names.split("\n")]
-    return exact or [device for names, device in named if wanted in names]
+    named = [(device.name.strip().casefold(), device.platform.name.strip().casefold(), device) for _, device in _all()]
+    short = SHORT_NAMES.get(wanted, wanted)
+    rules: tuple[Callable[[str, str, cl.Device], bool], ...] = (
+        lambda name, platform, device: wanted in (name, platform),
+        lambda name, platform, device: short in platform,
+        lambda name, platform, device: wanted == _kind(device).casefold(),
+        lambda name, platform, device: wanted in platform,
+        lambda name, platform, device: wanted in name,
+    )
+    for rule in rules:
+        found = [device for name, platform, device in named if rule(name, platform, device)]
+        if found:
+            return found
+    return []
+
+
+def _guess(wanted: str) -> str:
+    """Return which name may have been meant, to be put into a sentence; '' if none is near."""
+    names = {row.short_name for row in list_devices()} - {None}
+    near = difflib.get_close_matches(wanted.casefold(), sorted(names | {"opencl"}), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _part(device: cl.Device, part: int, parts: int, spec: str) -> cl.Device:
@@ -168,8 +235,17 @@ def _what_there_is() -> str:
     rows = list_devices()
     if not rows:
         return _NO_PLATFORM
-    lines = [f"    {row.spec}  {row.name}" + ("" if row.works else f"  (fails: {row.trouble})") for row in rows]
-    return "\n".join(["there is:", *lines, "The cure: name one of these, or part of its name"])
+    lines = [f"    {_described(row)}" for row in rows]
+    return "\n".join(["there is:", *lines, "The cure: name one of these by its number, its short name or its kind"])
+
+
+def _described(row: Row) -> str:
+    """Return a device's number, the names that find it, and what it is, in one line."""
+    # The kind of processors is left out: optdb.device=cpu means the host.
+    kind = None if row.kind == "CPU" else row.kind.casefold()
+    names = ", ".join(filter(None, [row.spec, row.short_name, kind]))
+    failure = "" if row.works else f" (fails: {row.trouble})"
+    return f"{names}: {row.name}, {row.platform}{failure}"
 
 
 def _all() -> Iterator[tuple[str, cl.Device]]:
@@ -199,7 +275,7 @@ def _kind(device: cl.Device) -> str:
 
 
 def _rank(device: cl.Device) -> int:
-    return ("GPU", "accelerator", "CPU", "simulator").index(_kind(device))
+    return KINDS.index(_kind(device))
 
 
 @functools.cache

@@ -20,7 +20,7 @@ try:
     import pyopencl.array as cl_array
 except ImportError as error:
     raise DeviceError(
-        f"OpenCL needs PyOpenCL, which cannot be imported ({error}).\nThe cure: pip install optdb[opencl]"
+        f"OpenCL needs PyOpenCL, which cannot be imported ({error}).\nThe cure: pip install 'optdb[opencl]'"
     ) from error
 
 __all__ = ["check_process", "cl", "cl_array", "compilers_unheard"]

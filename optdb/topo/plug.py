@@ -125,6 +125,11 @@ def mode(base: Any = "FAST_RUN", device: str | None = None) -> TopoMode:
     TopoMode
         ``including``, ``excluding``, ``requiring`` and ``register`` give
         modes of the same kind.
+
+    Raises
+    ------
+    optdb.flags.UnknownMode
+        If `base` is no mode's name; the message lists the names.
     """
     linker, optimizer = provided_parts(base)
     if device is None:

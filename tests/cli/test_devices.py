@@ -26,7 +26,7 @@ def test_no_pyopencl(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyopencl'] = None\n")
     done = python("-m", "optdb", "devices", env={"PYTHONPATH": python_path(tmp_path)})
     assert done.returncode == 1
-    assert done.stdout.strip().endswith("The cure: pip install optdb[opencl]")
+    assert done.stdout.strip().endswith("The cure: pip install 'optdb[opencl]'")
 
 
 def test_none_works(monkeypatch, capsys):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import os
 
+import pytest
+import theano
+
+import optdb
 from optdb import flags
-from tests.processes import output, run_code
+from tests.processes import ROOT, output, python, run_code
 
 SHOW = "import optdb, theano; print(theano.config.optdb.topo, theano.config.optdb.trace)"
 
@@ -105,19 +109,84 @@ def test_devices_and_contexts():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("optdb.device=", "optdb.device=: a device is opencl, opencl<platform>:<device>, or part of a device's name"),
+        (
+            "optdb.device=",
+            "optdb.device=: a device is opencl, opencl<platform>:<device>, gpu, a driver (pocl, nvidia, ...), or part "
+            "of a device's name",
+        ),
+        (
+            "optdb.device=cuda0",
+            "optdb.device=cuda0: cuda0 is a name of Theano's GPU back-end; write nvidia or gpu for the best such "
+            "device, or number it opencl<platform>:<device>. `python -m optdb devices` lists them",
+        ),
         (
             "optdb.device=opencl0",
             "optdb.device=opencl0: a device is numbered opencl<platform>:<device>, as in opencl0:0",
         ),
         (
             "optdb.contexts=dev0",
-            "optdb.contexts=dev0: 'dev0' is not name->device, as in dev0->opencl0:0;dev1->opencl0:1",
+            "optdb.contexts=dev0: 'dev0' is not name->device; write "
+            "THEANO_FLAGS='optdb.contexts=dev0->opencl0:0;dev1->opencl0:1'",
         ),
     ],
 )
 def test_mistakes_in_devices(setting, message):
     assert run_code(SHOW, flags=setting).stderr.strip().endswith(f"FlagError: {message}")
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("device=opencl0:0", "optdb.device=opencl0:0"),
+        ("device=opencl", "optdb.device=opencl"),
+        ("device=cuda", "optdb.device=nvidia"),
+        ("device=cuda1", "optdb.device=nvidia"),
+        ("device=gpu", "optdb.device=gpu"),
+        ("init_gpu_device=cuda", "optdb.device=nvidia"),
+        ("contexts=dev0->cuda0;dev1->opencl0:1", "'optdb.contexts=dev0->nvidia;dev1->opencl0:1'"),
+    ],
+)
+def test_flags_of_theanos_gpu_backend_name_ours(setting, meant):
+    said = run_code(SHOW, flags=setting).stderr
+    assert f"FlagError: {setting}: this flag is for Theano's own GPU back-end" in said
+    assert f"The cure: set optdb's flag instead, THEANO_FLAGS={meant};" in said
+
+
+def test_flags_of_theanos_gpu_backend_are_left_to_it_where_it_is_installed(tmp_path):
+    (tmp_path / "pygpu").mkdir()
+    (tmp_path / "pygpu" / "__init__.py").write_text("")
+    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = run_code("import optdb, theano; print(theano.config.device)", flags="device=cuda", env=env)
+    assert done.stdout == "cuda\n"
+    assert "FlagError" not in done.stderr
+
+
+def test_theanos_other_checks_of_devices_stay():
+    assert "Valid options start with" in run_code(SHOW, flags="device=nonsense").stderr
+    assert output("import optdb, theano; print(theano.config.device)", flags="device=cpu") == "cpu"
+
+
+def test_an_unknown_mode_lists_all():
+    said = run_code(SHOW, flags="mode=FAST_RNU").stderr
+    assert "mode=FAST_RNU: no such mode; did you mean FAST_RUN?\nThere are " in said
+    assert "OPENCL" in said
+    assert "TOPO" in said
+    assert output("import optdb, theano; print(theano.config.mode)", flags="mode=TOPO") == "TOPO"
+
+
+def test_an_unknown_mode_in_python():
+    with pytest.raises(flags.UnknownMode, match="TOOP: no such mode; did you mean TOPO") as caught:
+        optdb.mode("TOOP")
+    assert "OPENCL" in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(optdb.mode("Mode"), theano.Mode)
+
+
+def test_a_flag_that_is_overridden_is_checked_all_the_same(tmp_path):
+    (tmp_path / "script.py").write_text("import theano\n")
+    done = python("-m", "optdb", "run", str(tmp_path / "script.py"), flags="optdb.topo=Ture")
+    assert done.returncode == 1
+    assert done.stderr.endswith("FlagError: optdb.topo=Ture: optdb.topo is True or False\n")
 
 
 def test_the_kernel_cache():

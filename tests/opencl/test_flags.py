@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tests.processes import output, run_code
+import pytest
+import theano
+
+import optdb
+from optdb.runtime.errors import DeviceError
+from tests.processes import output, python, run_code
 
 PROGRAM = """
     import numpy as np
@@ -45,7 +50,7 @@ def test_the_host_alone_needs_no_pyopencl():
 def test_without_pyopencl_the_error_says_so():
     code = "import sys; sys.modules['pyopencl'] = None; import optdb, theano"
     done = run_code(code, flags="optdb.device=opencl")
-    assert done.stderr.strip().endswith("The cure: pip install optdb[opencl]")
+    assert done.stderr.strip().endswith("The cure: pip install 'optdb[opencl]'")
 
 
 def test_without_a_driver_the_error_says_so():
@@ -96,3 +101,24 @@ def test_programs_are_kept_where_the_flags_say(tmp_path):
     flags = f"optdb.device=opencl,optdb.kernel_cache_dir={tmp_path / 'kept'}"
     assert output(code, flags=flags) == "[2.0, 2.0, 2.0] 1"
     assert output(code, flags=flags) == "[2.0, 2.0, 2.0] 1"
+
+
+def test_a_device_that_is_not_there_is_an_error_and_no_run_on_the_host(tmp_path):
+    (tmp_path / "script.py").write_text(
+        "import theano, theano.tensor as tt\nx = tt.fvector()\nf = theano.function([x], tt.exp(x))\nprint('ran')\n"
+    )
+    done = python("-m", "optdb", "run", "script.py", flags="optdb.device=nosuch", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    [at] = [number for number, line in enumerate(lines) if line.startswith("Traceback")]
+    assert lines[at + 1].endswith('script.py", line 3, in <module>')
+    assert "theano.function" in lines[at + 2]
+    assert "DeviceError: nosuch: no device is called that; there is:" in done.stderr
+    assert "site-packages" not in "\n".join(lines[at:])
+
+
+def test_the_host_is_no_opencl_device():
+    x = theano.tensor.fvector()
+    with pytest.raises(DeviceError, match="cpu is the host, and no OpenCL device"):
+        optdb.SimulatorOCL(theano.function([x], x + 1, mode="FAST_COMPILE"), device="cpu")

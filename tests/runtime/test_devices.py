@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import types
+import warnings
 
 import pyopencl as cl
 import pytest
@@ -38,6 +39,8 @@ GPU = Device("Graphics 12", "Graphics", cl.device_type.GPU)
 
 @pytest.fixture
 def there_are(monkeypatch):
+    devices._warn_of_simulator.cache_clear()
+
     def set_devices(*some):
         platforms = dict.fromkeys(device.platform.name for device in some)
         numbered = [
@@ -74,11 +77,65 @@ def test_find(there_are, spec, device):
     assert find(spec) == device
 
 
+POCL = Device("cpu-skylake-Intel(R) Xeon(R)", "Portable Computing Language")
+INTEL = Device("Intel(R) Xeon(R)", "Intel(R) OpenCL")
+NVIDIA = Device("H200", "NVIDIA CUDA", cl.device_type.GPU)
+AMD = Device("gfx90a", "AMD Accelerated Parallel Processing", cl.device_type.GPU)
+
+
+@pytest.mark.parametrize(
+    ("spec", "device"),
+    [
+        ("pocl", POCL),
+        ("PoCL", POCL),
+        ("intel", INTEL),
+        ("nvidia", NVIDIA),
+        ("cuda", NVIDIA),
+        ("amd", AMD),
+        ("rocm", AMD),
+        ("oclgrind", SLOW),
+        ("simulator", SLOW),
+        ("gpu", NVIDIA),
+        ("Portable Computing Language", POCL),
+        ("skylake", POCL),
+        ("gpu[1/2]", "H200, 4 units, part 1"),
+    ],
+)
+def test_short_names(there_are, spec, device):
+    there_are(SLOW, POCL, INTEL, NVIDIA, AMD)
+    assert find(spec) == device
+
+
+def test_a_short_name_falls_back_to_a_part_of_a_name(there_are):
+    there_are(SLOW, POCL)
+    assert find("intel") is POCL
+
+
+def test_a_near_miss_is_guessed(there_are):
+    there_are(SLOW, POCL)
+    with pytest.raises(DeviceError, match=re.escape("pcol: no device is called that (did you mean pocl?)")):
+        find("pcol")
+
+
+def test_a_memory_checker_is_no_device_to_train_on(there_are):
+    devices._warn_of_simulator.cache_clear()
+    there_are(SLOW)
+    with pytest.warns(devices.SlowDeviceWarning, match="Oclgrind is a memory checker") as warned:
+        assert find("opencl") is SLOW
+        assert find("opencl") is SLOW
+    assert len(warned) == 1
+    devices._warn_of_simulator.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert find("oclgrind") is SLOW
+
+
 def test_the_best_that_works_goes_first(there_are):
     there_are(SLOW, CPU, OLD_GPU)
     assert find("opencl") is CPU
     there_are(OLD_GPU, SLOW)
-    assert find("opencl") is SLOW
+    with pytest.warns(devices.SlowDeviceWarning):
+        assert find("opencl") is SLOW
 
 
 @pytest.mark.parametrize(
@@ -99,8 +156,8 @@ def test_what_is_not_there(there_are, spec, message):
     with pytest.raises(DeviceError, match=message) as caught:
         find(spec)
     if "there is:" in str(caught.value):
-        assert "    opencl1:0  Fast Processor\n" in str(caught.value)
-        assert "    opencl2:0  Graphics 1  (fails: unknown target)\n" in str(caught.value)
+        assert "    opencl1:0: Fast Processor, Portable Language\n" in str(caught.value)
+        assert "    opencl2:0, gpu: Graphics 1, Graphics (fails: unknown target)\n" in str(caught.value)
         assert "The cure: " in str(caught.value)
 
 
@@ -165,7 +222,7 @@ def test_no_pyopencl():
     done = run_code(WITHOUT_PYOPENCL + "import optdb.runtime; print('fine'); import optdb.runtime.context")
     assert done.stdout == "fine\n"
     assert "DeviceError: OpenCL needs PyOpenCL" in done.stderr
-    assert done.stderr.strip().endswith("The cure: pip install optdb[opencl]")
+    assert done.stderr.strip().endswith("The cure: pip install 'optdb[opencl]'")
 
 
 def test_the_runtime_needs_neither_theano_nor_the_rest_of_optdb():

@@ -1,0 +1,45 @@
+"""Cures in error messages and documents: each command can be pasted into a shell."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "optdb").rglob("*.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+#: A setting or requirement with characters that a shell would take for its own, outside of quotes.
+UNQUOTED = re.compile(r"""(?<!['"])(THEANO_FLAGS=[^\s'"`]*[<>;|&()\[\]*][^\s'"`]*|pip install [^\s'"`]*\[)""")
+
+
+def _texts(path: Path) -> list[str]:
+    """Return the texts of a module that users may see; what is computed within them is left out."""
+    return [
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+
+
+@pytest.mark.parametrize("text", ["THEANO_FLAGS=optdb.contexts=a->b", "pip install optdb[all]", "THEANO_FLAGS=x=a;b"])
+def test_the_rule_finds_what_a_shell_would_break(text):
+    assert UNQUOTED.search(f"The cure: {text}")
+
+
+@pytest.mark.parametrize("text", ["THEANO_FLAGS='optdb.contexts=a->b'", "pip install 'optdb[all]'", "THEANO_FLAGS=a=b"])
+def test_the_rule_passes_what_a_shell_takes(text):
+    assert not UNQUOTED.search(f"The cure: {text}")
+
+
+def test_messages():
+    broken = [(path.name, text) for path in SOURCES for text in _texts(path) if UNQUOTED.search(text)]
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_documents(page):
+    assert UNQUOTED.findall(page.read_text()) == []
