@@ -3,7 +3,7 @@
 
 PYTHON := .venv/bin/python
 STAMP := .venv/installed
-CHECKED := optdb tests profiles conformance memcheck examples
+CHECKED := optdb tests profiles conformance memcheck models examples
 
 .PHONY: demo bench growth test lint conformance memcheck clean
 

@@ -1,0 +1,130 @@
+"""The table of models by name: who builds each, which library it needs, and the flags that the library sets.
+
+The modules of `models.zoo` enter their models when `models.zoo` is imported, which imports none of the libraries.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from profiles.models import Model
+
+#: Module that has to be importable, by the name of the library.
+LIBRARIES = {"Keras": "keras", "Lasagne": "lasagne", "PyMC3": "pymc3"}
+
+Builder = Callable[..., Model]
+
+
+class UnknownModel(KeyError):
+    """The table has no model of that name."""
+
+    def __str__(self) -> str:
+        return self.args[0]
+
+
+class UnavailableLibrary(ImportError):
+    """The library of a model is not installed."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model in the table.
+
+    Parameters
+    ----------
+    name
+        What the command line calls it.
+    library
+        A key of `LIBRARIES`.
+    builder
+        Takes the name and sizes; returns the model.
+    floatX
+        The dtype that users of the library compute in.
+    flags
+        Theano's flags as the library leaves them while its functions are compiled.
+    """
+
+    name: str
+    library: str
+    builder: Builder
+    floatX: str  # noqa: N815  (Theano's name)
+    flags: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """The first line of the builder's docstring."""
+        return (self.builder.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def available(self) -> bool:
+        """Whether the library is installed."""
+        return importlib.util.find_spec(LIBRARIES[self.library]) is not None
+
+
+_entries: dict[str, Entry] = {}
+
+
+def register(entry: Entry) -> None:
+    """Enter a model in the table.
+
+    Raises
+    ------
+    ValueError
+        If the name is taken.
+    """
+    if entry.name in _entries:
+        raise ValueError(f"a model named {entry.name!r} is registered already")
+    _entries[entry.name] = entry
+
+
+def known() -> list[str]:
+    """Return the names of all models, whether their libraries are installed or not."""
+    importlib.import_module("models.zoo")
+    return list(_entries)
+
+
+def available() -> list[str]:
+    """Return the names of the models whose libraries are installed."""
+    return [name for name in known() if _entries[name].available]
+
+
+def entry(name: str) -> Entry:
+    """Return the entry of a model.
+
+    Raises
+    ------
+    UnknownModel
+        The message lists the names that are known.
+    """
+    if name not in known():
+        raise UnknownModel(f"no model is named {name!r}; known are: {', '.join(known())}")
+    return _entries[name]
+
+
+def build(name: str, **sizes: object) -> Model:
+    """Build a model; the shims that its library needs stay in force.
+
+    Parameters
+    ----------
+    name
+        One of `known`.
+    **sizes
+        Replace the builder's own sizes.
+
+    Raises
+    ------
+    UnknownModel
+        The message lists the names that are known.
+    UnavailableLibrary
+        The message says how to install the library.
+    """
+    found = entry(name)
+    if not found.available:
+        raise UnavailableLibrary(
+            f"{name} needs {found.library}: `make models` installs it into build/models-venv, "
+            "or pip install --no-deps -r models/libraries.txt"
+        )
+    return found.builder(name, **sizes)

@@ -1,0 +1,12 @@
+"""Builders of the models; each module holds a family of one library, and enters it in `models.registry`."""
+
+from models.zoo import (  # noqa: F401  imported because they register themselves
+    keras_generative,
+    keras_images,
+    keras_sequences,
+    lasagne_nets,
+    pymc3_mixtures,
+    pymc3_processes,
+    pymc3_regressions,
+    pymc3_variational,
+)

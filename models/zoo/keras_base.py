@@ -1,0 +1,108 @@
+"""What the models of Keras share: how Keras is imported, and how a net's training function is taken down.
+
+Keras makes its training function by a call of ``keras.backend.function``; the call's symbolic arguments become the
+model. The learning phase stays an input, as in Keras, and so every Dropout and BatchNormalization has a branch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import theano
+
+from models import shims
+from models.registry import Entry, register
+from models.zoo.captured import unique_updates
+from profiles.models import Model
+
+#: Makes a compiled net of Keras; returns it with arrays for its inputs, and for its targets.
+Maker = Callable[..., tuple[Any, list[np.ndarray], list[np.ndarray]]]
+
+TRAINING = 1
+"""The learning phase."""
+
+
+def keras_model(name: str) -> Callable[[Maker], Maker]:
+    """Enter the decorated maker of a net under a name; it takes Keras, a generator of random numbers, and sizes."""
+
+    def enter(maker: Maker) -> Maker:
+        def build(name: str, **sizes: object) -> Model:
+            keras = import_keras()
+            rng = np.random.RandomState(11)
+            # Layers take the seeds of their noise from here.
+            np.random.seed(11)
+            with mock.patch.object(keras.initializers, "K", _WithoutGraphs(keras.backend, rng)):
+                net, inputs, targets = maker(keras, rng, **sizes)
+            return train_function(name, keras, net, inputs, targets)
+
+        build.__doc__ = maker.__doc__
+        register(Entry(name, "Keras", build, "float32"))
+        return maker
+
+    return enter
+
+
+def import_keras() -> ModuleType:
+    """Import Keras on Theano, working in floatX, without its writing to the home directory."""
+    shims.install()
+    os.environ["KERAS_BACKEND"] = "theano"
+    # Keras writes its settings to its home; where nothing can be written, it goes on without.
+    os.environ["KERAS_HOME"] = os.devnull
+    import keras
+
+    keras.backend.set_floatx(theano.config.floatX)
+    return keras
+
+
+class _WithoutGraphs:
+    """Stands in for the backend in keras.initializers: draws with NumPy, where the backend compiles a function.
+
+    Layers that draw in each step have the backend itself.
+    """
+
+    def __init__(self, backend: ModuleType, rng: np.random.RandomState):
+        self._backend = backend
+        self._rng = rng
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def random_uniform(self, shape, minval=0.0, maxval=1.0, dtype=None, seed=None) -> np.ndarray:
+        return self._rng.uniform(minval, maxval, shape)
+
+    def random_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, seed=None) -> np.ndarray:
+        return self._rng.normal(mean, stddev, shape)
+
+    truncated_normal = random_normal
+
+
+def train_function(
+    name: str, keras: ModuleType, net: Any, inputs: list[np.ndarray], targets: list[np.ndarray]
+) -> Model:
+    """Return the training function of a compiled net as a model."""
+    with mock.patch.object(keras.backend, "function") as function:
+        net._make_train_function()
+    symbols, outputs = function.call_args.args
+    data = [*inputs, *targets]
+    for weights in net._feed_sample_weights:
+        rank = len(data) - len(inputs) - len(targets)
+        data.append(np.ones(targets[rank].shape[: weights.ndim]))
+    if len(symbols) > len(data):
+        data.append(np.asarray(TRAINING))
+    typed = [np.asarray(value, dtype=symbol.dtype) for symbol, value in zip(symbols, data, strict=True)]
+    return Model(name, symbols, outputs, unique_updates(function.call_args.kwargs["updates"]), typed)
+
+
+def pictures(rng: np.random.RandomState, batch: int, size: int, channels: int = 3) -> np.ndarray:
+    """Return pictures of normal numbers, channels last."""
+    return rng.standard_normal((batch, size, size, channels))
+
+
+def one_hot(rng: np.random.RandomState, batch: int, classes: int) -> np.ndarray:
+    """Return a row for each example, with a one at its class."""
+    return np.eye(classes)[rng.randint(classes, size=batch)]

@@ -1,0 +1,64 @@
+"""What the models of Lasagne share: how Lasagne is imported, and the model of a training step."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from theano.gof.graph import Variable
+
+from models import shims
+from models.registry import Entry, register
+from models.zoo.captured import unique_updates
+from profiles.models import Model
+
+
+class Step:
+    """A training step: what theano.function is given, and arrays for the inputs.
+
+    Parameters
+    ----------
+    inputs
+        The symbolic inputs.
+    outputs
+        The loss first.
+    updates
+        What a function of lasagne.updates returned, and others.
+    data
+        An array for each input.
+    """
+
+    def __init__(self, inputs: list[Variable], outputs: list[Variable], updates: OrderedDict, data: list[Any]):
+        self.inputs, self.outputs, self.updates, self.data = inputs, outputs, updates, data
+
+
+Maker = Callable[..., Step]
+
+
+def lasagne_model(name: str) -> Callable[[Maker], Maker]:
+    """Enter the decorated maker of a training step; it takes Lasagne, a generator of random numbers, and sizes."""
+
+    def enter(maker: Maker) -> Maker:
+        def build(name: str, **sizes: object) -> Model:
+            rng = np.random.RandomState(13)
+            step = maker(import_lasagne(), rng, **sizes)
+            typed = [np.asarray(value, symbol.dtype) for symbol, value in zip(step.inputs, step.data, strict=True)]
+            return Model(name, step.inputs, step.outputs, unique_updates(step.updates), typed)
+
+        build.__doc__ = maker.__doc__
+        register(Entry(name, "Lasagne", build, "float32"))
+        return maker
+
+    return enter
+
+
+def import_lasagne() -> ModuleType:
+    """Import Lasagne, with the seeds of initial weights and of noise as at each build."""
+    shims.install()
+    import lasagne
+
+    lasagne.random.set_rng(np.random.RandomState(13))
+    return lasagne

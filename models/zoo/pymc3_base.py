@@ -1,0 +1,81 @@
+"""What the models of PyMC3 share: how it is imported, and how the functions that it compiles are taken down."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from models import shims
+from models.registry import Entry, register
+from models.zoo.captured import captured
+from profiles.models import Model
+
+#: Makes a model of PyMC3; takes PyMC3, a generator of random numbers, and sizes.
+Maker = Callable[..., Any]
+
+FLAGS = {"compute_test_value": "raise"}
+"""What PyMC3 sets within a model's context, where its samplers compile their functions."""
+
+SEED = 17
+
+AWAY = 0.1
+"""Standard deviation of what is added to the test point, so that no gradient is zero by symmetry."""
+
+
+def log_density(name: str) -> Callable[[Maker], Maker]:
+    """Enter the decorated maker of a model: its function is what NUTS calls, the log density with its gradient."""
+
+    def enter(maker: Maker) -> Maker:
+        def build(name: str, **sizes: object) -> Model:
+            pm, rng = import_pymc3(), np.random.RandomState(SEED)
+            model = maker(pm, rng, **sizes)
+            free = [variable for variable in model.vars if variable.dtype in pm.model.continuous_types]
+            size = sum(int(np.prod(variable.tag.test_value.shape)) for variable in free)
+            ordering = pm.blocking.ArrayOrdering(free)
+            point = pm.blocking.DictToArrayBijection(ordering, model.test_point).map(model.test_point)
+            data = np.asarray(point + AWAY * rng.standard_normal(size), pm.theanof.floatX(point).dtype)
+            with model:
+                return captured(name, lambda: model.logp_dlogp_function(free), [data])
+
+        return _enter(name, maker, build)
+
+    return enter
+
+
+def inference_step(name: str) -> Callable[[Maker], Maker]:
+    """Enter the decorated maker of a pair: a function that gives an inference, and the options of its step."""
+
+    def enter(maker: Maker) -> Maker:
+        def build(name: str, **sizes: object) -> Model:
+            pm, rng = import_pymc3(), np.random.RandomState(SEED)
+            inference, options = maker(pm, rng, **sizes)
+            with inference.approx.model:
+                return captured(name, lambda: inference.objective.step_function(**options), [])
+
+        return _enter(name, maker, build)
+
+    return enter
+
+
+def _enter(name: str, maker: Maker, build: Callable[..., Model]) -> Maker:
+    build.__doc__ = maker.__doc__
+    register(Entry(name, "PyMC3", build, "float64", FLAGS))
+    return maker
+
+
+def import_pymc3() -> ModuleType:
+    """Import PyMC3, with the seeds of its random numbers as at each build."""
+    shims.install()
+    with warnings.catch_warnings():
+        # Of names that NumPy is about to drop.
+        warnings.simplefilter("ignore")
+        import pymc3
+
+    shims.repair_minibatches(pymc3)
+    np.random.seed(SEED)
+    pymc3.set_tt_rng(SEED)
+    return pymc3
