@@ -14,11 +14,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def _keep_inside_checkout() -> None:
-    if "base_compiledir" not in os.environ.get("THEANO_FLAGS", ""):
+    flags, ours = os.environ.get("THEANO_FLAGS", ""), f"base_compiledir={ROOT / 'build' / 'theano-cache'}"
+    # A worker of xdist inherits the folder of the process that started it.
+    if "base_compiledir" not in flags or ours in flags:
         # Processes that run side by side have a folder each, since Theano locks it while it compiles.
         process = os.environ.get("PYTEST_XDIST_WORKER", "") or os.environ.get("OPTDB_TESTS_HALF", "")
-        folder = ROOT / "build" / f"theano-cache{process}"
-        os.environ["THEANO_FLAGS"] = f"{os.environ.get('THEANO_FLAGS', '')},base_compiledir={folder}".strip(",")
+        os.environ["THEANO_FLAGS"] = f"{flags},{ours}{process}".strip(",")
     os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
 
 

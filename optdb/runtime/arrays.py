@@ -8,6 +8,8 @@ views of it.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -166,13 +168,35 @@ def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
 
 
 def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+    if commands.tracing() is None:
+        _require_memory(queue.device, shape, dtype)
     try:
         array = DeviceArray(queue, shape, dtype)
     except (cl.MemoryError, cl.LogicError) as error:
-        nbytes = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=object))
-        raise MemoryError(f"no room for {nbytes} bytes on {queue.device.name.strip()}: {error}") from error
+        raise MemoryError(_no_room(queue.device, shape, dtype, error)) from error
     commands.made(array.base_data, array.nbytes)
     return array
+
+
+def _require_memory(device: cl.Device, shape: tuple[int, ...], dtype: Any) -> None:
+    """Raise MemoryError for an array larger than the device: some drivers allocate on first use, whatever the size."""
+    if _nbytes(shape, dtype) > _memory_of(device):
+        raise MemoryError(_no_room(device, shape, dtype, f"the device has {_memory_of(device)}"))
+
+
+def _nbytes(shape: tuple[int, ...], dtype: Any) -> int:
+    # In Python's integers: those of NumPy wrap around.
+    return math.prod(map(int, shape)) * np.dtype(dtype).itemsize
+
+
+def _no_room(device: cl.Device, shape: tuple[int, ...], dtype: Any, reason: object) -> str:
+    return f"no room for {_nbytes(shape, dtype)} bytes on {device.name.strip()}: {reason}"
+
+
+@functools.lru_cache(maxsize=64)
+def _memory_of(device: cl.Device) -> int:
+    """Return how many bytes a device has."""
+    return device.global_mem_size
 
 
 def adopt(context: Context, array: Array) -> DeviceArray:

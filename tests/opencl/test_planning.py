@@ -308,7 +308,7 @@ def test_without_a_compiler_there_are_plans_as_well():
         f = theano.function([x], (w * x).sum(), updates=[(w, w + x)])
         print(theano.config.cxx == "", *[float(f(np.ones(3, "float32"))) for _ in range(4)], len(f.fn.plans))
     """
-    done = run_code(code, flags="cxx=,optdb.device=oclgrind")
+    done = run_code(code, flags="cxx=,optdb.device=opencl")
     assert done.stdout.strip() == "True 0.0 3.0 6.0 9.0 1", done.stderr
 
 

@@ -112,7 +112,8 @@ def test_diagonals_are_filled(shape):
     if len(shape) == 2:
         outputs += [tt.extra_ops.fill_diagonal_offset(x, v, offset) for offset in (0, 1, -1, 4, -4, 6)]
         outputs.append(theano.grad((outputs[0] ** 2).sum(), x))
-    ops = compare([x, v], outputs, [numbers(*shape), np.float32(3)])
+    # A device that contracts a product and a sum rounds once where the host rounds twice.
+    ops = compare([x, v], outputs, [numbers(*shape), np.float32(3)], rtol=2e-7)
     assert not {op for op in leftovers(ops) if "Fill" in op}
 
 

@@ -14,8 +14,10 @@ from optdb.opencl.ops.products import matmul, matmul_kernels
 from optdb.runtime import clblast, tuning
 from optdb.runtime.arrays import DeviceArray, empty, from_host, to_host
 from optdb.runtime.context import Context
+from optdb.runtime.errors import DeviceError
 
 BEST, WORST, WRONG = ItemBlock(4, 16, 4), ItemBlock(2, 4, 2), ItemBlock(8, 16, 8)
+ON_GPU = GroupBlock(32, 32, 8, 2, 2), GroupBlock(16, 16, 8, 2, 2)
 
 
 @pytest.fixture
@@ -35,8 +37,12 @@ def quick(monkeypatch):
     monkeypatch.setattr(tune, "typical", lambda name, units: [sizes[name]])
     monkeypatch.setattr(tune, "classify", lambda batch, m, n, units: classify(batch, m, n, 1))
     monkeypatch.setattr(tune, "SECONDS", 0.002)
-    monkeypatch.setattr(blocks, "candidates", lambda context, dtype: [BEST, WORST])
-    monkeypatch.setattr(blocks, "defaults", lambda context, dtype: dict.fromkeys(CLASSES, WORST))
+
+    def candidates(context, dtype):
+        return [BEST, WORST] if context.flavour == "cpu" else list(ON_GPU)
+
+    monkeypatch.setattr(blocks, "candidates", candidates)
+    monkeypatch.setattr(blocks, "defaults", lambda *args: dict.fromkeys(CLASSES, candidates(*args)[-1]))
 
 
 def multiply(context, m=33, k=20, n=40):
@@ -124,8 +130,8 @@ def test_command(context, quick, capsys):
     assert str(path) in shown.replace("\n", "")
     assert report("opencl", ["float32"], forget=True) == 0
     assert not list(tuning._folder.iterdir())
-    assert report("no such device", ["float32"]) == 1
-    assert "no device is called that" in capsys.readouterr().out
+    with pytest.raises(DeviceError, match="no device is called that"):
+        report("no such device", ["float32"])
 
 
 # CLBlast

@@ -97,7 +97,7 @@ def test_cold_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("THEANO_FLAGS", "cxx=")
     monkeypatch.setattr(cold, "SIDES", cold.SIDES[:1])
     numbers, plot = tmp_path / "numbers.json", tmp_path / "plot.png"
-    result = run("--cold", "mlp", "--device", "oclgrind", "--json", str(numbers), "--plot", str(plot))
+    result = run("--cold", "mlp", "--device", "opencl", "--json", str(numbers), "--plot", str(plot))
     assert result.exit_code == 0, result.output
     starts = json.loads(numbers.read_text())["starts"]
     assert [(start["side"], start["cache"]) for start in starts] == [
