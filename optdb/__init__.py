@@ -15,22 +15,25 @@ from optdb.host import bootstrap
 if TYPE_CHECKING:
     from optdb import cache
     from optdb.lifters import GraphToGPU, explain, op_lifter
-    from optdb.opencl.simulator import SimulatorOCL, opencl_backend, optimize
+    from optdb.opencl.simulator import SimulatorOCL, fixed_size_opencl_backend, opencl_backend, optimize
+    from optdb.runtime.devices import list_devices as devices
     from optdb.runtime.exported import load
     from optdb.topo import TopoOptDB, disable, enable, mode, register_topo
     from optdb.unpickling import SimulatorNotRestored
 
 __version__ = "0.1.0"
 
-#: Where each public name comes from.
+#: Where each public name comes from: a module, which may have another name for it.
 _HOME = {
     "GraphToGPU": "optdb.lifters",
     "SimulatorNotRestored": "optdb.unpickling",
     "SimulatorOCL": "optdb.opencl.simulator",
     "TopoOptDB": "optdb.topo",
+    "devices": "optdb.runtime.devices:list_devices",
     "disable": "optdb.topo",
     "enable": "optdb.topo",
     "explain": "optdb.lifters",
+    "fixed_size_opencl_backend": "optdb.opencl.simulator",
     "load": "optdb.runtime.exported",
     "mode": "optdb.topo",
     "op_lifter": "optdb.lifters",
@@ -46,9 +49,11 @@ __all__ = [
     "TopoOptDB",
     "__version__",
     "cache",
+    "devices",
     "disable",
     "enable",
     "explain",
+    "fixed_size_opencl_backend",
     "load",
     "mode",
     "op_lifter",
@@ -62,12 +67,21 @@ __all__ = [
 _ROOMS = ("cache",)
 
 
+#: Names from proposals for Theano, and what to write.
+_WRITE_INSTEAD = {
+    "Simulator": "optdb.SimulatorOCL",
+    "cuda_backend": "optdb.opencl_backend('nvidia')",
+}
+
+
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"optdb.{name}")
     if name not in _HOME:
-        raise AttributeError(f"module 'optdb' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+        hint = f"; write {_WRITE_INSTEAD[name]}" if name in _WRITE_INSTEAD else ""
+        raise AttributeError(f"module 'optdb' has no attribute {name!r}{hint}")
+    module, _, there = _HOME[name].partition(":")
+    value = getattr(importlib.import_module(module), there or name)
     globals()[name] = value  # the next use does not come here
     return value
 

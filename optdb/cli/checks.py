@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from optdb.host import blas, support
+from optdb.runtime.errors import DeviceError
 
 
 class Trouble(Exception):
@@ -30,13 +31,16 @@ class Trouble(Exception):
         What the user can do.
     fatal : bool
         Whether Theano does not work at all. Otherwise it works, slowly.
+    optional : bool
+        Whether all works without what is missing.
     """
 
-    def __init__(self, found: str, cure: str, *, fatal: bool = True) -> None:
+    def __init__(self, found: str, cure: str, *, fatal: bool = True, optional: bool = False) -> None:
         super().__init__(found)
         self.found = found
         self.cure = cure
-        self.fatal = fatal
+        self.fatal = fatal and not optional
+        self.mark = OFF if optional else FAIL if fatal else SLOW
 
 
 def report() -> int:
@@ -52,7 +56,7 @@ def report() -> int:
     table.add_column("found", overflow="fold")
     table.add_column("cure", overflow="fold")
     status = 0
-    for name, mark, found, cure in _results():
+    for name, mark, found, cure in _told(_results()):
         table.add_row(name, mark, escape(found), escape(cure))
         if mark == FAIL:
             status = 1
@@ -60,24 +64,41 @@ def report() -> int:
     return status
 
 
-OK, SLOW, FAIL, SKIP = "[green]works[/]", "[yellow]slow[/]", "[red]fails[/]", "-"
+OK, SLOW, OFF, FAIL, SKIP = "[green]works[/]", "[yellow]slow[/]", "[yellow]off[/]", "[red]fails[/]", "-"
+
+#: A check's name, its mark, what it found and the cure.
+_Result = tuple[str, str, str, str]
 
 
-def _results() -> Iterator[tuple[str, str, str, str]]:
-    """Yield each check's name, its mark, what it found and the cure."""
+def _told(results: Iterator[_Result | str]) -> Iterator[_Result]:
+    """Pass the results on, and say meanwhile, on standard error, what is looked at: a first run compiles C code."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.print("optdb: looking at what works here; the first time, that compiles C code for up to a minute")
+    with console.status("looking at what works here") as status:
+        for result in results:
+            if isinstance(result, str):
+                status.update(f"looking at {escape(result)} (the first time, C code is compiled)")
+            else:
+                yield result
+
+
+def _results() -> Iterator[_Result | str]:
+    """Yield each check's name before it is made, and then its result."""
     stop = False
     for name, check in CHECKS.items():
         if stop:
             yield name, SKIP, "", ""
             continue
+        yield name
         try:
             yield name, OK, check(), ""
         except Trouble as trouble:
-            yield name, FAIL if trouble.fatal else SLOW, trouble.found, trouble.cure
+            yield name, trouble.mark, trouble.found, trouble.cure
             stop = trouble.fatal
         except Exception as error:
             # A doctor tells of whatever it meets: this is the last place to hide it.
-            yield name, FAIL, f"{type(error).__name__}: {error}", "this is not a trouble that optdb knows"
+            yield name, FAIL, f"{type(error).__name__}: {error}", "unexpected error; please report it"
             stop = True
 
 
@@ -161,6 +182,21 @@ def _caches() -> str:
     return "\n".join(map(str, folders))
 
 
+def _opencl() -> str:
+    try:
+        from optdb.runtime import devices
+
+        rows = devices.list_devices()
+        best = devices.find("opencl")
+    except DeviceError as error:
+        found, _, cure = str(error).partition("\nThe cure: ")
+        raise Trouble(found, f"to compute on devices: {cure}", optional=True) from error
+    if not any(row.works and row.kind != "simulator" for row in rows):
+        cure = "for the processor, apt-get install pocl-opencl-icd (Debian)"
+        raise Trouble(f"{best.name.strip()}: a memory checker", f"install a driver; {cure}", fatal=False)
+    return "\n".join(f"{row.spec}: {row.name}" for row in rows if row.works)
+
+
 def _kernel_cache() -> str:
     from optdb.cli.kernels import described, folder
 
@@ -205,6 +241,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "C code": _c_code,
     "scan's C code": _scan,
     "cache folders": _caches,
-    "kernel cache": _kernel_cache,
     "engine": _engine,
+    "OpenCL": _opencl,
+    "kernel cache": _kernel_cache,
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from optdb.host.graph import Op, Variable
 from optdb.host.lifting import is_host_array
@@ -120,8 +121,38 @@ class Device:
 
 #: All devices, the youngest last.
 _devices: list[Device] = []
+#: The databases of lifters, by device.
+_databases: dict[Device, Any] = {}
 
 
 def devices() -> Iterator[Device]:
     """Yield the devices that there are, the youngest first."""
     return reversed(_devices)
+
+
+class NoLifterDatabase(LookupError):
+    """It is not clear in which database a lifter belongs."""
+
+
+def keep_database(device: Device, database: Any) -> None:
+    """Let `database` be where the lifters of a device are registered, unless it has one."""
+    _databases.setdefault(device, database)
+
+
+def only_database() -> Any:
+    """Return the database of lifters of the only device that there is.
+
+    Raises
+    ------
+    NoLifterDatabase
+        If there is none, or there are several devices. The message says what to write.
+    """
+    if len(_databases) == 1:
+        return next(iter(_databases.values()))
+    there = (
+        f"there are several devices ({', '.join(device.name for device in _databases)})"
+        if _databases
+        else "there is no device yet"
+    )
+    cure = "name the database" if _databases else "import optdb.opencl before, or name the database"
+    raise NoLifterDatabase(f"{there}: {cure}, as in @optdb.register_topo('fast_run', db=optdb.opencl.lifters_db)")

@@ -29,7 +29,7 @@ from optdb.host.logging import logger
 from optdb.host.rewriters import Optimizer
 from optdb.host.session import optimizing
 from optdb.lifters.borders import one_lift, transfer_once
-from optdb.lifters.device import Device
+from optdb.lifters.device import Device, keep_database
 from optdb.lifters.islands import settle_islands
 from optdb.lifters.lifter import BadLift, Declined, Lifter
 from optdb.lifters.plan import Plan, tracked
@@ -124,6 +124,7 @@ class GraphToGPUDB(TopoOptDB):
     def __init__(self, device: Device) -> None:
         super().__init__(direction="in_to_out")
         self.device = device
+        keep_database(device, self)
 
     def query(self, *tags: Any, **kwtags: Any) -> Any:
         """Return the lift by the lifters that the query selects; raise what ``device.ready()`` raises."""

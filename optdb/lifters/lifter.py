@@ -18,7 +18,7 @@ from typing import Any
 from optdb.host.graph import Apply, Op, PureOp, Variable, clients, is_output
 from optdb.host.lifting import copy_trace
 from optdb.host.rewriters import LocalOptimizer
-from optdb.lifters.device import ContextName, Device, devices
+from optdb.lifters.device import ContextName, Device, devices, only_database
 
 LiftFunction = Callable[[Op, ContextName, Sequence[Variable], Sequence[Variable]], Any]
 Predicate = Callable[[Op, ContextName, Sequence[Variable], Sequence[Variable]], "bool | str | None"]
@@ -82,6 +82,16 @@ class Lifter(LocalOptimizer):
     ) -> Any:
         """Call the function itself."""
         return self.function(op, context_name, inputs, outputs)
+
+    def default_database(self) -> Any:
+        """Return where `optdb.register_topo` registers the lifter if it is not told: with the device's other lifters.
+
+        Raises
+        ------
+        optdb.lifters.device.NoLifterDatabase
+            If that is not clear.
+        """
+        return only_database()
 
     def declines(
         self, op: Op, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
@@ -177,7 +187,7 @@ def op_lifter(ops: Sequence[Any], supports: Predicate | None = None) -> Callable
     --------
     ::
 
-        @optdb.register_topo("fast_run", "opencl", db=lifters_db, position=10)
+        @optdb.register_topo("fast_run", "opencl", position=10)
         @optdb.op_lifter([Dot22])
         def lift_dot22(op, context_name, inputs, outputs):
             return opencl_dot22

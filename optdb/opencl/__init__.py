@@ -11,9 +11,10 @@ bootstrap.bring_in()
 
 from optdb.host.compiled import go_around
 from optdb.host.config import config
-from optdb.opencl import inplace, ordering, pickling, planning, shared, transfers, variables
+from optdb.opencl import blas, inplace, ordering, pickling, planning, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
+from optdb.opencl.creation import empty, zeros
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db
 from optdb.opencl.fusing import rewriters as _rewriters  # noqa: F401  registers itself
 from optdb.opencl.kernels.programs import one_program
@@ -38,7 +39,9 @@ __all__ = [
     "OpenCLToOpenCL",
     "OpenCLVariable",
     "as_opencl_variable",
+    "blas",
     "contexts",
+    "empty",
     "get_context",
     "infer_context_name",
     "inplace",
@@ -49,4 +52,5 @@ __all__ = [
     "shared",
     "transfers",
     "variables",
+    "zeros",
 ]

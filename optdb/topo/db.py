@@ -145,7 +145,7 @@ compile_db().register("topo", topo_db, 2.5, "fast_run", "fast_compile", ENGINE_T
 
 def register_topo(
     *tags: str,
-    db: DB | str = topo_db,
+    db: DB | str | None = None,
     position: float | str = "last",
     name: str | None = None,
     tracks: Sequence[Any] | None = None,
@@ -159,7 +159,8 @@ def register_topo(
         By which queries find it: ``'fast_run'`` and ``'fast_compile'`` make
         it part of these modes; ``'fast_run'`` if none is given.
     db : TopoOptDB, other database or str
-        Where to register; a name is looked up in ``theano.compile.optdb``.
+        Where to register; a name is looked up in ``theano.compile.optdb``. If it is not given, rewriters go to the
+        engine's database, and lifters to that of their device.
     position : float or 'last'
         Its place among the rewriters of the database. Only databases that
         know positions take one.
@@ -191,15 +192,25 @@ def register_topo(
         raise TypeError(
             "register_topo takes tags, and gives a decorator: write @register_topo('fast_run'), not @register_topo"
         )
-    database = compile_db()[db] if isinstance(db, str) else db
 
     def register(obj: Any) -> Any:
         rewriter = _as_rewriter(obj, tracks, requirements)
+        database = _database(db, rewriter)
         placing = {} if position == "last" else {"position": position}
         database.register(name or _own_name(rewriter), rewriter, *tags, **placing)
         return rewriter
 
     return register
+
+
+def _database(db: DB | str | None, rewriter: Any) -> DB:
+    if isinstance(db, str):
+        return compile_db()[db]
+    if db is not None:
+        return db
+    # A rewriter of a kind that works in one place only knows that place.
+    default = getattr(rewriter, "default_database", None)
+    return topo_db if default is None else default()
 
 
 def _as_rewriter(obj: Any, tracks: Sequence[Any] | None, requirements: Sequence[Callable[[Any], None]]) -> Any:

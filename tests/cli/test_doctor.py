@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from optdb.cli import checks
-from tests.processes import python
+from optdb.runtime import devices
+from tests.processes import ROOT, python
 
 
 def _nothing():
@@ -56,6 +57,41 @@ def test_after_a_failure_the_rest_is_skipped(table, check, words):
     assert status == 1
     assert all(word in out for word in words)
     assert "fine" not in out
+
+
+def _off():
+    raise checks.Trouble("missing", "get it", optional=True)
+
+
+def test_what_is_optional_is_no_failure(table):
+    status, out = table(one=_off, two=_nothing)
+    assert status == 0
+    assert "off" in out
+    assert "get it" in out
+    assert "fine" in out
+
+
+def test_it_says_what_it_looks_at(monkeypatch, capsys):
+    monkeypatch.setattr(checks, "CHECKS", {"one": _nothing})
+    checks.report()
+    assert "looking at what works here" in capsys.readouterr().err
+
+
+def test_without_pyopencl(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyopencl'] = None\n")
+    done = python("-m", "optdb", "doctor", flags="cxx=", env={"COLUMNS": "200", "PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PyOpenCL" in done.stdout
+    assert "pip install 'optdb[opencl]'" in done.stdout
+
+
+def test_a_memory_checker_is_slow(monkeypatch):
+    row = devices.Row("opencl0:0", "Oclgrind", "Oclgrind Simulator", "simulator", 1, 2**20, None)
+    monkeypatch.setattr(devices, "list_devices", lambda: [row])
+    monkeypatch.setattr(devices, "find", lambda spec: row)
+    with pytest.raises(checks.Trouble, match="Oclgrind Simulator: a memory checker") as caught:
+        checks._opencl()
+    assert caught.value.mark == checks.SLOW
 
 
 def test_here():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import theano
@@ -17,6 +19,7 @@ from optdb.opencl.kernels import (
     OpenCLKernelBase,
     OpenCLKernelFileBase,
     output_array,
+    output_zeros,
 )
 from optdb.opencl.kernels.files import definitions, parse
 
@@ -171,7 +174,7 @@ def test_lines_of_code_stay_where_they_are():
         ("", "declares no kernel"),
         (HEAD + EMPTY, "declares no kernel"),
         (EMPTY, "f.cl:1: the file has to begin with '#section kernels'"),
-        ("\n#section support_code\n", "f.cl:2: there is no section 'support_code', only kernels"),
+        ("\n#section kernel\n", "f.cl:2: there is no section 'kernel', only kernels"),
         (HEAD + "#kernel\n", "f.cl:2: a kernel is declared as"),
         (HEAD + "#kernel k\n", "f.cl:2: a kernel is declared as"),
         (HEAD + "#kernel : size :\n", "f.cl:2: a kernel is declared as"),
@@ -185,6 +188,75 @@ def test_lines_of_code_stay_where_they_are():
 def test_files_that_cannot_be_understood(text, says):
     with pytest.raises(KernelFileError, match=says):
         parse(text, "f.cl")
+
+
+THEANOS_FILE = """#section kernels
+
+#kernel eye : *, size, size :
+KERNEL void eye(GLOBAL_MEM float *a, /* rows, */ ga_size n, ga_size m) { // one pointer, (no offset)
+    for (ga_size i = LID_0; i < n && i < m; i += LDIM_0) a[i * m + i] = 1;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "params"),
+    [
+        (THEANOS_FILE, "buffer, size, size"),
+        (THEANOS_FILE.replace("float *a,", "float *a, ga_size a_off,"), r"\*, size, size"),
+        (HEAD + "#kernel k : *, * :\n__kernel void k(__global int *a, __global int *b) {}\n", "buffer, buffer"),
+        (HEAD + "#kernel k : *, size :\nKERNEL void other(GLOBAL_MEM int *a, ga_size n) {}\n", r"\*, size"),
+    ],
+)
+def test_an_array_is_what_the_code_says(text, params):
+    [kernel] = parse(text, "f.cl")
+    assert re.search(f": {params}: ", repr(kernel))
+
+
+def test_a_file_for_theanos_gpu_backend_runs(tmp_path):
+    (tmp_path / "eye.cl").write_text(THEANOS_FILE)
+
+    class Eye(OpenCLKernelFileBase):
+        __props__ = ()
+
+        def __init__(self):
+            super().__init__(tmp_path / "eye.cl")
+
+        def make_node(self, x):
+            return theano.Apply(self, [as_opencl_variable(x, "kernels_dev")], [x.type()])
+
+        def infer_shape(self, fgraph, node, shapes):
+            assert node in fgraph.apply_nodes or fgraph is None
+            return shapes
+
+        def run(self, node, inputs, outputs, kernels, context):
+            z = output_zeros(outputs[0], context, inputs[0].shape, "float32")
+            kernels["eye"].scall(1, z, *z.shape)
+
+    class OnDevice(Eye):
+        def make_node(self, x):
+            node = super().make_node(x)
+            return theano.Apply(self, node.inputs, [node.inputs[0].type()])
+
+    x = tt.fmatrix()
+    f = theano.function([x], OnDevice()(x), mode=MODE)
+    np.testing.assert_array_equal(f(np.zeros((3, 4), "float32")), np.eye(3, 4))
+    g = theano.function([x], OnDevice()(x).shape, mode=theano.Mode("py", "fast_run"))
+    assert g(np.zeros((3, 4), "float32")).tolist() == [3, 4]
+    assert not any(isinstance(node.op, Eye) for node in g.maker.fgraph.apply_nodes)
+
+
+@pytest.mark.parametrize("section", ["support_code", "support_code_struct", "init_code", "code", "code_cleanup"])
+def test_c_sections_are_refused_with_what_to_write(section):
+    with pytest.raises(KernelFileError, match=rf"f.cl:2: the section '{section}' is C code .*def run\(self, node"):
+        parse(f"\n#section {section}\nint x;\n", "f.cl")
+
+
+def test_kernels_as_theanos_gpu_backend_describes_them():
+    kernel = Kernel(code=EMPTY, name="k", params=[], flags="GA_USE_SMALL|GA_USE_DOUBLE", objvar="k_eye_node", sname="s")
+    assert kernel.flags == ("GA_USE_SMALL", "GA_USE_DOUBLE")
+    with pytest.raises(TypeError, match=r"write Kernel\(code=..., name=..., params=..., flags=...\)"):
+        Kernel(EMPTY, [], "k", ())
 
 
 def test_a_file_that_is_not_there():

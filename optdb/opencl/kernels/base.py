@@ -7,6 +7,8 @@ device are ``pyopencl.array.Array``; those of the host are what Theano makes of 
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +40,12 @@ class OpenCLKernelBase(Op):
     #: Whether all that `run` does is to launch kernels, and to copy by ``optdb.runtime.arrays``: then it need not be
     #: called again while it sees the same (see ``optdb.opencl.planning``).
     repeatable = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        infer_shape = vars(cls).get("infer_shape")
+        if infer_shape is not None and _takes_graph(infer_shape):
+            cls.infer_shape = _given_graph(infer_shape)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         """Return the kernels that a node needs.
@@ -124,6 +132,21 @@ class OpenCLKernelBase(Op):
         thunk.perform = self.perform
         thunk.lazy = False
         return thunk
+
+
+def _takes_graph(infer_shape: Callable[..., Any]) -> bool:
+    """Tell whether a method is ``infer_shape(self, fgraph, node, shapes)``, as versions after Theano 1.0 have it."""
+    return list(inspect.signature(infer_shape).parameters)[1:2] == ["fgraph"]
+
+
+def _given_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:
+    """Return such a method as Theano 1.0 calls it, without the graph, which a node knows."""
+
+    @functools.wraps(infer_shape)
+    def infer_shape_of(self: Op, node: Apply, shapes: Sequence[Any]) -> Any:
+        return infer_shape(self, getattr(node, "fgraph", None), node, shapes)
+
+    return infer_shape_of
 
 
 def output_array(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:

@@ -7,9 +7,10 @@ The file says how each kernel is called, and has its code::
     #kernel eye : *, size, size, ssize : GA_USE_DOUBLE
     KERNEL void eye(GLOBAL_MEM DTYPE_OUTPUT_0 *a, ga_size a_off, ...) {...}
 
-The parameters are names of dtypes, ``*`` for an array (a pointer and its offset in bytes), ``buffer``, ``local``,
-``size`` and ``ssize``; the flags are separated by '|', and there may be none. Everything in the section belongs to one
-program: what stands above the first kernel can be used by all.
+The parameters are names of dtypes, ``*`` for an array, ``buffer``, ``local``, ``size`` and ``ssize``. An array is a
+pointer and its offset in bytes; where the kernel's code has no parameters for offsets, as in files that were written
+for Theano's GPU back-end, ``*`` is a pointer alone, like ``buffer``. The flags are separated by '|', and there may be
+none. Everything in the section belongs to one program: what stands above the first kernel can be used by all.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ from optdb.opencl.kernels.params import KernelArgumentError
 from optdb.opencl.kernels.prelude import ctype
 
 _SECTION = re.compile(r"\s*#\s*section\s+(\w+)\s*$")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _KERNEL = re.compile(r"\s*#\s*kernel\b(.*)$")
+
+
+#: What else the files of Theano's GPU back-end have, and ops here have not.
+C_SECTIONS = (
+    *("init_code", "init_code_apply", "init_code_struct", "support_code", "support_code_apply", "support_code_struct"),
+    *("cleanup_code_struct", "code", "code_cleanup"),
+)
 
 
 class KernelFileError(ValueError):
@@ -45,7 +54,7 @@ def parse(text: str, path: str = "the kernel file") -> list[Kernel]:
         if section_here:
             section = section_here[1]
             if section != "kernels":
-                raise KernelFileError(f"{path}:{number}: there is no section {section!r}, only kernels")
+                raise KernelFileError(f"{path}:{number}: {_no_section(section)}")
         elif section is None and line.strip():
             raise KernelFileError(f"{path}:{number}: the file has to begin with '#section kernels'")
         elif kernel_here:
@@ -110,10 +119,39 @@ def _declared(code: str, declaration: str, where: str) -> Kernel:
         raise KernelFileError(f"{where}: a kernel is declared as '#kernel name : params : flags', not {declaration!r}")
     name, params, flags = (*parts, "")[:3]
     words = [word.strip() for word in params.split(",")] if params else []
+    if _parameters_of(name, code) == len(words):
+        # Each word stands for one parameter: '*' for a pointer alone.
+        words = ["buffer" if word == "*" else word for word in words]
     try:
         return Kernel(code, name, words, flags)
     except (KernelArgumentError, ValueError) as error:
         raise KernelFileError(f"{where}: {error}") from None
+
+
+def _parameters_of(name: str, code: str) -> int | None:
+    """Return how many parameters a kernel has in its code; None if it is not found there."""
+    code = _COMMENT.sub(" ", code)
+    start = re.search(rf"\b(?:KERNEL|CHUNK_KERNEL|kernel|__kernel)\b[^;{{}}()]*\b{re.escape(name)}\s*\(", code)
+    if start is None:
+        return None
+    depth, commas = 1, 0
+    for end, char in enumerate(code[start.end() :], start.end()):
+        depth += (char == "(") - (char == ")")
+        commas += char == "," and depth == 1
+        if not depth:
+            return commas + 1 if code[start.end() : end].strip() not in ("", "void") else 0
+    return None
+
+
+def _no_section(section: str) -> str:
+    """Return why a section cannot be used, with what to write instead."""
+    if section not in C_SECTIONS:
+        return f"there is no section {section!r}, only kernels"
+    return (
+        f"the section {section!r} is C code for Theano's GPU back-end, and there is no C code here, only kernels. "
+        "Leave the section out, and launch the kernels from the op's method: def run(self, node, inputs, outputs, "
+        "kernels, context): kernels['name'].scall(n, ...)"
+    )
 
 
 def _of_variable(var: Variable, which: str) -> list[tuple[str, str]]:

@@ -44,11 +44,34 @@ class Kernel:
         pointer and its offset in bytes), BUFFER (a pointer alone), or LOCAL.
     flags : str or iterable of str
         What the device must have, see `get_flags`; in one string, they are separated by '|'.
+    codevar, binvar, objvar, fname, sname : str, optional
+        Names of C variables and functions, which kernels of Theano's GPU back-end are given. They are accepted, and
+        not used: kernels are launched from Python.
+
+    Raises
+    ------
+    TypeError
+        If name and params are in the order that Theano's GPU back-end has.
     """
 
     def __init__(
-        self, code: str, name: str, params: Sequence[Param | DTypeLike], flags: str | Iterable[str] = ()
+        self,
+        code: str,
+        name: str,
+        params: Sequence[Param | DTypeLike],
+        flags: str | Iterable[str] = (),
+        *,
+        codevar: str | None = None,
+        binvar: str | None = None,
+        objvar: str | None = None,
+        fname: str | None = None,
+        sname: str | None = None,
     ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"the name of a kernel is a text, not {name!r}; where Theano's GPU back-end has Kernel(code, params, "
+                "name, flags), write Kernel(code=..., name=..., params=..., flags=...)"
+            )
         if not name.isidentifier():
             raise ValueError(f"{name!r} cannot be the name of a kernel: it is no identifier")
         self.code = code if "cluda.h" not in code else _THEANO_HEADER.sub("", code)

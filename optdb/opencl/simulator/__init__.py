@@ -10,8 +10,16 @@ function on the device, called as the original is; ``simulator`` is what users h
 To look inside, a call's nodes are computed one by one (``stepping``): ``checking`` has each compared with the host's,
 by what ``origins`` has kept of where variables come from; ``profiling`` has each timed; ``reporting`` counts what is
 moved.
+
+``signature`` has what `inspect.signature` says of a simulator, and ``progress`` the bar that long runs show.
 """
 
-from optdb.opencl.simulator.simulator import SimulatorOCL, opencl_backend, optimize
+from optdb.opencl.simulator.simulator import (
+    SimulatorClosed,
+    SimulatorOCL,
+    fixed_size_opencl_backend,
+    opencl_backend,
+    optimize,
+)
 
-__all__ = ["SimulatorOCL", "opencl_backend", "optimize"]
+__all__ = ["SimulatorClosed", "SimulatorOCL", "fixed_size_opencl_backend", "opencl_backend", "optimize"]

@@ -21,6 +21,7 @@ from optdb.opencl.simulator.graph import device_graph
 from optdb.opencl.simulator.linking import endangered, link
 from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.placing import placed_on_device
+from optdb.opencl.simulator.progress import in_chunks
 from optdb.opencl.simulator.state import Shared, State
 from optdb.opencl.simulator.zero_copy import Loans
 from optdb.runtime.asynchronous import Span
@@ -105,13 +106,30 @@ class Method:
         """Compute from what Theano's Function has put into its storage; return the outputs."""
         return self._several(1)
 
-    def call_n_times(self, times: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_n_times(
+        self, times: int, args: tuple[Any, ...], kwargs: dict[str, Any], with_progress: bool = False
+    ) -> Any:
         """Call the function several times with the same arguments; return what the last call does."""
         if any(one.may_change for one in self._inputs):
-            for _ in range(times - 1):
-                self.call(*args, **kwargs)
-            return self.call(*args, **kwargs)
-        return self.instead(functools.partial(self._several, times), args, kwargs)
+
+            def call_repeatedly(steps: int) -> Any:
+                for _ in range(steps - 1):
+                    self.call(*args, **kwargs)
+                return self.call(*args, **kwargs)
+
+            return in_chunks(call_repeatedly, times) if with_progress else call_repeatedly(times)
+        return self.instead(functools.partial(self._several, times, with_progress), args, kwargs)
+
+    def reset(self) -> None:
+        """Let inputs that calls update have the values that Theano's function has for them."""
+        theirs = [
+            container.storage[0]
+            for container, spec in zip(self.function.input_storage, self.function.maker.inputs, strict=True)
+            if not spec.shared
+        ]
+        for one, value in zip(self._inputs, theirs, strict=True):
+            if one.updated:
+                one.value = copy.copy(value)
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pending:
         """Call the function, and do not wait for the device."""
@@ -121,18 +139,25 @@ class Method:
         span.stop()
         return Pending(returned, span, events)
 
-    def _several(self, times: int) -> list[Any]:
+    def _several(self, times: int, with_progress: bool = False) -> list[Any]:
         try:
             with self._loans:
                 self.take(self._loans)
                 if times == 1:
                     self.machine()
+                elif with_progress:
+                    in_chunks(self._repeat_to_the_end, times)
                 else:
                     self.machine.repeat(times)
                 return self.give(self._loans)
         except BaseException as error:
             self._restore_defaults(error)
             raise
+
+    def _repeat_to_the_end(self, times: int) -> None:
+        """Call several times, and wait for the device: progress is what is done, not what is in the queue."""
+        self.machine.repeat(times)
+        self._context.queue.finish()
 
     def _begun(self, events: list[Any]) -> list[Any]:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 from optdb.host.compiled import Function, optimize
 from optdb.host.config import config
-from optdb.host.graph import Variable
+from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.logging import logger
 from optdb.lifters.explain import Explanation
 from optdb.opencl.exporting import FLAVOURS, Report
@@ -24,14 +25,20 @@ from optdb.opencl.simulator.method import Method
 from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.profile_report import ProfileReport
 from optdb.opencl.simulator.profiling import profile
+from optdb.opencl.simulator.progress import shows_progress
 from optdb.opencl.simulator.rebuilding import reduced
 from optdb.opencl.simulator.reporting import report
+from optdb.opencl.simulator.signature import signature_of
 from optdb.opencl.simulator.state import State
 
-__all__ = ["SimulatorOCL", "opencl_backend", "optimize"]
+__all__ = ["SimulatorClosed", "SimulatorOCL", "fixed_size_opencl_backend", "opencl_backend", "optimize"]
 
 #: What the function that a simulator is made of is called among its methods.
 CALL = "__call__"
+
+
+class SimulatorClosed(RuntimeError):
+    """A simulator was used after it was closed."""
 
 
 class SimulatorOCL:
@@ -47,6 +54,9 @@ class SimulatorOCL:
     device : str
         The name of a context, or which device: ``'opencl0:0'``, a part of a device's name; ``'auto'`` is the default
         context's, or else the best device that works.
+    progress_bar : bool, optional
+        Whether long runs of `call_n_times` show a progress bar on standard error; where that is a terminal, if not
+        given.
 
     Raises
     ------
@@ -60,17 +70,28 @@ class SimulatorOCL:
     >>> sim = SimulatorOCL(f)                     # doctest: +SKIP
     >>> sim(x)                                    # doctest: +SKIP
     >>> sim.sync_to_theano()                      # doctest: +SKIP
+
+    In a ``with`` block, the memory on the device is released at the end:
+
+    >>> with SimulatorOCL(f) as sim:              # doctest: +SKIP
+    ...     sim.call_n_times(1000, x)
+    ...     sim.sync_to_theano()
     """
 
-    def __init__(self, function: Function, device: str = "auto") -> None:
+    def __init__(self, function: Function, device: str = "auto", progress_bar: bool | None = None) -> None:
         self._turn = threading.RLock()
+        self._closed = False
+        self.progress_bar = progress_bar
         self._asked_for = device
         self._context_name = context_of(device)
         self._context = get_context(self._context_name)
         self._state = State(self._context_name)
         self._methods: dict[str, Method] = {}
+        self._signatures: dict[str, inspect.Signature] = {}
         self._warned = False
         self._add(CALL, function)
+        #: What `inspect.signature` returns: the inputs of the function.
+        self.__signature__ = self._signatures[CALL]
 
     # Calls
 
@@ -127,6 +148,8 @@ class SimulatorOCL:
         self._add(name, function)
 
     def __getattr__(self, name: str) -> Any:
+        if self.__dict__.get("_closed") and not name.startswith("__"):
+            raise self._closed_error()
         methods = self.__dict__.get("_methods", {})
         if name in methods and name != CALL:
             return BoundMethod(self, name)
@@ -134,6 +157,7 @@ class SimulatorOCL:
         raise AttributeError(f"the simulator has no attribute {name!r}; methods that were added: {there}")
 
     def __getitem__(self, name: str) -> Any:
+        self._check_open()
         if name in self._methods and name != CALL:
             return BoundMethod(self, name)
         raise KeyError(name)
@@ -146,6 +170,42 @@ class SimulatorOCL:
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *self})
+
+    # From the beginning to the end
+
+    def reset(self) -> None:
+        """Start over: let all shared variables, and inputs that calls update, have Theano's values again."""
+        with self._lock:
+            for shared in self._state:
+                shared.from_theano()
+            for method in self._methods.values():
+                method.reset()
+
+    def close(self) -> None:
+        """Release the memory on the device. Later use, but for `closed` and ``repr``, raises `SimulatorClosed`.
+
+        What was not copied by `sync_to_theano` is lost. Closing twice is the same as once.
+        """
+        with self._turn:
+            if self._closed:
+                return
+            self._context.queue.finish()
+            self._described = repr(self)
+            self._closed = True
+            for shared in self._state:
+                shared.cell[0] = None
+            self._methods = {}
+
+    @property
+    def closed(self) -> bool:
+        """Whether the simulator was closed."""
+        return self._closed
+
+    def __enter__(self) -> SimulatorOCL:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     # Files
 
@@ -229,6 +289,11 @@ class SimulatorOCL:
         """
         return self._profile(CALL, args, kwargs, n)
 
+    def __debugprint__(self) -> list[FunctionGraph]:
+        """Return what ``theano.printing.debugprint`` prints: the graphs on the device, one for each method."""
+        with self._lock:
+            return [method.graph.fgraph for method in self._methods.values()]
+
     def report(self, *args: Any, **kwargs: Any) -> Explanation:
         """Tell what runs where, and why; with a call's arguments, what that call moves, too. Nothing changes.
 
@@ -251,6 +316,7 @@ class SimulatorOCL:
     @property
     def shared(self) -> list[Variable]:
         """Theano's shared variables of which the simulator has copies."""
+        self._check_open()
         return [shared.variable for shared in self._state]
 
     def get(self, which: Any) -> Any:
@@ -307,9 +373,12 @@ class SimulatorOCL:
     @property
     def functions(self) -> dict[str, Function]:
         """Theano's functions, by the names of the methods; that of the simulator itself is ``'__call__'``."""
+        self._check_open()
         return {name: method.function for name, method in self._methods.items()}
 
     def __repr__(self) -> str:
+        if self._closed:
+            return self._described.replace("<SimulatorOCL", "<closed SimulatorOCL", 1)
         own = self._methods[CALL].function.name
         methods = "".join(f", {name}" for name in self)
         return f"<SimulatorOCL {own or 'of a function'}{methods} on {self.device}: {len(self._state)} shared>"
@@ -329,6 +398,7 @@ class SimulatorOCL:
             raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")
         with self._lock:
             self._methods[name] = Method(function, self._context_name, self._state)
+            self._signatures[name] = signature_of(function)
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self._lock:
@@ -349,7 +419,7 @@ class SimulatorOCL:
             raise ValueError(f"a function can be called 1 time or more, not {times}")
         with self._lock:
             self._look_after()
-            return self._methods[name].call_n_times(times, args, kwargs)
+            return self._methods[name].call_n_times(times, args, kwargs, shows_progress(self.progress_bar))
 
     def _begin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pending:
         with self._lock:
@@ -375,7 +445,18 @@ class SimulatorOCL:
     def _lock(self) -> threading.RLock:
         """What a thread holds that uses the simulator; refused in a forked process, where another one may hold it."""
         _ = self._context.queue
+        self._check_open()
         return self._turn
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self._closed_error()
+
+    def _closed_error(self) -> SimulatorClosed:
+        return SimulatorClosed(
+            f"{self!r}: its memory on the device was released. Make another one of the same function: "
+            "optdb.SimulatorOCL(function)"
+        )
 
     def _look_after(self) -> None:
         """Say so once if Theano's values were changed meanwhile."""
@@ -397,6 +478,7 @@ class BoundMethod:
     def __init__(self, simulator: SimulatorOCL, name: str) -> None:
         self._simulator = simulator
         self.__name__ = name
+        self.__signature__ = simulator._signatures[name]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute on the device what the method's function computes."""
@@ -439,3 +521,8 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
         As `SimulatorOCL` takes it.
     """
     return functools.partial(SimulatorOCL, device=device)
+
+
+def fixed_size_opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
+    """Return what `opencl_backend` does: the name by which simulators were first proposed. Sizes need not be fixed."""
+    return opencl_backend(device)

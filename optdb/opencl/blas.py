@@ -1,0 +1,143 @@
+"""Matrix products of device arrays, under the names of BLAS, for ops that are written by hand.
+
+Arguments are those of ``pygpu.blas``: factors, arrays, and flags that transpose or overwrite them. All arrays are of
+one float dtype and in one context; strides do not matter. The functions launch kernels and return before these are
+done; they can be called from an op's ``run``, in a thunk, and outside of Theano.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from optdb.opencl.contexts import contexts, get_context
+from optdb.opencl.gemm.blocks import chosen
+from optdb.opencl.kernels import CompiledKernel, Kernel, compile_kernels
+from optdb.opencl.ops.layout import view
+from optdb.opencl.ops.products import matmul, matmul_kernels, matvec, matvec_kernels
+from optdb.runtime.arrays import Array, empty
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+__all__ = ["dot", "gemm", "gemv"]
+
+#: What the products here take.
+DTYPES = ("float16", "float32", "float64")
+
+
+def gemm(
+    alpha: float,
+    a: Array,
+    b: Array,
+    beta: float = 0.0,
+    c: Array | None = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    overwrite_c: bool = False,
+) -> Array:
+    """Return ``alpha * dot(a, b) + beta * c``.
+
+    Parameters
+    ----------
+    alpha, beta : float
+        Factors.
+    a, b : Array
+        Matrices.
+    c : Array, optional
+        The matrix that is added; needed unless `beta` is 0.
+    trans_a, trans_b : bool
+        Whether to take the transpose of `a` or `b`.
+    overwrite_c : bool
+        Whether to compute into `c`, which is then returned.
+
+    Returns
+    -------
+    Array
+        A new matrix in C order, or `c`.
+
+    Raises
+    ------
+    ValueError
+        If the shapes or ranks do not fit, or there is no `c` where one is needed.
+    TypeError
+        If the dtypes differ, or are no floats.
+    """
+    context = _check("gemm", {"a": (a, 2), "b": (b, 2), "c": (c, 2)}, beta, overwrite_c)
+    a = _transposed(a) if trans_a else a
+    b = _transposed(b) if trans_b else b
+    z = c if overwrite_c else empty(context, (a.shape[0], b.shape[1]), a.dtype)
+    matmul(_kernels(context, "gemm", a.dtype.name, matmul_kernels), context, a, b, z, alpha, c, beta)
+    return z
+
+
+def gemv(
+    alpha: float,
+    a: Array,
+    x: Array,
+    beta: float = 0.0,
+    y: Array | None = None,
+    trans_a: bool = False,
+    overwrite_y: bool = False,
+) -> Array:
+    """Return ``alpha * dot(a, x) + beta * y``, for a matrix and vectors; otherwise like `gemm`."""
+    context = _check("gemv", {"a": (a, 2), "x": (x, 1), "y": (y, 1)}, beta, overwrite_y)
+    a = _transposed(a) if trans_a else a
+    z = y if overwrite_y else empty(context, (a.shape[0],), a.dtype)
+    matvec(_kernels(context, "gemv", a.dtype.name, matvec_kernels), context, a, x, z, alpha, y, beta)
+    return z
+
+
+def dot(a: Array, b: Array) -> Array:
+    """Return the product of a matrix and a matrix or vector."""
+    return gemm(1.0, a, b) if b.ndim == 2 else gemv(1.0, a, b)
+
+
+def _check(name: str, arrays: dict[str, tuple[Array | None, int]], beta: float, overwrite: bool) -> Context:
+    """Check the arrays of a product, by name with their ranks, and return their context."""
+    (first, _), *_, (added, _) = arrays.values()
+    if added is None and (beta or overwrite):
+        raise ValueError(f"{name} has nothing to add or overwrite: give it {list(arrays)[-1]}")
+    for which, (array, ndim) in arrays.items():
+        if array is None:
+            continue
+        if not isinstance(array, Array):
+            raise TypeError(f"{which} of {name} is {type(array).__name__}, and no device array: transfer it first")
+        if array.ndim != ndim:
+            raise ValueError(f"{which} of {name} has {array.ndim} dimensions instead of {ndim}")
+        if array.dtype != first.dtype or array.dtype.name not in DTYPES:
+            raise TypeError(f"{which} of {name} is {array.dtype}: all arrays are of one dtype of {', '.join(DTYPES)}")
+        if array.context != first.context:
+            raise ValueError(f"{which} of {name} is in another context: transfer it first")
+    return context_of(first)
+
+
+def context_of(array: Array) -> Context:
+    """Return the context that an array is in.
+
+    Raises
+    ------
+    ValueError
+        If it was made without one of optdb's contexts.
+    """
+    name = contexts.name_of(lambda context: context.cl_context == array.context)
+    if name is None:
+        raise ValueError("the array is in no context of optdb's: make it by optdb.opencl.empty, or transfer it")
+    return get_context(name)
+
+
+def _kernels(
+    context: Context, name: str, dtype: str, describe: Callable[[str, Context], list[Kernel]]
+) -> dict[str, CompiledKernel]:
+    """Return the kernels of a kind of product, compiled once for each choice of block shapes."""
+    kept = context.kept.setdefault(__name__, {})
+    blocks = chosen(context, dtype)
+    found = kept.get((name, dtype))
+    if found is None or found[0] is not blocks:
+        kernels = compile_kernels(describe(dtype, context), context, f"optdb.opencl.blas.{name}")
+        found = kept[name, dtype] = (blocks, kernels)
+    return found[1]
+
+
+def _transposed(a: Array) -> Array:
+    return view(a, a.shape[::-1], a.strides[::-1])

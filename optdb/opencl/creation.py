@@ -1,0 +1,57 @@
+"""New arrays on a device, for ops that are written by hand: `empty` and `zeros`, called as ``pygpu`` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from optdb.opencl.registry import get_context
+from optdb.runtime import arrays, commands
+from optdb.runtime.arrays import Array
+from optdb.runtime.context import Context
+from optdb.runtime.sizes import whole
+
+__all__ = ["empty", "zeros"]
+
+
+def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Context | Hashable = None) -> Array:
+    """Return an array in C order whose values are left over from what was in the memory before.
+
+    Parameters
+    ----------
+    shape : int or sequence of int
+        Its shape.
+    dtype : str or numpy.dtype
+        Its dtype.
+    context : Context or str, optional
+        Where: a context or the name of one; the default context if not given.
+
+    Raises
+    ------
+    TypeError
+        If the device cannot hold the dtype.
+    ValueError
+        If a length is negative.
+    MemoryError
+        If the device has no room for it.
+    optdb.opencl.contexts.ContextNotDefined
+        If there is no such context.
+    """
+    there = context if isinstance(context, Context) else get_context(context)
+    lengths = tuple(map(whole, shape)) if isinstance(shape, Sequence) else (whole(shape),)
+    reason = there.supports(dtype)
+    if reason is not None:
+        raise TypeError(f"an array of {np.dtype(dtype)}: {reason}")
+    if any(isinstance(length, int) and length < 0 for length in lengths):
+        raise ValueError(f"an array of shape {lengths}: lengths are not negative")
+    return arrays.empty(there, lengths, np.dtype(dtype))
+
+
+def zeros(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Context | Hashable = None) -> Array:
+    """Return an array of zeros in C order; the parameters and errors are those of `empty`."""
+    array = empty(shape, dtype, context)
+    if array.size:
+        commands.fill(array.queue, array.base_data, array.offset, array.nbytes, np.zeros((), array.dtype))
+    return array

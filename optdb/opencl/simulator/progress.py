@@ -1,0 +1,81 @@
+"""The progress bar of long runs, on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["in_chunks", "shows_progress"]
+
+#: A run that takes less is over before a bar has been read.
+SHORT_RUN_S = 2.0
+#: How often the bar moves, and so for how long an interrupt may have to wait.
+UPDATE_INTERVAL_S = 0.25
+
+
+def shows_progress(wanted: bool | None) -> bool:
+    """Tell whether long runs show a bar; if nothing is said, they do where standard error is a terminal."""
+    return sys.stderr.isatty() if wanted is None else wanted
+
+
+def in_chunks(run: Callable[[int], Any], steps: int) -> Any:
+    """Make many steps in chunks, with a progress bar if they take long.
+
+    Parameters
+    ----------
+    run : callable
+        Makes so many steps, one or more, and returns when they are done.
+    steps : int
+        How many there are.
+
+    Returns
+    -------
+    object
+        What the last chunk returned.
+    """
+    result, done, chunk = None, 0, 1
+    start = time.perf_counter()
+    bar: _Bar | None = None
+    try:
+        while done < steps:
+            chunk = min(chunk, steps - done)
+            result = run(chunk)
+            done += chunk
+            elapsed = time.perf_counter() - start
+            if bar is None and elapsed > UPDATE_INTERVAL_S and elapsed * steps / done > SHORT_RUN_S:
+                bar = _Bar(steps)
+            if bar is not None:
+                bar.show(done)
+            # The first steps compile and record: later ones may be quicker by far, so chunks grow by degrees.
+            pace = max(1, round(done * UPDATE_INTERVAL_S / elapsed)) if elapsed else 2 * chunk
+            chunk = min(2 * chunk, max(pace, 1)) if bar is not None else 2 * chunk
+        return result
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+class _Bar:
+    """A bar of so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        # Imported here: simulators are made in processes that show nothing.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        console = Console(stderr=True)
+        # A file keeps the last state; a terminal is given back as it was.
+        self._progress = Progress(*columns, console=console, transient=console.is_terminal)
+        self._task = self._progress.add_task("steps", total=steps)
+        self._progress.start()
+
+    def show(self, done: int) -> None:
+        """Move to so many steps."""
+        self._progress.update(self._task, completed=done)
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        self._progress.stop()
