@@ -64,6 +64,22 @@ def doctor() -> int:
     return report()
 
 
+@cli.command("install-theano", context_settings={"ignore_unknown_options": True})
+@click.argument("pip_options", nargs=-1, type=click.UNPROCESSED)
+def install_theano(pip_options: tuple[str, ...]) -> int:
+    """Install Theano 1.0.5, which pip alone cannot build on Python 3.12 and later.
+
+    PIP_OPTIONS go to `pip install`.
+    """
+    from optdb.host.compat.installing import CannotInstall, install
+
+    try:
+        install(pip_options)
+    except CannotInstall as error:
+        raise click.ClickException(str(error)) from error
+    return 0
+
+
 @cli.command()
 def devices() -> int:
     """Show the OpenCL devices, each of them tried, and what optdb.device calls them."""

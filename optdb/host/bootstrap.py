@@ -1,17 +1,19 @@
 """Makes Theano importable here, and optdb part of it once it is imported.
 
-`start` is called by ``import optdb``. It imports nothing: it puts an import hook in place,
-and what `AROUND` lists happens when Theano is imported, by whomever, in this order:
+`start` is called by ``import optdb``. It imports nothing: it puts an import hook in place, and beside it the finder
+that translates Theano's modules (see `optdb.host.compat`). What `AROUND` lists happens when Theano is imported, by
+whomever, in this order:
 
 1. ``theano``: `prepare` refuses versions that cannot work;
 2. ``theano.configparser``: optdb's flags are registered, before Theano looks for unknown ones;
 3. ``theano.configdefaults``: three of Theano's flags are amended as they are declared, so that
    a BLAS is found by linking where the user named none, ``mode`` takes the names TOPO and
    OPENCL, and ``linker`` the name opencl;
-4. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
-5. the end of ``theano``: `finish` makes these modes and the linker known, and turns on the engine, the
+4. ``theano.gof.cmodule``: C code is compiled with a header of ours, where Python or NumPy need one;
+5. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
+6. the end of ``theano``: `finish` makes these modes and the linker known, and turns on the engine, the
    cache of ops and the device, if the flags say so;
-6. ``theano.scan_module.scan_perform_ext``, later: its C code finds the header it needs.
+7. ``theano.scan_module.scan_perform_ext``, later: its C code is made to compile.
 """
 
 from __future__ import annotations
@@ -21,22 +23,22 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from optdb import flags as wanted_flags
 from optdb.host import flags, support
+from optdb.host.compat import ccode, versions
+from optdb.host.compat.finder import TranslatingFinder
 from optdb.host.importhook import ImportHook
 from optdb.host.support import UnsupportedHost
 
-__all__ = ["INCLUDE_DIR", "UnsupportedHost", "bring_in", "finish", "prepare", "start"]
-
-INCLUDE_DIR = Path(__file__).parent / "include"
+__all__ = ["UnsupportedHost", "bring_in", "finish", "prepare", "start"]
 
 
 def start() -> None:
-    """Install the import hook; where Theano is imported already, catch up with it."""
+    """Install the import hook and the translation; where Theano is imported already, catch up with it."""
+    sys.meta_path.insert(0, TranslatingFinder(("theano",)))
     sys.meta_path.insert(0, ImportHook(AROUND, missing=lambda name: support.check()))
     if "theano" in sys.modules:
         flags.register(sys.modules["theano.configparser"])
@@ -112,6 +114,13 @@ def _configparser(module: ModuleType) -> Iterator[None]:
 
 
 @contextmanager
+def _cmodule(module: ModuleType) -> Iterator[None]:
+    """Let C code compile with today's Python and NumPy."""
+    yield
+    ccode.install(module)
+
+
+@contextmanager
 def _configdefaults(module: ModuleType) -> Iterator[None]:
     from theano import configparser
 
@@ -121,6 +130,9 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
         if name == "blas.ldflags":
             # Only the default is replaced: Theano calls it when nothing else gives a value.
             parameter.default = default_ldflags
+        elif name == "compiledir_format" and versions.needs_promotion():
+            # The modules that Theano's keys do not cover (its virtual machine, Scan) are not for NumPy 1 and 2 alike.
+            parameter.default += "-numpy2"
         elif name == "mode":
             parameter.filter = _mode_filter(parameter.filter)
         elif name in ("device", "init_gpu_device", "contexts"):
@@ -194,20 +206,11 @@ def _blas_headers(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
-    """Put our header folder on the include path while scan's C code is compiled."""
-    if sys.version_info < (3, 11):
-        yield
-        return
-
+    """Let scan's C code compile."""
     from theano.gof import cmodule
 
-    # Not through config.gcc.cxxflags: that is the user's, and part of every op's cache key.
-    theirs = cmodule.std_include_dirs
-    cmodule.std_include_dirs = lambda: [*theirs(), str(INCLUDE_DIR / "py311")]
-    try:
+    with ccode.compiling_scan(cmodule):
         yield
-    finally:
-        cmodule.std_include_dirs = theirs
 
 
 def _parameter(section: object, name: str) -> object:
@@ -219,6 +222,7 @@ AROUND = {
     "theano": _theano,
     "theano.configparser": _configparser,
     "theano.configdefaults": _configdefaults,
+    "theano.gof.cmodule": _cmodule,
     "theano.tensor.blas_headers": _blas_headers,
     "theano.scan_module.scan_perform_ext": _scan_perform_ext,
 }

@@ -30,6 +30,9 @@ class ImportHook(MetaPathFinder):
         ImportError that says more than Python's.
     """
 
+    #: For finders that ask others, too, so that two of them do not ask each other in turn.
+    asks_others = True
+
     def __init__(self, around: Mapping[str, Around], missing: Callable[[str], None]) -> None:
         self.around = around
         self.missing = missing

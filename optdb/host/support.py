@@ -11,8 +11,14 @@ import importlib.metadata
 import importlib.util
 import platform
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from optdb.host.compat.versions import PYTHON_WITHOUT_DISTUTILS
+
+#: Installs Theano where pip alone cannot build it.
+INSTALL_THEANO = "python -m optdb install-theano"
 
 
 class UnsupportedHost(ImportError):
@@ -48,7 +54,9 @@ class Requirement:
     def cure(self) -> str:
         """What the user can do, in one line."""
         if self.name == "Python":
-            return "make a virtual environment with Python 3.10 or 3.11"
+            return "make a virtual environment with Python 3.10 to 3.14"
+        if self.name == "Theano" and sys.version_info >= PYTHON_WITHOUT_DISTUTILS:
+            return INSTALL_THEANO
         return f'pip install "{self.name}{self.range}"'
 
     def admits(self, version: str) -> bool:
@@ -57,10 +65,10 @@ class Requirement:
 
 
 REQUIREMENTS = (
-    Requirement("Python", "3.10", "3.12"),
+    Requirement("Python", "3.10", "3.15"),
     Requirement("Theano", "1.0.5", "1.0.6"),
-    Requirement("numpy", "1.22", "1.24"),
-    Requirement("scipy", "1.8", "1.12"),
+    Requirement("numpy", "1.22", "3"),
+    Requirement("scipy", "1.8", "2"),
 )
 
 

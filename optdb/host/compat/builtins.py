@@ -1,0 +1,45 @@
+"""Python's conversions as Theano's source relies on them: arrays with one element are numbers.
+
+`translation` puts them in place of calls of float(), int(), complex(), bool() and repr() in Theano's modules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def _single(value: Any) -> Any:
+    """Return the element of an array with one, anything else as it is."""
+    return value.item() if isinstance(value, np.ndarray) and value.ndim and value.size == 1 else value
+
+
+def to_float(value: Any) -> float:
+    """Convert to float."""
+    return float(_single(value))
+
+
+def to_int(value: Any) -> int:
+    """Convert to int."""
+    return int(_single(value))
+
+
+def to_complex(value: Any) -> complex:
+    """Convert to complex."""
+    return complex(_single(value))
+
+
+def to_bool(value: Any) -> bool:
+    """Return the truth of a value; that of an array without elements is False."""
+    if isinstance(value, np.ndarray) and not value.size:
+        return False
+    return bool(value)
+
+
+def to_repr(value: Any) -> str:
+    """Show a value; NumPy's scalars without their type."""
+    if np.lib.NumpyVersion(np.__version__) < "2.0.0":
+        return repr(value)
+    with np.printoptions(legacy="1.25"):
+        return repr(value)

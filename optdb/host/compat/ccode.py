@@ -1,0 +1,89 @@
+"""Lets the C code that Theano compiles, and Scan's own, compile with today's Python and NumPy.
+
+The header is ``include/theano_compat.h``. The compiler takes it in ahead of the source (``-include``), found by the
+include path, so that no path is part of the keys of compiled modules; its digest is. Where no header is needed,
+nothing is added, and the compiled code and its keys are Theano's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from optdb.host.compat import versions
+
+INCLUDE_DIR = Path(__file__).parent.parent / "include"
+HEADER = INCLUDE_DIR / "theano_compat.h"
+
+
+@functools.cache
+def compile_args() -> tuple[str, ...]:
+    """Return the compiler's arguments that bring the header in, none where it is not needed."""
+    if not versions.needs_header():
+        return ()
+    digest = hashlib.sha256(HEADER.read_bytes()).hexdigest()[:12]
+    # One word: Theano sorts arguments, and drops repeated ones.
+    return (f"-include{HEADER.name}", f"-DOPTDB_COMPAT=0x{digest}")
+
+
+def install(cmodule: Any) -> None:
+    """Make Theano's compiler use the header.
+
+    Parameters
+    ----------
+    cmodule : module
+        ``theano.gof.cmodule``, whose code has just run.
+    """
+    if not compile_args():
+        return
+    theirs = cmodule.GCC_compiler.compile_args
+    include_dirs = cmodule.std_include_dirs
+
+    @functools.wraps(theirs)
+    def args_with_header(*args: Any, **options: Any) -> list[str]:
+        return [*theirs(*args, **options), *compile_args()]
+
+    cmodule.GCC_compiler.compile_args = staticmethod(args_with_header)
+    cmodule.std_include_dirs = lambda: [*include_dirs(), str(INCLUDE_DIR)]
+
+
+@contextmanager
+def compiling_scan(cmodule: Any) -> Iterator[None]:
+    """Let Scan's C code compile, which Cython 0.28 made for Python 3.7 and NumPy 1.
+
+    Parameters
+    ----------
+    cmodule : module
+        ``theano.gof.cmodule``.
+    """
+    compiler, include_dirs = cmodule.GCC_compiler, cmodule.std_include_dirs
+    compile_str = compiler.compile_str
+
+    def compile_adapted(name: str, source: str, *args: Any, **options: Any) -> Any:
+        return compile_str(name, _with_accessors(source), *args, **options)
+
+    if versions.installed("numpy") >= versions.NUMPY_WITHOUT_VALUES:
+        compiler.compile_str = staticmethod(compile_adapted)
+    # Not through config.gcc.cxxflags: that is the user's, and part of every op's cache key.
+    folder = "py312" if sys.version_info >= (3, 12) else "py311" if sys.version_info >= (3, 11) else None
+    if folder:
+        cmodule.std_include_dirs = lambda: [*include_dirs(), str(INCLUDE_DIR / folder)]
+    try:
+        yield
+    finally:
+        compiler.compile_str, cmodule.std_include_dirs = staticmethod(compile_str), include_dirs
+
+
+def _with_accessors(source: str) -> str:
+    """Let C source read the fields of dtypes that moved in NumPy 2 by NumPy's macros."""
+    return re.sub(
+        r"\b(__pyx_v_\w+)->(subarray|names|fields)\b",
+        lambda found: f"PyDataType_{found[2].upper()}({found[1]})",
+        source,
+    )

@@ -1,0 +1,51 @@
+"""Finds Theano's modules for `loader`, which it imports with the first of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import ModuleType
+
+from optdb.host.compat import versions
+
+
+class TranslatingFinder(MetaPathFinder):
+    """A finder whose modules are translated as they are loaded.
+
+    Parameters
+    ----------
+    packages : tuple of str
+        The packages whose modules are.
+    wanted : callable
+        Whether there is anything to translate here.
+    """
+
+    def __init__(self, packages: tuple[str, ...], wanted: Callable[[], bool] = versions.needs_translation) -> None:
+        self.packages = packages
+        self.wanted = wanted
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find one of the packages' modules through the other finders."""
+        if name.partition(".")[0] not in self.packages or not self.wanted():
+            return None
+        spec = self._ask_others(name, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            from optdb.host.compat.loader import TranslatingLoader
+
+            spec.loader = TranslatingLoader(spec.loader.name, spec.loader.path)
+            spec.cached = None
+        return spec
+
+    def _ask_others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            # Finders that ask others in turn, as this one does, would come back here.
+            if isinstance(finder, TranslatingFinder) or getattr(finder, "asks_others", False):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                return spec
+        return None

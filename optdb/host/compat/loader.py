@@ -1,0 +1,95 @@
+"""Loads Theano's modules from translated source, and keeps the compiled result on disk.
+
+A kept result belongs to one source file, by path, time and size, to one version of Python and of this translation.
+Where the cache folder cannot be written, each process translates again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import marshal
+import sys
+import tempfile
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from platformdirs import user_cache_dir
+
+from optdb.host.compat import translation, versions
+
+
+class TranslatingLoader(SourceFileLoader):
+    """Loads a module from its translated source."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module's code, with the functions that translated code calls in its namespace."""
+        vars(module).update(translation.helpers(versions.needs_promotion()))
+        super().exec_module(module)
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the translated module's code, from disk where it is known."""
+        path = self.get_filename(fullname)
+        stats = self.path_stats(path)
+        stamp = _stamp(stats["mtime"], stats["size"])
+        kept = _kept(path)
+        code = _read(kept, stamp)
+        if code is None:
+            code = self.source_to_code(self.get_data(path), path)
+            # Also where Python writes no bytecode: that is to keep folders of sources clean, which this one is not.
+            _write(kept, stamp, code)
+        return code
+
+    def source_to_code(self, data: bytes, path: str, *, _optimize: int = -1) -> CodeType:
+        """Compile source after it is translated."""
+        tree = translation.translate(data, path, versions.needs_promotion())
+        return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
+
+
+def cache_dir() -> Path:
+    """Return the folder of kept results for this Python and this translation."""
+    flags = "promoting" if versions.needs_promotion() else "plain"
+    folder = f"{sys.implementation.cache_tag}-{flags}-{translation.table_digest()}"
+    return Path(user_cache_dir("optdb", appauthor=False)) / "translated" / folder
+
+
+def _stamp(mtime: float, size: int) -> bytes:
+    return importlib.util.MAGIC_NUMBER + f"{mtime!r} {size}".encode().ljust(48)
+
+
+_folder: Path | None = None
+
+
+def _kept(path: str) -> Path:
+    global _folder
+    if _folder is None:
+        _folder = cache_dir()
+    optimized = f".opt-{sys.flags.optimize}" if sys.flags.optimize else ""
+    return _folder / f"{hashlib.sha256(path.encode()).hexdigest()[:24]}{optimized}.bin"
+
+
+def _read(kept: Path, stamp: bytes) -> CodeType | None:
+    """Return the kept code; None where there is none, or that of another source."""
+    try:
+        content = kept.read_bytes()
+    except OSError:
+        return None
+    if not content.startswith(stamp):
+        return None
+    try:
+        code = marshal.loads(memoryview(content)[len(stamp) :])
+    except (EOFError, ValueError, TypeError):
+        return None  # cut short, by a full disk for one
+    return code if isinstance(code, CodeType) else None
+
+
+def _write(kept: Path, stamp: bytes, code: CodeType) -> None:
+    """Write code down in one step, for processes that start at the same time."""
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
+            file.write(stamp + marshal.dumps(code))
+        Path(file.name).replace(kept)
+    except OSError:
+        return  # a read-only home costs a translation at each start, and nothing else

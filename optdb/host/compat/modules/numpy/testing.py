@@ -1,0 +1,45 @@
+"""``numpy.testing`` with the decorators that NumPy 1.25 removed."""
+
+import unittest
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy.testing
+
+from optdb.host.compat.modules._falling_back import fall_back_to
+
+
+def skipif(condition: bool | Callable[[], bool], message: str = "Skipping test because of a condition.") -> Any:
+    """Return a decorator that skips a test where a condition holds."""
+
+    def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
+        return unittest.skipIf(condition() if callable(condition) else condition, message)(test)
+
+    return decorate
+
+
+def knownfailureif(condition: bool | Callable[[], bool], message: str = "Known failure.") -> Any:
+    """Return a decorator for tests that are known to fail where a condition holds."""
+    return skipif(condition, message)
+
+
+def slow(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a test as slow."""
+    test.slow = True  # type: ignore[attr-defined]
+    return test
+
+
+def setastest(is_test: bool = True) -> Any:
+    """Return a decorator that says whether a function is a test."""
+
+    def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
+        test.__test__ = is_test  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+dec = SimpleNamespace(skipif=skipif, knownfailureif=knownfailureif, slow=slow, setastest=setastest)
+
+__getattr__, __dir__ = fall_back_to(numpy.testing, globals())

@@ -1,0 +1,246 @@
+"""Operators with the result types of NumPy 1, for NumPy 2.
+
+NumPy 1 looked at the values of scalars and 0-d arrays: ``float32_array * np.float64(0.1)`` was float32, and
+``np.float32(1) * 0.1`` was float64. NumPy 2 looks at types alone (NEP 50). What Theano infers by NumPy depends on
+the former, so `translation` replaces the operators of Theano's modules by the functions of `OPERATORS`. They convert
+an operand where the two versions differ, and otherwise cost two dictionary look-ups.
+
+The rules of NumPy 1, as `result_dtype` tells them:
+
+- a Python number is a scalar of the default type: int64, float64 or complex128;
+- scalars among themselves promote by type;
+- an array with dimensions and a scalar promote by type where the scalar is of a higher kind (bool, integer, inexact);
+  otherwise by the array's type and the smallest type that holds the scalar's value.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+PYTHON_NUMBER, NUMPY_SCALAR, ARRAY = 1, 2, 3
+
+#: What takes part, by exact type. bool is missing: it means the same in both versions.
+_ROLES: dict[type, int] = {
+    int: PYTHON_NUMBER,
+    float: PYTHON_NUMBER,
+    complex: PYTHON_NUMBER,
+    **dict.fromkeys(
+        {np.dtype(code).type for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?"}, NUMPY_SCALAR
+    ),
+    np.ndarray: ARRAY,
+    np.memmap: ARRAY,
+    np.matrix: ARRAY,
+}
+_role = _ROLES.get
+
+_KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 2}
+
+
+def result_dtype(array: np.dtype, scalar: Any) -> np.dtype:
+    """Return the type that NumPy 1 gave to an operation of an array with dimensions and a scalar.
+
+    Parameters
+    ----------
+    array : np.dtype
+        The array's type: bool, integer, floating or complex.
+    scalar : number, NumPy scalar or 0-d array
+        The other operand.
+    """
+    value = np.asarray(scalar)
+    if value.dtype.kind not in _KINDS or _KINDS[value.dtype.kind] > _KINDS[array.kind]:
+        return np.promote_types(array, value.dtype)
+    return np.promote_types(array, _smallest(value, array))
+
+
+def convert(a: Any, b: Any) -> tuple[Any, Any]:
+    """Convert two operands so that NumPy 2 computes what NumPy 1 did with the originals.
+
+    Operands that are no numbers, scalars or arrays come back as they are.
+    """
+    role_a, role_b = _role(type(a)), _role(type(b))
+    if role_a is None or role_b is None:
+        return a, b
+    if role_a is ARRAY and not a.ndim:
+        role_a = NUMPY_SCALAR
+    if role_b is ARRAY and not b.ndim:
+        role_b = NUMPY_SCALAR
+    if role_a is role_b:
+        return a, b
+    if role_a is ARRAY:
+        return a, _beside_array(a.dtype, b)
+    if role_b is ARRAY:
+        return _beside_array(b.dtype, a), b
+    # A Python number beside a scalar: by type, as one of the default type.
+    return (_strong(a), b) if role_a is PYTHON_NUMBER else (a, _strong(b))
+
+
+def _smallest(value: np.ndarray, array: np.dtype) -> np.dtype:
+    """Return the smallest type that holds a 0-d array's value, signed where the array is and the value allows it."""
+    smallest = np.min_scalar_type(value)
+    if smallest.kind == "u" and array.kind == "i":
+        signed = np.dtype(f"i{smallest.itemsize}")
+        if value <= np.iinfo(signed).max:
+            return signed
+    return smallest
+
+
+def _strong(number: Any) -> Any:
+    """Return a Python number as the scalar that NumPy 1 took it for."""
+    if type(number) is float:
+        return np.float64(number)
+    if type(number) is complex:
+        return np.complex128(number)
+    return np.asarray(number)[()]  # int64, else uint64, else a Python number in an object array
+
+
+def _beside_array(array: np.dtype, scalar: Any) -> Any:
+    """Return a scalar that promotes with an array's type to what NumPy 1 gave."""
+    if array.kind not in _KINDS:
+        return scalar
+    if isinstance(scalar, np.ndarray | np.generic):
+        if scalar.dtype == array or scalar.dtype.kind not in _KINDS:
+            return scalar
+    elif _fits_plainly(scalar, array):
+        return scalar
+    wanted = result_dtype(array, scalar)
+    if wanted.kind not in _KINDS:
+        return scalar
+    with np.errstate(all="ignore"):
+        return np.asarray(scalar).astype(wanted)
+
+
+_INT_LIMITS = {
+    **{np.dtype(code): (int(np.iinfo(code).min), int(np.iinfo(code).max)) for code in np.typecodes["AllInteger"]},
+    # An integer that needs more bits than a small floating type has makes the result larger.
+    **{np.dtype(code): (-(2**7), 2**8 - 1) for code in "e"},
+    **{np.dtype(code): (-(2**15), 2**16 - 1) for code in "fF"},
+    **{np.dtype(code): (-(2**63), 2**63 - 1) for code in "?dDgG"},
+}
+#: Beyond these, NumPy takes the next larger type (``np.min_scalar_type``): rounder than the types' own limits.
+_FLOAT_LIMITS = {np.dtype("e"): 65000.0, np.dtype("f"): 3.4e38, np.dtype("F"): 3.4e38}
+
+
+def _fits_plainly(number: Any, array: np.dtype) -> bool:
+    """Whether NumPy 2 treats a Python number beside an array as NumPy 1 did."""
+    if type(number) is int:
+        limits = _INT_LIMITS.get(array)
+        return limits is None or limits[0] <= number <= limits[1]
+    limit = _FLOAT_LIMITS.get(array)
+    if limit is None:
+        return True
+    parts = (number.real, number.imag)
+    # Infinities and nan are held by every floating type.
+    return all(-limit < part < limit or not math.isfinite(part) for part in parts)
+
+
+def _promoting(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Make an operator that converts its operands first."""
+
+    def apply(a: Any, b: Any) -> Any:
+        role_a = _role(type(a))
+        if role_a is None:
+            return function(a, b)
+        role_b = _role(type(b))
+        if role_b is None or role_a is role_b is PYTHON_NUMBER:
+            return function(a, b)
+        return function(*convert(a, b))
+
+    apply.__name__ = apply.__qualname__ = f"promoting_{function.__name__}"
+    return apply
+
+
+#: Exponents for which NumPy 1 kept the type of a 0-d array: it calls another function than power.
+_KEEPING_EXPONENTS = (-1, 0, 1, 2, 0.5)
+
+
+def _power(a: Any, b: Any) -> Any:
+    if type(a) is np.ndarray and not a.ndim and a.dtype.kind in "fc" and type(b) in (int, float):
+        return a**b if b in _KEEPING_EXPONENTS else operator.pow(*convert(a, b))
+    return _converting_power(a, b)
+
+
+_converting_power = _promoting(operator.pow)
+
+#: By the name of the operator in the syntax tree (``ast.Add``); in-place ones begin with I.
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    name: _promoting(function)
+    for name, function in {
+        "Add": operator.add,
+        "Sub": operator.sub,
+        "Mult": operator.mul,
+        "Div": operator.truediv,
+        "FloorDiv": operator.floordiv,
+        "Mod": operator.mod,
+        "Pow": operator.pow,
+        "LShift": operator.lshift,
+        "RShift": operator.rshift,
+        "BitOr": operator.or_,
+        "BitXor": operator.xor,
+        "BitAnd": operator.and_,
+        "Eq": operator.eq,
+        "NotEq": operator.ne,
+        "Lt": operator.lt,
+        "LtE": operator.le,
+        "Gt": operator.gt,
+        "GtE": operator.ge,
+        "IAdd": operator.iadd,
+        "ISub": operator.isub,
+        "IMult": operator.imul,
+        "IDiv": operator.itruediv,
+        "IFloorDiv": operator.ifloordiv,
+        "IMod": operator.imod,
+        "IPow": operator.ipow,
+        "ILShift": operator.ilshift,
+        "IRShift": operator.irshift,
+        "IBitOr": operator.ior,
+        "IBitXor": operator.ixor,
+        "IBitAnd": operator.iand,
+    }.items()
+}
+
+
+OPERATORS["Pow"] = _power
+
+
+def call_ufunc(ufunc: Callable[..., Any], a: Any, b: Any, *rest: Any, **options: Any) -> Any:
+    """Call a NumPy function of two operands with the result type of NumPy 1."""
+    return ufunc(*convert(a, b), *rest, **options)
+
+
+def result_type(operands: Iterable[Any]) -> np.dtype:
+    """Return the type that NumPy 1 gave to an operation of some arrays, scalars and types.
+
+    Types count as arrays; scalars and 0-d arrays count by value, unless all operands are.
+    """
+    arrays, scalars = [], []
+    for operand in operands:
+        if isinstance(operand, bool | int | float | complex | np.generic) or (
+            isinstance(operand, np.ndarray) and not operand.ndim
+        ):
+            scalars.append(operand)
+        else:
+            arrays.append(operand.dtype if isinstance(operand, np.ndarray) else np.dtype(operand))
+    if not arrays:
+        return np.result_type(*(np.asarray(scalar).dtype for scalar in scalars))
+    result = np.result_type(*arrays)
+    if result.kind not in _KINDS:
+        return np.result_type(result, *(np.asarray(scalar).dtype for scalar in scalars))
+    values = [np.asarray(scalar) for scalar in scalars]
+    if any(value.dtype.kind not in _KINDS or _KINDS[value.dtype.kind] > _KINDS[result.kind] for value in values):
+        return np.result_type(result, *(value.dtype for value in values))
+    for value in values:
+        result = np.promote_types(result, _smallest(value, result))
+    return result
+
+
+def can_cast_value(value: Any, dtype: np.dtype, casting: str = "safe") -> bool:
+    """Whether a scalar's value survives a cast, as NumPy 1 told."""
+    array = np.asarray(value)
+    if array.dtype.kind not in _KINDS or dtype.kind not in _KINDS:
+        return bool(np.can_cast(array.dtype, dtype, casting))
+    return bool(np.can_cast(_smallest(array, dtype), dtype, casting))

@@ -1,0 +1,283 @@
+"""Rewrites the syntax tree of a module of Theano.
+
+Imports are redirected by the table `REDIRECTED` to modules of `modules`, so that ``np`` in a module of Theano is a
+module that has NumPy's names of old. Attributes that objects no longer have are renamed (`RENAMED`). Where NumPy
+decides result types without looking at values, operators on what may be numbers become calls of
+`promotion.OPERATORS`, and so do NumPy's functions of two operands.
+
+The functions that translated code calls stand in the module's namespace under names like ``__optdb_Add__``; `helpers`
+gives them. Line numbers stay what they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+HERE = "optdb.host.compat.modules"
+
+#: Modules that Theano's modules import, and what they get. Submodules that are not listed come from the original.
+REDIRECTED = {
+    "collections": f"{HERE}.collections",
+    "configparser": f"{HERE}.configparser",
+    "distutils": f"{HERE}.distutils",
+    "distutils.spawn": f"{HERE}.distutils.spawn",
+    "distutils.sysconfig": f"{HERE}.distutils.sysconfig",
+    "imp": f"{HERE}.imp",
+    "inspect": f"{HERE}.inspect",
+    "numpy": f"{HERE}.numpy",
+    "numpy.core": f"{HERE}.numpy.core",
+    "numpy.distutils": f"{HERE}.numpy.distutils",
+    "numpy.distutils.__config__": f"{HERE}.numpy.distutils.__config__",
+    "numpy.distutils.misc_util": f"{HERE}.numpy.distutils.misc_util",
+    "numpy.distutils.system_info": f"{HERE}.numpy.distutils.system_info",
+    "numpy.linalg": f"{HERE}.numpy.linalg",
+    "numpy.linalg.linalg": f"{HERE}.numpy.linalg",
+    "numpy.testing": f"{HERE}.numpy.testing",
+    "pkg_resources": f"{HERE}.pkg_resources",
+    "scipy.signal.signaltools": f"{HERE}.scipy_signaltools",
+    "scipy.signal.sigtools": f"{HERE}.scipy_sigtools",
+}
+
+#: Attributes that are gone, of objects whose type the source does not tell. Nothing else in Theano has these names.
+RENAMED = {
+    "tostring": "tobytes",
+    # of unittest.TestCase, for Theano's own tests
+    "assertEquals": "assertEqual",
+    "assertNotEquals": "assertNotEqual",
+    "assertAlmostEquals": "assertAlmostEqual",
+    "assertRaisesRegexp": "assertRaisesRegex",
+    "assertRegexpMatches": "assertRegex",
+    "assertItemsEqual": "assertCountEqual",
+    "failUnless": "assertTrue",
+    "failIf": "assertFalse",
+    "failUnlessEqual": "assertEqual",
+    "failUnlessRaises": "assertRaises",
+    "assert_": "assertTrue",
+}
+
+#: NumPy's functions of two operands whose result type depends on both.
+BINARY_UFUNCS = frozenset(
+    [
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "true_divide",
+        "floor_divide",
+        "remainder",
+        "mod",
+        "fmod",
+        "power",
+        "float_power",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "arctan2",
+        "hypot",
+        "logaddexp",
+        "logaddexp2",
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "left_shift",
+        "right_shift",
+    ]
+)
+
+#: Attributes that are no numbers of NumPy, so that comparing them needs no look at types.
+_PLAIN_ATTRIBUTES = frozenset(
+    ["ndim", "type", "dtype", "owner", "op", "name", "__class__", "broadcastable", "nin", "nout", "inputs", "outputs"]
+)
+
+_PLAIN_CALLS = frozenset(
+    [
+        "len",
+        "type",
+        "str",
+        "repr",
+        "id",
+        "hash",
+        "tuple",
+        "list",
+        "set",
+        "dict",
+        "frozenset",
+        "sorted",
+        "range",
+        "isinstance",
+    ]
+)
+
+
+def translate(source: bytes | str, filename: str, promoting: bool) -> ast.Module:
+    """Parse a module of Theano and rewrite it.
+
+    Parameters
+    ----------
+    source : bytes or str
+        The module's source.
+    filename : str
+        Where it comes from, for messages.
+    promoting : bool
+        Whether operators are to give the result types of NumPy 1.
+    """
+    with warnings.catch_warnings():
+        # Escapes such as "\d" in strings: the user can do nothing about them.
+        warnings.simplefilter("ignore", SyntaxWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        tree = ast.parse(source, filename)
+    tree = _Translator(promoting).visit(tree)
+    return ast.fix_missing_locations(tree)
+
+
+def table_digest() -> str:
+    """Return a digest of what translated code depends on, beside its source."""
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+
+
+def helpers(promoting: bool) -> dict[str, Callable[..., Any]]:
+    """Return the functions that translated code calls, by their names in it."""
+    from optdb.host.compat import builtins
+
+    functions: dict[str, Callable[..., Any]] = {
+        _helper(name): getattr(builtins, name) for name in _Translator.CONVERSIONS.values()
+    }
+    if promoting:
+        from optdb.host.compat import promotion
+
+        functions.update({_helper(name): function for name, function in promotion.OPERATORS.items()})
+        functions[_helper("ufunc")] = promotion.call_ufunc
+    return functions
+
+
+def _helper(name: str) -> str:
+    return f"__optdb_{name}__"
+
+
+class _Translator(ast.NodeTransformer):
+    """Rewrites one module; see the module's docstring."""
+
+    #: Built-in functions that took arrays with one element, or showed NumPy's scalars as Python's.
+    CONVERSIONS: ClassVar = {
+        "float": "to_float",
+        "int": "to_int",
+        "complex": "to_complex",
+        "bool": "to_bool",
+        "repr": "to_repr",
+    }
+
+    def __init__(self, promoting: bool) -> None:
+        self.promoting = promoting
+
+    # Imports
+
+    def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
+        statements: list[ast.stmt] = []
+        for alias in node.names:
+            statements += _import(alias)
+        return [ast.copy_location(statement, node) for statement in statements]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
+        if not node.level and node.module in REDIRECTED:
+            node.module = REDIRECTED[node.module]
+        return node
+
+    # Names
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        node.attr = RENAMED.get(node.attr, node.attr)
+        return node
+
+    # Operators and calls
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        name = type(node.op).__name__
+        if not self.promoting or name == "MatMult" or _is_plain(node.left) or _is_plain(node.right):
+            return node
+        if _is_number(node.left) and _is_number(node.right):
+            return node
+        return _call(name, [node.left, node.right], node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        self.generic_visit(node)
+        name = f"I{type(node.op).__name__}"
+        # The targets a.b and a[b] would be evaluated twice. What is assigned to an element takes its type anyway.
+        if not self.promoting or not isinstance(node.target, ast.Name) or name == "IMatMult" or _is_plain(node.value):
+            return node
+        loaded = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+        return ast.copy_location(ast.Assign([node.target], _call(name, [loaded, node.value], node)), node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        name = type(node.ops[0]).__name__
+        if not self.promoting or len(node.ops) > 1 or name in ("Is", "IsNot", "In", "NotIn"):
+            return node
+        if _is_plain(node.left) or _is_plain(node.comparators[0]):
+            return node
+        return _call(name, [node.left, node.comparators[0]], node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        function = node.func
+        if isinstance(function, ast.Name) and function.id in self.CONVERSIONS:
+            if len(node.args) == 1 and not node.keywords and not isinstance(node.args[0], ast.Starred):
+                return _call(self.CONVERSIONS[function.id], node.args, node)
+        elif (
+            self.promoting
+            and isinstance(function, ast.Attribute)
+            and isinstance(function.value, ast.Name)
+            and function.value.id in ("np", "numpy")
+            and function.attr in BINARY_UFUNCS
+            and len(node.args) >= 2
+            and not any(isinstance(argument, ast.Starred) for argument in node.args[:2])
+        ):
+            called = _call("ufunc", [function, *node.args], node)
+            called.keywords = node.keywords
+            return called
+        return node
+
+
+def _import(alias: ast.alias) -> list[ast.stmt]:
+    """Return the statements for one name of an import statement."""
+    if alias.name in REDIRECTED and (alias.asname or "." not in alias.name):
+        return [ast.Import([ast.alias(REDIRECTED[alias.name], alias.asname or alias.name)])]
+    package = alias.name.partition(".")[0]
+    if package not in REDIRECTED or alias.asname:
+        return [ast.Import([alias])]
+    # `import numpy.random` binds numpy: bring the submodule in, and bind what stands for the package.
+    bring_in = ast.Import([ast.alias(REDIRECTED.get(alias.name, alias.name), "__optdb_imported__")])
+    return [bring_in, ast.Import([ast.alias(REDIRECTED[package], package)])]
+
+
+def _call(name: str, arguments: list[ast.expr], node: ast.AST) -> ast.Call:
+    function = ast.copy_location(ast.Name(_helper(name), ast.Load()), node)
+    return ast.copy_location(ast.Call(function, arguments, []), node)
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float | complex)
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """Whether an expression is evidently no number of NumPy's and no Python number beside one."""
+    if isinstance(node, ast.Constant):
+        return not isinstance(node.value, int | float | complex) or isinstance(node.value, bool)
+    if isinstance(node, ast.Attribute):
+        return node.attr in _PLAIN_ATTRIBUTES
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in _PLAIN_CALLS
+    return isinstance(node, ast.Tuple | ast.List | ast.Dict | ast.Set | ast.JoinedStr | ast.ListComp | ast.Lambda)
