@@ -37,7 +37,12 @@ __all__ = ["UnsupportedHost", "bring_in", "finish", "prepare", "start"]
 
 
 def start() -> None:
-    """Install the import hook and the translation; where Theano is imported already, catch up with it."""
+    """Install the import hook and the translation; where Theano is imported already, catch up with it.
+
+    A second call, as by a reload of optdb, does nothing: what the user has turned on or off since stays so.
+    """
+    if any(isinstance(finder, ImportHook) for finder in sys.meta_path):
+        return
     sys.meta_path.insert(0, TranslatingFinder(("theano",)))
     sys.meta_path.insert(0, ImportHook(AROUND, missing=lambda name: support.check()))
     if "theano" in sys.modules:

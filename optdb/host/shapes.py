@@ -128,7 +128,26 @@ class _Merged(_Promise):
             self.other_var: feature.renewed(self.other.value),
             self.var: feature.renewed(self.own.value),
         }
-        return feature.as_theano(known, ShapeFeature.update_shape, self.var, self.other_var)[self.var]
+        merged = feature.as_theano(known, ShapeFeature.update_shape, self.var, self.other_var)[self.var]
+        return _without_itself(self.var, self.own.value, merged)
+
+
+def _without_itself(var: Variable, own: Any, merged: Any) -> Any:
+    """Return the shape `merged` of `var`, with the lengths from `own` that `merged` takes from `var` itself.
+
+    A reshape to the shape of its own input, say, is replaced by that input. Its lengths are then read from the shape
+    of the very variable whose shape is wanted: they say nothing, and put in place of that shape they close a cycle.
+    """
+    if own is None or merged is None:
+        return merged
+    return tuple(
+        mine if length is not mine and _depends_on(length, var) else length
+        for mine, length in zip(own, merged, strict=True)
+    )
+
+
+def _depends_on(length: Variable, var: Variable) -> bool:
+    return length.owner is not None and var in ancestors([length])
 
 
 class _Shapes(dict):

@@ -18,6 +18,7 @@ on parts of the graph far from its node.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
@@ -25,6 +26,7 @@ from typing import Any
 from optdb.host.folding import fold_node, fold_replacements
 from optdb.host.graph import (
     Apply,
+    Constant,
     FunctionGraph,
     InconsistencyError,
     Variable,
@@ -36,6 +38,7 @@ from optdb.host.graph import (
     reconnect,
 )
 from optdb.host.rewriters import BadReplacement, replacement_pairs
+from optdb.topo.limits import GrowthLimits
 from optdb.topo.lineage import Lineage
 from optdb.topo.order import TopologicalOrder
 from optdb.topo.result import PingPong, TopoResult
@@ -48,10 +51,6 @@ RewriteCallback = Callable[[Any, Apply, Sequence[tuple[Variable, Variable]]], No
 
 class CycleError(InconsistencyError):
     """A replacement would make a node depend on itself."""
-
-
-class Stopped(Exception):
-    """A rewriter was applied more often than the limit allows."""
 
 
 class Engine:
@@ -107,7 +106,7 @@ class Engine:
         self._on_failure = on_failure
         self._after_change = after_change
         self._on_rewrite = on_rewrite
-        self._max_use_ratio = max_use_ratio
+        self._limits = GrowthLimits(fgraph.apply_nodes, max_use_ratio)
         self._fold = fold
         self._scope = None if start_from is None else node_ancestors(start_from)
         self._order = TopologicalOrder(dependencies, dependents)
@@ -118,6 +117,8 @@ class Engine:
         self._seen_at: dict[Apply, int] = {}
         self._touched: list[Apply] = []
         self._fresh: list[Apply] = []
+        #: Nodes whose inputs are all constants, to be computed before any other rule sees the change.
+        self._constant: deque[Apply] = deque()
         self._backward_edges: list[tuple[Apply, Apply]] = []
 
     # -- the feature: what the graph tells us
@@ -192,13 +193,25 @@ class Engine:
             return
         self._worklist.extend(n for n in nodes if n in self._scope and seen_at.get(n, -1) != clock)
 
+    def fold_all(self) -> None:
+        """Compute every constant part of the graph, before any rule sees it.
+
+        A rule may take a constant expression apart whose value would have let another rule do more, or one that is
+        nan: ``0 / c`` becomes 0 whatever ``c`` is.
+        """
+        if not self._fold:
+            return
+        self._constant.extend(node for node in self._order if _has_constant_inputs(node))
+        self._fold_constant()
+        self.take_in()
+
     def drain(self) -> None:
         """Look at queued nodes until none is left.
 
         Raises
         ------
-        Stopped
-            If a rule goes over the limit.
+        LimitExceeded
+            If a rule is applied too often, or makes the graph too large.
         """
         worklist = self._worklist
         while worklist:
@@ -212,9 +225,10 @@ class Engine:
         scope = self._scope
         if scope is not None:
             scope.update(fresh)
-        self._worklist.extend(
-            node for node in self._touched if node in apply_nodes and (scope is None or node in scope)
-        )
+        touched = [node for node in self._touched if node in apply_nodes and (scope is None or node in scope)]
+        if self._fold:
+            self._constant.extend(filter(_has_constant_inputs, touched))
+        self._worklist.extend(touched)
         self._worklist.extend(fresh)
         self._touched.clear()
         self._fresh.clear()
@@ -222,9 +236,12 @@ class Engine:
         return fresh
 
     def check_limit(self, name: str, uses: int) -> None:
-        """Stop the run if the rewriter `name` was used too often for the graph's size."""
-        if uses > self.result.nodes_most * self._max_use_ratio:
-            raise Stopped(name)
+        """Raise LimitExceeded if the rewriter `name` was used too often, or the graph has grown too large."""
+        self._limits.check_uses(name, uses, self.result.nodes_most)
+        nodes = len(self.fgraph.apply_nodes)
+        if self._limits.exceeds_node_limit(nodes):
+            most = max(self.table.rules, key=lambda rule: rule.nodes_made, default=None)
+            raise self._limits.node_limit_exceeded(name if most is None else most.name, nodes)
 
     def _settle(self, node: Apply) -> None:
         """Rewrite `node`, and each node that replaces it, until no rule applies."""
@@ -258,6 +275,7 @@ class Engine:
                 new = self._absorb()
                 rule.applications += 1
                 rule.nodes_made += len(new)
+                self._limits.count_replacement(node, len(new))
                 self._watch_for_loops(rule, node, new)
                 fresh += new
             now = perf_counter()
@@ -317,11 +335,28 @@ class Engine:
         return True
 
     def _absorb(self) -> list[Apply]:
-        """Let the cleanup run, then queue what changed."""
+        """Let the cleanup run, queue what changed, and compute what has become constant; return the new nodes."""
         self._after_change()
-        return self.take_in()
+        fresh = self.take_in()
+        if self._constant:
+            fresh += self._fold_constant()
+        return fresh
+
+    def _fold_constant(self) -> list[Apply]:
+        """Fold the nodes noted as constant, and those that become so; return the new nodes."""
+        fresh: list[Apply] = []
+        while self._constant:
+            node = self._constant.popleft()
+            if node in self.fgraph.apply_nodes and self._try_fold(node):
+                self._after_change()
+                fresh += self.take_in()
+        return fresh
 
     def _watch_for_loops(self, rule: Rule, node: Apply, fresh: list[Apply]) -> None:
         undone = self._lineage.replaced(node, rule, fresh)
         if undone is not None:
             self.result.ping_pong.append(PingPong(rule.name, undone.name, str(node)))
+
+
+def _has_constant_inputs(node: Apply) -> bool:
+    return all(isinstance(var, Constant) for var in node.inputs)

@@ -30,7 +30,8 @@ from optdb.host.rewriters import (
     report_failure,
 )
 from optdb.host.session import optimizing
-from optdb.topo.engine import CycleError, Engine, Stopped
+from optdb.topo.engine import CycleError, Engine
+from optdb.topo.limits import LimitExceeded
 from optdb.topo.merge import MergeIndex
 from optdb.topo.profile import PhaseProfile
 from optdb.topo.result import TopoResult, announce
@@ -203,9 +204,9 @@ class _Run:
             result.converged = not result.ping_pong
             if result.ping_pong:
                 result.reason = str(result.ping_pong[0])
-        except Stopped as stop:
-            result.reason = f"'{stop}' was applied more often than max_use_ratio allows"
-            self._report_limit(str(stop))
+        except LimitExceeded as limit:
+            result.reason = str(limit)
+            self._report_limit(limit)
         finally:
             self.fgraph.remove_feature(self.engine)
             result.name = self.rewriter.name
@@ -225,6 +226,8 @@ class _Run:
             self.profile.begin_round(len(self.fgraph.apply_nodes))
             # Theano's report wants each cleanup's figures in each round.
             self._clean_up(always=True)
+            if engine.result.rounds == 1:
+                engine.fold_all()
             self.profile.global_profiles(self._run_all(self.rewriter.global_optimizers))
             engine.queue_unverified()
             engine.drain()
@@ -282,11 +285,11 @@ class _Run:
             return
         callback(error, self.rewriter, pairs, rewriter, node)
 
-    def _report_limit(self, name: str) -> None:
+    def _report_limit(self, limit: LimitExceeded) -> None:
         message = (
-            f"EquilibriumOptimizer max'ed out by '{name}'. You can safely raise the current "
+            f"EquilibriumOptimizer max'ed out by '{limit.rewriter}'. You can safely raise the current "
             f"threshold of {self.rewriter.max_use_ratio:f} with the theano flag "
-            "'optdb.max_use_ratio'."
+            f"'optdb.max_use_ratio'. The rewriter {limit.reason}."
         )
         if config.on_opt_error == "raise":
             raise AssertionError(message)

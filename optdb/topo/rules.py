@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from optdb.host.graph import Op
+from optdb.host.precedence import in_order_of_precedence
 from optdb.host.rewriters import LocalOptimizer, name_of, transform_of
 from optdb.host.tracks import may_apply
 
@@ -57,9 +58,9 @@ class RuleTable:
 
     The order for a node is Theano's: first the rewriters without tracks, then
     those that track the op's class, then those that track the op itself, each
-    in the order given. A class is matched exactly, not by inheritance, as
-    Theano matches it. Rewriters that are known to decline an op which they
-    track are left out.
+    in the order given; but those that find a node to be zero come before all
+    others. A class is matched exactly, not by inheritance, as Theano matches
+    it. Rewriters that are known to decline an op which they track are left out.
     """
 
     def __init__(self, rewriters: Iterable[LocalOptimizer]) -> None:
@@ -104,7 +105,8 @@ class RuleTable:
             *self._tracked.get(type(op), ()),
             *self._tracked.get(op, ()),
         )
-        rules = tuple(self._rule(rewriter) for rewriter in rewriters if may_apply(rewriter, op))
+        rewriters = in_order_of_precedence(rewriter for rewriter in rewriters if may_apply(rewriter, op))
+        rules = tuple(map(self._rule, rewriters))
         self._by_id[id(op)] = (op, rules)
         return rules
 

@@ -121,3 +121,23 @@ def test_header_folder_is_there_for_scan_only(tmp_path):
     done = output(code, flags=f"base_compiledir={tmp_path}")
     assert "py311" in done
     assert done.endswith("True")
+
+
+def test_a_reload_does_nothing():
+    code = """
+        import importlib, sys
+        import optdb
+        importlib.reload(optdb)
+        import theano
+        optdb.enable()
+        finders = list(sys.meta_path)
+        importlib.reload(optdb)
+        assert sys.meta_path == finders
+        assert optdb.topo.is_enabled()
+        optdb.disable()
+        importlib.reload(optdb)
+        assert not optdb.topo.is_enabled()
+        x = theano.tensor.dvector()
+        print(theano.function([x], x + 1, mode=optdb.mode(theano.Mode("py", "fast_run")))([1])[0])
+    """
+    assert output(code, flags="optdb.topo=True") == "2.0"

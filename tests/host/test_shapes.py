@@ -214,3 +214,50 @@ def test_shapes_are_right(shape):
         f = theano.function([x], out.shape, mode=STOCK)
     assert not any(isinstance(node.op, tt.Dot) for node in f.maker.fgraph.toposort())
     np.testing.assert_array_equal(f(np.ones(shape)), [shape[0] ** 2])
+
+
+STRIDED = tt.constant(np.ones((4, 5)))[::-2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x, i: tt.exp(STRIDED.reshape(STRIDED.shape))[i],
+        lambda x, i: tt.dot(STRIDED.reshape(STRIDED.shape), np.ones(5)).shape,
+        lambda x, i: tt.exp(x[::-2].reshape(x[::-2].shape)).shape,
+        lambda x, i: x[::-2].reshape((x[::-2].shape[0], -1)).flatten().reshape(x[::-2].shape).sum(axis=0)[i],
+    ],
+)
+def test_a_reshape_to_its_own_shape_closes_no_cycle(make):
+    x, i = tt.dmatrix("x"), tt.lmatrix("i")
+    inputs, out = [x, i], make(x, i)
+    with theano.change_flags(on_opt_error="raise"):
+        f = theano.function(inputs, out, mode=optdb.mode(STOCK), on_unused_input="ignore")
+    plain = theano.function(inputs, out, mode=theano.Mode("py", None), on_unused_input="ignore")
+    arguments = np.arange(12.0).reshape(4, 3), [[1, 0]]
+    np.testing.assert_allclose(f(*arguments), plain(*arguments))
+
+
+RESHAPES = [
+    lambda a, b: a.reshape(a.shape),
+    lambda a, b: a.reshape(b.shape),
+    lambda a, b: a.reshape((b.shape[0], -1)),
+    lambda a, b: a.flatten().reshape(a.shape),
+    lambda a, b: tt.alloc(a[0, 0], b.shape[0], a.shape[1]),
+    lambda a, b: a[:: -b.shape[0]],
+    lambda a, b: tt.exp(a),
+    lambda a, b: a + b,
+]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, len(RESHAPES) - 1), places, places), min_size=2, max_size=6))
+def test_no_shape_is_told_by_itself(steps):
+    """Whatever is reshaped to whose shape, no rewriter offers a cycle."""
+    x, y = tt.dmatrix("x"), tt.dmatrix("y")
+    pool = [x, y, STRIDED]
+    for kind, first, second in steps:
+        pool.append(RESHAPES[kind](pool[first % len(pool)], pool[second % len(pool)]))
+    outputs = [out for var in pool[-3:] for out in (var, var.shape, var.sum())]
+    with theano.change_flags(on_opt_error="raise"):
+        theano.function([x, y], outputs, mode=optdb.mode(STOCK), on_unused_input="ignore")

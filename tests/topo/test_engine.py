@@ -240,6 +240,54 @@ def test_a_second_run_changes_nothing():
     assert phase.result.converged
 
 
+# -- constants
+
+
+def constant(value, dtype):
+    return tt.constant(np.asarray(value, dtype)).clone()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float32", "float64"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda zero, one: zero.dimshuffle("x") / zero.flatten(),
+        lambda zero, one: zero / zero,
+        lambda zero, one: zero / (one - one if one.dtype != "bool" else zero),
+        lambda zero, one: zero * (one / zero),
+        lambda zero, one: (one / zero) ** zero * zero,
+        lambda zero, one: tt.log(zero) * zero,
+        lambda zero, one: tt.switch(zero, one / zero, tt.log(zero)) * zero,
+    ],
+)
+def test_a_constant_has_the_value_that_it_has_without_rewriters(make, dtype):
+    """Rewriters such as 0 / x = 0 do not apply to what can be computed."""
+    out = make(constant(0, dtype), constant(1, dtype))
+    with np.errstate(all="ignore"):
+        plain = theano.function([], out, mode=PLAIN)()
+        optimized = theano.function([], out, mode=optdb.mode(STOCK))()
+    np.testing.assert_array_equal(optimized, plain)
+
+
+def test_constants_are_folded_before_rewriters_see_what_uses_them():
+    """Also those that become constant in between."""
+    seen = []
+
+    @rewriter([tt.exp])
+    def look(fgraph, node):
+        seen.append(node.inputs[0])
+
+    @rewriter([tt.sinh])
+    def to_one(fgraph, node):
+        return [constant(1, "float64")]
+
+    x = tt.dscalar("x")
+    fgraph = graph_of([x], tt.exp(x) + tt.exp(tt.cos(constant(2, "float64"))), tt.exp(tt.sqrt(tt.sinh(x)) + 1))
+    run(fgraph, look, to_one, final_rewriters=[topo_constant_folding], direction="in_to_out")
+    assert set(seen) == {fgraph.inputs[0]}
+    assert fgraph.outputs[1].owner is None
+
+
 # -- limits
 
 
@@ -262,6 +310,54 @@ def test_growth_is_stopped_and_named(direction, caplog):
     assert "stopped" in str(result)
     # at most half as many applications as there were nodes at once
     assert result.rules[0].applications <= 0.5 * result.nodes_most + 1
+
+
+@rewriter([tt.sinh])
+def feed_on_itself(fgraph, node):
+    """Each application adds a node, and the next one applies to the same node again."""
+    return [tt.exp(node.outputs[0])]
+
+
+@rewriter([tt.sinh])
+def double(fgraph, node):
+    """Each application makes two nodes of one."""
+    return [tt.sinh(node.inputs[0]) + tt.sinh(node.inputs[0] + 1)]
+
+
+@pytest.mark.parametrize("explode", [feed_on_itself, double])
+@pytest.mark.parametrize("depth", [1, 30])
+def test_growth_that_outruns_its_own_bound_is_stopped(explode, depth, caplog):
+    """The bound on applications does not rise with the nodes that the exploding rewriter makes."""
+    x = tt.dvector("x")
+    out = x
+    for _ in range(depth):
+        out = tt.sinh(out)
+    fgraph = graph_of([x], out * 2 + tt.exp(x))
+    before = len(fgraph.apply_nodes)
+    with theano.change_flags(on_opt_error="warn"):
+        result = run(fgraph, explode)
+    assert not result.converged
+    assert f"'{explode.__name__}'" in result.reason
+    assert f"{before} " in result.reason
+    assert f"max'ed out by '{explode.__name__}'" in caplog.text
+    assert result.nodes_most < 25_000
+
+
+def test_an_inlined_graph_is_no_explosion():
+    """One node becomes many, and another rewriter is applied to each of them."""
+
+    @rewriter([tt.sinh])
+    def inline(fgraph, node):
+        out = node.inputs[0]
+        for _ in range(500):
+            out = Step(1)(out)
+        return [out]
+
+    x = tt.dvector("x")
+    fgraph = graph_of([x], tt.sinh(x))
+    result = run(fgraph, inline, count_down)
+    assert result.converged
+    assert ops(fgraph) == [Step(0)] * 500
 
 
 def test_the_limit_is_an_error_where_errors_are_raised():

@@ -1,0 +1,83 @@
+"""Bounds on what one run of the engine may do, fixed by the graph that it starts from.
+
+Rewriters may feed on what they make: each application brings in a node to which the next one applies.  A bound that
+follows the size of the growing graph never stops them.  The *base size* of a run does not grow that way: it counts
+the nodes of the starting graph and those that replace them directly, so that a rewriter may put a large expression
+in place of one node (an inlined graph, say).  Rewriters that apply to the new nodes in turn do not raise it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from optdb.host.graph import Apply
+
+#: How many times its base size a graph may count in the bound on applications.
+MAX_GROWTH = 10
+#: Graphs with a smaller base size are treated as if they had this one.
+MIN_BASE_NODES = 10
+#: A graph may have this many nodes, whatever its base size.
+MIN_NODE_LIMIT = 20_000
+#: How many times its base size a graph may grow to, where that is more.
+MAX_NODE_RATIO = 100
+
+
+class LimitExceeded(Exception):
+    """A rewriter was applied more often, or made the graph grow further, than the limits allow.
+
+    Parameters
+    ----------
+    rewriter : str
+        The name of the rewriter.
+    reason : str
+        Which limit was exceeded, with the numbers.
+    """
+
+    def __init__(self, rewriter: str, reason: str) -> None:
+        super().__init__(f"'{rewriter}' {reason}")
+        self.rewriter = rewriter
+        self.reason = reason
+
+
+class GrowthLimits:
+    """The bounds of one run.
+
+    Parameters
+    ----------
+    nodes : iterable of Apply
+        The nodes of the starting graph.
+    max_use_ratio : float
+        A rewriter may be applied this many times the number of nodes.
+    """
+
+    def __init__(self, nodes: Iterable[Apply], max_use_ratio: float) -> None:
+        self._original = set(nodes)
+        self._nodes_before = len(self._original)
+        self._base = self._nodes_before
+        self._max_use_ratio = max_use_ratio
+
+    def count_replacement(self, node: Apply, made: int) -> None:
+        """Count the `made` nodes that replace `node` into the base size, if `node` is of the starting graph."""
+        if node in self._original:
+            self._original.remove(node)
+            self._base += made
+
+    def check_uses(self, rewriter: str, uses: int, nodes_most: int) -> None:
+        """Raise LimitExceeded if `rewriter` was used too often for a graph of at most `nodes_most` nodes so far."""
+        nodes = min(nodes_most, MAX_GROWTH * max(self._base, MIN_BASE_NODES))
+        if uses > nodes * self._max_use_ratio:
+            raise LimitExceeded(
+                rewriter,
+                f"was applied {uses} times, more often than max_use_ratio allows; the graph had "
+                f"{self._nodes_before} nodes at the start, and {nodes_most} at most",
+            )
+
+    def exceeds_node_limit(self, nodes: int) -> bool:
+        """Return whether a graph of `nodes` nodes has grown too large."""
+        return nodes > MIN_NODE_LIMIT and nodes > MAX_NODE_RATIO * self._base
+
+    def node_limit_exceeded(self, rewriter: str, nodes: int) -> LimitExceeded:
+        """Return the error for a graph of `nodes` nodes, most of which `rewriter` made."""
+        return LimitExceeded(
+            rewriter, f"made the graph grow from {self._nodes_before} to {nodes} nodes, more than the engine allows"
+        )

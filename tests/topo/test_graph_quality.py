@@ -1,0 +1,65 @@
+"""The optimized graph has no more nodes than Theano's own optimizer leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+
+import optdb
+from tests.topo.graphs import PLAIN, STOCK
+
+
+def dirichlet_density():
+    """The log density of a Dirichlet distribution of ones, in stick-breaking coordinates, and its gradient."""
+    alpha = tt.as_tensor_variable(np.ones(3))
+    sticks = tt.dvector("sticks")
+    logits = tt.concatenate([sticks, -sticks.sum(0, keepdims=True)])
+    weights = tt.exp(logits - logits.max(0, keepdims=True))
+    weights = tt.clip(weights / weights.sum(0, keepdims=True), 1e-15, 1 - 1e-15)
+    exponent = alpha - 1
+    of_zero = tt.switch(tt.eq(exponent, 0), 0.0, -np.inf)
+    power = tt.switch(tt.eq(weights, 0), of_zero, exponent * tt.log(weights))
+    density = tt.sum(power - tt.gammaln(alpha)) + tt.gammaln(alpha.sum())
+    valid = 1 * tt.all(weights >= 0) * (1 * tt.all(weights <= 1)) * (1 * tt.all(alpha > 0))
+    total = tt.switch(valid, density, -np.inf) + sticks.sum() * (sticks.shape[0] + 1)
+    return [sticks], [total, tt.grad(total, sticks)]
+
+
+def product_of_a_constant_zero():
+    """A zero that is only known once it is computed, times a switch with a condition of another shape."""
+    x, c = tt.dvector("x"), tt.dscalar("c")
+    zero = tt.as_tensor_variable(np.ones(3)) - 1
+    return [x, c], [(zero * tt.switch(c > 0, x, tt.exp(x))).sum() + (zero / tt.switch(c > 0, 2.0, x)).sum() + c]
+
+
+def products_of_joins():
+    """A cumulated product of joined parts, and its gradient."""
+    x, y = tt.dvector("x"), tt.dvector("y")
+    parts = tt.concatenate([x, y, x * 2])
+    left = tt.extra_ops.cumprod(1 - parts)
+    out = (tt.concatenate([[1.0], left[:-1]]) * parts).sum()
+    return [x, y], [out, *tt.grad(out, [x, y])]
+
+
+VALUES = {"x": np.array([0.3, 0.1, 0.7]), "y": np.array([0.2, 0.9]), "c": 1.5, "sticks": np.array([0.4, -0.3])}
+
+
+@pytest.mark.parametrize("build", [dirichlet_density, product_of_a_constant_zero, products_of_joins])
+def test_it_is_no_larger_than_theanos(build):
+    inputs, outputs = build()
+    stock = theano.function(inputs, outputs, mode=STOCK)
+    ours = theano.function(inputs, outputs, mode=optdb.mode(STOCK))
+    assert len(ours.maker.fgraph.apply_nodes) <= len(stock.maker.fgraph.apply_nodes)
+    plain = theano.function(inputs, outputs, mode=PLAIN)
+    arguments = [VALUES[var.name] for var in inputs]
+    for mine, expected in zip(ours(*arguments), plain(*arguments), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-10)
+
+
+def test_a_product_of_zero_does_not_sink_into_a_switch():
+    inputs, outputs = product_of_a_constant_zero()
+    f = theano.function(inputs, outputs, mode=optdb.mode(STOCK))
+    assert f.maker.fgraph.outputs[0].owner.inputs[0].owner is None
+    assert len(f.maker.fgraph.apply_nodes) <= 2
