@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import ModuleType
@@ -32,20 +32,23 @@ class TranslatingFinder(MetaPathFinder):
         """Find one of the packages' modules through the other finders."""
         if name.partition(".")[0] not in self.packages or not self.wanted():
             return None
-        spec = self._ask_others(name, path, target)
-        if spec is not None and type(spec.loader) is SourceFileLoader:
-            from optdb.host.compat.loader import TranslatingLoader
+        found = None
+        for spec in self._ask_others(name, path, target):
+            if type(spec.loader) is SourceFileLoader:
+                from optdb.host.compat.loader import TranslatingLoader
 
-            spec.loader = TranslatingLoader(spec.loader.name, spec.loader.path)
-            spec.cached = None
-        return spec
+                spec.loader = TranslatingLoader(spec.loader.name, spec.loader.path)
+                spec.cached = None
+                return spec
+            # One that loads in its own way, as pytest's for tests: only where there is no source to translate.
+            found = found or spec
+        return found
 
-    def _ask_others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+    def _ask_others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> Iterator[ModuleSpec]:
         for finder in sys.meta_path:
             # Finders that ask others in turn, as this one does, would come back here.
             if isinstance(finder, TranslatingFinder) or getattr(finder, "asks_others", False):
                 continue
             spec = finder.find_spec(name, path, target)
             if spec is not None:
-                return spec
-        return None
+                yield spec

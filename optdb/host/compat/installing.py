@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from optdb.host.compat import versions
+
 THEANO = "Theano==1.0.5"
 COMMAND = "python -m optdb install-theano"
 
@@ -40,7 +42,7 @@ class CannotInstall(RuntimeError):
 
 
 def install(options: Sequence[str] = ()) -> None:
-    """Install Theano in this environment.
+    """Install Theano in this environment, unless it is there.
 
     Parameters
     ----------
@@ -52,6 +54,8 @@ def install(options: Sequence[str] = ()) -> None:
     CannotInstall
         Where pip is missing, or fails.
     """
+    if versions.installed("Theano") == (1, 0, 5):
+        return
     if importlib.util.find_spec("pip") is None:
         raise CannotInstall("pip is not installed here.\nThe cure: python -m ensurepip")
     with tempfile.TemporaryDirectory(prefix="optdb-install-") as folder:

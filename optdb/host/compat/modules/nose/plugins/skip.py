@@ -1,0 +1,5 @@
+"""``nose.plugins.skip``."""
+
+from unittest import SkipTest
+
+__all__ = ["SkipTest"]
