@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import numpy as np
 
 from optdb.runtime.exported.archive import array_bytes, pack
+from optdb.runtime.exported.sources import SourceError, read_program
 
 SOURCE = """
 __kernel void twice(ulong n, __global float *x, ulong x_off, __global float *z, ulong z_off, __global float *t)
@@ -19,6 +21,9 @@ __kernel void twice(ulong n, __global float *x, ulong x_off, __global float *z, 
     }
 }
 """
+
+
+KERNELS = {name: list(params) for name, params in read_program(SOURCE).items()}
 
 
 def _number(value, dtype="uint64"):
@@ -56,7 +61,7 @@ ARGUMENT = {
 MANIFEST = {
     "about": "",
     "states": [{"name": "total", "broadcastable": [False], "array": "arrays/0.npy"}],
-    "programs": ["programs/0.cl"],
+    "programs": [{"source": "programs/0.cl", "kernels": KERNELS}],
     "methods": [
         {
             "name": "f",
@@ -72,6 +77,8 @@ MEMBERS = {"arrays/0.npy": array_bytes(np.zeros(3, np.float32)), "programs/0.cl"
 def plan(path, source=SOURCE, members=None, **changes):
     """Write the file; `changes` are of the manifest: a path with '__' between its parts, and what goes there."""
     manifest = copy.deepcopy(MANIFEST)
+    with contextlib.suppress(SourceError):
+        manifest["programs"][0]["kernels"] = {name: list(params) for name, params in read_program(source).items()}
     for place, value in changes.items():
         *parents, last = [int(part) if part.isdigit() else part for part in place.split("__")]
         inner = manifest

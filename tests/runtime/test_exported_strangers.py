@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optdb.runtime.context import Context
-from optdb.runtime.exported import FileError, ShapeError, load
+from optdb.runtime.exported import FileError, ShapeError, load, programs
 from optdb.runtime.exported.archive import pack
 from optdb.runtime.exported.rules import Call
-from optdb.runtime.exported.sources import trouble_in
+from optdb.runtime.library import cl
 from tests.runtime.planned import MANIFEST, MEMBERS, SOURCE, TRACE, plan
 
 X = np.array([1, 2, 3], np.float32)
@@ -250,35 +250,52 @@ def test_members_within_each_other(tmp_path, context):
         load(path, context)
 
 
+def test_a_program_in_another_form_is_refused_when_it_is_loaded(tmp_path, context):
+    taken = "#define P(a, b) a##b\n" + SOURCE.replace("ulong n", "P(sam, pler_t) n").replace("i < n", "i < 3")
+    with pytest.raises(FileError, match=r"has a program, programs/0.cl, that has a directive in line 1"):
+        load(plan(tmp_path / "f.optdb", source=taken), context)
+
+
 @pytest.mark.parametrize(
-    ("source", "words"),
+    "kernels",
     [
-        ('char *a = "/*";\n#include "x"\nchar *b = "*/";', "reads"),
-        ('char *a = "/*";\n#/* */include "x"\nchar *b = "*/";', "reads"),
-        ('#error "/*\n#/**/include "x"\n*/', "reads"),
-        ("#error don't /*\n#/**/include <x>\n*/", "reads"),
-        ("#inc\\  \nlude <x>", "reads"),
-        ("#inc\\\r\nlude <x>", "reads"),
-        ("#/* // */include <x>", "reads"),
-        ("#define A(x) x\n%:/**/import <x>", "reads"),
-        ("__kernel void f(sampler_t s) {}", "sampler_t"),
-        ("__kernel void f(read_only image2d_t s) {}", "image2d_t"),
-        ("__kernel void f(samp/**/ler_t s, image2d_array_t i) {}", "image2d_array_t"),
-        ("/*" * 50_000, None),
-        ('"' * 50_000, None),
-        ("// #\n/* sampler_t */ int pipes;", None),
-        (SOURCE, None),
+        {},
+        {"twice": ["uint64", "global", "uint64", "global", "uint64"]},
+        {"twice": ["int64", "global", "uint64", "global", "uint64", "global"]},
+        {"twice": ["uint64", "global", "uint64", "global", "uint64", "global"], "thrice": []},
+        {"twice": None},
+        None,
+        [],
     ],
 )
-def test_what_programs_must_not_say(source, words):
-    trouble = trouble_in(source)
-    assert trouble is None if words is None else words in trouble
+def test_a_table_that_is_not_what_the_kernels_take(tmp_path, context, kernels):
+    with pytest.raises(FileError, match="is not valid"):
+        load(plan(tmp_path / "f.optdb", programs__0__kernels=kernels), context)
 
 
-def test_a_kernel_that_takes_a_sampler_by_another_name(tmp_path, context):
-    taken = "#define P(a, b) a##b\n" + SOURCE.replace("ulong n", "P(sam, pler_t) n").replace("i < n", "i < 3")
-    there = load(plan(tmp_path / "f.optdb", source=taken), context)
-    with pytest.raises(FileError, match="argument 0 of the kernel twice is not what it takes"):
+@pytest.mark.parametrize("kind", ["uint", "sampler_t"])
+def test_a_driver_that_tells_otherwise_is_believed(tmp_path, context, monkeypatch, kind):
+    """A kernel is not launched if its driver says that it takes something else than it declares."""
+
+    class Told:
+        """A kernel as another driver might tell of it."""
+
+        num_args = 6
+
+        def __init__(self, kernel):
+            self._kernel = kernel
+
+        def __getattr__(self, name):
+            return getattr(self._kernel, name)
+
+        def get_arg_info(self, place, what):
+            if what == cl.kernel_arg_info.TYPE_NAME and not place:
+                return kind
+            return self._kernel.get_arg_info(place, what)
+
+    monkeypatch.setattr(programs.cl, "Kernel", lambda program, name, real=cl.Kernel: Told(real(program, name)))
+    there = load(plan(tmp_path / "f.optdb"), context)
+    with pytest.raises(FileError, match="does not take the kernel twice for what it declares"):
         there(X)
 
 
@@ -317,7 +334,10 @@ NOTHING = {"dtype": "float32", "memory": 1, "offset": 0}
             outlets=[{"dtype": "float32", "values": ["$2"], "vector": False}],
         ),
         # More local memory than any device has, in one argument and beside others.
-        trace_with(commands=[["launch", 0, "twice", [4], [2], [["local", (1 << 64) - 1]] * 6, []]]),
+        {
+            "source": f"__kernel void twice({', '.join(f'__local float *x{i}' for i in range(6))}) {{}}\n",
+            **trace_with(commands=[["launch", 0, "twice", [4], [2], [["local", (1 << 64) - 1]] * 6, []]]),
+        },
     ],
 )
 def test_what_is_valid_by_itself_and_not_in_its_place(tmp_path, context, changes):
@@ -332,14 +352,14 @@ def test_what_is_valid_by_itself_and_not_in_its_place(tmp_path, context, changes
 )
 def test_tables_with_other_arguments(tmp_path, context, name, args):
     commands = [["upload", 0, 0, ["table", name, args]]]
-    with pytest.raises(FileError, match="commands has to be"):
+    with pytest.raises(FileError, match="one of a list of commands"):
         load(plan(tmp_path / "f.optdb", **trace_with(commands=commands)), context)
 
 
 def test_an_array_that_is_named_twice(tmp_path, context):
     commands = copy.deepcopy(TRACE["commands"])
     commands[1][6] = [1, 1]
-    with pytest.raises(FileError, match="commands has to be"):
+    with pytest.raises(FileError, match="one of a list of commands"):
         load(plan(tmp_path / "f.optdb", **trace_with(commands=commands)), context)
 
 

@@ -26,7 +26,8 @@ from optdb.runtime.exported.errors import FileError
 __all__ = ["DTYPES", "KIND", "VERSION", "Archive", "array_bytes", "pack"]
 
 KIND = "optdb plan"
-VERSION = 1
+#: Of what is written, and the one that is read: programs of version 1 were in a form that could not be checked.
+VERSION = 2
 
 MANIFEST = "manifest.json"
 DIGEST = "manifest.sha256"
@@ -177,9 +178,14 @@ class Archive:
         version = manifest.get("version")
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise self.wrong("does not say of which version it is")
+        if version < VERSION:
+            raise self.wrong(
+                f"is of version {version}, and this optdb reads version {VERSION}",
+                "The cure: export it again with this optdb",
+            )
         if version > VERSION:
             raise self.wrong(
-                f"is of version {version}, and this optdb reads up to version {VERSION}",
+                f"is of version {version}, and this optdb reads version {VERSION}",
                 "The cure: install a newer optdb, or export it with this one",
             )
         return manifest

@@ -18,8 +18,9 @@ from optdb.runtime.bound import Room
 from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.programs import Kernels
-from optdb.runtime.exported.reading import LONG16, FileTrace, Place
+from optdb.runtime.exported.reading import FileTrace, Place
 from optdb.runtime.exported.rules import Call, Values
+from optdb.runtime.exported.sources import LONG16
 from optdb.runtime.library import cl
 from optdb.runtime.recording import Copy, Fill, Launch, Layout, Memory
 from optdb.runtime.tables import TABLES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,10 @@ __all__ = ["Fields"]
 LIMIT = 1 << 63
 #: What entries are called.
 _REFERENCE = re.compile(r"\$(0|[1-9]\d{0,8})\Z", re.ASCII)
+
+#: Of what is not valid, so much is shown: its whole text may be larger than the file.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxlong = 3, 6, 4, 40, 40
 
 
 class Fields:
@@ -38,9 +43,8 @@ class Fields:
 
     def wrong(self, name: str, wanted: str, got: Any) -> Exception:
         """Return an error about a field."""
-        text = repr(got)
         place = ".".join(part for part in (self.where, name) if part)
-        return self.archive.wrong(f"is not valid: {place} has to be {wanted}, and is {text[:60]}")
+        return self.archive.wrong(f"is not valid: {place} has to be {wanted}, and is {_SHORT.repr(got)}")
 
     def has(self, name: str) -> bool:
         """Tell whether there is a field of that name."""
@@ -91,8 +95,11 @@ class Fields:
     def list(self, name: str, check: Callable[[Any], bool], wanted: str) -> list[Any]:
         """Return a list, each element of which passes a check."""
         value = self._value.get(name)
-        if not isinstance(value, list) or not all(map(check, value)):
+        if not isinstance(value, list):
             raise self.wrong(name, f"a list of {wanted}", value)
+        for place, element in enumerate(value):
+            if not check(element):
+                raise self.wrong(f"{name}[{place}]", f"one of a list of {wanted}", element)
         return value
 
     def objects(self, name: str) -> list[Fields]:
@@ -103,6 +110,13 @@ class Fields:
     def object(self, name: str) -> Fields:
         """Return an object."""
         return Fields(self.archive, self._value.get(name), f"{self.where}.{name}")
+
+    def lists(self) -> dict[str, list[Any]]:
+        """Return the object itself, each field of which is a list."""
+        for name, value in self._value.items():
+            if not isinstance(value, list):
+                raise self.wrong(name, "a list", value)
+        return self._value
 
     def flags(self, name: str) -> tuple[bool, ...]:
         """Return truth values."""

@@ -1,7 +1,8 @@
-"""The kernels of a file on a device, and what each of them takes.
+"""The kernels of a file on a device.
 
-OpenCL trusts whoever sets a kernel's arguments: a number where a pointer is wanted is taken for one. So kernels are
-built in a way that they tell of their arguments, and these are compared with what a file gives.
+OpenCL trusts whoever sets a kernel's arguments: a number where a pointer is wanted is taken for one. What a file gives
+was compared with the kernel's declaration when it was read (``reading``). Here the declaration is compared with what
+the driver tells of the kernel that it built, as far as it does.
 """
 
 from __future__ import annotations
@@ -10,22 +11,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from optdb.runtime.build import BuildError, build
 from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError
-from optdb.runtime.exported.sources import is_handle
+from optdb.runtime.exported.reading import Program
+from optdb.runtime.exported.sources import POINTERS, argument_nbytes, is_handle, number_kind
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Memory
 
 __all__ = ["Kernels"]
 
 _OPTIONS = ("-cl-kernel-arg-info",)
 #: Items of a launch in one dimension are fewer than these.
 _MOST = 1 << 48
-
-_POINTERS = ("GLOBAL", "CONSTANT")
 
 
 class Kernels:
@@ -35,15 +32,15 @@ class Kernels:
     ----------
     context : Context
         Where they run.
-    programs : sequence of str
-        The sources.
+    programs : sequence of Program
+        The sources, and what their kernels take.
     path : str
         Of the file, for errors.
     """
 
-    def __init__(self, context: Context, programs: Sequence[str], path: str) -> None:
+    def __init__(self, context: Context, programs: Sequence[Program], path: str) -> None:
         self._context = context
-        self._sources = programs
+        self._programs = programs
         self._path = path
         self._found: dict[tuple[int, str], FileKernel] = {}
 
@@ -61,8 +58,9 @@ class Kernels:
 
     def _make(self, program: int, name: str) -> FileKernel:
         try:
-            built = build(self._context, self._sources[program], _OPTIONS, f"program {program} of {self._path}")
-            return FileKernel(self._context, cl.Kernel(built, name))
+            source = self._programs[program].source
+            built = build(self._context, source, _OPTIONS, f"program {program} of {self._path}")
+            return FileKernel(self._context, cl.Kernel(built, name), self._programs[program].kernels[name])
         except BuildError as error:
             raise FileError(str(error)) from None
         except cl.LogicError:
@@ -78,9 +76,16 @@ class FileKernel:
         Where it runs.
     kernel : pyopencl.Kernel
         The kernel.
+    params : sequence of str
+        What it takes, by its declaration.
+
+    Raises
+    ------
+    FileError
+        If the driver says that it takes something else.
     """
 
-    def __init__(self, context: Context, kernel: cl.Kernel) -> None:
+    def __init__(self, context: Context, kernel: cl.Kernel, params: Sequence[str]) -> None:
         device = context.device
         self.program = kernel.program
         self.function_name = kernel.function_name
@@ -88,7 +93,10 @@ class FileKernel:
         self._limits = device.max_work_item_sizes
         self._local = device.local_mem_size
         self._device = device.name.strip()
-        self._params = [_param(kernel, place) for place in range(kernel.num_args)]
+        if kernel.num_args != len(params) or not all(_agrees(kernel, *param) for param in enumerate(params)):
+            raise FileError(
+                f"the driver of {self._device} does not take the kernel {self.function_name} for what it declares"
+            )
 
     def check_sizes(self, items: Sequence[int], group: Sequence[int] | None) -> None:
         """Do nothing if the kernel can be launched so.
@@ -111,20 +119,13 @@ class FileKernel:
             )
 
     def check_arguments(self, args: Sequence[Any]) -> None:
-        """Do nothing if arguments are those that the kernel takes.
+        """Do nothing if the device has the local memory that arguments ask for.
 
         Raises
         ------
         FileError
             If not.
         """
-        if len(args) != len(self._params):
-            raise FileError(
-                f"the kernel {self.function_name} takes {len(self._params)} arguments, and is given {len(args)}"
-            )
-        for place, (arg, param) in enumerate(zip(args, self._params)):
-            if not _fits(arg, *param):
-                raise FileError(f"argument {place} of the kernel {self.function_name} is not what it takes")
         local = sum(arg.size for arg in args if isinstance(arg, cl.LocalMemory))
         if local > self._local:
             raise FileError(
@@ -133,36 +134,17 @@ class FileKernel:
             )
 
 
-def _param(kernel: cl.Kernel, place: int) -> tuple[str, str]:
-    """Return where a parameter of a kernel points to, PRIVATE if it is no pointer, and its type."""
+def _agrees(kernel: cl.Kernel, place: int, param: str) -> bool:
+    """Tell whether the driver says of a parameter that it is of a kind; it need not say anything."""
     info = cl.kernel_arg_info
     try:
-        where = kernel.get_arg_info(place, info.ADDRESS_QUALIFIER)
-        kind = kernel.get_arg_info(place, info.TYPE_NAME)
-    except cl.Error as error:
-        raise FileError(f"the driver does not tell what the kernel {kernel.function_name} takes ({error})") from None
-    return cl.kernel_arg_address_qualifier.to_string(where), kind
-
-
-#: The types of numbers that kernels take, as OpenCL C and as the file calls them.
-_TYPES = {
-    **{"char": "int8", "uchar": "uint8", "unsigned char": "uint8", "short": "int16", "ushort": "uint16"},
-    **{"unsigned short": "uint16", "int": "int32", "uint": "uint32", "unsigned int": "uint32", "long": "int64"},
-    **{"ulong": "uint64", "unsigned long": "uint64", "half": "float16", "float": "float32", "double": "float64"},
-}
-_SIZES = {"long16": 128, "ulong16": 128}
-
-
-def _fits(arg: Any, where: str, kind: str) -> bool:
-    """Tell whether a parameter can be given something: as much of it, if its type has another name than is known."""
-    if is_handle(kind):
+        where = cl.kernel_arg_address_qualifier.to_string(kernel.get_arg_info(place, info.ADDRESS_QUALIFIER))
+        type_name = kernel.get_arg_info(place, info.TYPE_NAME)
+    except cl.Error:
+        return True
+    if is_handle(type_name):
         return False
-    if arg is None or isinstance(arg, Memory):
-        return where in _POINTERS
-    if isinstance(arg, cl.LocalMemory):
-        return where == "LOCAL"
-    if where != "PRIVATE" or kind.endswith("*"):
-        return False
-    value = np.asarray(arg)
-    known = _SIZES.get(kind) or (np.dtype(_TYPES[kind]).itemsize if kind in _TYPES else None)
-    return known is None or known == value.nbytes
+    if param in POINTERS:
+        return where.lower() == param
+    told = number_kind(type_name)
+    return where == "PRIVATE" and (told is None or argument_nbytes(told) == argument_nbytes(param))

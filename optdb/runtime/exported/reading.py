@@ -6,7 +6,7 @@ Numbers of commands may be entries of the trace's rules: these are worked out, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,11 @@ from optdb.runtime.calling import RESULTS, Argument, Signature
 from optdb.runtime.exported.archive import DTYPES, Archive
 from optdb.runtime.exported.fields import Fields, is_number, is_reference, is_whole
 from optdb.runtime.exported.rules import Rules
-from optdb.runtime.exported.sources import trouble_in
+from optdb.runtime.exported.sources import LONG16, POINTERS, SourceError, argument_nbytes, read_program
 from optdb.runtime.tables import TABLES
 
 __all__ = ["FileTrace", "Place", "Said", "SaidMethod", "SaidState", "deciding", "read"]
 
-#: What a kernel is given as a number: a dtype, or sixteen whole numbers at once.
-LONG16 = "long16"
 FLAVOURS = ("cpu", "gpu")
 #: Compute units of a device are fewer.
 _MOST_UNITS = 1 << 20
@@ -102,12 +100,20 @@ class SaidMethod:
 
 
 @dataclass(frozen=True)
+class Program:
+    """The source of a program, and what each of its kernels takes."""
+
+    source: str
+    kernels: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
 class Said:
     """All that a file says."""
 
     about: str
     states: list[SaidState]
-    programs: list[str]
+    programs: list[Program]
     methods: list[SaidMethod]
 
 
@@ -131,23 +137,33 @@ def _said(archive: Archive) -> Said:
         SaidState(fields.text("name"), fields.flags("broadcastable"), fields.text("array"))
         for fields in top.objects("states")
     ]
-    programs = [_program(archive, name) for name in top.list("programs", lambda name: isinstance(name, str), "members")]
-    reader = _Reader(archive, len(states), len(programs))
+    programs = [_program(archive, fields) for fields in top.objects("programs")]
+    _check_distinct(archive, "programs of one source", [fields.text("source") for fields in top.objects("programs")])
+    reader = _Reader(archive, len(states), programs)
     methods = [reader.method(fields) for fields in top.objects("methods")]
     if not methods:
         raise archive.wrong("has no function in it")
-    for kind, names in (("shared values", [x.name for x in states]), ("functions", [x.name for x in methods])):
-        if len(set(names)) < len(names):
-            raise archive.wrong(f"has two {kind} of one name")
+    _check_distinct(archive, "shared values of one name", [state.name for state in states])
+    _check_distinct(archive, "functions of one name", [method.name for method in methods])
     return Said(top.text("about"), states, programs, methods)
 
 
-def _program(archive: Archive, name: str) -> str:
-    source = archive.text(name)
-    trouble = trouble_in(source)
-    if trouble is not None:
-        raise archive.wrong(f"has a program, {name}, that {trouble}", "Do not use it: no plan has that")
-    return source
+def _check_distinct(archive: Archive, kind: str, names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        raise archive.wrong(f"has two {kind}")
+
+
+def _program(archive: Archive, fields: Fields) -> Program:
+    """Return a program, whose text is in the form that a file's have, and whose table is what it says itself."""
+    name = fields.text("source")
+    try:
+        kernels = read_program(archive.text(name))
+    except SourceError as error:
+        raise archive.wrong(f"has a program, {name}, that {error}", "Do not use it: no plan has that") from None
+    said = fields.object("kernels").lists()
+    if said != {kernel: list(params) for kernel, params in kernels.items()}:
+        raise archive.wrong(f"is not valid: {fields.where}.kernels is not what the kernels of {name} take")
+    return Program(archive.text(name), kernels)
 
 
 class _Reader:
@@ -157,11 +173,13 @@ class _Reader:
     ----------
     archive : Archive
         The file.
-    states, programs : int
+    states : int
         How many of them there are.
+    programs : list of Program
+        The programs.
     """
 
-    def __init__(self, archive: Archive, states: int, programs: int) -> None:
+    def __init__(self, archive: Archive, states: int, programs: list[Program]) -> None:
         self._archive = archive
         self._states = states
         self._programs = programs
@@ -230,11 +248,15 @@ class _Commands:
 
     Parameters
     ----------
-    memories, programs, arguments, entries : int
+    memories : int
+        How many of them there are.
+    programs : list of Program
+        The programs.
+    arguments, entries : int
         How many of each there are.
     """
 
-    def __init__(self, memories: int, programs: int, arguments: int, entries: int) -> None:
+    def __init__(self, memories: int, programs: list[Program], arguments: int, entries: int) -> None:
         self._memories = memories
         self._programs = programs
         self._arguments = arguments
@@ -266,29 +288,34 @@ class _Commands:
         return self._is_memory(target) and self._is_number(offset) and self.is_source(source)
 
     def _is_launch(self, program: Any, name: Any, items: Any, group: Any, args: Any, arrays: Any) -> bool:
-        named = is_whole(program) and 0 <= program < self._programs and isinstance(name, str)
-        if not named or not name.isidentifier() or not isinstance(args, list) or not isinstance(arrays, list):
+        if not (is_whole(program) and 0 <= program < len(self._programs) and isinstance(name, str)):
+            return False
+        params = self._programs[program].kernels.get(name)
+        if params is None or not isinstance(args, list) or not isinstance(arrays, list):
             return False
         sizes = self._are_numbers(items) and 1 <= len(items) <= 3
         if not sizes or not (group is None or (self._are_numbers(group) and len(group) == len(items))):
             return False
-        if not all(map(self._is_argument, args)):
+        if len(args) != len(params) or not all(map(self._is_argument, args, params)):
             return False
         return all(self._is_array(place, args) for place in arrays) and len(set(arrays)) == len(arrays)
 
-    def _is_argument(self, arg: Any) -> bool:
+    def _is_argument(self, arg: Any, param: str) -> bool:
+        """Tell whether a value says what a kernel is given for a parameter of a kind."""
         if arg is None:
-            return True
+            return param in ("global", "constant")
         if not isinstance(arg, list) or not arg:
             return False
         if arg[0] == "memory":
-            return len(arg) == 2 and self._is_memory(arg[1])
+            return len(arg) == 2 and self._is_memory(arg[1]) and param in ("global", "constant")
         if arg[0] == "local":
-            return len(arg) == 2 and is_whole(arg[1]) and arg[1] > 0
-        if arg[0] != "number" or len(arg) != 3 or not isinstance(arg[2], list):
+            return len(arg) == 2 and is_whole(arg[1]) and arg[1] > 0 and param == "local"
+        if arg[0] != "number" or len(arg) != 3 or not isinstance(arg[2], list) or not _is_dtype(arg[1]):
+            return False
+        if param in POINTERS or argument_nbytes(arg[1]) != argument_nbytes(param):
             return False
         count = 16 if arg[1] == LONG16 else 1
-        return _is_dtype(arg[1]) and len(arg[2]) == count and all(map(self._is_value, arg[2]))
+        return len(arg[2]) == count and all(map(self._is_value, arg[2]))
 
     def _is_array(self, place: Any, args: list[Any]) -> bool:
         """Tell whether a buffer stands at a place, and behind it where in it an array begins."""

@@ -1,36 +1,236 @@
-"""What programs of a file must not say: a file is read and checked, and its kernels are all that is run of it.
+"""The form of programs in a file, so narrow that a check of it can be complete.
 
-Two things would reach beyond. A preprocessor reads other files if it is told to; it is told so in more ways than one,
-so programs are cut into comments, strings and the rest as a preprocessor does. And kernels may take samplers, pipes,
-images and the like, which a driver takes by an address that it trusts, as no plan does.
+A program is OpenCL C that no preprocessor has anything left to do with (``preprocessing`` brings kernels into this
+form when they are exported). There are no macros, includes or conditions, no comments, texts, backslashes or trigraphs.
+A ``#`` begins a line that is one of a few pragmas. Names that belong to the compiler (``__builtin_trap``, ``_Pragma``)
+are those of address spaces and of a few attributes. So the tokens that are checked here are those that a compiler sees.
+
+`read_program` checks a text, in linear time, and tells what each kernel takes by its own declaration: drivers trust
+whoever sets arguments, and not all of them tell what an argument is.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["is_handle", "trouble_in"]
+import numpy as np
 
-#: Lines are continued by a backslash; compilers overlook spaces behind it.
-_CONTINUED = re.compile(r"(\\|\?\?/)[ \t\v\f]*(\r\n|\n\r|\r|\n)")
-#: What is without end takes all the rest, or the rest of the line.
-_LEXED = re.compile(
-    r"""/\*(?:.*?\*/|.*\Z) | //[^\r\n]* | "(?:[^"\\\r\n]|\\.)*"? | '(?:[^'\\\r\n]|\\.)*'?""", re.DOTALL | re.VERBOSE
+__all__ = ["LONG16", "POINTERS", "SourceError", "argument_nbytes", "is_handle", "number_kind", "read_program"]
+
+#: Sixteen whole numbers at once: the one vector that kernels are given.
+LONG16 = "long16"
+#: What a kernel takes by address, as the table of a file calls it.
+POINTERS = ("global", "constant", "local")
+
+#: Clang refuses more brackets within each other; others recurse.
+_MAX_BRACKET_DEPTH = 250
+_MAX_NAME_LENGTH = 1024
+
+_STRANGE = re.compile(r"[^\n\x20-\x7e]|[\\\"'`@$]|\?\?|//|/\*|%:|<:|:>|<%|%>")
+_DIRECTIVE = re.compile(
+    r"#pragma (?:unroll(?: \d{1,4})?|OPENCL FP_CONTRACT (?:ON|OFF|DEFAULT)"
+    r"|OPENCL EXTENSION cl_khr_\w{1,64} : enable)\Z",
+    re.ASCII,
 )
-_READS = re.compile(r"(#|%:|\?\?=)\s*(include|include_next|import|embed)\b")
-_HANDLES = re.compile(r"\b(sampler_t|image[123]d\w*_t|pipe|queue_t|event_t|clk_event_t|reserve_id_t|ndrange_t)\b")
+#: Numbers are scanned as a preprocessor does, so that no name is taken for a part of one, nor the other way round.
+_TOKEN = re.compile(r"(?P<name>[A-Za-z_]\w*)|(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)|[^\s]", re.ASCII)
+_RESERVED = re.compile(r"__|_[A-Z]")
+_OWN_RESERVED = frozenset(
+    ["__kernel", "__global", "__local", "__constant", "__private", "__const", "__restrict", "__attribute__"]
+)
+_REFUSED_WORDS = frozenset(["asm", "include", "include_next", "import", "embed", "defined", "typeof"])
+_HANDLES = re.compile(r"\b(sampler_t|image[123]d\w*|pipe|queue_t|event_t|clk_event_t|reserve_id_t|ndrange_t)\b")
+_ATTRIBUTES = frozenset(
+    [
+        *("reqd_work_group_size", "work_group_size_hint", "vec_type_hint", "opencl_unroll_hint"),
+        *("aligned", "packed", "noinline", "always_inline", "unused", "pure", "const"),
+    ]
+)
+
+_SPACES = {f"{mark}{space}": space for mark in ("", "__") for space in (*POINTERS, "private")}
+_QUALIFIERS = frozenset(["const", "restrict", "volatile", "__const", "__restrict"])
+#: The numbers that kernels take, as OpenCL C and as the file calls them.
+_NUMBERS = {
+    **{"char": "int8", "uchar": "uint8", "unsigned char": "uint8", "short": "int16", "ushort": "uint16"},
+    **{"unsigned short": "uint16", "int": "int32", "uint": "uint32", "unsigned int": "uint32", "long": "int64"},
+    **{"ulong": "uint64", "unsigned long": "uint64", "float": "float32", "double": "float64"},
+    **{"long16": LONG16, "ulong16": LONG16},
+}
+#: What may stand ahead of the type of a number in a typedef: it is no name that is declared there.
+_BEFORE_TYPE = frozenset(["typedef", "unsigned", "signed", *_QUALIFIERS, *_SPACES])
+
+
+class SourceError(ValueError):
+    """A program is not in the form that programs of a file have. The message says where, and what is wrong."""
+
+
+def argument_nbytes(kind: str) -> int:
+    """Return the size of a number that a kernel takes, by what the table of a file calls it."""
+    return 128 if kind == LONG16 else np.dtype(kind).itemsize
 
 
 def is_handle(kind: str) -> bool:
-    """Tell whether a type of OpenCL C, as a driver has its name, is one of what kernels must not take."""
+    """Tell whether a type of OpenCL C is one that drivers take by an address that they trust."""
     return _HANDLES.search(kind) is not None
 
 
-def trouble_in(source: str) -> str | None:
-    """Return what a program does that none of a plan does, in words; None if there is no such thing."""
-    joined = _CONTINUED.sub("", source)
-    bare = _LEXED.sub(" ", joined)
-    if _READS.search(joined) or _READS.search(bare):
-        return "reads other files"
-    found = _HANDLES.search(bare)
-    return None if found is None else f"has {found.group()!r} in it"
+def number_kind(type_name: str) -> str | None:
+    """Return what a file calls a type of OpenCL C that is a number; None if it is none that kernels take."""
+    return _NUMBERS.get(type_name)
+
+
+def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
+    """Check a program, and return what each of its kernels takes.
+
+    Parameters
+    ----------
+    source : str
+        OpenCL C.
+
+    Returns
+    -------
+    mapping of str to tuple of str
+        For each kernel, its parameters: 'global', 'constant', 'local', the dtype of a number, or 'long16'.
+
+    Raises
+    ------
+    SourceError
+        If it is not in the form that is told above.
+    """
+    strange = _STRANGE.search(source)
+    if strange is not None:
+        line = source.count("\n", 0, strange.start()) + 1
+        raise SourceError(f"has {strange.group()!r} in line {line}, which no program of a file has")
+    tokens = list(_tokens(source))
+    _check_words(tokens)
+    _check_brackets(tokens)
+    _check_attributes(tokens)
+    _check_typedefs(tokens)
+    return _kernels(tokens)
+
+
+def _tokens(source: str) -> Iterator[str]:
+    for number, line in enumerate(source.split("\n"), 1):
+        if "#" not in line:
+            yield from (match.group() for match in _TOKEN.finditer(line))
+        elif _DIRECTIVE.match(line) is None:
+            raise SourceError(f"has a directive in line {number} that no program of a file has, {line[:60]!r}")
+
+
+def _check_words(tokens: Sequence[str]) -> None:
+    for word in set(tokens):
+        if len(word) > _MAX_NAME_LENGTH:
+            raise SourceError(f"has a name of {len(word)} letters in it")
+        if word in _REFUSED_WORDS or _HANDLES.fullmatch(word):
+            raise SourceError(f"has {word!r} in it")
+        if _RESERVED.match(word) and word not in _OWN_RESERVED:
+            raise SourceError(f"has {word[:60]!r} in it, a name of the compiler's own")
+
+
+def _check_brackets(tokens: Sequence[str]) -> None:
+    depth = 0
+    for token in tokens:
+        if token in "([{":
+            depth += 1
+            if depth > _MAX_BRACKET_DEPTH:
+                raise SourceError(f"has more than {_MAX_BRACKET_DEPTH} brackets within each other")
+        elif token in ")]}":
+            depth -= 1
+    if depth:
+        raise SourceError("has brackets that do not match")
+
+
+def _check_attributes(tokens: Sequence[str]) -> None:
+    """Refuse attributes but those of a list, which are given names and small numbers."""
+    for place, token in enumerate(tokens):
+        if token == "__attribute__":
+            _check_attribute(tokens, place)
+
+
+def _check_attribute(tokens: Sequence[str], place: int) -> None:
+    if tokens[place + 1 : place + 3] != ["(", "("]:
+        raise SourceError("has an attribute of another form than those of a file")
+    depth = 0
+    for token in tokens[place + 1 : place + 64]:
+        depth += (token == "(") - (token == ")")
+        if not depth:
+            return
+        if depth == 2 and token not in ("(", ")", ",") and token not in _ATTRIBUTES:
+            raise SourceError(f"has the attribute {token[:60]!r}, which no program of a file has")
+        if depth > 3 or (depth == 3 and not re.fullmatch(r"[(,]|\d{1,5}|[a-z]\w{0,15}", token, re.ASCII)):
+            raise SourceError("has an attribute of another form than those of a file")
+    raise SourceError("has an attribute without an end")
+
+
+def _check_typedefs(tokens: Sequence[str]) -> None:
+    """Refuse other meanings for the types of numbers, by which kernels are seen to take these."""
+    inside = False
+    depth = 0
+    for before, token, following in zip(("", *tokens), tokens, (*tokens[1:], "")):
+        if token == "typedef":
+            inside, depth = True, 0
+        elif token in "{}":
+            depth += 1 if token == "{" else -1
+        elif inside and not depth:
+            named = following == "*" or (following.isidentifier() and following != "__attribute__")
+            if token in _NUMBERS and not (named and before in _BEFORE_TYPE):
+                raise SourceError(f"gives the name {token!r} another meaning")
+            inside = token != ";"
+
+
+def _kernels(tokens: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for place, token in enumerate(tokens):
+        if token not in ("__kernel", "kernel"):
+            continue
+        name, params = _kernel(tokens, _without_attribute(tokens, place + 1))
+        if name in found:
+            raise SourceError(f"declares the kernel {name!r} twice")
+        found[name] = params
+    return found
+
+
+def _without_attribute(tokens: Sequence[str], place: int) -> int:
+    """Return the place behind the attributes that stand at one."""
+    depth = 0
+    while place < len(tokens) and (depth or tokens[place] == "__attribute__" or tokens[place - 1] == "__attribute__"):
+        depth += (tokens[place] == "(") - (tokens[place] == ")")
+        place += 1
+    return place
+
+
+def _kernel(tokens: Sequence[str], place: int) -> tuple[str, tuple[str, ...]]:
+    """Return the name and the parameters of the kernel whose declaration goes on at a place: ``void name(...)``."""
+    if tokens[place : place + 1] != ["void"]:
+        raise SourceError("has a kernel of another form than those of a file: 'void' and its name are to follow")
+    place = _without_attribute(tokens, place + 1)
+    name = tokens[place] if place < len(tokens) else ""
+    if not name.isidentifier() or tokens[place + 1 : place + 2] != ["("]:
+        raise SourceError("has a kernel of another form than those of a file: 'void' and its name are to follow")
+    params: list[list[str]] = [[]]
+    for token in map(tokens.__getitem__, range(place + 2, len(tokens))):
+        if token == ")":
+            break
+        if token == ",":
+            params.append([])
+        else:
+            params[-1].append(token)
+    if params in ([[]], [["void"]]):
+        return name, ()
+    return name, tuple(_param(name, param) for param in params)
+
+
+def _param(kernel: str, tokens: Sequence[str]) -> str:
+    """Return what a kernel takes as one parameter."""
+    words = [token for token in tokens if token not in _QUALIFIERS]
+    spaces = [_SPACES[word] for word in words if word in _SPACES]
+    words = [word for word in words if word not in _SPACES]
+    *kind, name = words or [""]
+    is_pointer = len(kind) > 1 and kind[-1] == "*" and all(word.isidentifier() for word in (*kind[:-1], name))
+    if is_pointer and len(spaces) == 1 and spaces[0] in POINTERS:
+        return spaces[0]
+    number = number_kind(" ".join(kind)) if not spaces else None
+    if not name.isidentifier() or number is None:
+        raise SourceError(f"has a kernel {kernel!r} that takes {' '.join(tokens)[:60]!r}, which none of a file does")
+    return number

@@ -6,7 +6,8 @@ trace's entry 7 says how to work out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import numpy as np
 
 from optdb.runtime.calling import Signature
 from optdb.runtime.exported.archive import array_bytes, pack
+from optdb.runtime.exported.preprocessing import preprocess
+from optdb.runtime.exported.sources import SourceError, read_program
 from optdb.runtime.library import cl
 from optdb.runtime.recording import Command, Copy, Fill, Launch, Layout, Memory
 from optdb.runtime.sizes import Argument, Later, Size, Sizes
@@ -88,7 +91,7 @@ def write(path: str | Path, functions: Sequence[Function], states: Sequence[Stat
         }
         for function in functions
     ]
-    manifest = {"about": about, "states": described, "programs": list(members.programs.values()), "methods": methods}
+    manifest = {"about": about, "states": described, "programs": members.programs, "methods": methods}
     pack(Path(path), manifest, members.contents)
 
 
@@ -104,7 +107,8 @@ class _Members:
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
-        self.programs: dict[str, str] = {}
+        self.programs: list[dict[str, Any]] = []
+        self._numbers: dict[str, int] = {}
         self._arrays: dict[bytes, str] = {}
 
     def array(self, value: np.ndarray) -> str:
@@ -116,11 +120,31 @@ class _Members:
         return self._arrays[content]
 
     def program(self, source: str) -> int:
-        """Return the number of a program."""
-        if source not in self.programs:
-            name = self.programs[source] = f"programs/{len(self.programs)}.cl"
-            self.contents[name] = source.encode()
-        return list(self.programs).index(source)
+        """Return the number of a program, which is written as the compiler sees it.
+
+        Raises
+        ------
+        Untraceable
+            If it has something in it that a file cannot hold.
+        """
+        if source not in self._numbers:
+            try:
+                plain, kernels = _plain_program(source)
+            except SourceError as error:
+                raise Untraceable(f"a kernel {error}. Its source begins with\n{source[:200]}") from None
+            self._numbers[source] = self._numbers.get(plain, len(self.programs))
+            if plain not in self._numbers:
+                name = f"programs/{len(self.programs)}.cl"
+                self._numbers[plain] = len(self.programs)
+                self.contents[name] = plain.encode()
+                self.programs.append({"source": name, "kernels": kernels})
+        return self._numbers[source]
+
+
+@functools.lru_cache(maxsize=512)
+def _plain_program(source: str) -> tuple[str, Mapping[str, Sequence[str]]]:
+    plain = preprocess(source)
+    return plain, read_program(plain)
 
 
 def _signature(signature: Signature, members: _Members) -> dict[str, Any]:

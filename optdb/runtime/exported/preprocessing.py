@@ -1,0 +1,307 @@
+"""Brings the text of kernels into the form that programs of a file have (``sources``), as a C preprocessor does.
+
+Macros are expanded, conditions decided, comments and continued lines taken out, and pragmas kept where they stand. What
+is left is what a compiler would have seen. It is used when a function is exported, on kernels that ran before: what it
+does not know, such as an include, is refused in words.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from optdb.runtime.exported.sources import SourceError
+
+__all__ = ["preprocess"]
+
+_SPLICE = re.compile(r"\\[ \t]*\n")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TOKEN = re.compile(
+    r"[A-Za-z_]\w*|\.?\d(?:[eEpP][+-]|[\w.])*|\n|[^\S\n]+"
+    r"|##|//|/\*|<<=|>>=|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|->|[-+*/%&|^]=|\S",
+    re.ASCII,
+)
+_INNER_SPACE = re.compile(r"(?<=\S)[ \t]+")
+_DIRECTIVE = re.compile(r"[ \t]*#[ \t]*([a-z]*)[ \t]*(.*)")
+_DEFINITION = re.compile(r"([A-Za-z_]\w*)(\(([^)]*)\))?[ \t]*(.*)")
+_NAME = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
+_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\Z")
+_PRAGMA = re.compile(r'\b_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
+_EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
+
+#: A device that a program with double precision can be built on has it: such programs are for no other.
+_DOUBLE = "cl_khr_fp64"
+
+#: By how tightly they bind, the operators of conditions.
+_OPERATORS: tuple[Mapping[str, object], ...] = (
+    {"||": lambda a, b: int(bool(a) or bool(b))},
+    {"&&": lambda a, b: int(bool(a) and bool(b))},
+    {"==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b)},
+    {"<": lambda a, b: int(a < b), ">": lambda a, b: int(a > b)}
+    | {"<=": lambda a, b: int(a <= b), ">=": lambda a, b: int(a >= b)},
+    {"+": lambda a, b: a + b, "-": lambda a, b: a - b},
+    {"*": lambda a, b: a * b},
+)
+
+
+class _Token(NamedTuple):
+    """A token, and the macros that it came out of, which are not expanded in it again."""
+
+    text: str
+    hidden: frozenset[str] = frozenset()
+
+
+class _Macro(NamedTuple):
+    """A macro; `params` is None if it takes none and is named without brackets."""
+
+    params: tuple[str, ...] | None
+    body: tuple[str, ...]
+
+
+@functools.lru_cache(maxsize=512)
+def preprocess(source: str) -> str:
+    """Return what a compiler would see of a source.
+
+    Raises
+    ------
+    SourceError
+        If it has directives or operators in it that are not known here.
+    """
+    text = _COMMENT.sub(_blank, _SPLICE.sub(" ", source.replace("\r\n", "\n")))
+    lines = "".join(_Preprocessor().lines(text)).split("\n")
+    if not any(re.search(r"\bdouble", line) for line in lines if not line.startswith("#")):
+        lines = [line for line in lines if _DOUBLE not in line]
+    return "\n".join(_INNER_SPACE.sub(" ", line.rstrip()) for line in lines if line.strip()) + "\n"
+
+
+@functools.lru_cache(maxsize=4096)
+def _merge(token: str, following: str) -> bool:
+    """Tell whether two tokens would be read as others if nothing stood between them."""
+    return _TOKEN.match(token + following).group() != token
+
+
+def _blank(comment: re.Match[str]) -> str:
+    return "\n" if "\n" in comment.group() else " "
+
+
+class _Preprocessor:
+    """Goes through the lines of a source, with the macros that are defined there."""
+
+    def __init__(self) -> None:
+        self._macros: dict[str, _Macro] = {_DOUBLE: _Macro(None, ("1",))}
+        #: For each condition around a line, whether it holds, and whether one of its branches has held.
+        self._conditions: list[tuple[bool, bool]] = []
+
+    def lines(self, text: str) -> Iterator[str]:
+        """Yield the text that is left; a call of a macro may go over lines, but not over a directive."""
+        pending: list[str] = []
+        for line in text.split("\n"):
+            directive = _DIRECTIVE.match(line)
+            if directive is None:
+                if self._holds():
+                    pending.append(line + "\n")
+                continue
+            yield self._expanded("".join(pending))
+            pending = []
+            yield self._directive(*directive.groups())
+        if self._conditions:
+            raise SourceError("has a condition without an end")
+        yield self._expanded("".join(pending))
+
+    def _holds(self) -> bool:
+        return all(holds for holds, _ in self._conditions)
+
+    def _expanded(self, text: str) -> str:
+        tokens = [token.text for token in self._expand([_Token(token) for token in _TOKEN.findall(text)])]
+        apart = [
+            f"{token} " if _merge(token, following) else token for token, following in zip(tokens, [*tokens[1:], "\n"])
+        ]
+        return _PRAGMA.sub(r"\n#pragma \1\n", "".join(apart))
+
+    def _directive(self, word: str, rest: str) -> str:
+        """Do what a directive says; return the line that is left of it."""
+        rest = rest.strip()
+        if word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
+            self._condition(word, rest)
+        elif not self._holds() or not word:
+            return ""
+        elif word == "define":
+            self._define(rest)
+        elif word == "undef":
+            self._macros.pop(rest, None)
+        elif word == "pragma":
+            extension = _EXTENSION.match(rest)
+            said = f"OPENCL EXTENSION {extension[1]} : enable" if extension else " ".join(rest.split())
+            return f"#pragma {said}\n"
+        else:
+            raise SourceError(f"has the directive #{word}, which a file cannot hold")
+        return ""
+
+    def _condition(self, word: str, rest: str) -> None:
+        if word in ("if", "ifdef", "ifndef"):
+            holds = self._holds() and self._is_true(word, rest)
+            self._conditions.append((holds, holds))
+            return
+        if not self._conditions:
+            raise SourceError(f"has #{word} without a condition")
+        _, before = self._conditions.pop()
+        if word == "endif":
+            return
+        holds = not before and self._holds() and (word == "else" or self._is_true("if", rest))
+        self._conditions.append((holds, before or holds))
+
+    def _is_true(self, word: str, rest: str) -> bool:
+        if word != "if":
+            return self._is_defined(rest) == (word == "ifdef")
+        given = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", self._as_number, rest)
+        tokens = [token.text for token in self._expand([_Token(token) for token in _TOKEN.findall(given)])]
+        return bool(_Condition([token for token in tokens if token.strip()]).value())
+
+    def _as_number(self, match: re.Match[str]) -> str:
+        return str(int(self._is_defined(match[1] or match[2])))
+
+    def _is_defined(self, name: str) -> bool:
+        if name not in self._macros and re.match(r"_|cl_", name):
+            raise SourceError(f"asks whether {name} is defined, which depends on the device's compiler")
+        return name in self._macros
+
+    def _define(self, rest: str) -> None:
+        definition = _DEFINITION.match(rest)
+        if definition is None:
+            raise SourceError(f"has a macro of another form than is known, {rest[:60]!r}")
+        name, called, params, body = definition.groups()
+        names = None if called is None else tuple(param.strip() for param in params.split(",") if param.strip())
+        tokens = tuple(_TOKEN.findall(body.strip()))
+        if (names and "..." in names) or ("#" in tokens and names is not None):
+            raise SourceError(f"has a macro {name} with operators that are not known")
+        self._macros[name] = _Macro(names, tokens)
+
+    def _expand(self, tokens: Sequence[_Token]) -> list[_Token]:
+        """Expand macros until none is left, as the C standard says."""
+        result: list[_Token] = []
+        # What is to be looked at, the next one last.
+        left = list(reversed(tokens))
+        while left:
+            token = left.pop()
+            macro = self._macros.get(token.text)
+            if macro is None or token.text in token.hidden:
+                result.append(token)
+                continue
+            if macro.params is None:
+                left += reversed(self._body(macro, {}, token.hidden | {token.text}))
+                continue
+            args = _arguments(left)
+            if args is None:
+                result.append(token)
+                continue
+            if len(args) != len(macro.params) and not (not macro.params and args == [[]]):
+                raise SourceError(f"gives the macro {token.text} {len(args)} arguments, and it takes {macro.params}")
+            given = dict(zip(macro.params, args))
+            left += reversed(self._body(macro, given, token.hidden | {token.text}))
+        return result
+
+    def _body(self, macro: _Macro, given: Mapping[str, list[_Token]], hidden: frozenset[str]) -> list[_Token]:
+        """Return the tokens of a macro with its arguments in place."""
+        result: list[_Token] = []
+        pasting = False
+        for place, text in enumerate(macro.body):
+            if text == "##":
+                while result and not result[-1].text.strip():
+                    result.pop()
+                pasting = True
+                continue
+            if pasting and not text.strip():
+                continue
+            tokens = given.get(text, [_Token(text)])
+            # Beside an operator that pastes, an argument is taken as it is.
+            if text in given and not (pasting or _is_pasted(macro.body, place)):
+                tokens = self._expand(tokens)
+            if pasting and result and tokens:
+                pasted = result.pop().text + tokens[0].text
+                if _TOKEN.fullmatch(pasted) is None:
+                    raise SourceError(f"pastes {pasted!r} together, which is no token")
+                tokens = [_Token(pasted), *tokens[1:]]
+            pasting = False
+            result += tokens
+        return [_Token(token.text, token.hidden | hidden) for token in result]
+
+
+def _is_pasted(body: Sequence[str], place: int) -> bool:
+    """Tell whether an operator that pastes follows a place."""
+    following = (text for text in body[place + 1 :] if text.strip())
+    return next(following, "") == "##"
+
+
+def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
+    """Take the arguments of a macro from what is left; None, and nothing is taken, if no bracket follows."""
+    place = len(left) - 1
+    while place >= 0 and not left[place].text.strip():
+        place -= 1
+    if place < 0 or left[place].text != "(":
+        return None
+    del left[place:]
+    args: list[list[_Token]] = [[]]
+    depth = 0
+    while left:
+        token = left.pop()
+        if token.text == ")" and not depth:
+            return [_stripped(arg) for arg in args]
+        if token.text == "," and not depth:
+            args.append([])
+            continue
+        depth += (token.text == "(") - (token.text == ")")
+        args[-1].append(_Token(" ") if token.text == "\n" else token)
+    raise SourceError("has a macro whose arguments have no end")
+
+
+def _stripped(tokens: list[_Token]) -> list[_Token]:
+    start, stop = 0, len(tokens)
+    while start < stop and not tokens[start].text.strip():
+        start += 1
+    while stop > start and not tokens[stop - 1].text.strip():
+        stop -= 1
+    return tokens[start:stop]
+
+
+class _Condition:
+    """The value of a condition's tokens, by how tightly operators bind."""
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self._tokens = list(reversed(tokens))
+
+    def value(self) -> int:
+        """Return the number."""
+        result = self._binary(0)
+        if self._tokens:
+            raise SourceError(f"has a condition that is not understood, at {self._tokens[-1]!r}")
+        return result
+
+    def _binary(self, level: int) -> int:
+        if level == len(_OPERATORS):
+            return self._operand()
+        result = self._binary(level + 1)
+        while self._tokens and self._tokens[-1] in _OPERATORS[level]:
+            operator = _OPERATORS[level][self._tokens.pop()]
+            result = operator(result, self._binary(level + 1))
+        return result
+
+    def _operand(self) -> int:
+        if not self._tokens:
+            raise SourceError("has a condition that is not understood: it ends too soon")
+        token = self._tokens.pop()
+        if token == "(":
+            result = self._binary(0)
+            if not self._tokens or self._tokens.pop() != ")":
+                raise SourceError("has a condition whose brackets do not match")
+            return result
+        if token in ("!", "-", "+"):
+            value = self._operand()
+            return int(not value) if token == "!" else -value if token == "-" else value
+        if _INTEGER.match(token):
+            return int(token.rstrip("uUlL"), 0 if token[:2].lower() == "0x" else 10)
+        if _NAME.match(token) and not re.match(r"_|cl_", token):
+            # A name that is no macro counts as 0.
+            return 0
+        raise SourceError(f"has a condition that is not understood, at {token!r}")
