@@ -7,14 +7,26 @@ This is first-come best-fit: not the least memory there could be, but near it, a
 
 from __future__ import annotations
 
+import bisect
+import heapq
 from collections.abc import Sequence
 
-__all__ = ["ALIGNMENT", "pack", "pack_in_pieces"]
+__all__ = ["ALIGNMENT", "pack", "pack_in_pieces", "peak"]
 
 #: In bytes: what the widest vectors of a kernel ask for.
 ALIGNMENT = 128
 
 Span = tuple[int, int, int]
+
+
+def peak(spans: Sequence[Span]) -> int:
+    """Return how many bytes there are at once, at most: no places need fewer."""
+    changes = sorted(change for first, last, nbytes in spans for change in ((first, 1, nbytes), (last + 1, 0, -nbytes)))
+    now = most = 0
+    for _, _, nbytes in changes:
+        now += nbytes
+        most = max(most, now)
+    return most
 
 
 def pack(spans: Sequence[Span]) -> tuple[list[int], int]:
@@ -55,15 +67,15 @@ def pack_in_pieces(spans: Sequence[Span], limit: int | None) -> tuple[list[tuple
     """
     places = [(0, 0)] * len(spans)
     pieces: list[_Gaps] = []
-    alive: list[tuple[int, int, int, int]] = []  # last step, piece, offset, size
+    alive: list[tuple[int, int, int, int]] = []  # a heap: last step, piece, offset, size
     for number in sorted(range(len(spans)), key=lambda i: (spans[i][0], -spans[i][2])):
         first, last, nbytes = spans[number]
         size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
-        for past in [value for value in alive if value[0] < first]:
-            alive.remove(past)
-            pieces[past[1]].give(past[2], past[3])
+        while alive and alive[0][0] < first:
+            _, piece, start, past_size = heapq.heappop(alive)
+            pieces[piece].give(start, past_size)
         places[number] = _take(pieces, size, limit)
-        alive.append((last, *places[number], size))
+        heapq.heappush(alive, (last, *places[number], size))
     return places, [piece.total for piece in pieces]
 
 
@@ -78,41 +90,52 @@ def _take(pieces: list[_Gaps], size: int, limit: int | None) -> tuple[int, int]:
 
 
 class _Gaps:
-    """The free pieces below `total`, sorted by where they begin."""
+    """The free pieces below `total`, by where they begin, by where they end, and sorted by their sizes."""
 
     def __init__(self) -> None:
         self.total = 0
-        self._free: list[tuple[int, int]] = []
+        self._sizes: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
+        self._sorted: list[tuple[int, int]] = []
 
     def take(self, size: int, limit: int | None) -> int | None:
         """Return where there are `size` bytes: the smallest gap that has them, or the end; None beyond the limit."""
-        fitting = [gap for gap in self._free if gap[1] >= size]
-        if not fitting:
+        place = bisect.bisect_left(self._sorted, (size, 0))
+        if place == len(self._sorted):
             return self._grow(size, limit)
-        start, room = gap = min(fitting, key=lambda gap: gap[1])
-        self._free.remove(gap)
+        room, start = self._sorted[place]
+        self._remove(start)
         if room > size:
-            self.give(start + size, room - size)
+            self._add(start + size, room - size)
         return start
 
     def give(self, start: int, size: int) -> None:
         """Take a piece back; it grows together with its neighbours."""
-        for begin, room in list(self._free):
-            if begin + room == start:
-                self._free.remove((begin, room))
-                start, size = begin, room + size
-            elif start + size == begin:
-                self._free.remove((begin, room))
-                size += room
-        self._free.append((start, size))
+        before = self._starts.get(start)
+        if before is not None:
+            start, size = before, size + self._remove(before)
+        if start + size in self._sizes:
+            size += self._remove(start + size)
+        self._add(start, size)
+
+    def _add(self, start: int, size: int) -> None:
+        self._sizes[start] = size
+        self._starts[start + size] = start
+        bisect.insort(self._sorted, (size, start))
+
+    def _remove(self, start: int) -> int:
+        """Forget a gap; return its size."""
+        size = self._sizes.pop(start)
+        del self._starts[start + size]
+        del self._sorted[bisect.bisect_left(self._sorted, (size, start))]
+        return size
 
     def _grow(self, size: int, limit: int | None) -> int | None:
         """Append `size` bytes, a last gap included."""
-        last = next((gap for gap in self._free if sum(gap) == self.total), None)
-        start = self.total if last is None else last[0]
+        start = self._starts.get(self.total, self.total)
         if limit is not None and start + size > limit:
             return None
-        if last is not None:
-            self._free.remove(last)
+        if start < self.total:
+            self._remove(start)
         self.total = start + size
         return start

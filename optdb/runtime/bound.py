@@ -22,7 +22,7 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.library import cl
 from optdb.runtime.recording import Command, Copy, Fill, Launch, Layout, Memory, Upload
 
-__all__ = ["BoundLaunch", "Room", "needed"]
+__all__ = ["BoundLaunch", "Room", "check_room", "needed"]
 
 Spans = Mapping[Memory, tuple[int, int]]
 Check = Callable[[cl.Context, int, Spans], None]
@@ -83,7 +83,7 @@ class Room:
     """
 
     def __init__(self, spans: Spans, check: Check | None = None, stays: Iterable[Upload] = ()) -> None:
-        self._check = check or _check
+        self._check = check or check_room
         self.separately = sum(memory.nbytes for memory in spans)
         self.nbytes = 0
         self._places: dict[Memory, tuple[cl.Buffer, int]] = {}
@@ -261,7 +261,7 @@ def _buffer(context: cl.Context, nbytes: int) -> cl.Buffer:
         raise MemoryError(f"no room for {nbytes:,} bytes in one piece on {name}: {error}") from error
 
 
-def _check(context: cl.Context, nbytes: int, spans: Spans) -> None:
+def check_room(context: cl.Context, nbytes: int, spans: Spans) -> None:
     """Refuse what a device cannot have: some drivers promise any memory, and fail when it is used."""
     device = context.devices[0]
     if nbytes <= device.global_mem_size:

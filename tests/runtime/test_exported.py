@@ -351,7 +351,8 @@ def test_sizes_that_cannot_be_worked_out(tmp_path, context):
 
 def test_more_memory_than_there_is(tmp_path, context):
     memories = [{"nbytes": 1 << 60, "bare": False}] * 2 + [{"state": 0}]
-    there = load(plan(tmp_path / "f.optdb", methods__0__traces__0__memories=memories), context)
+    path = plan(tmp_path / "f.optdb", **{f"methods__0__traces__{trace}__memories": memories for trace in (0, 1)})
+    there = load(path, context, max_device_bytes=1 << 62, max_work_items=1 << 62)
     with pytest.raises(MemoryError, match="bytes at once"):
         there(X)
 

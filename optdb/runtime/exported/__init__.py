@@ -6,7 +6,7 @@ field of what it says; `rules` works out the sizes of a call; `binding` gives th
 checks every number that decides over either; `model` is what the user calls.
 """
 
-from optdb.runtime.exported.errors import FileError, ShapeError
+from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
 from optdb.runtime.exported.model import Exported, Method, load
 
-__all__ = ["Exported", "FileError", "Method", "ShapeError", "load"]
+__all__ = ["Exported", "FileError", "LimitError", "Method", "ShapeError", "load"]

@@ -17,11 +17,12 @@ import uuid
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from optdb.runtime.exported.errors import FileError
+from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MEMBER_BYTES, PROGRAM_BYTES_PER_BYTE, Limits
 
 __all__ = ["DTYPES", "KIND", "VERSION", "Archive", "array_bytes", "pack"]
 
@@ -34,11 +35,15 @@ DIGEST = "manifest.sha256"
 
 #: What members may be called.
 _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
-#: In bytes: no plan is described by more.
-_LARGEST_MANIFEST = 1 << 28
-#: So deeply lists may lie within lists. Python's own parser recurses, and may take the process down with it.
-_DEEPEST = 500
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+#: So deeply lists may lie within lists, of which no plan has more than a dozen. Python's own parser recurses, and may
+#: take the process down with it.
+_MAX_DEPTH = 64
+#: A number has no more letters. To convert a longer one takes time that grows as its square.
+_MAX_NUMBER_LENGTH = 40
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+#: How an entry of an archive's list of members begins; the list is counted before it is read.
+_LISTED = b"PK\x01\x02"
+_BLOCK_BYTES = 1 << 20
 #: What arrays may hold.
 DTYPES = frozenset(
     f"{kind}{bits}"
@@ -114,11 +119,15 @@ class Archive:
     ----------
     path : Path
         The file.
+    limits : Limits, optional
+        What it may take.
 
     Attributes
     ----------
     manifest : dict
         What it says of itself; of its fields, only those that all files have were checked.
+    host_bytes : int
+        What of the host's memory it takes once it is read, at most.
 
     Raises
     ------
@@ -128,22 +137,35 @@ class Archive:
         If it cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limits: Limits | None = None) -> None:
         self.path = path
-        content = path.read_bytes()
-        try:
-            with zipfile.ZipFile(io.BytesIO(content)) as file:
-                self._members = self._read(file, len(content))
-        except FileError:
-            raise
-        except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
-            raise self.wrong(f"is no whole file of a plan ({error})") from None
+        self._limits = limits or Limits()
+        self._arrays: dict[str, np.ndarray] = {}
+        with path.open("rb") as content:
+            try:
+                self.host_bytes = self._list_bytes(content)
+                with zipfile.ZipFile(content) as file:
+                    self._members = self._read(file, content.seek(0, io.SEEK_END))
+            except FileError:
+                raise
+            except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
+                raise self.wrong(f"is no whole file of a plan ({error})") from None
         self.manifest = self._manifest()
         self._check_members()
 
     def wrong(self, what: str, cure: str = _CURE) -> FileError:
         """Return an error that says what is wrong with the file."""
         return FileError(f"{self.path} {what}.\n{cure}")
+
+    def _list_bytes(self, content: BinaryIO) -> int:
+        """Return what a list of the archive's members takes, at most."""
+        count, end = 0, b""
+        while block := content.read(_BLOCK_BYTES):
+            count += (end + block).count(_LISTED)
+            end = block[1 - len(_LISTED) :]
+        nbytes = count * MEMBER_BYTES
+        self._limits.check("max_host_bytes", nbytes, f"the list of the members of {self.path}")
+        return nbytes
 
     def _read(self, file: zipfile.ZipFile, nbytes: int) -> dict[str, bytes]:
         for info in file.infolist():
@@ -152,6 +174,8 @@ class Archive:
         # Before any of them is read: members that lie in each other's place would be more than there is.
         if sum(info.file_size for info in file.infolist()) > nbytes:
             raise self.wrong("has members that are larger than the file, or lie one within another")
+        self.host_bytes += sum(info.file_size * _bytes_per_byte(info.filename) for info in file.infolist())
+        self._limits.check("max_host_bytes", self.host_bytes, f"{self.path}")
         found: dict[str, bytes] = {}
         for info in file.infolist():
             if info.filename in found:
@@ -163,12 +187,11 @@ class Archive:
         text, digest = self._members.pop(MANIFEST, None), self._members.pop(DIGEST, None)
         if text is None or digest is None:
             raise self.wrong("is an archive, but not of a plan: it lacks a manifest")
-        if len(text) > _LARGEST_MANIFEST:
-            raise self.wrong(f"has a manifest of {len(text):,} bytes, more than any plan has")
         if digest != _digest(text):
             raise self.wrong("was altered: its manifest is not what was written")
-        if _depth(text) > _DEEPEST:
-            raise self.wrong("has a manifest that cannot be read (it is nested too deeply)")
+        trouble = _text_trouble(text)
+        if trouble is not None:
+            raise self.wrong(f"has a manifest that cannot be read ({trouble})")
         try:
             manifest = json.loads(text, parse_constant=self._no_number)
         except (ValueError, RecursionError) as error:
@@ -213,6 +236,11 @@ class Archive:
 
     def array(self, name: Any) -> np.ndarray:
         """Return a member that is an array; it is not to be written to."""
+        if not isinstance(name, str) or name not in self._arrays:
+            self._arrays[name] = self._array(name)
+        return self._arrays[name]
+
+    def _array(self, name: Any) -> np.ndarray:
         content = self._member(name)
         begin = len(_MAGIC) + 2
         end = begin + int.from_bytes(content[len(_MAGIC) : begin], "little")
@@ -237,8 +265,22 @@ def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).hexdigest().encode()
 
 
-def _depth(text: bytes) -> int:
-    """Return how deeply lists and objects lie within each other."""
-    marks = np.frombuffer(re.sub(rb"[^][{}]+", b"", _STRING.sub(b"", text)), np.uint8)
-    begins = np.isin(marks, np.frombuffer(b"[{", np.uint8))
-    return int(np.where(begins, 1, -1).cumsum().max(initial=0))
+def _bytes_per_byte(name: str) -> int:
+    """Return what a byte of a member takes once it is read, at most."""
+    if name == MANIFEST:
+        return MANIFEST_BYTES_PER_BYTE
+    return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 1
+
+
+def _text_trouble(text: bytes) -> str | None:
+    """Return why a manifest is not to be parsed, in words; None if it may be. Outside of texts it has no backslash."""
+    letters = np.frombuffer(_ESCAPED.sub(b"", text), np.uint8)
+    outside = letters[(np.cumsum(letters == ord('"'), dtype=np.int32) & 1) == 0]
+    begins, ends = (np.isin(outside, np.frombuffer(marks, np.uint8)) for marks in (b"[{", b"]}"))
+    depth = np.cumsum(begins.astype(np.int32) - ends.astype(np.int32), dtype=np.int32)
+    if depth.max(initial=0) > _MAX_DEPTH:
+        return "it is nested too deeply"
+    separators = np.flatnonzero(np.isin(outside, np.frombuffer(b'[]{},:" \t\r\n', np.uint8)))
+    if np.diff(separators, prepend=-1, append=len(outside)).max(initial=0) > _MAX_NUMBER_LENGTH:
+        return "it has a number that is too long"
+    return None

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from optdb.runtime import arena
 from optdb.runtime.arrays import span, to_host
-from optdb.runtime.bound import Room
+from optdb.runtime.bound import Room, check_room
 from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError
+from optdb.runtime.exported.limits import Budget
 from optdb.runtime.exported.programs import Kernels
 from optdb.runtime.exported.reading import FileTrace, Place
 from optdb.runtime.exported.rules import Call, Values
@@ -29,6 +31,13 @@ __all__ = ["Bound", "Stock"]
 
 #: In a result: so many fit into what can be addressed.
 _MOST_ELEMENTS = 1 << 58
+#: What a command that is ready to be run takes of the host's memory, a kernel of the driver's included, and a size.
+_COMMAND_BYTES = 8192
+_VALUE_BYTES = 512
+#: The largest number, and how many arrays there are while a table is made.
+_NUMBER_BYTES = 16
+_TABLE_ARRAYS = 3
+_BYTES_OF_AN_ITEM = 64
 #: Later than all commands.
 _AFTERWARDS = 1 << 60
 
@@ -49,6 +58,8 @@ class Stock:
         Returns the array in a member of the file.
     constants : dict
         The buffers of those that kernels read, by name; they are made when they are first needed.
+    budget : Budget
+        What the file may take, and has taken.
     """
 
     context: Context
@@ -56,11 +67,13 @@ class Stock:
     states: Sequence[cl.Buffer]
     constant: Callable[[str], np.ndarray]
     constants: dict[str, cl.Buffer]
+    budget: Budget
 
     def buffer(self, name: str) -> cl.Buffer:
         """Return a buffer with constants."""
         if name not in self.constants:
             value = np.ascontiguousarray(self.constant(name))
+            self.budget.keep_on_device(value.nbytes, f"the constants in {name}")
             buffer = cl.Buffer(self.context.cl_context, cl.mem_flags.READ_WRITE, max(value.nbytes, 1))
             if value.nbytes:
                 cl.enqueue_copy(self.context.queue, buffer, value, is_blocking=True)
@@ -94,6 +107,8 @@ class Bound:
         Which.
     values : Values
         The sizes of the call.
+    call : Call
+        The call.
     stock : Stock
         What there is.
     free : frozenset of int
@@ -102,7 +117,9 @@ class Bound:
     Attributes
     ----------
     nbytes : int
-        How much memory its values take.
+        How much memory of the device its values take.
+    host_bytes : int
+        How much memory of the host it takes, and a call of it.
     commands : int
         How many commands a call enqueues.
 
@@ -110,27 +127,37 @@ class Bound:
     ------
     FileError
         If a command is not valid.
+    LimitError
+        If it takes more than the file may.
     MemoryError
         If the device has no room for its values.
     """
 
-    def __init__(self, trace: FileTrace, values: Values, stock: Stock, free: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, trace: FileTrace, values: Values, call: Call, stock: Stock, free: frozenset[int] = frozenset()
+    ) -> None:
         self._trace = trace
         self._values = values
         self._stock = stock
+        self.host_bytes = self._reserve_host(call)
         self._memories = [self._memory(place) for place in trace.memories]
         #: What is uploaded, and how much of it there is room for.
         self._sources: list[list[Any]] = []
         self._rooms: list[int] = []
         made = [self._made(command) for command in trace.commands]
         self._outlets = [self._outlet(outlet) for outlet in trace.outlets]
-        self._room = Room(self._spans(made))
+        spans = self._spans(made)
+        peak = arena.peak([(*span, memory.nbytes) for memory, span in spans.items()])
+        # Before places are looked for, which takes its time where there are many pieces.
+        stock.budget.limits.check("max_device_bytes", stock.budget.device_bytes + peak, "what is computed in a call")
+        self._check_work(made)
+        self._room = Room(spans, self._check_room)
         self._steps: list[list[Callable[[], Any]] | _Upload] = []
         #: Kernels, places and numbers, of what they are given that may be another one in each call.
         self._free: list[tuple[Any, int, list[Any]]] = []
         self._freely = trace.rules.freely(free)
         for said, command in zip(trace.commands, made, strict=True):
-            self._append(command, said, free)
+            self._append(command, said)
         #: Whether a result is brought home, behind all else that is in the queue.
         self._waits = any(outlet.get("memory") is not None for outlet in trace.outlets)
         self._pending: list[Any] = []
@@ -169,6 +196,51 @@ class Bound:
         # An event that goes waits until it is over. By the next call these are, or behind what that has to wait for.
         self._pending = events
         return results
+
+    def _reserve_host(self, call: Call) -> int:
+        """Return how much memory of the host this takes, and a call of it, if the file may take that."""
+        trace = self._trace
+        nbytes = _COMMAND_BYTES * len(trace.commands) + _VALUE_BYTES * (len(trace.rules) + len(trace.memories))
+        nbytes += sum(self._source_bytes(command[3], call) for command in trace.commands if command[0] == "upload")
+        nbytes += sum(self._outlet_bytes(outlet, call) for outlet in trace.outlets)
+        self._stock.budget.reserve_host(nbytes, "a call, with its results,")
+        return nbytes
+
+    def _source_bytes(self, source: list[Any], call: Call) -> int:
+        """Return how much memory there is for what is uploaded, at most: a table has as many numbers as its array."""
+        kind, *rest = source
+        if kind == "argument":
+            return call.arguments[rest[0]].nbytes
+        if kind == "array":
+            return self._stock.constant(rest[0]).nbytes
+        if kind == "value":
+            return _NUMBER_BYTES * len(rest[1])
+        if kind == "shaped":
+            return self._source_bytes(rest[0], call)
+        # While it is made, there is what it is made of, and what is sorted.
+        return _TABLE_ARRAYS * (self._source_bytes(rest[1][0], call) * _NUMBER_BYTES + _NUMBER_BYTES)
+
+    def _outlet_bytes(self, outlet: dict[str, Any], call: Call) -> int:
+        """Return how much memory of the host a result takes."""
+        if "values" in outlet:
+            return _NUMBER_BYTES * len(outlet["values"])
+        if "array" in outlet:
+            return self._stock.constant(outlet["array"]).nbytes
+        if "source" in outlet:
+            return 2 * self._source_bytes(outlet["source"], call)
+        shape = self._values.numbers(outlet["shape"])
+        return math.prod(max(length, 0) for length in shape) * np.dtype(outlet["dtype"]).itemsize
+
+    def _check_work(self, made: Sequence[Any]) -> None:
+        """Refuse more work than a call may take."""
+        items = sum(math.prod(command.items) for command in made if isinstance(command, Launch))
+        nbytes = sum(command.nbytes for command in made if isinstance(command, Copy | Fill)) + sum(self._rooms)
+        self._stock.budget.limits.check("max_work_items", items + nbytes // _BYTES_OF_AN_ITEM, "a call")
+
+    def _check_room(self, context: cl.Context, nbytes: int, spans: Mapping[Memory, Any]) -> None:
+        """Refuse more memory than the file may take, or than the device has."""
+        self._stock.budget.reserve_device(nbytes, "what is computed in a call")
+        check_room(context, nbytes, spans)
 
     def _memory(self, place: Place) -> Memory:
         context = self._stock.context.cl_context
@@ -307,7 +379,7 @@ class Bound:
                 spans[memory] = (spans.get(memory, (0, 0))[0], _AFTERWARDS)
         return spans
 
-    def _append(self, command: Any, said: list[Any], free: frozenset[int]) -> None:
+    def _append(self, command: Any, said: list[Any]) -> None:
         if isinstance(command, tuple):
             memory, offset, source = command
             buffer, shift = self._room.place(memory)
@@ -324,7 +396,7 @@ class Bound:
         if isinstance(command, Launch):
             kernel = bound.args[1]
             for place, arg in enumerate(said[5]):
-                if arg is not None and arg[0] == "number" and any(self._trace.rules.depends(x) & free for x in arg[2]):
+                if arg is not None and arg[0] == "number" and any(map(self._freely.has, arg[2])):
                     self._free.append((kernel, place, arg))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from optdb.runtime.exported.archive import DTYPES, Archive
 
-__all__ = ["Fields"]
+__all__ = ["Fields", "is_number", "is_reference", "is_whole", "short"]
 
 #: Whole numbers of a file are in this range: so are all that OpenCL takes.
 LIMIT = 1 << 63
@@ -44,7 +44,7 @@ class Fields:
     def wrong(self, name: str, wanted: str, got: Any) -> Exception:
         """Return an error about a field."""
         place = ".".join(part for part in (self.where, name) if part)
-        return self.archive.wrong(f"is not valid: {place} has to be {wanted}, and is {_SHORT.repr(got)}")
+        return self.archive.wrong(f"is not valid: {place} has to be {wanted}, and is {short(got)}")
 
     def has(self, name: str) -> bool:
         """Tell whether there is a field of that name."""
@@ -132,6 +132,11 @@ class Fields:
     def numbers(self, name: str) -> list[Any]:
         """Return whole numbers and names of entries."""
         return self.list(name, is_number, "whole numbers and entries")
+
+
+def short(value: Any) -> str:
+    """Return the beginning of a value's text."""
+    return _SHORT.repr(value)
 
 
 def is_whole(value: Any) -> bool:

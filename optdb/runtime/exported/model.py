@@ -6,8 +6,8 @@ its arguments, gives it memory once for each size of them, and runs it.
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,26 @@ from optdb.runtime.context import Context
 from optdb.runtime.exported.archive import Archive
 from optdb.runtime.exported.binding import Bound, Stock
 from optdb.runtime.exported.errors import FileError, ShapeError
+from optdb.runtime.exported.limits import Budget, Limits
 from optdb.runtime.exported.programs import Kernels
-from optdb.runtime.exported.reading import FileTrace, SaidMethod, SaidState, deciding, read
+from optdb.runtime.exported.reading import FileTrace, Said, SaidMethod, SaidState, deciding, read
 from optdb.runtime.exported.rules import Call, Values
 from optdb.runtime.library import cl
 
 __all__ = ["Exported", "Method", "load"]
 
-#: So many sizes of arguments are remembered for a function, with the memory for their values.
-KEPT = 8
-#: So many shared values are named where a file is printed.
+#: So many shared values are named where a file is printed, and so many rules that a call breaks.
 _NAMED = 8
 
 
-def load(path: str | Path, device: str | Context = "auto") -> Exported:
+def load(
+    path: str | Path,
+    device: str | Context = "auto",
+    *,
+    max_host_bytes: int = Limits.max_host_bytes,
+    max_device_bytes: int = Limits.max_device_bytes,
+    max_work_items: int = Limits.max_work_items,
+) -> Exported:
     """Load a file that was exported.
 
     Parameters
@@ -41,6 +47,13 @@ def load(path: str | Path, device: str | Context = "auto") -> Exported:
         The file.
     device : str or Context
         Where to run it: 'auto' for the best device that works, or what `optdb.runtime.devices` takes.
+    max_host_bytes : int
+        How many bytes of the host's memory the file may take: for what it holds, and for what a call uploads and
+        returns. The arguments of a call do not count.
+    max_device_bytes : int
+        How many bytes of the device's memory it may take.
+    max_work_items : int
+        How many work items the kernel launches of one call may have; 64 bytes that are copied count as one.
 
     Returns
     -------
@@ -50,16 +63,19 @@ def load(path: str | Path, device: str | Context = "auto") -> Exported:
     Raises
     ------
     FileError
-        If the file is damaged, not valid, of a newer version, or not for such a device.
+        If the file is damaged, not valid, of another version, or not for such a device.
+    LimitError
+        If it takes more than it may; so do calls of its functions.
     DeviceError
         If there is no such device, or it does not work.
     OSError
         If the file cannot be read.
     """
-    archive = Archive(Path(path))
+    limits = Limits(max_host_bytes, max_device_bytes, max_work_items)
+    archive = Archive(Path(path), limits)
     said = read(archive)
     context = device if isinstance(device, Context) else Context("opencl" if device == "auto" else device)
-    return Exported(archive, context, said)
+    return Exported(archive, context, said, limits)
 
 
 class Exported:
@@ -75,14 +91,17 @@ class Exported:
         Where they run.
     """
 
-    def __init__(self, archive: Archive, context: Context, said: Any) -> None:
+    def __init__(self, archive: Archive, context: Context, said: Said, limits: Limits) -> None:
         self._path = archive.path
         self.context = context
         self._lock = threading.RLock()
+        budget = Budget(limits, archive.host_bytes)
+        for state in said.states:
+            budget.keep_on_device(archive.array(state.array).nbytes, f"{archive.path}, with its shared values,")
         self._states = {state.name: _Shared(archive, state, context) for state in said.states}
         kernels = Kernels(context, said.programs, str(archive.path))
         buffers = [state.buffer for state in self._states.values()]
-        self._stock = Stock(context, kernels, buffers, archive.array, {})
+        self._stock = Stock(context, kernels, buffers, archive.array, {}, budget)
         self.methods = {method.name: Method(method, self._stock, self._lock, self._path) for method in said.methods}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -183,7 +202,6 @@ class Method:
         deciders = frozenset().union(*map(deciding, self._traces))
         self._deciding = sorted(deciders)
         self._free = frozenset(range(len(self.signature.arguments))) - deciders
-        self._bound: OrderedDict[tuple, Bound] = OrderedDict()
 
     def _suitable(self, said: SaidMethod) -> list[FileTrace]:
         """Return the traces for the device."""
@@ -207,7 +225,7 @@ class Method:
     @property
     def nbytes(self) -> int:
         """How many bytes its values take, for all sizes of arguments that are remembered."""
-        return sum(bound.nbytes for bound in self._bound.values())
+        return sum(bound.nbytes for bound in self._stock.budget.of_method(self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute, as the function did that was exported.
@@ -228,7 +246,7 @@ class Method:
             try:
                 return self.signature.result(self._bound_for(call).run(call))
             except FileError as error:
-                raise FileError(f"{self.name} of {self._path}: {error}") from None
+                raise type(error)(f"{self.name} of {self._path}: {error}") from None
             except cl.MemoryError as error:
                 raise MemoryError(f"{self.name} of {self._path}: the device has too little memory ({error})") from error
             except cl.Error as error:
@@ -236,28 +254,28 @@ class Method:
 
     def _bound_for(self, call: Call) -> Bound:
         sizes = (*(x.shape for x in call.arguments), *(call.arguments[place].item() for place in self._deciding))
+        budget = self._stock.budget
         for number in range(len(self._traces)):
-            bound = self._bound.get((number, sizes))
+            bound = budget.get(self.name, (number, sizes))
             if bound is not None and bound.suits(call):
-                self._bound.move_to_end((number, sizes))
                 return bound
+        # Before there is more: memory is what there may be too little of.
+        budget.begin(self.name)
         number, bound = self._bind(call)
-        self._bound[number, sizes] = bound
+        budget.put(self.name, (number, sizes), bound)
         return bound
 
     def _bind(self, call: Call) -> tuple[int, Bound]:
-        # Before there is more: memory is what there may be too little of.
-        while len(self._bound) >= KEPT:
-            self._bound.popitem(last=False)
-        why: list[str] = []
+        why: dict[str, None] = {}
         for number, trace in enumerate(self._traces):
             values, broken = self._values(trace, call)
             if values is not None:
-                return number, Bound(trace, values, self._stock, self._free)
-            if broken not in why:
-                why.append(broken)
+                return number, Bound(trace, values, call, self._stock, self._free)
+            why[broken] = None
         shapes = ", ".join(self._given(place, x) for place, x in enumerate(call.arguments))
-        rules = "".join(f"\n    {reason}" for reason in why)
+        rules = "".join(f"\n    {reason}" for reason in itertools.islice(why, _NAMED))
+        if len(why) > _NAMED:
+            rules += f"\n    or {len(why) - _NAMED} others"
         raise ShapeError(
             f"{self.name} of {self._path} was not exported for {shapes}. What it was exported for asks for{rules}\n"
             "The cure: export it with an example of such arguments, too"

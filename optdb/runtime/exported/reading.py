@@ -77,7 +77,7 @@ def deciding(trace: FileTrace) -> frozenset[int]:
     for outlet in trace.outlets:
         places += [*outlet.get("shape", ()), *outlet.get("strides", ()), outlet.get("offset")]
         places += _lengths(outlet.get("source"))
-    return frozenset().union(*(trace.rules.depends(place) for place in places))
+    return trace.rules.arguments_behind(places)
 
 
 def _lengths(source: Any) -> list[Any]:
@@ -206,6 +206,8 @@ class _Reader:
             fields.flag("floats"),
         )
         if argument.default is not None:
+            if argument.default.dtype != argument.dtype:
+                raise self._archive.wrong(f"is not valid: {fields.where}.default is not of {argument.dtype}")
             try:
                 argument.array(argument.default)
             except TypeError as error:

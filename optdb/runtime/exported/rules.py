@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from optdb.runtime.exported.archive import DTYPES, Archive
 from optdb.runtime.exported.errors import ShapeError
-from optdb.runtime.exported.fields import LIMIT, is_reference, is_whole
+from optdb.runtime.exported.fields import LIMIT, is_reference, is_whole, short
 from optdb.runtime.figures import FIGURES, figure
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
 
@@ -64,28 +64,42 @@ class Rules:
         self._ndims = ndims
         for number, entry in enumerate(entries):
             if not self._is_entry(entry, number):
-                raise archive.wrong(f"is not valid: {where}.entries[{number}] is {repr(entry)[:60]}")
+                raise archive.wrong(f"is not valid: {where}.entries[{number}] is {short(entry)}")
         for number, guard in enumerate(guards):
             if not self._is_guard(guard, len(entries)):
-                raise archive.wrong(f"is not valid: {where}.guards[{number}] is {repr(guard)[:60]}")
+                raise archive.wrong(f"is not valid: {where}.guards[{number}] is {short(guard)}")
         self._entries = entries
         self._guards = guards
         self._steps = [_step(entry) for entry in entries]
-        #: For each entry, the arguments whose values it depends on.
-        self._of_values: list[frozenset[int]] = []
-        for entry in entries:
-            own = {entry[1]} if entry[0] == "value" else set()
-            self._of_values.append(frozenset(own.union(*map(self.depends, entry[1:]))))
 
-    def depends(self, operand: Any) -> frozenset[int]:
-        """Return the arguments whose values an operand depends on."""
-        return self._of_values[int(operand[1:])] if is_reference(operand) else frozenset()
+    def arguments_behind(self, operands: Iterable[Any]) -> frozenset[int]:
+        """Return the arguments whose values some operands depend on."""
+        needed = bytearray(len(self._entries))
+        for operand in operands:
+            if is_reference(operand):
+                needed[int(operand[1:])] = True
+        found: set[int] = set()
+        # Entries depend on those before them alone.
+        for number in range(len(needed) - 1, -1, -1):
+            if not needed[number]:
+                continue
+            word, *rest = self._entries[number]
+            if word == "value":
+                found.add(rest[0])
+            for operand in rest:
+                if is_reference(operand):
+                    needed[int(operand[1:])] = True
+        return frozenset(found)
 
     def freely(self, arguments: frozenset[int]) -> Freely:
         """Return what depends on the values of some arguments, to be worked out anew while all else stays."""
-        entries = [number for number, own in enumerate(self._of_values) if own & arguments]
-        guards = [guard for guard in self._guards if any(self.depends(x) & arguments for x in guard[1:])]
-        return Freely([(number, self._steps[number]) for number in entries], guards)
+        depends = bytearray(len(self._entries))
+        for number, (word, *rest) in enumerate(self._entries):
+            own = word == "value" and rest[0] in arguments
+            depends[number] = own or any(is_reference(x) and depends[int(x[1:])] for x in rest)
+        steps = [(number, self._steps[number]) for number in range(len(depends)) if depends[number]]
+        guards = [guard for guard in self._guards if any(is_reference(x) and depends[int(x[1:])] for x in guard[1:])]
+        return Freely(steps, guards, bytes(depends))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -218,11 +232,20 @@ class Freely:
         The numbers of entries, and what works each out.
     guards : list
         Those that depend on them.
+    depends : bytes
+        For each entry, whether it depends on them.
     """
 
-    def __init__(self, steps: list[tuple[int, Callable[[list[Any], Call], Any]]], guards: list[list[Any]]) -> None:
+    def __init__(
+        self, steps: list[tuple[int, Callable[[list[Any], Call], Any]]], guards: list[list[Any]], depends: bytes
+    ) -> None:
         self._steps = steps
         self._guards = guards
+        self._depends = depends
+
+    def has(self, operand: Any) -> bool:
+        """Tell whether an operand is one of these sizes."""
+        return is_reference(operand) and bool(self._depends[int(operand[1:])])
 
     def __bool__(self) -> bool:
         return bool(self._steps)

@@ -1,0 +1,157 @@
+"""What a file may take: memory of the host, memory of the device, and work in one call.
+
+A file of a few kilobytes can ask for any of these without end. Each is added up before anything is allocated or
+enqueued, and refused, by a :class:`LimitError` that names what asks for it and how to raise the limit.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from optdb.runtime.exported.errors import LimitError
+
+if TYPE_CHECKING:
+    from optdb.runtime.exported.binding import Bound
+
+__all__ = ["MANIFEST_BYTES_PER_BYTE", "MEMBER_BYTES", "PROGRAM_BYTES_PER_BYTE", "Budget", "Limits"]
+
+GIBIBYTE = 1 << 30
+
+#: What Python's objects take for a byte of the manifest, for a byte of a program while it is checked, and for a member
+#: of the archive, at most.
+MANIFEST_BYTES_PER_BYTE = 128
+PROGRAM_BYTES_PER_BYTE = 64
+MEMBER_BYTES = 2048
+
+#: So many sizes of arguments are remembered for each function, with the memory for their values.
+MAX_BOUND_PER_METHOD = 8
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a file may take.
+
+    Parameters
+    ----------
+    max_host_bytes : int
+        Memory of the host, for what is loaded, and for the results and uploads of a call. The arguments of a call are
+        its caller's, and do not count.
+    max_device_bytes : int
+        Memory of the device: shared values, constants, and the values of calls.
+    max_work_items : int
+        Work items of all kernel launches of one call; 64 bytes that are copied, filled or uploaded count as one.
+    """
+
+    max_host_bytes: int = 4 * GIBIBYTE
+    max_device_bytes: int = 4 * GIBIBYTE
+    max_work_items: int = 1 << 38
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ValueError(f"{name} is a whole number from 0 on, and {value!r} was given")
+
+    def check(self, name: str, wanted: int, what: str) -> None:
+        """Do nothing if what is wanted is within a limit.
+
+        Parameters
+        ----------
+        name : {'max_host_bytes', 'max_device_bytes', 'max_work_items'}
+            Which limit.
+        wanted : int
+            How much there would be in all.
+        what : str
+            What asks for it, ahead of 'would take'.
+
+        Raises
+        ------
+        LimitError
+            If it is more.
+        """
+        limit = getattr(self, name)
+        if wanted <= limit:
+            return
+        unit = {"max_host_bytes": "bytes of the host's memory", "max_device_bytes": "bytes of the device's memory"}
+        raise LimitError(
+            f"{what} would take {wanted:,} {unit.get(name, 'work items')}, and may take {limit:,}.\nThe cure: if you "
+            f"trust the file to need that, optdb.load(..., {name}={wanted})"
+        )
+
+
+class Budget:
+    """What a loaded file has taken so far, and the traces that are ready to be run.
+
+    Of the latter, those that were not used for the longest time make room for others.
+
+    Parameters
+    ----------
+    limits : Limits
+        What the file may take.
+    host_bytes : int
+        What has been taken of the host's memory for good.
+
+    Attributes
+    ----------
+    limits : Limits
+        The same.
+    device_bytes : int
+        What has been taken of the device's memory for good.
+    """
+
+    def __init__(self, limits: Limits, host_bytes: int) -> None:
+        self.limits = limits
+        self.device_bytes = 0
+        self._host_bytes = host_bytes
+        self._bound: OrderedDict[tuple[str, Hashable], Bound] = OrderedDict()
+
+    def get(self, method: str, key: Hashable) -> Bound | None:
+        """Return what is ready for calls of a method like one; it becomes the one that was used last."""
+        bound = self._bound.get((method, key))
+        if bound is not None:
+            self._bound.move_to_end((method, key))
+        return bound
+
+    def put(self, method: str, key: Hashable, bound: Bound) -> None:
+        """Keep what is ready for calls of a method like one."""
+        self._bound[method, key] = bound
+
+    def of_method(self, method: str) -> list[Bound]:
+        """Return what is ready for calls of a method."""
+        return [bound for (name, _), bound in self._bound.items() if name == method]
+
+    def begin(self, method: str) -> None:
+        """Let go of what was used longest ago, if a method has as much as is remembered; before it gets more."""
+        ours = [key for key in self._bound if key[0] == method]
+        for key in ours[: max(len(ours) + 1 - MAX_BOUND_PER_METHOD, 0)]:
+            del self._bound[key]
+
+    def keep_on_device(self, nbytes: int, what: str) -> None:
+        """Take memory of the device for good.
+
+        Raises
+        ------
+        LimitError
+            If there would be too much of it.
+        """
+        self.reserve_device(nbytes, what)
+        self.device_bytes += nbytes
+
+    def reserve_device(self, nbytes: int, what: str) -> None:
+        """See to it that so much more memory of the device can be taken."""
+        self.limits.check("max_device_bytes", self.device_bytes + nbytes, what)
+        self._evict("max_device_bytes", "nbytes", self.device_bytes + nbytes)
+
+    def reserve_host(self, nbytes: int, what: str) -> None:
+        """See to it that so much more memory of the host can be taken."""
+        self.limits.check("max_host_bytes", self._host_bytes + nbytes, what)
+        self._evict("max_host_bytes", "host_bytes", self._host_bytes + nbytes)
+
+    def _evict(self, limit: str, attribute: str, wanted: int) -> None:
+        """Let go of what was used longest ago until all is within a limit."""
+        wanted += sum(getattr(bound, attribute) for bound in self._bound.values())
+        while wanted > getattr(self.limits, limit) and self._bound:
+            _, bound = self._bound.popitem(last=False)
+            wanted -= getattr(bound, attribute)

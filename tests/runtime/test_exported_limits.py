@@ -1,0 +1,244 @@
+"""What a file may take: each way to ask for more is refused before there is more, and allowed to those who say so."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import hashlib
+import io
+import json
+import time
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+
+from optdb.runtime.context import Context
+from optdb.runtime.exported import FileError, LimitError, load
+from optdb.runtime.exported.archive import Archive, array_bytes, pack
+from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MAX_BOUND_PER_METHOD, Limits
+from tests.runtime.planned import MANIFEST, MEMBERS, TRACE, plan
+
+X = np.array([1, 2, 3], np.float32)
+
+
+@pytest.fixture(scope="module")
+def context():
+    return Context("opencl")
+
+
+def trace_with(**changes):
+    return {f"methods__0__traces__{trace}__{name}": value for trace in (0, 1) for name, value in changes.items()}
+
+
+def launched_on(*items):
+    upload, launch = TRACE["commands"]
+    return trace_with(commands=[upload, [*launch[:3], list(items), None, *launch[5:]]])
+
+
+def result_of(*shape):
+    return trace_with(
+        outlets=[{"dtype": "float32", "memory": 1, "offset": 0, "shape": list(shape), "strides": [0] * len(shape)}]
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit"),
+    [
+        (result_of(1 << 31), "max_host_bytes"),
+        (result_of(1 << 20, 1 << 20), "max_host_bytes"),
+        (trace_with(memories=[{"nbytes": 1 << 33, "bare": False}] * 2 + [{"state": 0}]), "max_device_bytes"),
+        (trace_with(memories=[{"nbytes": 1 << 33, "bare": True}] * 2 + [{"state": 0}]), "max_device_bytes"),
+        (launched_on(1 << 47), "max_work_items"),
+        (launched_on(1 << 20, 1 << 20, 1 << 20), "max_work_items"),
+    ],
+)
+def test_a_call_that_asks_for_too_much(tmp_path, context, changes, limit):
+    there = load(plan(tmp_path / "f.optdb", **changes), context)
+    before = there.get("total")
+    words = rf"f of .*f\.optdb: .* would take [\d,]+ .*, and may take [\d,]+\.\nThe cure: .*{limit}=\d+\)"
+    with pytest.raises(LimitError, match=words):
+        there(X)
+    np.testing.assert_array_equal(there.get("total"), before)
+
+
+MEGABYTE = 1 << 20
+LARGE = {**MEMBERS, "arrays/1.npy": array_bytes(np.zeros(MEGABYTE, np.uint8))}
+CONSTANT = {"dtype": "uint8", "array": "arrays/1.npy"}
+TABLE = {"dtype": "int64", "source": ["table", "mentions", [["array", "arrays/1.npy"]]]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        result_of(5 * MEGABYTE),
+        trace_with(outlets=[CONSTANT] * 20),
+        trace_with(outlets=[TABLE] * 2),
+        trace_with(commands=[*TRACE["commands"], ["upload", 3, 0, TABLE["source"]]])
+        | trace_with(memories=[*TRACE["memories"], {"nbytes": 8 * MEGABYTE, "bare": False}]),
+    ],
+)
+def test_memory_of_the_host_for_a_call(tmp_path, context, changes):
+    changes |= {"methods__0__signature__returns": "list"}
+    path = plan(tmp_path / "f.optdb", members=LARGE, **changes)
+    needed = Archive(path).host_bytes
+    with pytest.raises(LimitError, match="max_host_bytes"):
+        load(path, context, max_host_bytes=needed + 10 * MEGABYTE)(X)
+    there = load(path, context, max_host_bytes=needed + 200 * MEGABYTE)
+    assert len(there(X)) == len(changes.get("methods__0__traces__0__outlets", [0]))
+
+
+def test_memory_of_the_device_for_what_stays(tmp_path, context):
+    states = [{"name": f"s{i}", "broadcastable": [False], "array": "arrays/1.npy"} for i in range(20)]
+    path = plan(tmp_path / "f.optdb", members=LARGE, states=states)
+    with pytest.raises(LimitError, match=r"(?s)with its shared values, would take 10,485,760 .*max_device_bytes"):
+        load(path, context, max_device_bytes=10 * MEGABYTE - 1)
+    assert len(load(path, context, max_device_bytes=20 * MEGABYTE).names) == 20
+    commands = [["copy", 0, 0, 3, 0, 12]]
+    memories = [*TRACE["memories"], {"array": "arrays/1.npy", "bare": False}]
+    path = plan(tmp_path / "f.optdb", members=LARGE, **trace_with(commands=commands, memories=memories))
+    with pytest.raises(LimitError, match=r"the constants in arrays/1.npy would take"):
+        load(path, context, max_device_bytes=MEGABYTE)(X)
+    load(path, context, max_device_bytes=2 * MEGABYTE)(X)
+
+
+def test_a_limit_that_is_none(tmp_path, context):
+    for value in (-1, 1.5, "4 GB", None, True):
+        with pytest.raises(ValueError, match="max_host_bytes is a whole number"):
+            load(plan(tmp_path / "f.optdb"), context, max_host_bytes=value)
+
+
+def any_shape(path):
+    """Write the file for vectors of any length, whose values take twice their memory."""
+    memories = [{"nbytes": "$1", "bare": False}, {"nbytes": "$1", "bare": False}, {"nbytes": "$1", "bare": True}]
+    return plan(path, **trace_with(guards=[], memories=memories))
+
+
+def test_what_is_ready_makes_room(tmp_path, context):
+    there = load(any_shape(tmp_path / "f.optdb"), context, max_device_bytes=4 * MEGABYTE)
+    for _ in range(3):
+        for length in (1000, MEGABYTE // 4, MEGABYTE // 4 + 100, 5):
+            x = np.arange(length, dtype=np.float32)
+            np.testing.assert_array_equal(there(x), 2 * x)
+            assert there.nbytes["f"] <= 4 * MEGABYTE
+    with pytest.raises(LimitError, match="max_device_bytes"):
+        there(np.ones(MEGABYTE // 2, np.float32))
+    for length in range(1, 30):
+        there(np.ones(length, np.float32))
+    assert len(there._stock.budget.of_method("f")) == MAX_BOUND_PER_METHOD
+
+
+def seconds_and_bytes(do):
+    """Return what an attempt to load takes, of time and of Python's memory."""
+    gc.collect()
+    tracemalloc.start()
+    start = time.process_time()
+    try:
+        do()
+    except (FileError, MemoryError) as error:
+        assert str(error)
+    seconds = time.process_time() - start
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return seconds, most
+
+
+def with_text(path, text):
+    """Write a file with a manifest of some text."""
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("manifest.json", text)
+        file.writestr("manifest.sha256", hashlib.sha256(text).hexdigest())
+    return path
+
+
+def chained(count):
+    """Return a manifest with entries each of which depends on all arguments before it."""
+    manifest = copy.deepcopy(MANIFEST)
+    (method,) = manifest["methods"]
+    argument = {**method["signature"]["arguments"][0], "broadcastable": []}
+    method["signature"]["arguments"] = [{**argument, "name": f"x{i}"} for i in range(count)]
+    for trace in method["traces"]:
+        entries = [["value", 0]]
+        for number in range(1, count):
+            entries += [["value", number], ["add", "float64", f"${len(entries) - 1}", f"${len(entries)}"]]
+        trace.update(entries=entries, guards=[], arguments=[[]] * count, commands=[], memories=[])
+        trace["outlets"] = [{"dtype": "float64", "values": [f"${len(entries) - 1}"], "vector": False}]
+    return json.dumps({"kind": "optdb plan", **manifest}).encode()
+
+
+TEXTS = {
+    "quotes": lambda n: b'"' * n,
+    "escaped quotes": lambda n: b'"' + b'\\"' * n,
+    "texts": lambda n: b'{"a":[' + b'"",' * n + b'""]}',
+    "open lists": lambda n: b"[" * n,
+    "lists": lambda n: b"[" + b"[]," * n + b"[]]",
+    "digits": lambda n: b'{"kind":' + b"7" * n + b"}",
+    "fractions": lambda n: b'{"kind":0.' + b"7" * n + b"}",
+    "exponents": lambda n: b'{"kind":1e' + b"7" * n + b"}",
+    "spaces": lambda n: b'{"kind":' + b" " * n + b"}",
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_manifests_are_read_in_linear_time(tmp_path, context, name):
+    def load_one(count):
+        path = with_text(tmp_path / "f.optdb", TEXTS[name](count))
+        return seconds_and_bytes(lambda: load(path, context))
+
+    load_one(100)
+    # Eight times as much takes much less than 64 times as long.
+    assert load_one(160_000)[0] < 24 * load_one(20_000)[0] + 0.2
+
+
+def test_chained_entries_take_linear_time_and_memory(tmp_path, context):
+    def load_one(count):
+        manifest = json.loads(chained(count))
+        pack(tmp_path / "f.optdb", {key: manifest[key] for key in ("about", "states", "programs", "methods")}, MEMBERS)
+        there = []
+        found = seconds_and_bytes(lambda: there.append(load(tmp_path / "f.optdb", context)))
+        return *found, there[0]
+
+    load_one(10)
+    small_s, small_bytes, _ = load_one(500)
+    large_s, large_bytes, there = load_one(4000)
+    assert large_s < 24 * small_s + 0.2
+    assert large_bytes < 24 * small_bytes
+    assert there(*range(4000)) == sum(range(4000))
+
+
+def test_as_much_as_is_estimated_is_enough(tmp_path, context):
+    """What objects a manifest becomes takes no more than is counted for it."""
+    for name, text in TEXTS.items():
+        path = with_text(tmp_path / "f.optdb", text(100_000))
+        _, most = seconds_and_bytes(lambda path=path: load(path, context))
+        assert most < MANIFEST_BYTES_PER_BYTE * path.stat().st_size, name
+
+
+def test_a_list_of_very_many_members(tmp_path, context):
+    """Members that are empty and have short names: what is known of each takes more than it takes in the file."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        file.writestr("a", b"")
+        file.filelist *= 50_000
+    (tmp_path / "f.optdb").write_bytes(content.getvalue())
+    with pytest.raises(LimitError, match=r"the list of the members of .* would take 102,400,000 bytes"):
+        load(tmp_path / "f.optdb", context, max_host_bytes=100_000_000)
+    _, most = seconds_and_bytes(lambda: load(tmp_path / "f.optdb", context))
+    assert most < 102_400_000
+
+
+def test_a_file_that_is_larger_than_it_may_be(tmp_path, context):
+    path = plan(tmp_path / "f.optdb", members={**MEMBERS, "arrays/1.npy": array_bytes(np.zeros(1 << 24, np.uint8))})
+    with pytest.raises(LimitError, match="max_host_bytes"):
+        load(path, context, max_host_bytes=1 << 24)
+    _, most = seconds_and_bytes(lambda: load(path, context, max_host_bytes=1 << 24))
+    assert most < 1 << 23
+
+
+def test_limits_are_told_with_numbers_that_can_be_pasted():
+    with pytest.raises(
+        LimitError, match=r"a call would take 5,000 work items, and may take 4,000\.\nThe cure: .*=5000\)"
+    ):
+        Limits(max_work_items=4000).check("max_work_items", 5000, "a call")
+    Limits(max_work_items=4000).check("max_work_items", 4000, "a call")
