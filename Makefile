@@ -8,7 +8,7 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/installed
 CHECKED := optdb tests profiles conformance memcheck models examples
 
-.PHONY: demo bench growth test lint conformance memcheck clean
+.PHONY: demo bench growth test lint conformance memcheck fuzz clean
 
 ## A table and a plot: how long Theano's optimizer takes for some models, with and without optdb
 demo: $(STAMP)
@@ -43,6 +43,10 @@ conformance: $(STAMP)
 ## Every kernel in a simulator that checks each access to memory
 memcheck: $(STAMP)
 	$(RUN) -m memcheck
+
+## Random functions on a device, against Theano without any optimization
+fuzz: $(STAMP)
+	$(PYTHON) -m fuzzing --examples 20000
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -22,6 +22,7 @@ __all__ = [
     "has_c_thunks",
     "offer_optimize",
     "optimize",
+    "take_turns",
     "updates_of",
     "watching",
 ]
@@ -115,6 +116,22 @@ def watching(see: Callable[[Any], None]) -> Iterator[None]:
         yield
     finally:
         patch.uninstall()
+
+
+_stock_call = Function.__call__
+
+
+@functools.wraps(_stock_call)
+def _call_in_turn(self: Function, *args: Any, **kwargs: Any) -> Any:
+    turn = getattr(self.fn, "turn", None)
+    if turn is None:
+        return _stock_call(self, *args, **kwargs)
+    with turn:
+        return _stock_call(self, *args, **kwargs)
+
+
+#: Lets the threads that call a function wait for each other, if what computes it has a context manager as ``turn``.
+take_turns = Patch(Function, "__call__", _call_in_turn)
 
 
 def go_around(surround: Callable[[], AbstractContextManager[None]]) -> None:

@@ -114,9 +114,12 @@ class DeviceArray(Array):
         super().__setitem__(index, value)
 
     @property
-    def gpudata(self) -> tuple[int, int]:
-        """Where the values begin: the buffer, as a number, and the offset. Loops compare it."""
-        return self.base_data.int_ptr, self.offset
+    def gpudata(self) -> tuple[int | None, int]:
+        """Where the values begin: the buffer, as a number, and the offset. Loops compare it.
+
+        An array with no elements has no buffer; two of these are alike, and there is nothing to be copied.
+        """
+        return None if self.base_data is None else self.base_data.int_ptr, self.offset
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
         return np.asarray(to_host(self), dtype)

@@ -14,6 +14,7 @@ import numpy as np
 from optdb.runtime import devices
 from optdb.runtime.errors import ForkedContext
 from optdb.runtime.library import check_process, cl
+from optdb.runtime.turns import Turn
 
 __all__ = ["Context", "ForkedContext"]
 
@@ -50,6 +51,8 @@ class Context:
         Whether its memory is the host's, which then reads arrays where they are.
     kept : dict
         What others keep of the context as long as there is the context, each by the name of its module.
+    turn : Turn
+        Held by the thread that calls a function on the device.
     """
 
     def __init__(self, spec: str) -> None:
@@ -65,6 +68,7 @@ class Context:
         self.float16 = "cl_khr_fp16" in extensions
         self.shares_memory = bool(self.device.host_unified_memory)
         self.kept: dict[str, Any] = {}
+        self.turn = Turn(self)
         # Only the embedded profile may lack it.
         self._int64 = "EMBEDDED" not in self.device.profile or "cles_khr_int64" in extensions
 

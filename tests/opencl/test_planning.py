@@ -13,6 +13,7 @@ from optdb.opencl.kernels import OpenCLKernelBase
 from optdb.opencl.planning import PlannedVM, roles
 from optdb.opencl.planning.steps import Stretch
 from optdb.opencl.planning.vm import FRUITLESS, KEPT
+from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.commands import launch
 from optdb.runtime.library import cl
 from tests.processes import run_code
@@ -48,11 +49,56 @@ def test_values_are_those_of_the_inputs_at_each_call():
 
 def test_results_are_the_callers():
     x = tt.fmatrix()
-    f = on_device([x], [x * 2, as_opencl_variable(x, "dev0") + 1])
-    kept = [f(floats(8, 8, seed=seed)) for seed in range(4)]
-    for seed, (doubled, more) in enumerate(kept):
+    there = as_opencl_variable(x, "dev0")
+    f = on_device([x], [x * 2, *(as_opencl_variable(out, "dev0") for out in (there + 1, (there * 3)[::-1]))])
+    kept = [f(floats(8, 8, seed=seed)) for seed in range(5)]
+    assert len(f.fn.plans) == 1
+    for seed, (doubled, more, flipped) in enumerate(kept):
+        assert isinstance(more, DeviceArray) and isinstance(flipped, DeviceArray)
         np.testing.assert_allclose(doubled, floats(8, 8, seed=seed) * 2)
         np.testing.assert_allclose(np.asarray(more), floats(8, 8, seed=seed) + 1)
+        np.testing.assert_allclose(np.asarray(flipped), floats(8, 8, seed=seed)[::-1] * 3)
+
+
+def test_results_may_be_overwritten_where_they_are_borrowed():
+    x = tt.fmatrix()
+    there = as_opencl_variable(x + 1, "dev0")
+    twice = as_opencl_variable(there * 2, "dev0")
+    f = theano.function([x], [theano.Out(there, borrow=True), theano.Out(twice)], mode=MODE)
+    lent, kept = zip(*[f(floats(8, 8, seed=seed)) for seed in range(5)])
+    assert lent[-1].base_data.int_ptr == lent[-2].base_data.int_ptr
+    np.testing.assert_allclose(np.asarray(lent[-1]), floats(8, 8, seed=4) + 1)
+    np.testing.assert_allclose(np.asarray(kept[-2]), (floats(8, 8, seed=3) + 1) * 2)
+
+
+def test_values_of_the_host_that_others_see_are_computed_each_time():
+    x, t = tt.fvector(), theano.shared(np.array([2, 4, 1], "int32"), "t", target="cpu")
+    f = on_device([x], [(t + 1)[:2][tt.constant([0])], t[:2], as_opencl_variable(x * 2, "dev0")], updates=[(t, t)])
+    for number in range(4):
+        first, part, _ = f(np.ones(2, "float32"))
+        assert first.tolist() == [3] and part.tolist() == [2, 4]
+        part[:] = number  # it is the caller's
+    t.set_value(np.array([5, 6, 7], "int32"))
+    assert f(np.ones(2, "float32"))[1].tolist() == [5, 6]
+
+
+def test_a_function_that_is_freed_goes_on():
+    x = tt.fvector()
+    f = on_device([x], tt.exp(x) * 2)
+    for seed in range(5):
+        np.testing.assert_allclose(np.asarray(f(floats(3, seed=seed))), np.exp(floats(3, seed=seed)) * 2, rtol=1e-5)
+        f.free()
+
+
+def test_copies_that_share_storage_have_plans_of_their_own():
+    x, w = tt.fvector(), theano.shared(np.zeros(3, "float32"), "w")
+    f = on_device([x], tt.exp(x) * 2, updates=[(w, w + x)])
+    g = f.copy(share_memory=True)
+    for seed in range(5):
+        value = floats(3, seed=seed)
+        np.testing.assert_allclose(np.asarray(f(value)), np.exp(value) * 2, rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(g(value * 2)[0]), np.exp(value * 2) * 2, rtol=1e-5)
+    np.testing.assert_allclose(w.get_value(), sum(floats(3, seed=seed) * 3 for seed in range(5)), rtol=1e-5)
 
 
 def test_each_shape_has_its_plan():

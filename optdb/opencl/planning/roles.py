@@ -2,9 +2,9 @@
 
 A node is *steady* if all that it sees of the host is fixed by the shapes of the function's inputs: its commands are
 repeated blindly. It is *watched* if it depends on a value of the host that may change, directly or by way of others.
-It is *free* if it has to compute each time: it brings values of the device to the host, gives a result to the caller,
-makes a value of the host that another node overwrites, or does what cannot be recorded. Small work of the host (see
-``small``) overwrites nothing.
+It is *free* if it has to compute each time: it brings values of the device to the host, gives a value of the host that
+the plan does not own (see ``aliasing``), or does what cannot be recorded. Small work of the host (see ``small``)
+overwrites nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from optdb.host.loops import Scan
 from optdb.host.ops import MakeVector, Rebroadcast, Shape, Shape_i, SpecifyShape
 from optdb.host.tensor import Elemwise
 from optdb.opencl.ops.memory import OpenCLAllocEmpty
+from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.transfers import OpenCLFromHost
 from optdb.opencl.type import OpenCLArrayType
 
@@ -97,13 +98,12 @@ def find_roles(
         Nodes that were seen to do what cannot be recorded.
     """
     given = set(inputs)
-    returned = set(outputs)
     changing = {var for var in given if not on_device(var)}
     watched: set[Apply] = set()
     free: set[Apply] = set()
-    overwritten = _overwritten(nodes)
+    exposed = exposed_variables(nodes, given, outputs, overwrites)
     for node in nodes:
-        if node in unrepeatable or _is_free(node, returned) or not overwritten.isdisjoint(node.outputs):
+        if node in unrepeatable or _is_free(node, exposed):
             free.add(node)
         elif not any(var in changing for var in _seen(node, given)):
             continue
@@ -119,25 +119,12 @@ def _seen(node: Apply, given: set[Variable]) -> list[Variable]:
     return [var for var in node.inputs if not isinstance(var, Constant)]
 
 
-def _overwritten(nodes: Sequence[Apply]) -> set[Variable]:
-    """Return the host's variables whose values do not outlive a call: some node works in their memory."""
-    found: set[Variable] = set()
-    for node in reversed(nodes):
-        for out, places in node.op.destroy_map.items() if overwrites(node) else ():
-            found.update(node.inputs[place] for place in places)
-            found.add(node.outputs[out])
-        for out, places in (getattr(node.op, "view_map", None) or {}).items():
-            if node.outputs[out] in found:
-                found.update(node.inputs[place] for place in places)
-    return {var for var in found if not on_device(var)}
-
-
 def _is_repeatable(op: Op) -> bool:
     return getattr(op, "repeatable", isinstance(op, (*REPEATABLE, *SHAPES)))
 
 
-def _is_free(node: Apply, returned: set[Variable]) -> bool:
-    if any(var in returned and not on_device(var) for var in node.outputs):
+def _is_free(node: Apply, exposed: set[Variable]) -> bool:
+    if any(var in exposed and not on_device(var) for var in node.outputs):
         return True
     sees_device = any(map(on_device, node.inputs))
     if sees_device and not isinstance(node.op, SHAPES) and not all(map(on_device, node.outputs)):

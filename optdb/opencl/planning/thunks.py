@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from optdb.host.destroy import DestroyHandler
 from optdb.host.graph import Apply, FunctionGraph, Op, Variable
 from optdb.host.linking import VM_Linker, vm
 from optdb.host.patching import Patch
@@ -45,6 +46,8 @@ def make_all(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
     """Link a function; one inside of another one, as Scan has it, decides for itself."""
     outer = getattr(_linking, "device", False)
     _linking.device = has_device(self.fgraph)
+    if _linking.device:
+        _order_destroyers(self.fgraph)
     outputs = self.fgraph.outputs
     self.fgraph.outputs = Outputs(outputs)
     try:
@@ -52,6 +55,16 @@ def make_all(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
     finally:
         self.fgraph.outputs = outputs
         _linking.device = outer
+
+
+def _order_destroyers(fgraph: FunctionGraph) -> None:
+    """See to it that nodes that overwrite a value come behind those that read it; in a copy of a function, none does.
+
+    `Function.copy` copies the graph without what orders its nodes.
+    """
+    in_place = any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes)
+    if in_place and not hasattr(fgraph, "destroy_handler"):
+        fgraph.attach_feature(DestroyHandler())
 
 
 def has_device(fgraph: FunctionGraph) -> bool:

@@ -9,8 +9,9 @@ from collections import OrderedDict
 from typing import Any
 
 from optdb.host.collector import collector_paused
+from optdb.host.compiled import take_turns
 from optdb.host.config import config
-from optdb.host.graph import FunctionGraph, Variable
+from optdb.host.graph import Apply, Variable
 from optdb.host.linking import HAS_C_LOOP, VM, VM_Linker
 from optdb.host.logging import logger
 from optdb.host.patching import Patch
@@ -19,11 +20,12 @@ from optdb.opencl.planning.moving import advances_from_moving, let_move
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.recording import Recording, Wiring, record
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.planning.thunks import PATCHES, has_device
+from optdb.opencl.planning.thunks import PATCHES
 from optdb.opencl.planning.updates import TRIES, Advance, advance
 from optdb.opencl.planning.whole import begin, whole
 from optdb.runtime.commands import listening
 from optdb.runtime.lending import is_worth_it
+from optdb.runtime.turns import Turn
 
 #: So many plans are kept, for as many different shapes of inputs.
 KEPT = 8
@@ -57,6 +59,15 @@ class PlannedVM(VM):
             for place, var in enumerate(wiring.outputs)
             if var not in following and id(wiring.cells[var]) not in own
         )
+
+    @property
+    def storage_map(self) -> dict[Variable, list[Any]]:
+        """Nothing: the cells are the plans', not to be emptied by `Function.free`, nor shared with copies."""
+        return {}
+
+    @storage_map.setter
+    def storage_map(self, cells: dict[Variable, list[Any]]) -> None:
+        """Take what a linker says: the machine knows its cells already."""
 
     @property
     def plans(self) -> list[Plan]:
@@ -220,31 +231,41 @@ def make_vm(
     updated_vars: dict[Variable, Variable],
 ) -> Any:
     """Return the planned machine for a function that it suits, Theano's own for others."""
-    if not _suits(self, self.fgraph, thunks):
+    turn = _turn(nodes)
+    if turn is None or not _suits(self, thunks):
         self.use_cloop = self.use_cloop and HAS_C_LOOP
-        return _stock_make_vm(
+        machine = _stock_make_vm(
             *(self, nodes, thunks, input_storage, output_storage, storage_map),
             *(post_thunk_clear, computed, compute_map, updated_vars),
         )
+        machine.turn = turn
+        return machine
     wiring = Wiring(
         *(nodes, thunks, storage_map, [storage_map[var] for var in self.no_recycling], post_thunk_clear),
         *(list(self.fgraph.inputs), list(self.fgraph.outputs), dict(updated_vars)),
     )
-    return PlannedVM(wiring)
+    machine = PlannedVM(wiring)
+    machine.turn = turn
+    return machine
 
 
-def _suits(linker: VM_Linker, fgraph: FunctionGraph, thunks: list) -> bool:
+def _suits(linker: VM_Linker, thunks: list) -> bool:
     if not config.optdb.plans:
         return False
     watched = linker.callback is not None or linker.callback_input is not None or config.profile
     # Without a compiler, Theano's default is the loop in Python, which nobody has chosen then.
     chosen = linker.use_cloop or not HAS_C_LOOP
-    if watched or linker.allow_partial_eval or not chosen or any(thunk.lazy for thunk in thunks):
-        return False
-    return has_device(fgraph)
+    return not (watched or linker.allow_partial_eval or not chosen or any(thunk.lazy for thunk in thunks))
 
 
-_patches = (Patch(VM_Linker, "make_vm", make_vm), *PATCHES)
+def _turn(nodes: list[Apply]) -> Turn | None:
+    """Return what a thread holds that calls a function of these nodes; None if none gives an array on a device."""
+    here = (var for node in nodes for var in node.outputs if on_device(var))
+    var = next(here, None)
+    return None if var is None else var.type.context.turn
+
+
+_patches = (Patch(VM_Linker, "make_vm", make_vm), take_turns, *PATCHES)
 
 
 def install() -> None:

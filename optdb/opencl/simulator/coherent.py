@@ -62,7 +62,7 @@ class Mirrors(State):
     def __init__(self, context_name: Hashable) -> None:
         super().__init__(context_name)
         self._known = weakref.WeakValueDictionary()
-        self.lock = threading.RLock()
+        self.turn = get_context(context_name).turn
 
     def _make(self, variable: Variable, storage: list[Any], on_device: bool) -> Mirror:
         return Mirror(variable, storage, self._type_of(variable, on_device))
@@ -108,7 +108,9 @@ class CoherentFunction:
         placed = placed_on_device(source, self._context)
         returned = len(source.outputs) - len(updated)
         numbers = [source.inputs.index(var) for var in updated]
-        with self._mirrors.lock:
+        #: Held by whoever calls the function, and by whoever else uses the copies of its shared variables.
+        self.turn = self._mirrors.turn
+        with self.turn:
             shared = [
                 self._mirrors.add(var, storage, True) if var in placed and isinstance(var, SharedVariable) else None
                 for var, storage in zip(source.inputs, storages, strict=True)
@@ -147,8 +149,7 @@ class CoherentFunction:
 
     def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
         """Compute; return the outputs."""
-        _ = self._context.queue  # not in a forked process, where another thread may hold the lock
-        with self._mirrors.lock:
+        with self.turn:
             for one in self._shared:
                 one.refresh()
             try:

@@ -82,7 +82,8 @@ def device_graph(
         lifting = FunctionGraph(list(inputs.values()), outputs, clone=False)
         lifting.attach_feature(origins)
         lift.optimize(lifting)
-        outputs = [_there_already(var) for var in lifting.outputs]
+        at_home = {place for place, number in updates.items() if source.inputs[number] not in placed}
+        outputs = [var if place in at_home else _there_already(var) for place, var in enumerate(lifting.outputs)]
         outputs = _apart(outputs, lifting.inputs, updates)
         clones = clone_get_equiv(lifting.inputs, outputs)
         fgraph = FunctionGraph([clones[var] for var in lifting.inputs], [clones[var] for var in outputs], clone=False)

@@ -1,0 +1,69 @@
+"""Some examples in a process of their own: ``python -m fuzzing.worker WAY SEED EXAMPLES DEVICE [OPERATION ...]``.
+
+It ends with status 1 where an example differs, and prints the smallest one that was found.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Collection
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from fuzzing.comparing import compare
+from fuzzing.strategies import programs
+
+__all__ = ["run"]
+
+
+def run(way: str, number: int, examples: int, device: str = "auto", without: Collection[str] = ()) -> None:
+    """Compare random programs in one way.
+
+    Parameters
+    ----------
+    way : str
+        Of `fuzzing.ways.WAYS`.
+    number : int
+        The seed.
+    examples : int
+        How many.
+    device : str
+        On which device.
+    without : collection of str
+        Operations that are left out.
+
+    Raises
+    ------
+    Exception
+        What the smallest example that fails raises.
+    """
+
+    @seed(number)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+    @given(programs(without=without))
+    def examine(program: object) -> None:
+        compare(program, way, device)
+
+    examine()
+
+
+def main() -> None:
+    """Run what the command line says."""
+    way, number, examples, device, *without = sys.argv[1:]
+    try:
+        run(way, int(number), int(examples), device, without)
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""Random functions of host and device parts compute what Theano computes without any optimization."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuzzing.strategies import LOOPS
+from fuzzing.ways import WAYS
+from fuzzing.worker import run
+
+#: How many examples there are of each way; ``python -m fuzzing`` has as many as one likes.
+EXAMPLES = {"mode": 60, "simulator": 40, "loop": 30, "file": 15}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_functions_are_what_they_are_without_optimization(way):
+    run(way, 0, EXAMPLES[way], without=LOOPS)
