@@ -1,6 +1,7 @@
 """What is in force while the engine optimizes a graph, and undone afterwards.
 
-A session pauses the cyclic collector, lets op equality be answered from
+A session pauses the cyclic collector, computes test values only where
+``config.compute_test_value_opt`` asks for them, lets op equality be answered from
 numbers, and puts the leaner bookkeeping in place of Theano's.  Sessions nest
 and may run in several threads at once: the first one in sets things up, the
 last one out puts them back.
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from optdb.host import algebra, bookkeeping, construction, destroy, folding, identity, shapes
 from optdb.host.collector import collector_paused
 from optdb.host.patching import Patch
+from optdb.host.testvalues import optimizer_test_values
 
 _lock = threading.Lock()
 _modules = (bookkeeping, destroy, construction, algebra, shapes, folding)
@@ -35,7 +37,7 @@ def optimizing() -> Iterator[None]:
             _set_up()
         identity.numbers.users += 1
     try:
-        with collector_paused():
+        with collector_paused(), optimizer_test_values():
             yield
     finally:
         with _lock:

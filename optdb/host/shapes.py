@@ -25,6 +25,7 @@ from theano.tensor.opt import ShapeFeature, ShapeOptimizer
 
 from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable
 from optdb.host.patching import Patch
+from optdb.host.testvalues import optimizer_test_values
 
 #: What Theano registers the shape feature as, and the rewriters that fail without it.
 SHAPES_AND_THEIR_USERS = ("ShapeOpt", "local_elemwise_alloc", "local_alloc_elemwise")
@@ -303,6 +304,13 @@ class LazyShapeFeature(ShapeFeature):
 
     def keep(self, promise: _Promise) -> Any:
         """Return the value of `promise`, after working out what it needs."""
+        if promise.value is _UNKNOWN:
+            # A function's shapes may be asked for long after it was optimized, as when it is pickled.
+            with optimizer_test_values():
+                self._work_out(promise)
+        return promise.value
+
+    def _work_out(self, promise: _Promise) -> None:
         todo = [promise]
         while todo:
             current = todo[-1]
@@ -315,7 +323,6 @@ class LazyShapeFeature(ShapeFeature):
                 continue
             current.value = current.work_out(self)
             todo.pop()
-        return promise.value
 
     def renewed(self, shape: Any) -> Any:
         """Return a shape that was built earlier, with the lengths that stand for its own now."""

@@ -17,6 +17,7 @@ from optdb.host.linking import deep_copy_op
 from optdb.host.optimized import plain_copy, without_copies
 from optdb.host.rewriters import Optimizer
 from optdb.host.session import optimizing
+from optdb.host.testvalues import without_test_values
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.opencl.device import POSITION, TAG
 from optdb.opencl.simulator.origins import Origins
@@ -47,6 +48,7 @@ class DeviceGraph:
     origins: dict[Variable, Variable] = field(default_factory=dict)
 
 
+@without_test_values()
 def device_graph(
     source: FunctionGraph,
     context_name: Hashable,

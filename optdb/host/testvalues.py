@@ -1,0 +1,35 @@
+"""Theano's test values (``config.compute_test_value``), set aside while optdb builds or rewrites a graph.
+
+With test values on, Theano computes every node that is made on example values, and complains where an input has none.
+That is meant for the graphs that users write: PyMC3 turns it on when it is imported, and leaves it on.  The inputs of a
+compiled function's graph, or of a scalar op that is only tried, have no example values.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from theano import change_flags
+
+from optdb.host.config import config
+from optdb.host.counted import Counted
+
+
+def without_test_values() -> AbstractContextManager[None]:
+    """Keep test values off while any thread is inside; the last one out restores the user's setting."""
+    return _off.held()
+
+
+def optimizer_test_values() -> AbstractContextManager[None]:
+    """Apply ``config.compute_test_value_opt`` while inside, as Theano does while it optimizes a function."""
+    value = config.compute_test_value_opt
+    return without_test_values() if value == "off" else change_flags(compute_test_value=value)
+
+
+def _set(value: str) -> str:
+    before = config.compute_test_value
+    config.compute_test_value = value
+    return before
+
+
+_off = Counted(lambda: _set("off"), _set)
