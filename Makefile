@@ -6,16 +6,21 @@ PYTHON :=
 VENV := .venv$(if $(PYTHON),-$(notdir $(PYTHON)))
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/installed
-CHECKED := optdb tests profiles conformance memcheck models examples
+DOCS_STAMP := $(VENV)/installed-docs
+CHECKED := optdb tests profiles conformance memcheck fuzzing models examples docs
 
-.PHONY: demo bench growth test lint conformance memcheck fuzz clean
+.PHONY: help demo bench growth test test-all test-slow lint docs linkcheck dist conformance memcheck fuzz clean
 
-## A table and a plot: how long Theano's optimizer takes for some models, with and without optdb
+## This list
+help:
+	@awk '/^## /{text = substr($$0, 4)} /^[a-z][a-z-]*:/{if (text) {sub(":.*", ""); printf "%-12s %s\n", $$0, text}; text = ""}' \
+		$(MAKEFILE_LIST)
+
+## theano.function as a whole with optdb and without, and a device: a table and a plot, in three minutes
 demo: $(STAMP)
-	@mkdir -p build
-	$(RUN) -m profiles.compare resnet50 sb_resnet gru30 mixture lstm --plot build/compare.png
+	$(RUN) -m profiles.demo --plot build/demo.png
 
-## The same for all models, with more repeats, kept in build/
+## The optimizer's phases for all models, with repeats, kept in build/
 bench: $(STAMP)
 	@mkdir -p build
 	$(RUN) -m profiles.compare --repeat 5 --json build/bench.json --plot build/bench.png
@@ -25,16 +30,46 @@ growth: $(STAMP)
 	@mkdir -p build
 	$(RUN) -m profiles.growth --json build/growth.json --plot build/growth.png
 
-## Every other file by a second process, whose report comes at the end
-test: $(STAMP)
+# Every other file by a second process, whose report comes at the end.
+define run_tests
 	@mkdir -p build
-	@OPTDB_TESTS_HALF=2 $(RUN) -m pytest --durations=15 > build/tests-2.txt 2>&1 & other=$$!; \
-	OPTDB_TESTS_HALF=1 $(RUN) -m pytest --durations=15; status=$$?; \
+	@OPTDB_TESTS_HALF=2 $(RUN) -m pytest $(1) --durations=15 > build/tests-2.txt 2>&1 & other=$$!; \
+	OPTDB_TESTS_HALF=1 $(RUN) -m pytest $(1) --durations=15; status=$$?; \
 	wait $$other || status=$$?; cat build/tests-2.txt; exit $$status
+endef
 
+## The quick tests
+test: $(STAMP)
+	@echo "make test takes about six minutes on two cores; make test-all has the rest"
+	$(call run_tests,)
+
+## All tests, and memcheck
+test-all: test test-slow memcheck
+
+## The tests that are marked slow
+test-slow: $(STAMP)
+	@echo "make test-slow takes about ten minutes on two cores"
+	$(call run_tests,-m slow)
+
+## Rules and format
 lint: $(STAMP)
 	$(RUN) -m ruff check $(CHECKED)
 	$(RUN) -m ruff format --check $(CHECKED)
+
+## The documentation's site, in build/docs; a warning is an error
+docs: $(DOCS_STAMP)
+	$(RUN) -m sphinx -W --keep-going -q -d build/doctrees -b html docs build/docs
+	@echo "open build/docs/index.html"
+
+## Whether links to other sites still lead somewhere
+linkcheck: $(DOCS_STAMP)
+	$(RUN) -m sphinx -q -d build/doctrees -b linkcheck docs build/linkcheck
+
+## Wheel and sdist, in dist, checked as a package index does
+dist: $(STAMP)
+	rm -rf dist
+	$(RUN) -m build
+	$(RUN) -m twine check --strict dist/*
 
 ## Theano's own test suites, with the engine and without
 conformance: $(STAMP)
@@ -46,12 +81,17 @@ memcheck: $(STAMP)
 
 ## Random functions on a device, against Theano without any optimization
 fuzz: $(STAMP)
-	$(PYTHON) -m fuzzing --examples 20000
+	$(RUN) -m fuzzing --examples 20000
 
+## Remove what the others made, but for .venv
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): setup.cfg pyproject.toml .ci/venv .ci/oldest.txt
 	.ci/venv $(VENV) $(PYTHON)
+	@touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	$(RUN) -m pip install --quiet --editable '.[docs]'
 	@touch $@
