@@ -2,9 +2,11 @@
 
     THEANO_FLAGS=floatX=float32 python examples/check1.py
     THEANO_FLAGS=floatX=float32,optdb.device=opencl python examples/check1.py
+    THEANO_FLAGS=floatX=float32,mode=OPENCL python examples/check1.py
 
-Takes the number of times as an argument; 1000 if there is none. The shared variable lives on the device, if there is
-one; the result is fetched at each call. check2.py leaves it there.
+Takes the number of times as an argument; 1000 if there is none. With the flag optdb.device the shared variable lives
+on the device; the result is fetched at each call. check2.py leaves it there. In mode OPENCL the shared variable is
+Theano's, and the graph in ``f.maker`` is the host's: `optdb.explain` knows which one runs.
 """
 
 import sys
@@ -12,7 +14,7 @@ import time
 
 import numpy
 
-import optdb  # noqa: F401  before Theano
+import optdb  # before Theano
 import theano.tensor as tt
 from theano import config, function, shared
 
@@ -22,14 +24,12 @@ iters = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 rng = numpy.random.RandomState(22)
 x = shared(numpy.asarray(rng.rand(vlen), config.floatX))
 f = function([], tt.exp(x))
-print(f.maker.fgraph.toposort())
+explanation = optdb.explain(f)
+print(explanation.graph.toposort())
 t0 = time.time()
 for _ in range(iters):
     r = f()
 t1 = time.time()
 print(f"Looping {iters} times took", t1 - t0, "seconds")
 print("Result is", r)
-if numpy.any([isinstance(node.op, tt.Elemwise) for node in f.maker.fgraph.toposort()]):
-    print("Used the cpu")
-else:
-    print("Used the gpu")
+print("Used the cpu" if "host" in explanation.places else "Used the gpu")

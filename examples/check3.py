@@ -12,7 +12,7 @@ import time
 
 import numpy
 
-import optdb  # noqa: F401  before Theano
+import optdb  # before Theano
 import theano.tensor as tt
 from optdb.opencl import as_opencl_variable, infer_context_name
 from theano import Out, config, function, shared
@@ -23,7 +23,8 @@ iters = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 rng = numpy.random.RandomState(22)
 x = shared(numpy.asarray(rng.rand(vlen), config.floatX))
 f = function([], Out(as_opencl_variable(tt.exp(x), infer_context_name(x)), borrow=True))
-print(f.maker.fgraph.toposort())
+explanation = optdb.explain(f)
+print(explanation.graph.toposort())
 t0 = time.time()
 for _ in range(iters):
     r = f()
@@ -31,7 +32,4 @@ t1 = time.time()
 print(f"Looping {iters} times took", t1 - t0, "seconds")
 print("Result is", type(r))
 print("Numpy result is", numpy.asarray(r))
-if numpy.any([isinstance(node.op, tt.Elemwise) for node in f.maker.fgraph.toposort()]):
-    print("Used the cpu")
-else:
-    print("Used the gpu")
+print("Used the cpu" if "host" in explanation.places else "Used the gpu")

@@ -50,8 +50,11 @@ def explain(
     is_module: bool, topo: bool, pictures: Path | None, script: str, args: tuple[str, ...]
 ) -> Callable[[], None]:
     """Run SCRIPT, then tell where the ops of its functions ran, and why."""
-    from optdb.cli.explain import explain_script
+    from optdb.cli.explain import can_draw, explain_script
 
+    # Now, not when the script has run.
+    if pictures is not None and not can_draw():
+        raise click.ClickException("--pictures needs the package graphviz: pip install 'optdb[picture]'")
     flags.FORCED["optdb.topo"] = topo
     return lambda: explain_script(script, args, is_module=is_module, pictures=pictures)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,11 @@ from typing import Any
 from rich.console import Console
 
 from optdb.cli.launch import launch
+
+
+def can_draw() -> bool:
+    """Whether the package that draws pictures is installed."""
+    return importlib.util.find_spec("graphviz") is not None
 
 
 def explain_script(target: str, args: Sequence[str], *, is_module: bool = False, pictures: Path | None = None) -> None:
@@ -19,7 +27,7 @@ def explain_script(target: str, args: Sequence[str], *, is_module: bool = False,
     target, args, is_module
         As `launch` takes them.
     pictures : Path, optional
-        A folder to draw each function's graph in.
+        A folder to draw each function's graph in: as SVG, or as Graphviz's own text where its program is missing.
     """
     from optdb import lifters  # imports the host, which the flags are checked by
     from optdb.host.compiled import watching
@@ -34,6 +42,7 @@ def explain_script(target: str, args: Sequence[str], *, is_module: bool = False,
 
 def _report(explanations: list[Any], pictures: Path | None) -> None:
     console = Console(stderr=True)
+    suffix = ".svg" if shutil.which("dot") else ".dot"
     if not explanations:
         console.print("no function was compiled")
     for number, explanation in enumerate(explanations):
@@ -41,4 +50,11 @@ def _report(explanations: list[Any], pictures: Path | None) -> None:
         console.print(explanation.render())
         if pictures is not None:
             pictures.mkdir(parents=True, exist_ok=True)
-            console.print(f"picture: {explanation.picture(pictures / f'{number}.svg')}", soft_wrap=True)
+            console.print(f"picture: {explanation.picture(pictures / f'{number}{suffix}')}", soft_wrap=True)
+    if pictures is not None and explanations and suffix == ".dot":
+        console.print(
+            "The pictures are Graphviz's own text, because its program dot is missing. For SVG: "
+            f"apt-get install graphviz, then dot -Tsvg -O {shlex.quote(str(pictures))}/*.dot",
+            soft_wrap=True,
+            highlight=False,
+        )

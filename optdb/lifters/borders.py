@@ -81,9 +81,17 @@ def counted() -> Iterator[Traffic]:
 
 
 def crossed(op: object, nbytes: int) -> None:
-    """Tell that a transfer op moved an array of `nbytes` bytes. Called by the ops of a device as they run."""
+    """Tell that an array of `nbytes` bytes was moved.
+
+    Parameters
+    ----------
+    op : object
+        The transfer op that moved it, or a text that says what was moved, where no op did it.
+    nbytes : int
+        The size of the array.
+    """
     traffic = getattr(_counting, "traffic", None)
     if traffic is not None:
-        name = type(op).__name__
+        name = op if isinstance(op, str) else type(op).__name__
         traffic.transfers[name] += 1
         traffic.nbytes[name] += nbytes

@@ -20,7 +20,7 @@ from optdb.host.graph import Apply, FunctionGraph
 from optdb.lifters.borders import Traffic, counted
 from optdb.lifters.device import Device, devices
 from optdb.lifters.report import LiftReport, lift_reports
-from optdb.lifters.tables import lift_tables, text_of
+from optdb.lifters.tables import lift_tables, new_table, text_of
 
 HOST = "host"
 #: Colours of the picture: nodes of the host, of contexts in the order they are met, and transfers.
@@ -44,7 +44,8 @@ class Explanation:
     places : Counter
         Name of a place to how many nodes run there; transfers are not counted.
     transfers : Counter
-        Transfer op, with its context, to how many nodes do it.
+        Transfer op, with its context, to how many nodes do it. Arguments, results and shared variables that a call
+        moves without one are in `traffic` alone.
     traffic : Traffic or None
         What crossed borders in one call, if one was made.
     """
@@ -86,24 +87,22 @@ class Explanation:
         return _draw(self.graph, Path(path))
 
     def _summary(self) -> Table:
-        table = Table(title=f"{self.name}: where its ops run", title_justify="left")
-        table.add_column("place", overflow="fold")
-        table.add_column("ops", justify="right")
-        table.add_column("in a call", justify="right")
+        numbers = ("ops",) if self.traffic is None else ("ops", "in a call")
+        table = new_table(f"{self.name}: where its ops run", ("place",), numbers)
         for place, count in sorted(self.places.items()):
-            table.add_row(place, str(count), "")
+            table.add_row(place, str(count))
         for op, count in sorted(self.transfers.items()):
-            table.add_row(f"transfer: {op}", str(count), self._moved(_kind(op)))
+            table.add_row(f"transfer: {op}", str(count), *self._moved(_kind(op)))
         inside = set(self.traffic.transfers if self.traffic else ()) - set(map(_kind, self.transfers))
         for kind in sorted(inside):
             # Ops are named by their classes; what is in words is no op's.
-            table.add_row(kind if " " in kind else f"within {kind}", "", self._moved(kind))
+            table.add_row(kind if " " in kind else f"within {kind}", "", *self._moved(kind))
         return table
 
-    def _moved(self, kind: str) -> str:
+    def _moved(self, kind: str) -> list[str]:
         if self.traffic is None:
-            return ""
-        return f"{self.traffic.transfers[kind]} times, {self.traffic.nbytes[kind]:,} bytes"
+            return []
+        return [f"{self.traffic.transfers[kind]} times, {self.traffic.nbytes[kind]:,} bytes"]
 
 
 def _kind(op: str) -> str:
@@ -117,7 +116,8 @@ def explain(function: Any, *inputs: Any) -> Explanation:
     Parameters
     ----------
     function : theano.compile.Function
-        As ``theano.function`` returned it.
+        As ``theano.function`` returned it. What its linker made of its graph counts: a function of mode ``OPENCL``
+        has one for the host, which is its ``maker.fgraph``, and runs another one.
     *inputs : objects
         If there are any, the function is called with them once, updates and all, and what crosses
         borders is counted in bytes.
@@ -136,11 +136,13 @@ def explain(function: Any, *inputs: Any) -> Explanation:
     graph = getattr(getattr(function, "maker", None), "fgraph", None)
     if graph is None:
         raise TypeError(f"explain takes a function that theano.function returned, not {function!r}")
+    placement = getattr(function.fn, "placement", None)
+    graph, reports = (graph, lift_reports(graph)) if placement is None else placement()
     traffic = None
     if inputs:
         with counted() as traffic:
             function(*inputs)
-    return explained(function.name or "function", graph, lift_reports(graph), traffic)
+    return explained(function.name or "function", graph, reports, traffic)
 
 
 def explained(

@@ -13,7 +13,7 @@ import optdb
 from optdb.lifters import Explanation
 from optdb.lifters.explain import place
 from tests.lifters.paper import paper_lifters
-from tests.processes import output, python
+from tests.processes import output, python, python_path
 
 
 class OnPaperMode(theano.Mode):
@@ -109,6 +109,42 @@ def test_the_command_for_a_script_that_fails(tmp_path):
     done = python("-m", "optdb", "explain", str(script))
     assert done.returncode == 3
     assert "function 0" in done.stderr
+
+
+@pytest.fixture
+def doubling(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import theano\nf = theano.function([], 2 * theano.shared(1.0), mode='FAST_COMPILE')\nprint(f())\n"
+    )
+    return script
+
+
+def test_the_command_draws_text_where_the_program_is_missing(doubling, tmp_path):
+    folder = tmp_path / "my pictures"
+    done = python("-m", "optdb", "explain", "--pictures", str(folder), str(doubling), env={"PATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert (folder / "0.dot").read_text().startswith("digraph")
+    assert "apt-get install graphviz" in done.stderr
+    assert f"'{folder}'/*.dot" in done.stderr
+
+
+def test_the_command_asks_for_the_package_before_the_script_runs(doubling, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as util\n"
+        "find = util.find_spec\n"
+        "util.find_spec = lambda name, *args: None if name == 'graphviz' else find(name, *args)\n"
+    )
+    done = python(
+        "-m", "optdb", "explain", "--pictures", str(tmp_path), str(doubling), env={"PYTHONPATH": python_path(tmp_path)}
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "pip install 'optdb[picture]'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_a_call_there_is_no_column_for_one(function):
+    assert "in a call" not in str(optdb.explain(function))
+    assert "in a call" in str(optdb.explain(function, np.eye(2)))
 
 
 def test_explain_imports_nothing_early():

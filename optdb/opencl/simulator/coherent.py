@@ -18,6 +18,7 @@ from optdb.host.destroy import Supervisor
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.sharing import unmarked_writer, version, watch
 from optdb.host.variables import SharedVariable, TensorType
+from optdb.lifters.report import LiftReport
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.ends import Input, Output
 from optdb.opencl.simulator.graph import device_graph
@@ -141,6 +142,10 @@ class CoherentFunction:
         self._loans = Loans(self._context, self.graph, self.machine, self._inputs, self._outputs)
         self._results = results
         self._padding = [None] * len(updated)
+
+    def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:
+        """Return the graph that is computed, and what the lift did to the nodes of the host's graph."""
+        return self.graph.fgraph, [self.graph.lifted]
 
     @property
     def storage_map(self) -> dict[Variable, list[Any]]:

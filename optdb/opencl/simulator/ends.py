@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optdb.host.graph import Variable
+from optdb.lifters.borders import crossed
 from optdb.opencl.simulator.pending import Coming
 from optdb.runtime.arrays import Array, DeviceArray, from_host, to_host
 from optdb.runtime.arrays import copy as copied
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from optdb.opencl.simulator.zero_copy import Loans
     from optdb.runtime.recording import Layout
 
+#: What transfers are called that are no op's.
+ARGUMENTS, RESULTS = "arguments of a call", "results of a call"
 #: For so many shapes of an input, its memory on the device is kept, to be used again.
 _KEPT = 8
 
@@ -101,6 +104,7 @@ class Input:
             if buffer is not None:
                 self.cell[0] = self._around(context, buffer, value.shape)
                 return
+        crossed(ARGUMENTS, value.nbytes)
         kept = self._kept.get(value.shape)
         if events is None:
             self.cell[0] = from_host(context, value, kept)
@@ -167,6 +171,7 @@ class Output:
             return value if self._borrow else copied(value)
         home = loans.landed(self.cell)
         if home is None:
+            crossed(RESULTS, value.nbytes)
             home = to_host(value, loans.spared(self._kept))
         if self._borrow:
             self._kept = home

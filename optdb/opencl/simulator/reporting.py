@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.lifters.borders import Traffic, counted
 from optdb.lifters.explain import Explanation, explained
+from optdb.opencl.simulator.ends import ARGUMENTS, RESULTS
 from optdb.opencl.simulator.stepping import Steps, Values
 from optdb.runtime.arrays import Array
 
@@ -40,8 +41,8 @@ def _counted(method: Method, found: list[Traffic]) -> list[Any]:
     outputs = [values.get(var, getattr(var, "data", None)) for var in fgraph.outputs]
     following = set(fgraph.update_mapping or ())
     moved = {
-        "arguments of a call": [values[var] for var in method.arguments],
-        "results of a call": [value for place, value in enumerate(outputs) if place not in following],
+        ARGUMENTS: [values[var] for var in method.arguments],
+        RESULTS: [value for place, value in enumerate(outputs) if place not in following],
     }
     for kind, group in moved.items():
         arrays = [value for value in group if isinstance(value, Array)]

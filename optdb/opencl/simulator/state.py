@@ -14,9 +14,13 @@ import numpy as np
 
 from optdb.host.graph import Variable
 from optdb.host.variables import TensorType
+from optdb.lifters.borders import crossed
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.runtime.arrays import Array, from_host, to_host
 from optdb.runtime.arrays import copy as copied
+
+#: What transfers are called that are no op's.
+TO_DEVICE, TO_HOST = "shared variables to the device", "shared variables to the host"
 
 
 class UnknownShared(KeyError):
@@ -65,6 +69,7 @@ class Shared:
         """Return a copy of the value, as the host has it: an array, or what else the variable holds."""
         value = self.cell[0]
         if isinstance(value, Array) and isinstance(self.variable.type, TensorType):
+            crossed(TO_HOST, value.nbytes)
             return to_host(value)
         return _own(value)
 
@@ -80,6 +85,7 @@ class Shared:
         if self.array_type is None:
             self.cell[0] = _own(value)
         elif isinstance(value, np.ndarray):
+            crossed(TO_DEVICE, value.nbytes)
             # Over the present one, where plans look for it.
             self.cell[0] = from_host(self.array_type.context, value, self._present(value))
         else:

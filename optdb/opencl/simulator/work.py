@@ -58,8 +58,12 @@ def _distinct(array: Array) -> int:
     return int(np.prod(lengths, dtype="int64")) * array.dtype.itemsize
 
 
+def _shape(value: Any) -> tuple[int, ...]:
+    return value.shape if isinstance(value, Array) else np.shape(value)
+
+
 def _size(value: Any) -> int:
-    return int(np.prod(np.shape(value) if not isinstance(value, Array) else value.shape, dtype="int64"))
+    return int(np.prod(_shape(value), dtype="int64"))
 
 
 def _length(op: Any) -> int:
@@ -75,10 +79,11 @@ def _elementwise(op: Any, inputs: Given, outputs: Given) -> int:
     return _length(op.scalar_op) * _size(outputs[0])
 
 
-def _fold(op: Any, inputs: Given, outputs: Given) -> int:
-    shapes = [value.shape for value in inputs if isinstance(value, Array)]
-    elements = int(np.prod(np.broadcast_shapes(*shapes), dtype="int64"))
-    return (1 + _length(op.pre_scalar_op)) * elements
+def _reduction(op: Any, inputs: Given, outputs: Given) -> int:
+    """Return the operations of a reduction: those on the elements that it reduces, and those of its epilogue."""
+    reduced, _ = op.parted(inputs)
+    elements = int(np.prod(np.broadcast_shapes(*map(_shape, reduced)), dtype="int64"))
+    return (1 + _length(op.pre_scalar_op)) * elements + _length(op.post_scalar_op) * _size(outputs[0])
 
 
 def _product(first: int) -> Callable[[Any, Given, Given], int]:
@@ -97,8 +102,8 @@ def _convolution(out: Any, weights: Any) -> int:
 
 _COUNTS: dict[type, Callable[[Any, Given, Given], int]] = {
     OpenCLElemwise: _elementwise,
-    OpenCLCAReduce: _fold,
-    **dict.fromkeys((blas.OpenCLDot22, blas.OpenCLDot22Scalar, blas.OpenCLDot), _product(0)),
+    OpenCLCAReduce: _reduction,
+    **dict.fromkeys((blas.OpenCLDot22, blas.OpenCLDot22Scalar, blas.OpenCLDot, blas.OpenCLBatchedDot), _product(0)),
     **dict.fromkeys((blas.OpenCLGemm, blas.OpenCLGemv), _product(2)),
     blas.OpenCLGer: _outer,
     OpenCLConv: lambda op, inputs, outputs: _convolution(outputs[0], inputs[1]),

@@ -1,0 +1,40 @@
+"""What simulators tell of the models of profiles/: each has a profile, a check and a report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+
+import optdb
+from profiles import models
+from tests.zoo import CONVOLUTIONAL, SMALL
+
+#: Their kernels take longer to be compiled than a test of every day may take; some need a C compiler besides.
+LARGE = (*CONVOLUTIONAL, "sb_resnet56", "gp", "mixture", "lstm", "vae")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in SMALL]
+)
+def test_profile_check_and_report_of_a_model(name):
+    model = models.build(name, **SMALL[name])
+    mode = theano.Mode(linker="py", optimizer="fast_run")
+    step = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode)
+    sim = optdb.SimulatorOCL(step, device="dev0")
+    before = [np.array(sim.get(variable)) for variable in model.updates]
+
+    profile = sim.profile(*model.data, n=1)
+    launches = [row for row in profile.rows if row.kind == "launch"]
+    assert launches and all(row.device >= 0 and row.nbytes > 0 for row in launches)
+    # What is counted is counted once for each node, and most nodes of a net are counted.
+    counted = [row.operations for row in launches if row.operations is not None]
+    assert counted and all(isinstance(count, int) and count >= 0 for count in counted)
+    assert str(profile)
+
+    assert sim.check(*model.data).ok
+    report = sim.report(*model.data)
+    assert sum(count for place, count in report.places.items() if place != "host") >= len({row.op for row in launches})
+    assert str(report)
+    for variable, value in zip(model.updates, before):
+        np.testing.assert_array_equal(sim.get(variable), value)

@@ -1,0 +1,72 @@
+"""What `explain` tells of functions of mode OPENCL, whose graph for the device is not the one in ``maker``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+
+import optdb
+from optdb.opencl.ops.blas import OpenCLDot22
+from tests.processes import ROOT, python
+
+A = np.eye(3, dtype="float32")
+
+
+@pytest.fixture
+def step():
+    x, w = tt.fmatrix("x"), theano.shared(A, "w")
+    x.tag.test_value = A
+    hidden = tt.tanh(x.dot(w))
+    return theano.function([x], hidden.sum(axis=0), updates=[(w, w + 1)], mode=optdb.mode(device="dev0")), w
+
+
+def test_the_graph_is_the_one_that_runs(step):
+    function, _ = step
+    explanation = optdb.explain(function)
+    assert explanation.places == {"opencl dev0": 3}
+    assert any(isinstance(node.op, OpenCLDot22) for node in explanation.graph.apply_nodes)
+    assert "lift_elemwise" in str(explanation)
+
+
+def test_what_stays_has_its_reason():
+    x = tt.fmatrix("x")
+    f = theano.function([x], tt.exp(x + tt.nlinalg.ExtractDiag()(x)).sum(), mode=optdb.mode(device="dev0"))
+    g = theano.function([x], tt.sort(x.astype("complex64"), axis=0), mode=optdb.mode(device="dev0"))
+    assert "opencl dev0" in optdb.explain(f).places
+    explanation = optdb.explain(g)
+    assert explanation.places["host"] >= 1
+    assert "stayed on the host" in str(explanation)
+
+
+def test_what_a_call_moves(step):
+    function, w = step
+    for _ in range(3):
+        function(A)
+    settled = optdb.explain(function, A).traffic
+    assert settled.nbytes == {"arguments of a call": 36, "results of a call": 12, "shared variables to the host": 36}
+    w.set_value(A)
+    assert optdb.explain(function, A).traffic.nbytes["shared variables to the device"] == 36
+
+
+def test_an_explanation_of_the_host_is_as_it_was():
+    x = tt.fmatrix("x")
+    f = theano.function([x], tt.exp(x), mode=theano.Mode("py", "fast_run"))
+    explanation = optdb.explain(f, A)
+    assert (explanation.places, explanation.graph) == ({"host": 1}, f.maker.fgraph)
+    assert not explanation.traffic.transfers
+
+
+@pytest.mark.parametrize("flags", ["mode=OPENCL", "optdb.device=opencl"])
+def test_the_command_and_the_example_agree(flags):
+    example = str(ROOT / "examples" / "check1.py")
+    done = python("-m", "optdb", "explain", example, "2", flags=f"cxx=,floatX=float32,{flags}")
+    assert done.returncode == 0, done.stderr
+    assert "Used the gpu" in done.stdout and "OpenCLElemwise" in done.stdout
+    assert "lifted to opencl" in done.stderr
+
+
+def test_the_example_uses_the_host_without_a_flag():
+    done = python(str(ROOT / "examples" / "check1.py"), "2", flags="cxx=,floatX=float32")
+    assert "Used the cpu" in done.stdout
