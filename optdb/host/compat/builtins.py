@@ -1,6 +1,7 @@
-"""Python's conversions as Theano's source relies on them: arrays with one element are numbers.
+"""Calls that Theano's source makes and that do something else by now.
 
-`translation` puts them in place of calls of float(), int(), complex(), bool() and repr() in Theano's modules.
+`translation` puts these functions in place of float(), int(), complex(), bool() and repr(), of ``np.dtype()``, and of
+the method ``fill``.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
+from optdb.host.compat.modules.numpy._functions import to_dtype
 
 
 def _single(value: Any) -> Any:
@@ -43,3 +46,15 @@ def to_repr(value: Any) -> str:
         return repr(value)
     with np.printoptions(legacy="1.25"):
         return repr(value)
+
+
+def make_dtype(dtype: Any, *rest: Any, **options: Any) -> np.dtype:
+    """Make a dtype, also from an object that has one."""
+    return np.dtype(to_dtype(dtype), *rest, **options)
+
+
+def fill(array: Any, value: Any) -> Any:
+    """Call an object's method fill; in an array, integers beyond the type's limits wrap around."""
+    if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and type(value) is int:
+        value = np.asarray(value).astype(array.dtype)
+    return array.fill(value)

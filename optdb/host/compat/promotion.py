@@ -84,7 +84,7 @@ def _smallest(value: np.ndarray, array: np.dtype) -> np.dtype:
     smallest = np.min_scalar_type(value)
     if smallest.kind == "u" and array.kind == "i":
         signed = np.dtype(f"i{smallest.itemsize}")
-        if value <= np.iinfo(signed).max:
+        if int(value) <= np.iinfo(signed).max:
             return signed
     return smallest
 

@@ -157,7 +157,7 @@ def helpers(promoting: bool) -> dict[str, Callable[..., Any]]:
     from optdb.host.compat import builtins
 
     functions: dict[str, Callable[..., Any]] = {
-        _helper(name): getattr(builtins, name) for name in _Translator.CONVERSIONS.values()
+        _helper(name): getattr(builtins, name) for name in (*_Translator.CONVERSIONS.values(), "fill", "make_dtype")
     }
     if promoting:
         from optdb.host.compat import promotion
@@ -238,22 +238,29 @@ class _Translator(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         function = node.func
-        if isinstance(function, ast.Name) and function.id in self.CONVERSIONS:
-            if len(node.args) == 1 and not node.keywords and not isinstance(node.args[0], ast.Starred):
+        if any(isinstance(argument, ast.Starred) for argument in node.args[:2]) or not node.args:
+            return node
+        if isinstance(function, ast.Name):
+            if function.id in self.CONVERSIONS and len(node.args) == 1 and not node.keywords:
                 return _call(self.CONVERSIONS[function.id], node.args, node)
-        elif (
-            self.promoting
-            and isinstance(function, ast.Attribute)
-            and isinstance(function.value, ast.Name)
-            and function.value.id in ("np", "numpy")
-            and function.attr in BINARY_UFUNCS
-            and len(node.args) >= 2
-            and not any(isinstance(argument, ast.Starred) for argument in node.args[:2])
-        ):
-            called = _call("ufunc", [function, *node.args], node)
-            called.keywords = node.keywords
-            return called
+        elif isinstance(function, ast.Attribute):
+            return self._method_call(node, function)
         return node
+
+    def _method_call(self, node: ast.Call, function: ast.Attribute) -> ast.expr:
+        """Rewrite a call of an attribute, a method's or a function's of NumPy."""
+        if function.attr == "fill" and len(node.args) == 1 and not node.keywords:
+            return _call("fill", [function.value, *node.args], node)
+        if not (isinstance(function.value, ast.Name) and function.value.id in ("np", "numpy")):
+            return node
+        if function.attr == "dtype":
+            called = _call("make_dtype", node.args, node)
+        elif self.promoting and function.attr in BINARY_UFUNCS and len(node.args) >= 2:
+            called = _call("ufunc", [function, *node.args], node)
+        else:
+            return node
+        called.keywords = node.keywords
+        return called
 
 
 def _import(alias: ast.alias) -> list[ast.stmt]:

@@ -56,9 +56,6 @@
 
 /* NPY_MAXDIMS as an axis means all axes; NumPy 2 has another number for that. */
 #if NPY_ABI_VERSION >= 0x02000000
-#undef NPY_MAXDIMS
-#define NPY_MAXDIMS 32
-
 static inline int optdb_axis(int axis) { return axis == NPY_MAXDIMS ? NPY_RAVEL_AXIS : axis; }
 
 #define OPTDB_REDUCTION(name) \

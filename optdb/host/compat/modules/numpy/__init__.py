@@ -17,16 +17,19 @@ from optdb.host.compat.modules.numpy._functions import (
     asarray,
     asscalar,
     cast,
+    empty,
     find_common_type,
     fromstring,
     in1d,
     issubsctype,
     maximum_sctype,
     obj2sctype,
+    ones,
     sctype2char,
     sctypes,
     show_config,
     trapz,
+    zeros,
 )
 
 if NUMPY_2:
@@ -64,6 +67,6 @@ row_stack = numpy.vstack
 typeDict = numpy.sctypeDict  # noqa: N816
 ComplexWarning = getattr(numpy, "exceptions", numpy).ComplexWarning
 VisibleDeprecationWarning = getattr(numpy, "exceptions", numpy).VisibleDeprecationWarning
-MAXDIMS = 32
+MAXDIMS = 64 if NUMPY_2 else 32
 
 __getattr__, __dir__ = fall_back_to(numpy, globals())

@@ -38,12 +38,35 @@ def array(value: Any, dtype: Any = None, *, copy: Any = True, **options: Any) ->
     """Make an array; ``copy=False`` copies where it must."""
     # Not None before NumPy 2, where it means False.
     copy = bool(copy) or (None if NUMPY_2 else False)
-    return _converted(lambda value, dtype: numpy.array(value, dtype, copy=copy, **options), value, dtype)
+    return _converted(lambda value, dtype: numpy.array(value, dtype, copy=copy, **options), value, to_dtype(dtype))
 
 
 def asarray(value: Any, dtype: Any = None, order: Any = None) -> Any:
     """Return an array, without a copy where there is one."""
-    return _converted(lambda value, dtype: numpy.asarray(value, dtype, order=order), value, dtype)
+    return _converted(lambda value, dtype: numpy.asarray(value, dtype, order=order), value, to_dtype(dtype))
+
+
+def zeros(shape: Any, dtype: Any = float, order: Any = "C") -> Any:
+    """Make an array of zeros."""
+    return numpy.zeros(shape, to_dtype(dtype), order)
+
+
+def ones(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
+    """Make an array of ones."""
+    return numpy.ones(shape, to_dtype(dtype), order)
+
+
+def empty(shape: Any, dtype: Any = float, order: Any = "C") -> Any:
+    """Make an array of anything."""
+    return numpy.empty(shape, to_dtype(dtype), order)
+
+
+def to_dtype(dtype: Any) -> Any:
+    """Return what NumPy takes for a type: where an object names one, as Theano's variables do, that one."""
+    if dtype is None or isinstance(dtype, str | type | numpy.dtype):
+        return dtype
+    named = getattr(dtype, "dtype", None)
+    return dtype if named is None else to_dtype(named)
 
 
 def _converted(convert: Any, value: Any, dtype: Any) -> Any:

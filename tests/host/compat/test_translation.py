@@ -1,0 +1,182 @@
+"""The source of Theano's modules is rewritten as told, and nothing else in it."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+import pytest
+
+from optdb.host.compat import translation
+
+
+def run(source, promoting=True):
+    """Run translated source; return its namespace."""
+    namespace = translation.helpers(promoting)
+    exec(compile(translation.translate(source, "test", promoting), "test", "exec"), namespace)
+    return namespace
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("import numpy as np; x = np.bool", "bool"),
+        ("import numpy; x = numpy.bool", "bool"),
+        ("import numpy.random; x = numpy.float", "float"),
+        ("import numpy.linalg, numpy; x = numpy.unicode", "str"),
+        ("from numpy import object as x", "object"),
+    ],
+)
+def test_numpy_s_names_of_python_s_types(source, name):
+    assert run(source)["x"] is getattr(__builtins__, name, None) or run(source)["x"].__name__ == name
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import distutils.sysconfig; distutils.sysconfig.get_python_inc()",
+        "import distutils.spawn; distutils.spawn.find_executable('ls')",
+        "import numpy.distutils; numpy.distutils.misc_util.get_numpy_include_dirs()",
+        "import numpy.distutils.__config__; numpy.distutils.__config__.blas_opt_info",
+        "import numpy.distutils.system_info; numpy.distutils.system_info.get_info('blas_opt')",
+        "from numpy.linalg.linalg import LinAlgError",
+        "from numpy.testing import dec, assert_allclose; dec.skipif",
+        "from collections import OrderedDict, Callable, MutableSet",
+        "import collections; collections.Mapping, collections.deque",
+        "import inspect; inspect.getargspec(lambda a, b=1: 0)",
+        "import configparser; configparser.SafeConfigParser(), configparser.NoSectionError",
+        "import imp; imp.find_module('json')",
+        "import pkg_resources; pkg_resources.DistributionNotFound",
+        "from nose.plugins.skip import SkipTest; from nose.tools import assert_raises, assert_equal",
+        "from nose.plugins.attrib import attr",
+        "from scipy.signal.signaltools import _valfrommode, _bvalfromboundary, convolve",
+        "from scipy.signal.sigtools import _convolve2d",
+        "import scipy.signal.signaltools as tools; tools.convolve",
+    ],
+)
+def test_what_theano_imports_is_there(source):
+    run(source)
+
+
+def test_the_rest_of_numpy_is_numpy_s_own():
+    np_ = run("import numpy as np")["np"]
+    for name in ("ndarray", "dtype", "float32", "add", "random", "fft", "__version__", "exp", "newaxis"):
+        assert getattr(np_, name) is getattr(np, name)
+    with pytest.raises(AttributeError, match="nonsense"):
+        np_.nonsense  # noqa: B018
+    assert {"float32", "bool"} <= set(dir(np_))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = a == 'text'",
+        "x = len(a) + 1",
+        "x = a.ndim > 2",
+        "x = '%s' % a",
+        "x = a is b",
+        "x = a in b",
+        "x = 1 + 2",
+        "x = a @ b",
+        "a.b += 1",
+        "a[0] += 1",
+        "x = a < b < c",
+        "import os.path as p",
+        "from . import numpy",
+    ],
+)
+def test_what_needs_no_promotion_stays(source):
+    assert ast.dump(translation.translate(source, "test", True)) == ast.dump(ast.parse(source))
+
+
+def test_without_promotion_operators_stay():
+    source = "x = a + b\ny = a < b\na += 1\nz = np.add(a, b)"
+    assert ast.dump(translation.translate(source, "test", False)) == ast.dump(ast.parse(source))
+
+
+def test_operators_promote():
+    namespace = run("import numpy as np\na = np.float32(1) * 0.1\nb = np.ones(2, 'float32')\nb = b * np.float64(2)")
+    assert namespace["a"].dtype == "float64"
+    assert namespace["b"].dtype == "float32"
+    namespace = run("import numpy as np\na = np.ones(1, 'int8')\nb = a\na += 300\nc = np.maximum(b, 0.5)")
+    assert namespace["a"] is namespace["b"]
+    assert namespace["c"].dtype == "float64"
+
+
+def test_operators_of_other_objects_are_called_once():
+    source = "log = []\nclass C:\n    def __radd__(self, other):\n        log.append(other); return self\nc = 1 + C()"
+    assert run(source)["log"] == [1]
+
+
+def test_lines_stay_where_they_are():
+    source = '"""Doc."""\nfrom __future__ import division\nimport numpy.random\n\n\ndef f(a):\n    return a + 1 / 0\n'
+    namespace = run(source)
+    with pytest.raises(ZeroDivisionError) as caught:
+        namespace["f"](1)
+    assert caught.traceback[-1].lineno + 1 == 7
+    assert namespace["__doc__"] == "Doc."
+
+
+def test_arrays_with_one_element_are_numbers():
+    namespace = run("import numpy as np\na = float(np.ones((1, 1)))\nb = int(np.ones(1))\nc = bool(np.ones(0))")
+    assert (namespace["a"], namespace["b"], namespace["c"]) == (1.0, 1, False)
+    with pytest.raises(TypeError):
+        run("import numpy as np\nfloat(np.ones(2))")
+
+
+def test_scalars_are_shown_without_their_type():
+    assert run("import numpy as np\nx = repr(np.float32(0.5)), repr('a')")["x"] == ("0.5", "'a'")
+
+
+def test_integers_wrap_around():
+    namespace = run(
+        "import numpy as np\n"
+        "a = np.asarray(300, dtype='int8')\nb = np.array([-1, 2], dtype='uint8')\nc = np.zeros(2, 'uint8')\nc.fill(-1)"
+    )
+    assert namespace["a"] == 44
+    assert namespace["b"].tolist() == [255, 2]
+    assert namespace["c"].tolist() == [255, 255]
+
+
+def test_copies_are_made_where_they_must_be():
+    namespace = run(
+        "import numpy as np\na = np.ones(2)\n"
+        "b = np.array(a, copy=False)\nc = np.array(a, 'int8', copy=False)\nd = np.array(a)"
+    )
+    assert namespace["b"] is namespace["a"]
+    assert namespace["c"].dtype == "int8"
+    assert namespace["d"] is not namespace["a"]
+
+
+@pytest.mark.filterwarnings("ignore:Creating an ndarray from ragged")
+def test_lists_of_different_lengths_are_objects():
+    assert run("import numpy as np\nx = np.asarray([[1], [1, 2]])")["x"].dtype == object
+
+
+def test_an_object_with_a_type_is_one():
+    source = "import numpy as np\nclass V: dtype = 'int8'\nx = np.zeros(2, dtype=V())\ny = np.dtype(V())"
+    namespace = run(source)
+    assert namespace["x"].dtype == namespace["y"] == "int8"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "scalars", "wanted"),
+    [
+        (["float32"], ["int64", "float64"], "float32"),
+        (["int8"], ["float64"], "float64"),
+        ([], ["int8", "int16"], "int16"),
+    ],
+)
+def test_common_types(arrays, scalars, wanted):
+    find_common_type = run("import numpy as np")["np"].find_common_type
+    assert find_common_type(arrays, scalars) == wanted
+
+
+def test_unique_gives_vectors():
+    unique = run("import numpy as np")["np"].unique
+    assert unique(np.ones((2, 2)), return_inverse=True)[1].tolist() == [0, 0, 0, 0]
+
+
+def test_deprecated_escapes_are_the_user_s_business_no_more(recwarn):
+    translation.translate("x = '\\d'", "test", True)
+    assert not recwarn.list
