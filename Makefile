@@ -9,7 +9,7 @@ STAMP := $(VENV)/installed
 DOCS_STAMP := $(VENV)/installed-docs
 CHECKED := optdb tests profiles conformance memcheck fuzzing models examples docs
 
-.PHONY: help demo bench growth test test-all test-slow lint docs linkcheck dist conformance memcheck fuzz clean
+.PHONY: help demo bench growth test test-all test-slow lint docs linkcheck dist conformance memcheck fuzz fuzz-files clean
 
 ## This list
 help:
@@ -82,6 +82,10 @@ memcheck: $(STAMP)
 ## Random functions on a device, against Theano without any optimization
 fuzz: $(STAMP)
 	$(RUN) -m fuzzing --examples 20000
+
+## 100,000 altered files of plans, each of which is to be refused in words, or to do what it says
+fuzz-files: $(STAMP)
+	nice -n 10 $(RUN) -m fuzzing.files
 
 ## Remove what the others made, but for .venv
 clean:

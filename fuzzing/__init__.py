@@ -5,6 +5,7 @@
 - ``strategies``: Hypothesis strategies that draw programs.
 - ``ways``: the ways in which optdb computes a function: mode OPENCL, simulators, loops of calls, exported files.
 - ``comparing``: one program computed in one way, compared call by call.
+- ``files``: exported files altered at random, by a command of its own, ``python -m fuzzing.files``.
 
 ``python -m fuzzing`` runs many examples in several processes; ``tests/fuzzing`` runs some hundred. All numbers are
 small integers, in floating point too, so every operation is exact and results are compared for equality.

@@ -198,9 +198,14 @@ def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -
     return _current
 
 
+def current() -> Binaries:
+    """Return where what is kept is kept."""
+    return _current if _current is not None else configure()
+
+
 def for_device(device: Any) -> Binaries | None:
     """Return where a device's programs are kept; None if nowhere."""
-    kept = _current if _current is not None else configure()
+    kept = current()
     if not kept.limit or device.platform.name.strip() in LEFT_TO_DRIVER:
         return None
     return kept

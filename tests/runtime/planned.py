@@ -73,6 +73,48 @@ MANIFEST = {
 
 MEMBERS = {"arrays/0.npy": array_bytes(np.zeros(3, np.float32)), "programs/0.cl": SOURCE.encode()}
 
+#: Like `MANIFEST`, with a second argument, and with all kinds of commands, sources and results.
+LARGER = copy.deepcopy(MANIFEST)
+_METHOD = LARGER["methods"][0]
+_METHOD["signature"]["returns"] = "list"
+_METHOD["signature"]["arguments"].append(
+    {**_METHOD["signature"]["arguments"][0], "name": "y", "dtype": "int32", "floats": False}
+)
+_METHOD["traces"] = [
+    {
+        **copy.deepcopy(TRACE),
+        "flavour": flavour,
+        "units": 4,
+        "entries": [
+            *(["axis", 0, 0], ["*", "$0", 4], ["axis", 1, 0], ["*", "$2", 8], ["units"], ["ceil", "$0", "$4"]),
+            *(["max", "$5", 2], ["true_div", "float32", "$0", 2], ["cast", "int64", "$7"]),
+        ],
+        "guards": [["==", "$0", 3], ["==", "$2", "$0"], ["<=", "$8", 5], ["<", 0.5, "$7"]],
+        "arguments": [["$0"], ["$2"]],
+        "memories": [
+            *({"nbytes": "$1", "bare": False}, {"nbytes": "$1", "bare": False}, {"state": 0}),
+            *({"nbytes": "$3", "bare": False}, {"array": "arrays/0.npy", "bare": True}, {"nbytes": 64, "bare": True}),
+        ],
+        "commands": [
+            *TRACE["commands"],
+            ["upload", 3, 0, ["table", "indexes", [["argument", 1], "$0", 0]]],
+            ["upload", 5, 8, ["value", "float32", ["$7", 1, "inf"]]],
+            ["upload", 5, 32, ["shaped", ["table", "distinct", [["argument", 1]]], ["$2", 1]]],
+            ["copy", 1, 0, 4, 0, "$1"],
+            ["fill", 0, 4, 8, "0000803f"],
+            ["copy", 2, 4, 0, 0, 8],
+        ],
+        "outlets": [
+            *TRACE["outlets"],
+            {"dtype": "int64", "memory": 3, "offset": 16, "shape": ["$2", 2], "strides": [-8, 0]},
+            {"dtype": "int64", "values": ["$5", "$2"], "vector": True},
+            {"dtype": "float32", "array": "arrays/0.npy"},
+            {"dtype": "int64", "source": ["table", "mentions", [["argument", 1]]]},
+        ],
+    }
+    for flavour in ("cpu", "gpu")
+]
+
 
 def plan(path, source=SOURCE, members=None, **changes):
     """Write the file; `changes` are of the manifest: a path with '__' between its parts, and what goes there."""
@@ -87,3 +129,8 @@ def plan(path, source=SOURCE, members=None, **changes):
         inner[last] = value
     pack(path, manifest, {**MEMBERS, "programs/0.cl": source.encode()} if members is None else members)
     return path
+
+
+def trace_with(**changes):
+    """Return changes, for `plan`, of the traces for both kinds of device."""
+    return {f"methods__0__traces__{trace}__{name}": value for trace in (0, 1) for name, value in changes.items()}

@@ -23,7 +23,7 @@ from optdb.runtime.exported import FileError, ShapeError, load
 from optdb.runtime.exported.archive import array_bytes, pack
 from tests.processes import python
 from tests.runtime import planned
-from tests.runtime.planned import MANIFEST, MEMBERS, SOURCE, TRACE, plan
+from tests.runtime.planned import MANIFEST, MEMBERS, SOURCE, TRACE, plan, trace_with
 
 X = np.array([1, 2, 3], np.float32)
 
@@ -311,7 +311,7 @@ BEYOND = [
 
 @pytest.mark.parametrize("commands", BEYOND)
 def test_a_command_beyond_its_memory(tmp_path, context, commands):
-    there = load(plan(tmp_path / "f.optdb", methods__0__traces__0__commands=commands), context)
+    there = load(plan(tmp_path / "f.optdb", **trace_with(commands=commands)), context)
     before = there.get("total")
     with pytest.raises(FileError, match=r"(?s)f of .*f.optdb"):
         there(X)
@@ -331,7 +331,7 @@ def test_a_command_beyond_its_memory(tmp_path, context, commands):
     ],
 )
 def test_a_result_beyond_its_memory(tmp_path, context, outlet):
-    path = plan(tmp_path / "f.optdb", methods__0__traces__0__outlets=[{"dtype": "float32", **outlet}])
+    path = plan(tmp_path / "f.optdb", **trace_with(outlets=[{"dtype": "float32", **outlet}]))
     with pytest.raises(FileError, match="f of"):
         load(path, context)(X)
 
@@ -343,15 +343,14 @@ def test_sizes_that_cannot_be_worked_out(tmp_path, context):
         ([["axis", 0, 0], ["true_div", "float32", "$0", 2]], "$1"),
         ([["axis", 0, 0], ["-", 0, "$0"]], "$1"),
     ):
-        changes = {"entries": entries, "memories": [{"nbytes": memory, "bare": False}] * 2 + [{"state": 0}]}
-        changes = {f"methods__0__traces__0__{name}": value for name, value in changes.items()}
+        changes = trace_with(entries=entries, memories=[{"nbytes": memory, "bare": False}] * 2 + [{"state": 0}])
         with pytest.raises((FileError, ShapeError)):
             load(plan(tmp_path / "f.optdb", **changes), context)(X)
 
 
 def test_more_memory_than_there_is(tmp_path, context):
     memories = [{"nbytes": 1 << 60, "bare": False}] * 2 + [{"state": 0}]
-    path = plan(tmp_path / "f.optdb", **{f"methods__0__traces__{trace}__memories": memories for trace in (0, 1)})
+    path = plan(tmp_path / "f.optdb", **trace_with(memories=memories))
     there = load(path, context, max_device_bytes=1 << 62, max_work_items=1 << 62)
     with pytest.raises(MemoryError, match="bytes at once"):
         there(X)
@@ -454,3 +453,13 @@ IN_A_FORK = """
 def test_a_loaded_file_is_refused_in_a_fork(tmp_path):
     done = python("-c", textwrap.dedent(IN_A_FORK), str(plan(tmp_path / "f.optdb")))
     assert done.stdout.strip() == "4 [2.0, 4.0, 6.0]", done.stderr
+
+
+def test_what_is_prepared_is_not_computed(tmp_path, context):
+    there = load(plan(tmp_path / "f.optdb"), context)
+    assert there.f.prepare(X) is None
+    assert there.nbytes["f"] >= 24
+    np.testing.assert_array_equal(there.get("total"), [0, 0, 0])
+    with pytest.raises(ShapeError, match="was not exported for"):
+        there.f.prepare(np.ones(4, np.float32))
+    np.testing.assert_array_equal(there(X), 2 * X)

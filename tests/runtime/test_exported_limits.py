@@ -18,7 +18,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, LimitError, load
 from optdb.runtime.exported.archive import Archive, array_bytes, pack
 from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MAX_BOUND_PER_METHOD, Limits
-from tests.runtime.planned import MANIFEST, MEMBERS, TRACE, plan
+from tests.runtime.planned import MANIFEST, MEMBERS, TRACE, plan, trace_with
 
 X = np.array([1, 2, 3], np.float32)
 
@@ -26,10 +26,6 @@ X = np.array([1, 2, 3], np.float32)
 @pytest.fixture(scope="module")
 def context():
     return Context("opencl")
-
-
-def trace_with(**changes):
-    return {f"methods__0__traces__{trace}__{name}": value for trace in (0, 1) for name, value in changes.items()}
 
 
 def launched_on(*items):

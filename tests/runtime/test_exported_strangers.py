@@ -20,55 +20,13 @@ from optdb.runtime.exported import FileError, ShapeError, load, programs
 from optdb.runtime.exported.archive import pack
 from optdb.runtime.exported.rules import Call
 from optdb.runtime.library import cl
-from tests.runtime.planned import MANIFEST, MEMBERS, SOURCE, TRACE, plan
+from tests.runtime.planned import LARGER, MANIFEST, MEMBERS, SOURCE, TRACE, plan, trace_with
 
 X = np.array([1, 2, 3], np.float32)
 Y = np.array([2, 0, 1], np.int32)
 
 #: All that may be said of such a file.
 REFUSED = (FileError, ShapeError, TypeError, MemoryError)
-
-#: Like that of `planned`, with a second argument, and with all kinds of commands, sources and results.
-LARGER = copy.deepcopy(MANIFEST)
-_METHOD = LARGER["methods"][0]
-_METHOD["signature"]["returns"] = "list"
-_METHOD["signature"]["arguments"].append(
-    {**_METHOD["signature"]["arguments"][0], "name": "y", "dtype": "int32", "floats": False}
-)
-_METHOD["traces"] = [
-    {
-        **copy.deepcopy(TRACE),
-        "flavour": flavour,
-        "units": 4,
-        "entries": [
-            *(["axis", 0, 0], ["*", "$0", 4], ["axis", 1, 0], ["*", "$2", 8], ["units"], ["ceil", "$0", "$4"]),
-            *(["max", "$5", 2], ["true_div", "float32", "$0", 2], ["cast", "int64", "$7"]),
-        ],
-        "guards": [["==", "$0", 3], ["==", "$2", "$0"], ["<=", "$8", 5], ["<", 0.5, "$7"]],
-        "arguments": [["$0"], ["$2"]],
-        "memories": [
-            *({"nbytes": "$1", "bare": False}, {"nbytes": "$1", "bare": False}, {"state": 0}),
-            *({"nbytes": "$3", "bare": False}, {"array": "arrays/0.npy", "bare": True}, {"nbytes": 64, "bare": True}),
-        ],
-        "commands": [
-            *TRACE["commands"],
-            ["upload", 3, 0, ["table", "indexes", [["argument", 1], "$0", 0]]],
-            ["upload", 5, 8, ["value", "float32", ["$7", 1, "inf"]]],
-            ["upload", 5, 32, ["shaped", ["table", "distinct", [["argument", 1]]], ["$2", 1]]],
-            ["copy", 1, 0, 4, 0, "$1"],
-            ["fill", 0, 4, 8, "0000803f"],
-            ["copy", 2, 4, 0, 0, 8],
-        ],
-        "outlets": [
-            *TRACE["outlets"],
-            {"dtype": "int64", "memory": 3, "offset": 16, "shape": ["$2", 2], "strides": [-8, 0]},
-            {"dtype": "int64", "values": ["$5", "$2"], "vector": True},
-            {"dtype": "float32", "array": "arrays/0.npy"},
-            {"dtype": "int64", "source": ["table", "mentions", [["argument", 1]]]},
-        ],
-    }
-    for flavour in ("cpu", "gpu")
-]
 
 
 @pytest.fixture(scope="module")
@@ -297,11 +255,6 @@ def test_a_driver_that_tells_otherwise_is_believed(tmp_path, context, monkeypatc
     there = load(plan(tmp_path / "f.optdb"), context)
     with pytest.raises(FileError, match="does not take the kernel twice for what it declares"):
         there(X)
-
-
-def trace_with(**changes):
-    """Return changes of the traces for both kinds of device."""
-    return {f"methods__0__traces__{trace}__{name}": value for trace in (0, 1) for name, value in changes.items()}
 
 
 NOTHING = {"dtype": "float32", "memory": 1, "offset": 0}

@@ -126,6 +126,8 @@ class Archive:
     ----------
     manifest : dict
         What it says of itself; of its fields, only those that all files have were checked.
+    digest : str
+        The SHA-256 of the manifest, which has those of all other members.
     host_bytes : int
         What of the host's memory it takes once it is read, at most.
 
@@ -189,6 +191,7 @@ class Archive:
             raise self.wrong("is an archive, but not of a plan: it lacks a manifest")
         if digest != _digest(text):
             raise self.wrong("was altered: its manifest is not what was written")
+        self.digest = digest.decode()
         trouble = _text_trouble(text)
         if trouble is not None:
             raise self.wrong(f"has a manifest that cannot be read ({trouble})")

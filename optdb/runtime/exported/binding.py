@@ -21,6 +21,7 @@ from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import Budget
 from optdb.runtime.exported.programs import Kernels
 from optdb.runtime.exported.reading import FileTrace, Place
+from optdb.runtime.exported.rehearsal import Rehearsals
 from optdb.runtime.exported.rules import Call, Values
 from optdb.runtime.exported.sources import LONG16
 from optdb.runtime.library import cl
@@ -60,6 +61,8 @@ class Stock:
         The buffers of those that kernels read, by name; they are made when they are first needed.
     budget : Budget
         What the file may take, and has taken.
+    rehearsals : Rehearsals or None
+        What does the first calls in a child process, if anything does.
     """
 
     context: Context
@@ -68,6 +71,7 @@ class Stock:
     constant: Callable[[str], np.ndarray]
     constants: dict[str, cl.Buffer]
     budget: Budget
+    rehearsals: Rehearsals | None = None
 
     def buffer(self, name: str) -> cl.Buffer:
         """Return a buffer with constants."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from optdb.runtime.exported.errors import FileError, ShapeError
 from optdb.runtime.exported.limits import Budget, Limits
 from optdb.runtime.exported.programs import Kernels
 from optdb.runtime.exported.reading import FileTrace, Said, SaidMethod, SaidState, deciding, read
+from optdb.runtime.exported.rehearsal import BUILD_TIMEOUT_S, Rehearsals, is_wanted
 from optdb.runtime.exported.rules import Call, Values
 from optdb.runtime.library import cl
 
@@ -38,6 +39,8 @@ def load(
     max_host_bytes: int = Limits.max_host_bytes,
     max_device_bytes: int = Limits.max_device_bytes,
     max_work_items: int = Limits.max_work_items,
+    build_in_child: bool | None = None,
+    build_timeout_s: float = BUILD_TIMEOUT_S,
 ) -> Exported:
     """Load a file that was exported.
 
@@ -54,6 +57,13 @@ def load(
         How many bytes of the device's memory it may take.
     max_work_items : int
         How many work items the kernel launches of one call may have; 64 bytes that are copied count as one.
+    build_in_child : bool, optional
+        Whether a call with kernels that this machine has not yet built is first done in a child process, with limits
+        of time and memory, so that a compiler that crashes or hangs does so there. By default, it is on devices whose
+        driver works in the caller's process, which are processors, unless the environment variable
+        OPTDB_BUILD_IN_CHILD is 0.
+    build_timeout_s : float
+        How many seconds such a call may take.
 
     Returns
     -------
@@ -75,7 +85,10 @@ def load(
     archive = Archive(Path(path), limits)
     said = read(archive)
     context = device if isinstance(device, Context) else Context("opencl" if device == "auto" else device)
-    return Exported(archive, context, said, limits)
+    rehearsals = None
+    if is_wanted(build_in_child, context):
+        rehearsals = Rehearsals(archive.path, archive.digest, context, limits, build_timeout_s)
+    return Exported(archive, context, said, limits, rehearsals)
 
 
 class Exported:
@@ -89,10 +102,15 @@ class Exported:
         The functions, by name.
     context : Context
         Where they run.
+    digest : str
+        The SHA-256 of what the file says.
     """
 
-    def __init__(self, archive: Archive, context: Context, said: Said, limits: Limits) -> None:
+    def __init__(
+        self, archive: Archive, context: Context, said: Said, limits: Limits, rehearsals: Rehearsals | None = None
+    ) -> None:
         self._path = archive.path
+        self.digest = archive.digest
         self.context = context
         self._lock = threading.RLock()
         budget = Budget(limits, archive.host_bytes)
@@ -101,7 +119,7 @@ class Exported:
         self._states = {state.name: _Shared(archive, state, context) for state in said.states}
         kernels = Kernels(context, said.programs, str(archive.path))
         buffers = [state.buffer for state in self._states.values()]
-        self._stock = Stock(context, kernels, buffers, archive.array, {}, budget)
+        self._stock = Stock(context, kernels, buffers, archive.array, {}, budget, rehearsals)
         self.methods = {method.name: Method(method, self._stock, self._lock, self._path) for method in said.methods}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -239,12 +257,29 @@ class Method:
         ForkedContext
             In the child of the process that loaded the file.
         """
+        return self.run(self.signature.bind(args, kwargs, self.name))
+
+    def run(self, arguments: Sequence[np.ndarray]) -> Any:
+        """Compute for arrays that are bound to the arguments already."""
+        return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Make ready for calls like one, which then need not wait for memory and compilers; compute nothing.
+
+        Raises
+        ------
+        Exception
+            As a call does.
+        """
+        self._do(self._bound_for, self.signature.bind(args, kwargs, self.name))
+
+    def _do(self, what: Callable[[Call], Any], arguments: Sequence[np.ndarray]) -> Any:
+        """Do something for a call, with errors that name the function and the file."""
         self._stock.context.check_process()
-        arguments = self.signature.bind(args, kwargs, self.name)
         with self._lock:
             call = Call(arguments, self._stock.context.units)
             try:
-                return self.signature.result(self._bound_for(call).run(call))
+                return what(call)
             except FileError as error:
                 raise type(error)(f"{self.name} of {self._path}: {error}") from None
             except cl.MemoryError as error:
@@ -270,6 +305,7 @@ class Method:
         for number, trace in enumerate(self._traces):
             values, broken = self._values(trace, call)
             if values is not None:
+                self._rehearse(trace, values, call)
                 return number, Bound(trace, values, call, self._stock, self._free)
             why[broken] = None
         shapes = ", ".join(self._given(place, x) for place, x in enumerate(call.arguments))
@@ -280,6 +316,17 @@ class Method:
             f"{self.name} of {self._path} was not exported for {shapes}. What it was exported for asks for{rules}\n"
             "The cure: export it with an example of such arguments, too"
         )
+
+    def _rehearse(self, trace: FileTrace, values: Values, call: Call) -> None:
+        """Have the call done in a child process, if kernels of it are to be built for the first time."""
+        if self._stock.rehearsals is None:
+            return
+        launches = [parts for word, *parts in trace.commands if word == "launch"]
+        variants = {
+            (self._stock.kernels.source(program), name, None if group is None else values.numbers(group))
+            for program, name, _, group, _, _ in launches
+        }
+        self._stock.rehearsals.see_to(self.name, call.arguments, variants)
 
     def _values(self, trace: FileTrace, call: Call) -> tuple[Values | None, str]:
         """Return the sizes of a call if a trace holds for it, or else why it does not, in words."""

@@ -56,6 +56,10 @@ class Kernels:
             self._found[program, name] = self._make(program, name)
         return self._found[program, name]
 
+    def source(self, program: int) -> str:
+        """Return the source of a program."""
+        return self._programs[program].source
+
     def _make(self, program: int, name: str) -> FileKernel:
         try:
             source = self._programs[program].source

@@ -1,0 +1,104 @@
+"""Sound files, of which mutants are made, and arguments for their functions.
+
+One is made by hand, and has every kind of command, source and result. The others are exports of small functions, where
+Theano can be imported; an export takes some time, so they are kept in a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.exported.archive import DIGEST, MANIFEST
+from tests.runtime.planned import LARGER, MEMBERS
+
+__all__ = ["Original", "corpus"]
+
+X = np.array([1, 2, 3], np.float32)
+Y = np.array([2, 0, 1], np.int32)
+
+
+@dataclass(frozen=True)
+class Original:
+    """A sound file.
+
+    Parameters
+    ----------
+    name : str
+        Of it.
+    manifest : dict
+        What it says, but for the list of its members.
+    members : mapping of str to bytes
+        Its other members.
+    arguments : mapping of str to tuple
+        For each function, arguments that it takes.
+    """
+
+    name: str
+    manifest: dict[str, Any]
+    members: Mapping[str, bytes]
+    arguments: Mapping[str, tuple[Any, ...]]
+
+
+def corpus(folder: Path) -> list[Original]:
+    """Return the sound files, those of a folder included."""
+    found = [Original("by hand", LARGER, MEMBERS, {"f": (X, Y)})]
+    return found + [_original(path) for path in sorted(folder.glob("*.optdb"))]
+
+
+def _original(path: Path) -> Original:
+    with zipfile.ZipFile(path) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    manifest = json.loads(members.pop(MANIFEST))
+    del members[DIGEST], manifest["members"]
+    arguments = json.loads(path.with_suffix(".json").read_text())
+    return Original(path.stem, manifest, members, {name: tuple(map(_value, args)) for name, args in arguments.items()})
+
+
+def _value(said: list[Any]) -> np.ndarray:
+    """Return an array of zeros, as its dtype and shape say."""
+    dtype, shape = said
+    return np.zeros(shape, dtype)
+
+
+def write_exports(folder: Path) -> None:
+    """Export small functions into a folder, once."""
+    if list(folder.glob("*.optdb")):
+        return
+    import theano
+    import theano.tensor as tt
+
+    import optdb  # it comes before theano, which a file does not need
+
+    folder.mkdir(parents=True, exist_ok=True)
+    floats = np.random.RandomState(0).standard_normal
+    x, y, rate, rows = tt.fmatrix("x"), tt.ivector("y"), tt.fscalar("rate"), tt.lvector("rows")
+    w = theano.shared(floats((4, 3)).astype("float32"), "w")
+    table = theano.shared(floats((9, 4)).astype("float32"), "table")
+    p = tt.nnet.softmax(x.dot(w))
+    loss = -tt.log(p)[tt.arange(y.shape[0]), y].mean()
+    steps = [(w, tt.cast(w - rate * theano.grad(loss, w), "float32"))]
+    batch = np.ones((6, 4), "float32")
+    mode = theano.Mode("py", "fast_run")
+    for name, inputs, outputs, updates, args in (
+        ("train", [x, y, rate], loss, steps, (batch, np.zeros(6, "int32"), np.float32(0.1))),
+        (
+            "rows",
+            [rows, x],
+            table[rows] * x,
+            [(table, tt.inc_subtensor(table[rows], x))],
+            (np.zeros(6, "int64"), batch),
+        ),
+        ("views", [x], [x[::-1, 1:], x.T.flatten(), x.sum(axis=0), x.max()], [], (batch,)),
+    ):
+        function = theano.function(inputs, outputs, updates=updates, mode=mode)
+        sim = optdb.SimulatorOCL(function)
+        sim.export(folder / f"{name}.optdb", [args])
+        said = [[np.asarray(arg).dtype.name, np.shape(arg)] for arg in args]
+        (folder / f"{name}.json").write_text(json.dumps({"call": said}))

@@ -1,0 +1,196 @@
+"""Starts workers, sees when one crashes or hangs, keeps the mutant, and goes on behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fuzzing.files.corpus import corpus
+from fuzzing.files.mutants import mutant
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+#: A worker's first line comes after all that it imports.
+START_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Parameters
+    ----------
+    mutants : int
+        How many.
+    folder : Path
+        Where exports, and mutants that did what no file may, are kept.
+    seed : int
+        What they are made from.
+    workers : int
+        How many processes load them.
+    device : str
+        Where they are run.
+    kernels_share : float
+        Of those whose kernels are others, how many are built and called.
+    timeout_s : float
+        How long one may take.
+    planted : str
+        A fault of a worker's own, for tests.
+    """
+
+    mutants: int
+    folder: Path
+    seed: int = 0
+    workers: int = 2
+    device: str = "auto"
+    kernels_share: float = 0.02
+    timeout_s: float = 120.0
+    planted: str = ""
+
+
+@dataclass
+class Report:
+    """What became of mutants.
+
+    Attributes
+    ----------
+    outcomes : Counter
+        How many of each kind came to what.
+    wrong : dict
+        Number of a mutant to what it did that no file may do.
+    by_kernels : dict
+        Number of a mutant with kernels of its own to how the worker ended in which they were called.
+    seconds : float
+        CPU time of all workers.
+    peak_bytes : int
+        The most memory that a worker had.
+    """
+
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    wrong: dict[int, str] = field(default_factory=dict)
+    by_kernels: dict[int, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+
+def run(settings: Settings, progress: Callable[[], Any] = lambda: None) -> Report:
+    """Load mutants; return what became of them."""
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    report, lock = Report(), threading.Lock()
+    with ThreadPoolExecutor(settings.workers) as pool:
+        jobs = [pool.submit(_watch, settings, worker, report, lock, progress) for worker in range(settings.workers)]
+        for job in jobs:
+            job.result()
+    _keep(settings, report)
+    return report
+
+
+def _watch(settings: Settings, worker: int, report: Report, lock: threading.Lock, progress: Callable[[], Any]) -> None:
+    """Have a worker's share of mutants loaded, over as many processes as that takes."""
+    first = worker
+    while first < settings.mutants:
+        number, kind, stage = None, "", "load"
+        with _process(settings, first) as process:
+            for line, trouble in _lines(process, settings.timeout_s):
+                if trouble:
+                    break
+                if "kind" in line:
+                    number, kind, stage = line["number"], line["kind"], "load"
+                elif "stage" in line:
+                    stage = line["stage"]
+                elif "outcome" in line:
+                    with lock:
+                        report.outcomes[kind, line["outcome"]] += 1
+                        report.seconds += line["seconds"]
+                        if line["wrong"]:
+                            report.wrong[number] = line["wrong"]
+                    progress()
+                elif "finished" in line:
+                    report.peak_bytes = max(report.peak_bytes, line["peak"])
+                    return
+        if number is None:
+            raise RuntimeError(f"a worker does not start: {trouble}\n{_end_of_log(settings, first)}")
+        with lock:
+            by_kernels = stage == "kernels"
+            report.outcomes[kind, f"kernels: {trouble}" if by_kernels else trouble] += 1
+            (report.by_kernels if by_kernels else report.wrong)[number] = f"{trouble} in {stage}"
+        progress()
+        first = number + settings.workers
+
+
+def _process(settings: Settings, first: int) -> subprocess.Popen[str]:
+    options = {
+        **{"seed": settings.seed, "first": first, "stop": settings.mutants, "step": settings.workers},
+        **{"device": settings.device, "kernels-share": settings.kernels_share, "planted": settings.planted},
+        **{"folder": _scratch(settings), "exports": settings.folder / "exports"},
+    }
+    args = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    with _log(settings, first).open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "fuzzing.files.worker", *args],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd=CHECKOUT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])},
+        )
+
+
+def _scratch(settings: Settings) -> Path:
+    """Return a folder for the mutants, in memory where there is one."""
+    shared = Path("/dev/shm")
+    folder = shared if shared.is_dir() and os.access(shared, os.W_OK) else settings.folder
+    return folder
+
+
+def _log(settings: Settings, first: int) -> Path:
+    return settings.folder / f"worker{first % settings.workers}.log"
+
+
+def _end_of_log(settings: Settings, first: int) -> str:
+    return _log(settings, first).read_text(errors="replace")[-3000:]
+
+
+def _lines(process: subprocess.Popen[str], timeout_s: float) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield what a worker says, and at last, if it does not finish, how it ended."""
+    said: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        for line in process.stdout:
+            said.put(line)
+        said.put("")
+
+    threading.Thread(target=read, daemon=True).start()
+    patience = START_TIMEOUT_S
+    while True:
+        try:
+            line = said.get(timeout=patience)
+        except queue.Empty:
+            process.kill()
+            yield {}, "hangs"
+            return
+        if not line:
+            yield {}, f"ends the process with status {process.wait()}"
+            return
+        patience = timeout_s
+        yield json.loads(line), ""
+
+
+def _keep(settings: Settings, report: Report) -> None:
+    """Write the mutants that did what no file may, with what they did."""
+    originals = corpus(settings.folder / "exports")
+    for number, what in sorted((*report.wrong.items(), *report.by_kernels.items())):
+        made = mutant(originals, settings.seed, number)
+        folder = settings.folder / ("wrong" if number in report.wrong else "kernels")
+        folder.mkdir(exist_ok=True)
+        (folder / f"{settings.seed}-{number}.optdb").write_bytes(made.content)
+        (folder / f"{settings.seed}-{number}.txt").write_text(f"{made.original.name}, {made.kind}\n{what}\n")

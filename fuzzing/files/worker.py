@@ -1,0 +1,229 @@
+"""Loads mutants, one after another: a process with limits of its own, that `fuzzing.files.runner` starts and watches.
+
+A mutant is loaded, its functions are bound to memory and kernels for arguments that the sound file takes, and called
+where its kernels are those of the sound file. A few whose kernels are others are built and called as well: what kernels
+do is theirs, so a crash or hang in one of these is told apart.
+
+For each, a line says that it begins, and another one what became of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from fuzzing.files.corpus import corpus
+from fuzzing.files.mutants import Mutant, mutant
+from optdb.runtime.context import Context
+from optdb.runtime.exported import FileError, ShapeError, load
+
+MEBIBYTE = 1 << 20
+#: What a mutant may take: far more than a sound file does.
+MAX_BYTES = 64 * MEBIBYTE
+MAX_WORK_ITEMS = 1 << 16
+#: So much more address space than the worker has before its first mutant. Compilers take a part of it.
+EXTRA_ADDRESS_SPACE_BYTES = 1024 * MEBIBYTE
+#: So long may it take to load one.
+MAX_LOAD_CPU_S = 5.0
+
+#: Where errors of a call are raised in words.
+_IN_WORDS = ("calling.py", "tables.py")
+_WORDS = re.compile(r"\w{3,}.* .*\w{3,}")
+
+
+class Wrong(Exception):
+    """A mutant did what no file may do."""
+
+
+def attempt(
+    made: Mutant, path: Path, context: Context, rng: np.random.Generator, kernels_share: float, say: Any
+) -> str:
+    """Load a mutant and call what is in it; return what became of it.
+
+    Raises
+    ------
+    Wrong
+        If that is what no file may do.
+    """
+    path.write_bytes(made.content)
+    start = time.process_time()
+    try:
+        there = load(
+            path,
+            context,
+            max_host_bytes=MAX_BYTES,
+            max_device_bytes=MAX_BYTES,
+            max_work_items=MAX_WORK_ITEMS,
+            build_in_child=False,
+        )
+    except Exception as error:
+        return f"load: {_in_words(error, FileError)}"
+    finally:
+        seconds = time.process_time() - start
+        if seconds > MAX_LOAD_CPU_S:
+            raise Wrong(f"took {seconds:.1f} s to load")
+    repr(there)
+    builds = rng.random() < kernels_share
+    if made.new_programs and not builds:
+        return "loaded"
+    runs = builds or not made.new_kernels
+    outcomes = []
+    for name, method in there.methods.items():
+        arguments = made.original.arguments.get(name, next(iter(made.original.arguments.values())))
+        say("kernels" if made.new_kernels else "call")
+        try:
+            if runs:
+                method(*arguments)
+                method(*arguments)
+                outcomes.append("called")
+            else:
+                method.prepare(*arguments)
+                outcomes.append("bound")
+        except Exception as error:
+            outcomes.append(f"call: {_in_words(error, FileError, ShapeError, TypeError, ValueError, IndexError)}")
+    return max(outcomes, default="loaded")
+
+
+def _in_words(error: Exception, *kinds: type[Exception]) -> str:
+    """Return what kind of error it is, if it is one of some, with words.
+
+    Raises
+    ------
+    Wrong
+        If not.
+    """
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    expected = isinstance(error, (FileError, ShapeError)) or Path(frame.filename).name in _IN_WORDS
+    if isinstance(error, kinds) and expected and _WORDS.search(str(error)):
+        return type(error).__name__
+    raise Wrong("".join(traceback.format_exception(error))[-4000:])
+
+
+def limit_memory() -> None:
+    """Refuse this process much more memory than it has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + EXTRA_ADDRESS_SPACE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+class Opened:
+    """Notes which files Python opens while mutants are loaded."""
+
+    def __init__(self, *allowed: Path) -> None:
+        self._allowed = tuple(map(str, allowed))
+        self.path: str | None = None
+        self.watching = False
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+        if self.watching and event in ("open", "os.remove", "os.rename", "subprocess.Popen", "socket.connect"):
+            path = os.fsdecode(args[0]) if isinstance(args[0], str | bytes) else str(args[0])
+            # Python's own sources are read for tracebacks, and modules on their first use.
+            if not path.startswith(self._allowed) and not path.endswith((".py", ".pyc")):
+                self.path = f"{event} {path}"
+
+
+@click.command()
+@click.option("--seed", default=0)
+@click.option("--first", default=0)
+@click.option("--stop", default=100)
+@click.option("--step", default=1)
+@click.option("--device", default="auto")
+@click.option("--kernels-share", default=0.02)
+@click.option("--folder", required=True, type=click.Path(path_type=Path))
+@click.option("--exports", required=True, type=click.Path(path_type=Path))
+@click.option("--planted", default="", help="A fault of the worker's own, for tests: NUMBER:WHAT.")
+def main(
+    seed: int,
+    first: int,
+    stop: int,
+    step: int,
+    device: str,
+    kernels_share: float,
+    folder: Path,
+    exports: Path,
+    planted: str,
+) -> None:
+    """Load mutants of numbers from FIRST to STOP, and write what became of each."""
+    originals = corpus(exports)
+    contexts = []
+    for flavour in ("cpu", "gpu"):
+        context = Context("opencl" if device == "auto" else device)
+        context.flavour = flavour
+        contexts.append(context)
+    path = folder / f"{os.getpid()}.optdb"
+    opened = Opened(path, folder, "/dev/null", "/proc", "/sys", "/tmp", *_caches())
+    rng = np.random.default_rng([seed, first])
+    _warm_up(originals, contexts, path)
+    limit_memory()
+    for number in range(first, stop, step):
+        made = mutant(originals, seed, number)
+        _say(number=number, kind=made.kind)
+        opened.path, opened.watching = None, True
+        start = time.process_time()
+        try:
+            _plant(planted, number)
+            share = kernels_share
+            outcome = attempt(made, path, contexts[number // step % 2], rng, share, lambda stage: _say(stage=stage))
+            wrong = None if opened.path is None else f"touched {opened.path}"
+        except Wrong as error:
+            outcome, wrong = "wrong", str(error)
+        opened.watching = False
+        _say(number=number, outcome=outcome, wrong=wrong, seconds=time.process_time() - start)
+    path.unlink(missing_ok=True)
+    _say(finished=True, peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def _warm_up(originals: Any, contexts: list[Context], path: Path) -> None:
+    """Load and call the sound files, whose programs are built then."""
+    from fuzzing.files.mutants import packed
+
+    for original in originals:
+        path.write_bytes(packed(original.manifest, original.members))
+        for context in contexts:
+            there = load(path, context, build_in_child=False)
+            for name, method in there.methods.items():
+                method(*original.arguments[name])
+
+
+def _caches() -> list[Path]:
+    return [Path.home() / ".cache"] + [
+        Path(os.environ[name]) for name in ("POCL_CACHE_DIR", "XDG_CACHE_HOME") if name in os.environ
+    ]
+
+
+def _plant(planted: str, number: int) -> None:
+    """Do something wrong at a number, if a test says so."""
+    place, _, what = planted.partition(":")
+    if not what or int(place) != number:
+        return
+    if what == "crash":
+        os.abort()
+    elif what == "hang":
+        time.sleep(3600)
+    elif what == "memory":
+        bytearray(4 * EXTRA_ADDRESS_SPACE_BYTES)
+    elif what == "open":
+        Path("/etc/hostname").read_bytes()
+    else:
+        raise Wrong(what)
+
+
+def _say(**what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""The first run of a file's kernels, in a process of its own with limits of time and memory.
+
+What a compiler makes of a text cannot be stopped within a process: it may crash, or take all time and memory there is.
+Compilers of drivers for processors are in the process that uses them. So before such a driver builds a kernel for a
+size of groups for the first time, a child process does the whole call (`rehearse`, `python -m` this module). If that
+comes to its end, the kernels are noted as sound, on disk, and the driver's own cache of kernels serves the caller.
+
+It is a call, and not a build alone, because drivers compile when a kernel is launched, once for each size of groups.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from optdb.runtime import binaries
+from optdb.runtime.context import Context
+from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
+from optdb.runtime.exported.limits import GIBIBYTE, Limits
+from optdb.runtime.library import cl
+
+__all__ = ["BUILD_TIMEOUT_S", "ENVIRONMENT_VARIABLE", "Rehearsals", "Variant", "is_wanted"]
+
+BUILD_TIMEOUT_S = 300.0
+#: 0 or 1, for all files that are loaded without `build_in_child`.
+ENVIRONMENT_VARIABLE = "OPTDB_BUILD_IN_CHILD"
+
+#: What a compiler may take of memory, besides what the file may.
+COMPILER_BYTES = 2 * GIBIBYTE
+_SOUND = b"sound"
+_LAST_LINES = 5
+#: The errors that a child passes on as they are.
+_ERRORS = {
+    kind.__name__: kind for kind in (FileError, LimitError, ShapeError, MemoryError, TypeError, ValueError, IndexError)
+}
+
+#: The source of a program, the name of a kernel in it, and the size of its groups.
+Variant = tuple[str, str, "tuple[int, ...] | None"]
+
+
+def is_wanted(said: bool | None, context: Context) -> bool:
+    """Tell whether kernels are built in a child process first.
+
+    Parameters
+    ----------
+    said : bool or None
+        What the caller of `optdb.load` says; None leaves it to the environment variable, or else to the device.
+    context : Context
+        Where they run.
+    """
+    if said is not None:
+        return said
+    of_environment = os.environ.get(ENVIRONMENT_VARIABLE, "")
+    if of_environment in ("0", "1"):
+        return of_environment == "1"
+    return bool(context.device.type & cl.device_type.CPU)
+
+
+@dataclass(frozen=True)
+class Rehearsals:
+    """First calls of the functions of a file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    digest : str
+        Of what it says.
+    context : Context
+        Where it runs.
+    limits : Limits
+        What it may take.
+    timeout_s : float
+        How long a first call may take.
+    """
+
+    path: Path
+    digest: str
+    context: Context
+    limits: Limits
+    timeout_s: float
+
+    def see_to(self, method: str, arguments: Sequence[np.ndarray], variants: Iterable[Variant]) -> None:
+        """Have a call rehearsed, unless all of its kernels are known to be sound.
+
+        Raises
+        ------
+        FileError
+            If the child process crashes, or takes too long.
+        Exception
+            What the call raises there.
+        """
+        known = self.context.kept.setdefault(__name__, set())
+        folder = binaries.current()
+        unknown = {key for key in map(self._key, set(variants)) if key not in known}
+        unknown -= {key for key in unknown if folder.load(key) == _SOUND}
+        if unknown:
+            self._rehearse(method, arguments)
+        for key in unknown:
+            known.add(key)
+            folder.save(key, _SOUND)
+
+    def _key(self, variant: Variant) -> str:
+        source, name, group = variant
+        return binaries.key_of(self.context.device, source, ("sound", name, repr(group)))
+
+    def _rehearse(self, method: str, arguments: Sequence[np.ndarray]) -> None:
+        # The caller's own processes find their modules where this one does.
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        child = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            # What the compiler starts ends with it.
+            start_new_session=True,
+        )
+        request = {
+            **{"path": str(self.path.absolute()), "digest": self.digest, "method": method, "count": len(arguments)},
+            **{"spec": self.context.spec, "flavour": self.context.flavour, "units": self.context.units},
+            **{"limits": vars(self.limits), "timeout_s": self.timeout_s},
+        }
+        try:
+            out, err = child.communicate(_message(request, arguments), timeout=self.timeout_s)
+        except subprocess.TimeoutExpired:
+            raise FileError(
+                f"its kernels were tried in a process of their own, and did not come to an end in {self.timeout_s:g} "
+                "s.\nThe cure: if you trust the file to need longer, optdb.load(..., build_timeout_s="
+                f"{2 * self.timeout_s:g})"
+            ) from None
+        finally:
+            _end(child)
+        _raise_what(child.returncode, out, err)
+
+
+def _message(request: dict[str, Any], arguments: Sequence[np.ndarray]) -> bytes:
+    parts = [json.dumps(request).encode() + b"\n"]
+    return b"".join([*parts, *(_array_bytes(np.asarray(argument)) for argument in arguments)])
+
+
+def _array_bytes(value: np.ndarray) -> bytes:
+    header = json.dumps([value.dtype.str, value.shape]).encode() + b"\n"
+    return header + np.ascontiguousarray(value).tobytes()
+
+
+def _read_array(stream: BinaryIO) -> np.ndarray:
+    dtype, shape = json.loads(stream.readline())
+    count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    return np.frombuffer(stream.read(count), dtype).reshape(shape)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a child, and all that it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError, AttributeError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.wait()
+
+
+def _raise_what(status: int, out: bytes, err: bytes) -> None:
+    """Raise what a child has raised, or an error that says how it ended."""
+    said: Any = ()
+    with contextlib.suppress(ValueError):
+        said = json.loads(out.decode(errors="replace").strip().split("\n")[-1])
+    if said is None:
+        return
+    if said:
+        kind, text = said
+        raise _ERRORS.get(kind, FileError)(text)
+    how = signal.Signals(-status).name if status < 0 else f"status {status}"
+    last = "\n".join(err.decode(errors="replace").strip().split("\n")[-_LAST_LINES:])
+    raise FileError(f"its kernels were tried in a process of their own, which they ended ({how}).\n{last}".strip())
+
+
+def _limit(limits: Limits, timeout_s: float) -> None:
+    """Limit this process's time, and how much more memory it takes than it has now, where the system can."""
+    try:
+        import resource
+    except ImportError:
+        return
+    # Where the parent has gone, nobody else ends it. Threads of a driver count together.
+    cpu_s = int(timeout_s * (os.cpu_count() or 1)) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        now = int(statm.read_text().split()[0]) * resource.getpagesize()
+        most = now + limits.max_host_bytes + limits.max_device_bytes + COMPILER_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def main() -> None:
+    """Do what the parent asks for on standard input, and write what became of it."""
+    from optdb.runtime.exported.model import load
+
+    stream = sys.stdin.buffer
+    request = json.loads(stream.readline())
+    arguments = [_read_array(stream) for _ in range(request["count"])]
+    context = Context(request["spec"])
+    context.flavour, context.units = request["flavour"], request["units"]
+    limits = Limits(**request["limits"])
+    _limit(limits, request["timeout_s"])
+    outcome = None
+    try:
+        there = load(request["path"], context, build_in_child=False, **request["limits"])
+        if there.digest != request["digest"]:
+            raise FileError("the file was changed after it was loaded.\nThe cure: load it again")
+        there[request["method"]].run(arguments)
+    except Exception as error:
+        traceback.print_exc()
+        outcome = type(error).__name__, str(error)
+    sys.stdout.write(f"\n{json.dumps(outcome)}\n")
+    sys.stdout.flush()
+    # Drivers of threads that hang need not be waited for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
