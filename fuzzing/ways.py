@@ -126,7 +126,7 @@ class Loaded:
                 sim.export(path, [tuple(program.arguments(call)) for call in program.calls[:1]])
             except Untraceable as error:
                 raise Refused(str(error)) from error
-            self._function = optdb.load(path, device)
+            self._function = optdb.load(path, device, build_in_child=False)
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
         for _ in range(times):
