@@ -6,10 +6,13 @@ PYTHON :=
 VENV := .venv$(if $(PYTHON),-$(notdir $(PYTHON)))
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/installed
+# The libraries of models/ have pins of their own, and so an environment of their own.
+MODELS_VENV := build/models-venv$(if $(PYTHON),-$(notdir $(PYTHON)))
+MODELS_STAMP := $(MODELS_VENV)/installed
 DOCS_STAMP := $(VENV)/installed-docs
 CHECKED := optdb tests profiles conformance memcheck fuzzing models examples docs
 
-.PHONY: help demo bench growth test test-all test-slow lint docs linkcheck dist conformance memcheck fuzz fuzz-files clean
+.PHONY: help demo bench growth test test-all test-slow lint docs linkcheck dist conformance memcheck models fuzz fuzz-files clean
 
 ## This list
 help:
@@ -79,6 +82,11 @@ conformance: $(STAMP)
 memcheck: $(STAMP)
 	$(RUN) -m memcheck
 
+## Models of Keras, Lasagne and PyMC3 with the engine and on a device, compared with stock Theano
+models: $(MODELS_STAMP)
+	@echo "make models takes about half an hour on two cores"
+	$(MODELS_VENV)/bin/python -m models --json build/models.json
+
 ## Random functions on a device, against Theano without any optimization
 fuzz: $(STAMP)
 	$(RUN) -m fuzzing --examples 20000
@@ -94,6 +102,12 @@ clean:
 
 $(STAMP): setup.cfg pyproject.toml .ci/venv .ci/oldest.txt
 	.ci/venv $(VENV) $(PYTHON)
+	@touch $@
+
+$(MODELS_STAMP): $(STAMP) models/requirements.txt models/libraries.txt
+	$(RUN) -m venv $(MODELS_VENV)
+	$(MODELS_VENV)/bin/python -m pip install --quiet --editable '.[opencl]' --requirement models/requirements.txt
+	$(MODELS_VENV)/bin/python -m pip install --quiet --no-deps --requirement models/libraries.txt
 	@touch $@
 
 $(DOCS_STAMP): $(STAMP)

@@ -106,13 +106,14 @@ def make_thunk(node: Apply, storage: dict, computed: dict) -> Callable[[], objec
     elif isinstance(op, Scan):
         thunk = _interpreted(op).make_thunk(node, storage, computed, [], impl="py")
     else:
-        thunk = op.make_thunk(node, storage, computed, [], impl="c" if _works_only_in_c(op) else "py")
+        thunk = op.make_thunk(node, storage, computed, [], impl="c" if works_only_in_c(op) else "py")
     thunk.inputs = [storage[variable] for variable in node.inputs]
     thunk.outputs = [storage[variable] for variable in node.outputs]
     return thunk
 
 
-def _works_only_in_c(op: PureOp) -> bool:
+def works_only_in_c(op: PureOp) -> bool:
+    """Whether an op has no Python code, or none that works with today's NumPy."""
     if isinstance(op, (Pool, PoolGrad, DownsampleFactorMaxGradGrad, MaxPoolRop)):
         # Their Python code indexes with lists of slices, which NumPy 1.23 does not take any more.
         return True

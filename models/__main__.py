@@ -1,0 +1,108 @@
+"""The command line: ``python -m models [NAMES]``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from models import page, registry
+from models.records import Report
+from models.report import show, write_json
+from models.runner import Settings, run_all
+from models.ways import STOCK, WAYS
+from profiles import screen
+
+OTHERS = tuple(way for way in WAYS if way != STOCK)
+
+
+class Select(click.ParamType):
+    """A part of the names of models: ``keras``, ``keras_vae``, ``gp``."""
+
+    name = "name"
+
+    def convert(self, value, param, ctx) -> list[str]:
+        """Refuse what is in no name, and list those that there are."""
+        chosen = [name for name in registry.known() if value in name]
+        # A whole name is that model, whatever others have it as a part.
+        chosen = [value] if value in chosen else chosen
+        if not chosen:
+            self.fail(f"no model has {value!r} in its name; there are: {', '.join(registry.known())}", param, ctx)
+        return chosen
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=Select())
+@click.option("--way", "ways", multiple=True, type=click.Choice(OTHERS), help="Compare this alone; may be repeated.")
+@click.option("--steps", default=4, show_default=True, type=click.IntRange(min=1), help="Calls that are compared.")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Models that run at a time.")
+@click.option("--timeout", default=600, show_default=True, help="CPU seconds that a model may take.")
+@click.option("--floatX", "float_x", type=click.Choice(["float32", "float64"]), help="Instead of each library's own.")
+@click.option("--time", "timed", is_flag=True, help="Time a step of each way, beside Theano's C code. Compiles C.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
+@click.option("--page", "page_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a page of docs/.")
+@click.option("--list", "listing", is_flag=True, help="List the models, and stop.")
+def main(
+    names: tuple[list[str], ...],
+    ways: tuple[str, ...],
+    steps: int,
+    jobs: int,
+    timeout: int,
+    float_x: str | None,
+    timed: bool,
+    json_file: Path | None,
+    page_file: Path | None,
+    listing: bool,
+) -> None:
+    """Run models of Keras, Lasagne and PyMC3 in several ways, and compare them with stock Theano.
+
+    NAMES are names of models, or parts of them; all models if none is given. The exit status is 1 where values differ
+    from stock's, where a way fails, and where the engine's graph is worse than stock's.
+    """
+    console = screen.console()
+    chosen = list(dict.fromkeys(name for group in names for name in group)) or registry.known()
+    if listing:
+        for name in chosen:
+            console.print(f"[bold]{name}[/]: {registry.entry(name).summary}", highlight=False, soft_wrap=True)
+        return
+    missing = {registry.entry(name).library for name in chosen if not registry.entry(name).available}
+    if missing:
+        raise click.ClickException(
+            f"{', '.join(sorted(missing))} cannot be imported: run `make models`, which makes build/models-venv, or "
+            "that environment's python"
+        )
+    ways = ways or OTHERS
+    settings = Settings(ways, steps, timeout, float_x or "", timed)
+    reports: list[Report] = []
+    for report in _with_progress(run_all(chosen, settings, jobs), len(chosen)):
+        reports.append(report)
+        # Again for each model, because a long run may be stopped.
+        if json_file:
+            write_json(reports, json_file)
+        if page_file:
+            page.write(reports, ways, page_file)
+    show(console, reports, ways)
+    for told, file in (("numbers", json_file), ("page", page_file)):
+        if file:
+            console.print(f"{told}: {file}", soft_wrap=True)
+    raise SystemExit(1 if any(report.faults() for report in reports) else 0)
+
+
+def _with_progress(reports: Iterable[Report], total: int) -> Iterator[Report]:
+    """Yield reports under a progress bar, with a line for each."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("models", total=total)
+        for report in reports:
+            faults = report.faults()
+            line = f"{report.model}: {faults[0].splitlines()[0] if faults else 'as stock'}"
+            progress.console.print(line, style="red" if faults else "dim", highlight=False, markup=False)
+            progress.advance(task)
+            yield report
+
+
+if __name__ == "__main__":
+    main()

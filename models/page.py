@@ -1,0 +1,83 @@
+"""Writes a run as a page of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from models import registry
+from models.records import ENGINE, STOCK, Report
+
+HEAD = """# Models of other libraries
+
+This page is for those who want to know whether optdb runs their models. `python -m models --page docs/models.md`
+writes it: unmodified models of Keras 2.3.1, Lasagne 0.1 and PyMC3 3.9.3 are compiled by stock Theano, by the engine
+(`engine`), in mode `OPENCL` (`opencl`) and as a `SimulatorOCL` (`simulator`), and called several times on changing
+data, with Keras's learning phase off in between.
+
+`make models` installs the libraries into an environment of its own, build/models-venv, and compares all models;
+`build/models-venv/bin/python -m models keras_vae gp` takes some of them, and `--time` times them beside Theano's C
+code. What the libraries expect of older versions of Python and NumPy is in models/shims.
+
+Numbers are the largest difference from stock's values, relative to the largest number of an array, over all outputs
+and, after the last call, all shared variables. *Chaotic* is a difference that is no larger than what stock's own values
+do when its first values are moved by some units in the last place.
+"""
+
+
+def write(reports: Sequence[Report], ways: Sequence[str], path: Path) -> None:
+    """Write the page of a run."""
+    lines = [HEAD, f"{_versions()}\n", *_values(reports, ways), *_times(reports, ways), *_faults(reports)]
+    path.write_text("\n".join(lines))
+
+
+def _versions() -> str:
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("Theano", "numpy", "scipy"))
+    return f"{len(registry.known())} models are known; this run had {versions}."
+
+
+def _values(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
+    yield "## Values and graphs\n"
+    yield f"| model | what it is | dtype | nodes, stock / engine | {' | '.join(ways)} | on the device / host |"
+    yield "|---|---|---|---|" + "---|" * (len(ways) + 1)
+    for report in reports:
+        stock, engine = report.results.get(STOCK), report.results.get(ENGINE)
+        nodes = f"{stock.nodes} / {engine.nodes}" if stock is not None and engine is not None else "-"
+        placed = next((result for result in report.results.values() if result.on_device), None)
+        places = f"{placed.on_device} / {placed.on_host}" if placed is not None else "-"
+        cells = " | ".join(_difference(report, way) for way in ways)
+        summary = registry.entry(report.model).summary.rstrip(".")
+        yield f"| {report.model} | {summary} | {report.floatX} | {nodes} | {cells} | {places} |"
+    yield ""
+
+
+def _difference(report: Report, way: str) -> str:
+    result = report.results.get(way)
+    if result is None or result.error:
+        return "fails"
+    told = "same" if not result.difference else f"{result.difference:.0e}"
+    return f"{told}, chaotic" if report.is_chaotic(way) else told if report.agrees(way) else f"**{told}**"
+
+
+def _times(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
+    timed = [report for report in reports if report.times is not None]
+    if not timed:
+        return
+    yield "## Time of a step\n"
+    yield "Milliseconds of Theano's C code, and how many times faster each way is, in one process, in turns.\n"
+    yield f"| model | C | {' | '.join(ways)} | launches | why the device is slower |"
+    yield "|---|---|" + "---|" * (len(ways) + 2)
+    for report in timed:
+        ratios = " | ".join(f"{report.times.ratio(way):.2f}x" for way in ways)
+        reasons = next((reasons for way in reversed(ways) if (reasons := report.reasons(way))), [""])
+        seconds = f"{1e3 * report.times.seconds[STOCK]:.2f}"
+        yield f"| {report.model} | {seconds} | {ratios} | {report.times.launches} | {reasons[0].replace('|', '/')} |"
+    yield ""
+
+
+def _faults(reports: Sequence[Report]) -> Iterator[str]:
+    faults = [f"- {report.model}: {fault.splitlines()[0]}" for report in reports for fault in report.faults()]
+    yield "## Faults\n"
+    yield from faults or ["None: no value differs, and no graph has more nodes than stock's."]
+    yield ""

@@ -1,0 +1,133 @@
+"""The ways in which a model is compiled: stock Theano, optdb's engine, mode OPENCL, and SimulatorOCL.
+
+A way gives a `Compiled`: something to call, and the graphs that it runs. All of a model's ways work on the same shared
+variables, so `worker` sets these back before each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import theano
+from theano.compile.mode import Mode
+from theano.compile.sharedvalue import SharedVariable
+from theano.gof.graph import Variable
+
+import optdb
+from profiles.interpret import Interpreter
+from profiles.models import Model
+
+STOCK, ENGINE, OPENCL, SIMULATOR = "stock", "engine", "opencl", "simulator"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model, compiled.
+
+    Parameters
+    ----------
+    call
+        Takes arrays; returns a list of them.
+    function
+        What theano.function returned.
+    sync
+        Lets shared variables have the values that the calls have left.
+    explain
+        Tells what runs where; called with arguments, what a call moves.
+    profile
+        Tells where the time of a call goes, where that can be told.
+    """
+
+    call: Callable[..., Any]
+    function: Any
+    sync: Callable[[], None]
+    explain: Callable[..., Any]
+    profile: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to compile a model.
+
+    Parameters
+    ----------
+    name
+        What reports call it.
+    summary
+        What it is, in a line.
+    compile
+        Takes a model, and whether Theano's own linker is to run what the host computes, or an interpreter.
+    """
+
+    name: str
+    summary: str
+    compile: Callable[[Model, bool], Compiled]
+
+
+@contextlib.contextmanager
+def _stock_optimizer() -> Iterator[None]:
+    optdb.disable()
+    with theano.change_flags(cycle_detection="regular"):
+        yield
+
+
+def _host(model: Model, c_code: bool) -> Compiled:
+    linker = theano.config.linker if c_code else Interpreter()
+    function = _function(model, Mode(linker, "fast_run"))
+    return Compiled(function, function, _nothing, _explainer(function))
+
+
+def _stock(model: Model, c_code: bool) -> Compiled:
+    with _stock_optimizer():
+        return _host(model, c_code)
+
+
+def _engine(model: Model, c_code: bool) -> Compiled:
+    with optdb.enable():
+        return _host(model, c_code)
+
+
+def _opencl(model: Model, c_code: bool) -> Compiled:
+    function = _function(model, optdb.mode(device="opencl"))
+    return Compiled(function, function, _nothing, _explainer(function))
+
+
+def _simulator(model: Model, c_code: bool) -> Compiled:
+    with _stock_optimizer():
+        # Simulators take functions as they are; how this one would compute on the host plays no part.
+        function = _function(model, Mode("py", "fast_run"))
+        simulator = optdb.SimulatorOCL(function)
+    return Compiled(simulator, function, simulator.sync_to_theano, simulator.report, simulator.profile)
+
+
+def _function(model: Model, mode: Mode) -> Any:
+    return theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode, on_unused_input="ignore")
+
+
+def _explainer(function: Any) -> Callable[..., Any]:
+    return lambda *args: optdb.explain(function, *args)
+
+
+def _nothing() -> None:
+    """Shared variables are Theano's own."""
+
+
+WAYS = {
+    way.name: way
+    for way in (
+        Way(STOCK, "Theano as it is: the values that the others are compared with", _stock),
+        Way(ENGINE, "optdb's engine: optdb.enable()", _engine),
+        Way(OPENCL, "the engine and the device: optdb.mode(device='opencl')", _opencl),
+        Way(SIMULATOR, "stock's function on the device: optdb.SimulatorOCL(f)", _simulator),
+    )
+}
+
+
+def shared_variables(model: Model) -> list[SharedVariable]:
+    """Return the shared variables of a model, those with default updates among them."""
+    roots: Sequence[Variable] = [*model.outputs, *model.updates.values()]
+    found = dict.fromkeys(v for v in theano.gof.graph.inputs(roots) if isinstance(v, SharedVariable))
+    return list(dict.fromkeys([*found, *model.updates]))

@@ -1,0 +1,183 @@
+"""Compares the ways of one model: `compare` runs in a process of its own, and returns what JSON can hold."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import resource
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import theano
+from theano.gof.graph import Apply
+from theano.ifelse import IfElse
+
+from models import registry
+from models.python_code import python_code
+from models.records import Report, Result
+from models.values import difference, nudged
+from models.ways import ENGINE, STOCK, WAYS, Compiled, shared_variables
+from profiles.models import Model
+
+PHASE = "keras_learning_phase"
+"""The name of the input that says whether a net of Keras is trained."""
+
+ERROR_LINES = 8
+
+NUDGES = 2
+"""How often stock computes again from values that are some units in the last place away."""
+
+
+def limited(seconds: int, function: str, args: list[Any]) -> Any:
+    """Call a function, ``module:name``; the process ends by SIGXCPU when it has used up some CPU seconds."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)(*args)
+
+
+def compare(name: str, ways: list[str], steps: int) -> dict[str, Any]:
+    """Build a model, compile it in several ways, and compare the values of some calls.
+
+    Parameters
+    ----------
+    name
+        Of the model.
+    ways
+        Names of `WAYS`; stock is always run.
+    steps
+        How many calls are made.
+
+    Returns
+    -------
+    dict
+        A `Report`.
+    """
+    entry = registry.entry(name)
+    report = Report(name, entry.library, theano.config.floatX)
+    with python_code():
+        model = registry.build(name)
+    with python_code(), theano.change_flags(**dict(entry.flags)):
+        trial = Trial(model, steps)
+        expected = trial.run(STOCK, report)
+        if expected is None:
+            return asdict(report)
+        found = {}
+        for way in ways:
+            if way != STOCK:
+                found[way] = trial.run(way, report)
+        for way, values in found.items():
+            if values is not None:
+                result = report.results[way]
+                result.difference, result.where = _compared(trial, expected, values)
+        if any(not report.agrees(way) for way in found):
+            report.chaos = max(trial.chaos(expected, seed) for seed in range(NUDGES))
+    return asdict(report)
+
+
+def _compared(trial: Trial, expected: list[Any], values: list[Any]) -> tuple[float, str]:
+    differences = [difference(a, b) for a, b in zip(expected, values, strict=True)]
+    worst = int(np.argmax(differences)) if differences else 0
+    return (differences[worst], trial.names[worst]) if differences else (0.0, "")
+
+
+class Trial:
+    """A model with its data and the first values of its shared variables.
+
+    Parameters
+    ----------
+    model
+        To be compiled.
+    steps
+        How many calls are made.
+    """
+
+    def __init__(self, model: Model, steps: int):
+        self.model, self.steps = model, steps
+        self.shared = shared_variables(model)
+        self.first = [copy.deepcopy(variable.get_value()) for variable in self.shared]
+        outputs = [f"output {number} of call {step}" for step in range(steps) for number in range(len(model.outputs))]
+        self.names = outputs + [
+            f"shared variable {variable.name or number}" for number, variable in enumerate(self.shared)
+        ]
+
+    def run(self, way: str, report: Report) -> list[Any] | None:
+        """Compile the model in a way and make the calls; note what came of it; return all values, or None."""
+        result = report.results[way] = Result()
+        self.reset()
+        start = time.process_time()
+        try:
+            compiled = WAYS[way].compile(self.model, False)
+            result.compiling = time.process_time() - start
+            values = self.values(compiled)
+            _describe(result, compiled, way)
+        except Exception as error:
+            result.error = _last_lines(error)
+            return None
+        return values
+
+    def reset(self, change: Callable[[Any], Any] = copy.deepcopy) -> None:
+        """Set the shared variables back to their first values."""
+        for variable, value in zip(self.shared, self.first):
+            variable.set_value(change(value))
+
+    def values(self, compiled: Compiled) -> list[Any]:
+        """Make the calls; return all outputs, and the shared variables' last values."""
+        values: list[Any] = []
+        for data in self.calls():
+            values += [np.array(output) for output in compiled.call(*data) or []]
+        compiled.sync()
+        return values + [copy.deepcopy(variable.get_value()) for variable in self.shared]
+
+    def calls(self) -> Iterator[list[np.ndarray]]:
+        """Yield the arguments of each call: numbers change a little, and the learning phase is off in the middle."""
+        for step in range(self.steps):
+            yield [
+                _varied(variable.name, value, step, self.steps)
+                for variable, value in zip(self.model.inputs, self.model.data)
+            ]
+
+    def chaos(self, expected: list[Any], seed: int) -> float:
+        """Return how far stock's values go if the first ones are some units in the last place away."""
+        compiled = WAYS[STOCK].compile(self.model, False)
+        self.reset(lambda value: nudged(copy.deepcopy(value), seed))
+        values = self.values(compiled)
+        return max((difference(a, b) for a, b in zip(expected, values)), default=0.0)
+
+
+def _varied(name: str | None, value: np.ndarray, step: int, steps: int) -> np.ndarray:
+    if name == PHASE:
+        return np.asarray(step != steps // 2, value.dtype)
+    if value.dtype.kind != "f" or not value.ndim:
+        return value
+    return (value * (1 - 0.01 * step)).astype(value.dtype)
+
+
+def _describe(result: Result, compiled: Compiled, way: str) -> None:
+    """Note what the graph is like, and where it runs."""
+    nodes = list(compiled.function.maker.fgraph.apply_nodes)
+    result.nodes, result.inplace = len(nodes), sum(map(_is_inplace, nodes))
+    result.branches = sum(isinstance(node.op, IfElse) for node in nodes)
+    if way in (STOCK, ENGINE):
+        return
+    explanation = compiled.explain()
+    places = dict(explanation.places)
+    result.on_host = places.pop("host", 0)
+    result.on_device = sum(places.values())
+    result.transfers = sum(explanation.transfers.values())
+    result.stayed = [[op, why, n] for told in explanation.reports for (op, why), n in told.by_reason().most_common()]
+
+
+def _is_inplace(node: Apply) -> bool:
+    """Tell whether a node overwrites an array; overwriting a number saves nothing."""
+    destroyed = [slot for slots in getattr(node.op, "destroy_map", {}).values() for slot in slots]
+    return any(getattr(node.inputs[slot].type, "ndim", 1) for slot in destroyed)
+
+
+def _last_lines(error: Exception) -> str:
+    lines = "".join(traceback.format_exception(error)).strip().splitlines()
+    told = [line for line in lines if line.strip()]
+    return "\n".join(told[-ERROR_LINES:])
