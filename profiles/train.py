@@ -40,6 +40,8 @@ def compare_all(names: Sequence[str], one: Callable[[str], Comparison]) -> list[
         task = progress.add_task("", total=len(names))
         for name in names:
             progress.update(task, description=name)
+            if not progress.console.is_terminal:
+                print(f"{name}: training on both sides", file=sys.stderr, flush=True)
             comparisons.append(one(name))
             progress.advance(task)
             # Said here already, because a long run may be stopped before its tables.

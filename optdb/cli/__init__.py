@@ -44,10 +44,11 @@ def run(is_module: bool, topo: bool, script: str, args: tuple[str, ...]) -> Call
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.option("--topo/--no-topo", default=True, help="Turn optdb's engine on (the default), or off.")
 @click.option("--pictures", type=click.Path(file_okay=False, path_type=Path), help="Draw the graphs in this folder.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page about them into this file.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def explain(
-    is_module: bool, topo: bool, pictures: Path | None, script: str, args: tuple[str, ...]
+    is_module: bool, topo: bool, pictures: Path | None, html: Path | None, script: str, args: tuple[str, ...]
 ) -> Callable[[], None]:
     """Run SCRIPT, then tell where the ops of its functions ran, and why."""
     from optdb.cli.explain import can_draw, explain_script
@@ -56,7 +57,7 @@ def explain(
     if pictures is not None and not can_draw():
         raise click.ClickException("--pictures needs the package graphviz: pip install 'optdb[picture]'")
     flags.FORCED["optdb.topo"] = topo
-    return lambda: explain_script(script, args, is_module=is_module, pictures=pictures)
+    return lambda: explain_script(script, args, is_module=is_module, pictures=pictures, html=html)
 
 
 @cli.command()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import shlex
 import shutil
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,14 @@ def can_draw() -> bool:
     return importlib.util.find_spec("graphviz") is not None
 
 
-def explain_script(target: str, args: Sequence[str], *, is_module: bool = False, pictures: Path | None = None) -> None:
+def explain_script(
+    target: str,
+    args: Sequence[str],
+    *,
+    is_module: bool = False,
+    pictures: Path | None = None,
+    html: Path | None = None,
+) -> None:
     """Run a script as `launch` does, and print what became of its functions, even if it fails.
 
     Parameters
@@ -28,16 +37,39 @@ def explain_script(target: str, args: Sequence[str], *, is_module: bool = False,
         As `launch` takes them.
     pictures : Path, optional
         A folder to draw each function's graph in: as SVG, or as Graphviz's own text where its program is missing.
+    html : Path, optional
+        A file to write a page into, with the graphs, what was rewritten, and where time went.
     """
     from optdb import lifters  # imports the host, which the flags are checked by
     from optdb.host.compiled import watching
 
     seen: list[Any] = []
+    # Both are resolved now: the script may go to another folder.
+    html, pictures = (path.absolute() if path is not None else None for path in (html, pictures))
     try:
-        with watching(seen.append):
+        with watching(seen.append), _page(html, target):
             launch(target, args, is_module=is_module)
     finally:
         _report([lifters.explain(function) for function in seen], pictures)
+
+
+@contextmanager
+def _page(path: Path | None, title: str) -> Iterator[None]:
+    """Observe what is compiled meanwhile, and write a page about it at the end, even if the script fails."""
+    if path is None:
+        yield
+        return
+    from optdb.cli.html_report import write_html
+    from optdb.host.observing import ObservedFunction, observe
+    from optdb.topo import collect
+
+    functions: list[ObservedFunction] = []
+    try:
+        with observe(functions.append, around=collect):
+            yield
+    finally:
+        write_html(functions, path, f"{title}: what Theano compiled")
+        print(f"the page is {path}", file=sys.stderr)
 
 
 def _report(explanations: list[Any], pictures: Path | None) -> None:

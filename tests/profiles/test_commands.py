@@ -1,12 +1,15 @@
 """The command lines, on the smallest model."""
 
+import importlib
 import json
 
 import pytest
 import theano
 from click.testing import CliRunner
 
+from profiles import __main__ as listing
 from profiles import check, compare, growth, lines, profile
+from tests.processes import python
 
 
 def run(command, *arguments):
@@ -108,3 +111,18 @@ def test_growth_says_what_it_takes(arguments):
     result = run(growth.main, *arguments)
     assert result.exit_code == 2
     assert "200,many" in result.output or "gru" in result.output
+
+
+def test_all_commands_are_listed_with_what_they_do():
+    listed = dict(listing.commands())
+    assert {"profiles.compare", "profiles.demo", "profiles.train", "profiles.gpu.replay"} <= set(listed)
+    assert "profiles.isolated" not in listed
+    assert all(what.endswith(".") for what in listed.values())
+    for name in ("profiles.compare", "profiles.demo", "profiles.train", "profiles.runtime"):
+        assert CliRunner().invoke(importlib.import_module(name).main, ["--help"]).exit_code == 0
+
+
+def test_a_helper_says_that_it_is_one():
+    done = python("-m", "profiles.isolated", "--help")
+    assert done.returncode == 1
+    assert "python -m profiles" in done.stderr

@@ -36,6 +36,12 @@ def test_a_model_trains_alike(tmp_path, monkeypatch):
     assert model["host"]["on_device"] == 0
 
 
+def test_it_says_what_it_does_where_there_is_no_terminal(monkeypatch, capsys):
+    sides = training.Comparison("mlp", losses(2.0, 1.0), losses(2.0, 1.0))
+    assert train.compare_all(["mlp"], lambda name: sides) == [sides]
+    assert "mlp: training on both sides" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "a, b, wanted",
     [

@@ -1,0 +1,57 @@
+"""Places the nodes of a graph in layers, for drawings: what computes an input stands above what uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: How often the order within the layers is improved, down and up again.
+SWEEPS = 4
+
+
+def lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
+    """Return for each node its place in its layer, counted from the middle, and its layer.
+
+    Neighbours in a layer are ordered by the mean place of what they are connected to, which keeps lines short.
+
+    Parameters
+    ----------
+    inputs : sequence of sequence of int
+        For each node, the nodes before it that it uses.
+    """
+    layers = _layers(inputs)
+    rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]
+    for node, layer in enumerate(layers):
+        rows[layer].append(node)
+    users: list[list[int]] = [[] for _ in inputs]
+    for node, used in enumerate(inputs):
+        for place in used:
+            users[place].append(node)
+    places = _centred(rows)
+    for sweep in range(SWEEPS):
+        downwards = sweep % 2 == 0
+        neighbours = inputs if downwards else users
+        for row in rows if downwards else rows[::-1]:
+            row.sort(key=lambda node: _mean(neighbours[node], places, places[node]))
+            places.update(_centred([row]))
+    return [(places[node], layers[node]) for node in range(len(inputs))]
+
+
+def _layers(inputs: Sequence[Sequence[int]]) -> list[int]:
+    """Return each node's layer: one below the lowest of its inputs'."""
+    depth: list[int] = []
+    for used in inputs:
+        depth.append(1 + max((depth[place] for place in used), default=-1))
+    first_user = [len(inputs)] * len(inputs)
+    for node, used in enumerate(inputs):
+        for place in used:
+            first_user[place] = min(first_user[place], depth[node])
+    # An input of the graph stands right above its first user: lines from the top to everywhere show nothing.
+    return [depth[n] if used or first_user[n] == len(inputs) else first_user[n] - 1 for n, used in enumerate(inputs)]
+
+
+def _centred(rows: Sequence[Sequence[int]]) -> dict[int, float]:
+    return {node: number - (len(row) - 1) / 2 for row in rows for number, node in enumerate(row)}
+
+
+def _mean(neighbours: Sequence[int], places: dict[int, float], default: float) -> float:
+    return sum(places[node] for node in neighbours) / len(neighbours) if neighbours else default

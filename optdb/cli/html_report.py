@@ -1,0 +1,171 @@
+"""Writes what `observe` has seen of a script's functions into one HTML file, which needs no network.
+
+The file has a template's page (``report.html``), and what it shows as JSON. The page draws: the graph of each function
+before and after, to be zoomed; the rewriters that changed it; where its ops run, and why; where time went.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import optdb
+from optdb.cli.graph_layout import lay_out
+from optdb.host.observing import GraphSnapshot, NodeSnapshot, ObservedFunction, snapshot
+from optdb.lifters.explain import HOST, explain, place
+from optdb.lifters.report import LiftReport
+from optdb.topo.result import TopoResult
+
+__all__ = ["document_of", "write_html"]
+
+#: Where the template has the data.
+DATA = "/*DATA*/null"
+#: A browser draws so many nodes and stays quick. The tables are of all of them.
+MAX_DRAWN_NODES = 3000
+#: So many characters of an op stand in its box.
+MAX_LABEL_CHARS = 26
+#: So many nodes are listed by the time that they take.
+MAX_TIMED_NODES = 40
+
+
+def write_html(functions: Sequence[ObservedFunction], path: Path, title: str) -> None:
+    """Write the report.
+
+    Parameters
+    ----------
+    functions : sequence of ObservedFunction
+        In the order in which they were compiled.
+    path : Path
+        Where to; what is there is replaced.
+    title : str
+        What stands above it.
+    """
+    template = importlib.resources.files("optdb.cli").joinpath("report.html").read_text(encoding="utf-8")
+    data = json.dumps(document_of(functions, title), separators=(",", ":"))
+    # Nothing within the data may end the script that it is in.
+    data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(template.replace(DATA, data), encoding="utf-8")
+
+
+def document_of(functions: Sequence[ObservedFunction], title: str) -> dict[str, Any]:
+    """Return what the page shows, as JSON takes it."""
+    compiled = [seen for seen in functions if seen.function is not None]
+    return {
+        "title": title,
+        "version": optdb.__version__,
+        "failed": len(functions) - len(compiled),
+        "functions": [_function(seen) for seen in compiled],
+    }
+
+
+def _function(seen: ObservedFunction) -> dict[str, Any]:
+    profile = seen.profile
+    # The graph that is computed, which on a device may be another one than Theano's.
+    explanation = explain(seen.function)
+    after = snapshot(explanation.graph.outputs)
+    return {
+        "name": seen.name,
+        "before": _graph(seen.before, {}),
+        "after": _graph(after, seen.node_times()),
+        "rewriters": _rewriters(seen.around or []),
+        "stopped": [f"{run.name}: {run.reason}" for run in seen.around or [] if not run.converged],
+        "places": Counter(place(node.node) for node in after.nodes if node.node is not None),
+        "lifted": [_lift(report) for report in explanation.reports],
+        "compile": _compile_times(seen),
+        "calls": profile.fct_callcount,
+        "call_seconds": profile.fct_call_time,
+        "nodes": _node_times(seen, after),
+    }
+
+
+def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[str, Any]:
+    """Return a graph's nodes with their places in the drawing; none where there are too many to draw."""
+    count = {"count": graph.node_count, "ops": _ops(graph.nodes)}
+    if len(graph.nodes) > MAX_DRAWN_NODES:
+        return {**count, "nodes": None, "most": MAX_DRAWN_NODES}
+    places = lay_out([node.inputs for node in graph.nodes])
+    outputs = set(graph.outputs)
+    return {
+        **count,
+        "nodes": [
+            {
+                "label": _short(node.op),
+                "op": node.op,
+                "types": node.types,
+                "inputs": node.inputs,
+                "line": node.line,
+                "kind": "input" if node.is_input else place(node.node),
+                "output": number in outputs,
+                "seconds": times.get(node.node, (None, 0))[0],
+                "x": x,
+                "y": y,
+            }
+            for number, (node, (x, y)) in enumerate(zip(graph.nodes, places, strict=True))
+        ],
+    }
+
+
+def _ops(nodes: Iterable[NodeSnapshot]) -> list[tuple[str, int]]:
+    """Return how many nodes there are of each op, the most frequent first."""
+    return Counter(node.op for node in nodes if not node.is_input).most_common()
+
+
+def _short(op: str) -> str:
+    return op if len(op) <= MAX_LABEL_CHARS else f"{op[: MAX_LABEL_CHARS - 1]}…"
+
+
+def _rewriters(runs: Sequence[TopoResult]) -> list[dict[str, Any]]:
+    """Return what each rewriter did in each of the engine's phases, the most successful first."""
+    rows: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        for rule in run.rules:
+            sums = rows.setdefault((run.name or "", rule.name), [0, 0, 0, 0.0])
+            for number, value in enumerate((rule.applications, rule.attempts, rule.nodes_made, rule.seconds)):
+                sums[number] += value
+    return [
+        {"phase": phase, "rule": rule, "applied": sums[0], "tried": sums[1], "made": sums[2], "seconds": sums[3]}
+        for (phase, rule), sums in sorted(rows.items(), key=lambda row: (-row[1][0], -row[1][3]))
+        if sums[1]
+    ]
+
+
+def _lift(report: LiftReport) -> dict[str, Any]:
+    return {
+        "device": report.device,
+        "lifted": [[op, lifter, count] for (op, lifter), count in report.by_lifter().most_common()],
+        "stayed": [[op, reason, count] for (op, reason), count in report.by_reason().most_common()],
+    }
+
+
+def _compile_times(seen: ObservedFunction) -> list[tuple[str, float]]:
+    """Return the parts of compiling with their seconds: the optimizer's phases, then what comes after them."""
+    profile = seen.profile
+    phases = seen.phases()
+    rest = profile.optimizer_time - sum(seconds for _, seconds in phases)
+    linking = max(0.0, profile.linker_time - profile.import_time)
+    parts = [*phases, ("between the phases", max(0.0, rest)), ("linking, C compiler", linking)]
+    return [(name, seconds) for name, seconds in (*parts, ("loading C code", profile.import_time)) if seconds > 0]
+
+
+def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, Any]]:
+    """Return the nodes that took the most time, with the share of all."""
+    times = seen.node_times()
+    whole = sum(seconds for seconds, _ in times.values()) or 1.0
+    lines = {node.node: node.line for node in after.nodes}
+    longest = sorted(times.items(), key=lambda item: -item[1][0])[:MAX_TIMED_NODES]
+    return [
+        {
+            "op": str(node.op)[:200],
+            "where": place(node) if node in lines else HOST,
+            "line": lines.get(node, ""),
+            "calls": calls,
+            "seconds": seconds,
+            "share": seconds / whole,
+        }
+        for node, (seconds, calls) in longest
+    ]

@@ -1,0 +1,207 @@
+"""Observes what Theano compiles: each graph before it is optimized, the function, and where time goes.
+
+`observe` puts a stopwatch (Theano's ``ProfileStats``) into each function that is compiled meanwhile, which Theano fills
+as it compiles and as the function is called. Nothing is printed at exit, as the flag ``profile`` would do.
+"""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import theano
+from theano.compile.function_module import Function, FunctionMaker
+from theano.compile.profiling import ProfileStats, ScanProfileStats
+from theano.gof.graph import Apply, Constant, Variable, io_toposort
+from theano.gof.opt import SeqOptimizer
+
+from optdb.host.patching import Patch
+
+__all__ = ["GraphSnapshot", "NodeSnapshot", "ObservedFunction", "observe", "snapshot"]
+
+#: So many characters of an op are kept: a fused op has its whole code in its name.
+MAX_OP_CHARS = 400
+
+
+@dataclass(frozen=True)
+class NodeSnapshot:
+    """An apply node, or an input of a graph, as text.
+
+    Parameters
+    ----------
+    op : str
+        The op; the name of the variable for an input.
+    types : tuple of str
+        Of the outputs.
+    inputs : tuple of int
+        The places, in the snapshot, of the nodes that make its inputs; constants are left out.
+    is_input : bool
+        Whether it is an input of the graph.
+    line : str
+        Where in the user's code it comes from; empty if that is not known.
+    node : Apply or None
+        The node itself, for graphs that live on.
+    """
+
+    op: str
+    types: tuple[str, ...]
+    inputs: tuple[int, ...]
+    is_input: bool = False
+    line: str = ""
+    node: Apply | None = None
+
+
+@dataclass(frozen=True)
+class GraphSnapshot:
+    """A graph as it was: nodes in topological order, and the places of those that make the outputs."""
+
+    nodes: tuple[NodeSnapshot, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def node_count(self) -> int:
+        """The number of apply nodes."""
+        return sum(not node.is_input for node in self.nodes)
+
+
+@dataclass
+class ObservedFunction:
+    """A function that was compiled under observation.
+
+    Attributes
+    ----------
+    before : GraphSnapshot
+        The graph that was given to be compiled, updates included.
+    profile : ProfileStats
+        What Theano measures: ``optimizer_time``, ``linker_time``, ``import_time``, ``fct_call_time``, ``apply_time``.
+    around : object
+        What the context manager gave that the optimization ran in.
+    function : Function or None
+        The function; None if compiling it failed.
+    """
+
+    before: GraphSnapshot
+    profile: ProfileStats
+    around: Any = None
+    function: Function | None = None
+
+    @property
+    def name(self) -> str:
+        """The function's name, by default where it was compiled."""
+        return getattr(self.function, "name", None) or "function"
+
+    def phases(self) -> list[tuple[str, float]]:
+        """Return the optimizer's phases, with seconds, in their order."""
+        optimizer, profile = getattr(self.profile, "optimizer_profile", None) or (None, None)
+        if not isinstance(optimizer, SeqOptimizer) or profile is None:
+            return []
+        return [(getattr(member, "name", None) or str(member), t) for member, t in zip(profile[0], profile[1])]
+
+    def node_times(self) -> dict[Apply, tuple[float, int]]:
+        """Return seconds and number of calls, by node of the compiled graph; nodes that were not timed are left out."""
+        times = self.profile.apply_time
+        counts = self.profile.apply_callcount
+        return {_node_of(key): (seconds, counts.get(key, 0)) for key, seconds in times.items()}
+
+
+def _node_of(key: Any) -> Apply:
+    """Return the node of a key of Theano's profile, which is a node, or a graph and a node."""
+    return key[-1] if isinstance(key, tuple) else key
+
+
+def snapshot(outputs: Iterable[Variable]) -> GraphSnapshot:
+    """Return the graph that computes some variables, as text."""
+    outputs = list(outputs)
+    places: dict[Any, int] = {}
+    nodes: list[NodeSnapshot] = []
+
+    def place_of(var: Variable) -> int | None:
+        if var.owner is not None:
+            return places[var.owner]
+        if isinstance(var, Constant):
+            return None
+        if var not in places:
+            places[var] = len(nodes)
+            nodes.append(NodeSnapshot(str(var), (str(var.type),), (), is_input=True))
+        return places[var]
+
+    for node in io_toposort([], outputs):
+        inputs = tuple(dict.fromkeys(place for place in map(place_of, node.inputs) if place is not None))
+        types = tuple(str(out.type) for out in node.outputs)
+        places[node] = len(nodes)
+        nodes.append(NodeSnapshot(str(node.op)[:MAX_OP_CHARS], types, inputs, line=_line_of(node), node=node))
+    ends = tuple(place for place in map(place_of, outputs) if place is not None)
+    return GraphSnapshot(tuple(nodes), ends)
+
+
+def _line_of(node: Apply) -> str:
+    """Return where a node was made, as Theano has noted it: the innermost frame of the user's."""
+    for out in node.outputs:
+        for trace in getattr(out.tag, "trace", None) or ():
+            if trace:
+                file, number, _, text = trace[-1] if not isinstance(trace, traceback.FrameSummary) else tuple(trace)
+                return f"{file}:{number}: {text or ''}"
+    return ""
+
+
+@contextmanager
+def observe(
+    see: Callable[[ObservedFunction], None],
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Iterator[None]:
+    """Observe each function that is compiled meanwhile, functions inside of others among them.
+
+    Parameters
+    ----------
+    see : callable
+        Told of each function when its compilation begins.
+    around : callable
+        Makes a context manager to optimize a graph in; what it gives is kept.
+    """
+    initialize, create = FunctionMaker.__init__, FunctionMaker.create
+
+    @functools.wraps(initialize)
+    def initialize_observed(self: FunctionMaker, inputs: Any, outputs: Any, *args: Any, **kwargs: Any) -> None:
+        given = kwargs.get("profile")
+        if given is not None and given is not False:
+            initialize(self, inputs, outputs, *args, **kwargs)  # the user measures it in their own way
+            return
+        # Functions inside of Scan are asked for what only this kind has; it does for all others.
+        kwargs["profile"] = stats = ScanProfileStats(atexit_print=False, gpu_checks=False)
+        seen = ObservedFunction(snapshot(_wanted(inputs, outputs)), stats)
+        see(seen)
+        with around() as seen.around, theano.change_flags(profile_optimizer=True):
+            initialize(self, inputs, outputs, *args, **kwargs)
+        self.observed = seen
+
+    @functools.wraps(create)
+    def create_observed(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
+        function = create(self, *args, **kwargs)
+        seen = getattr(self, "observed", None)
+        if seen is not None:
+            seen.function = function
+        return function
+
+    patches = [
+        Patch(FunctionMaker, "__init__", initialize_observed),
+        Patch(FunctionMaker, "create", create_observed),
+    ]
+    for patch in patches:
+        patch.install()
+    try:
+        yield
+    finally:
+        for patch in reversed(patches):
+            patch.uninstall()
+
+
+def _wanted(inputs: Any, outputs: Any) -> list[Variable]:
+    """Return all variables that a function computes: its outputs, and the next values of its inputs."""
+    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    wanted = [getattr(out, "variable", out) for out in outputs]
+    updates = [getattr(spec, "update", None) for spec in inputs]
+    return [var for var in (*wanted, *updates) if isinstance(var, Variable)]

@@ -1,0 +1,43 @@
+"""``python -m profiles``: lists the command lines of this package."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import profiles
+
+#: What the module of a command line ends with.
+START = '\nif __name__ == "__main__":\n'
+#: This module, and one that is started by others only.
+NO_COMMANDS = ("profiles.__main__", "profiles.isolated")
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Yield the name of each module that is a command line, with the first line of its docstring."""
+    for module in pkgutil.walk_packages(profiles.__path__, "profiles."):
+        path = importlib.util.find_spec(module.name).origin
+        text = Path(path).read_text(encoding="utf-8") if path else ""
+        if START in text and module.name not in NO_COMMANDS:
+            yield module.name, text.removeprefix('"""').partition("\n")[0].removesuffix('"""')
+
+
+def main() -> None:
+    """Print what there is."""
+    table = Table("command", title="python -m ..., each with --help", title_justify="left", box=None)
+    table.add_column("what it does", overflow="fold")
+    for name, what in commands():
+        table.add_row(name, escape(what))
+    Console().print(table)
+    sys.exit(0 if sys.argv[1:] in ([], ["--help"]) else 2)
+
+
+if __name__ == "__main__":
+    main()
