@@ -8,6 +8,7 @@ and so holds for the processes that tests start too.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,13 +29,20 @@ def _keep_inside_checkout() -> None:
 _keep_inside_checkout()
 
 import pytest  # noqa: E402
-from hypothesis import settings  # noqa: E402
+from hypothesis import is_hypothesis_test, settings  # noqa: E402
 
 import optdb  # noqa: E402, F401 (before any test imports Theano)
 
+#: With OPTDB_TESTS=quick, which `make test` sets, Hypothesis makes one of so many of the examples that a test asks for.
+QUICK_SHARE = 4
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out every other file, if OPTDB_TESTS_HALF is 1 or 2: the same ones each time, in the same order."""
+    """Make fewer examples with OPTDB_TESTS=quick; leave out every other file if OPTDB_TESTS_HALF is 1 or 2."""
+    if os.environ.get("OPTDB_TESTS") == "quick":
+        # Test functions of a class, or with parameters, share one function.
+        for function in {item.function for item in items if hasattr(item, "function")}:
+            _make_fewer_examples(function)
     half = os.environ.get("OPTDB_TESTS_HALF")
     if half is None:
         return
@@ -42,6 +50,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if files[item.path] % 2 == int(half) - 1]
     config.hook.pytest_deselected(items=[item for item in items if files[item.path] % 2 != int(half) - 1])
     items[:] = chosen
+
+
+def _make_fewer_examples(function: Callable[..., object]) -> None:
+    if not is_hypothesis_test(function):
+        return
+    # Hypothesis offers no other way to change the settings of a test that has some of its own.
+    own = function._hypothesis_internal_use_settings
+    fewer = max(5, own.max_examples // QUICK_SHARE)
+    function._hypothesis_internal_use_settings = settings(own, max_examples=min(own.max_examples, fewer))
 
 
 # Compiling takes what it takes, and CI is to fail for a change, not by chance.
