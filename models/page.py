@@ -11,7 +11,8 @@ from models.records import ENGINE, STOCK, Report
 
 HEAD = """# Models of other libraries
 
-This page is for those who want to know whether optdb runs their models. `python -m models --page docs/models.md`
+This page is for those who want to know whether optdb runs their models. Afterwards you know which
+models of other libraries it runs, with the same values, and how fast. `python -m models --page docs/models.md`
 writes it: unmodified models of Keras 2.3.1, Lasagne 0.1 and PyMC3 3.9.3 are compiled by stock Theano, by the engine
 (`engine`), in mode `OPENCL` (`opencl`) and as a `SimulatorOCL` (`simulator`), and called several times on changing
 data, with Keras's learning phase off in between.
