@@ -55,7 +55,7 @@ def test_sizes_that_may_be_overwritten_are_computed_once():
     f = theano.function([x], as_opencl_variable(tt.exp(x[: squared % 7]), "dev0"), mode=mode)
     nodes = f.fn.wiring.nodes
     assert any(getattr(node.op, "destroy_map", None) and not node.outputs[0].ndim for node in nodes)
-    assert not f.fn.wiring.roles.free
+    assert not f.fn.wiring.path.roles.free
     for n in (5, 5, 5, 4, 4, 4, 5):
         value = np.random.RandomState(n).standard_normal((n, 2)).astype("float32")
         expected = np.exp(value[: (n - 1) ** 2 % 7])

@@ -74,6 +74,8 @@ def _loop(op: Scan, step: Step) -> Scan:
         )
     if not isinstance(op.fn.fn, PlannedVM):
         raise Untraceable(f"the function inside of {op} runs without plans: compile it with the default linker")
+    if op.fn.fn.wiring.branches is not None:
+        raise Untraceable(f"the function inside of {op} has branches (ifelse), which a file cannot have")
     twin = copy.copy(op)
     twin.fn = Within(op.fn, step)
     return twin

@@ -141,10 +141,16 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
     """Return what goes into a file of what runs a function; `cell_of` tells where it has a shared value."""
     if not isinstance(machine, PlannedVM):
         raise Untraceable(
-            "nothing of the function is on a device, or it runs without plans (branches, profiles and other linkers "
-            "than the default one do): compile it for a device, with optdb.plans=True"
+            "nothing of the function is on a device, or it runs without plans (profiles and other linkers than the "
+            "default one do): compile it for a device, with optdb.plans=True"
         )
     wiring = machine.wiring
+    if wiring.branches is not None:
+        conditions = ", ".join(dict.fromkeys(str(var.owner or var) for var in wiring.branches.conditions))
+        raise Untraceable(
+            f"the function has branches (ifelse), which a file cannot have; it chooses by {conditions}: give these "
+            "values that are known when it is compiled (givens), and export a function for each"
+        )
     arguments: dict[Variable, int] = {}
     shared: dict[Variable, Held] = {}
     taken: list[Argument] = []

@@ -13,13 +13,12 @@ from optdb.host.graph import Apply
 from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.recording import Recording, Wiring, same
-from optdb.opencl.planning.roles import find_roles
 from optdb.opencl.planning.settled import settled
-from optdb.opencl.planning.steps import Bound, Stretch, Watched, in_stretches
+from optdb.opencl.planning.steps import Bound, Guard, Stretch, Watched, in_stretches
 from optdb.opencl.planning.whole import begin
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.bound import Room, Spans
-from optdb.runtime.recording import Memory
+from optdb.runtime.recording import Memory, Part
 
 #: Later than all steps.
 _AFTERWARDS = 1 << 60
@@ -46,10 +45,10 @@ class Plan:
     def __init__(self, wiring: Wiring, recording: Recording) -> None:
         self.wiring = wiring
         self._recording = recording
-        unrepeatable = {node for node, part in zip(wiring.nodes, recording.parts) if part.trouble is not None}
-        roles = wiring.roles
-        if not unrepeatable <= roles.free:
-            roles = find_roles(wiring.nodes, wiring.inputs, wiring.outputs, unrepeatable)
+        path = recording.path
+        parts = {number: part for (number, _), part in zip(path.steps, recording.parts, strict=True)}
+        unrepeatable = {node for number, node in path.steps if parts[number].trouble is not None}
+        roles = path.roles if unrepeatable <= path.roles.free else path.roles_without(unrepeatable)
         stays = settled(wiring, recording, roles)
         self.room = Room(spans(wiring, recording), check_plan(wiring, recording), stays.values())
         self.commands = sum(len(part.commands) for part in recording.parts) - len(stays)
@@ -57,16 +56,20 @@ class Plan:
         self._arrays = {
             var: self.room.array(layout) for var, layout in recording.layouts.items() if var.owner is not None
         }
-        steps: list[list[Bound] | Watched] = []
-        for number, node in enumerate(wiring.nodes):
-            commands = [] if number in stays else recording.parts[number].commands
+        steps: list[list[Bound] | Watched | Guard] = []
+        final = path.final
+        for place, (number, node) in enumerate(path.steps):
+            steps += [Guard(wiring.branches, one, one.chosen(path)) for where, one in path.guards if where == place]
+            if place == path.final:
+                final = len(steps)
+            commands = [] if number in stays else parts[number].commands
             bound = [self.room.bind(command) for command in commands]
-            watched = self._watched(number, node, bound, node in roles.free) if node in roles.watched else None
-            steps.append(bound if watched is None else watched)
+            watched = node in roles.watched
+            steps.append(self._watched(number, node, parts[number], bound, node in roles.free) if watched else bound)
         #: Alone are those that compute each time, and those that see what the caller gives, or what such a step gives.
         changing = set(recording.given)
-        early = in_stretches(steps[: wiring.final], changing)
-        self._steps = [*early, *in_stretches(steps[wiring.final :], changing)]
+        early = in_stretches(steps[:final], changing)
+        self._steps = [*early, *in_stretches(steps[final:], changing)]
         self._early = len(early)
         self._stretches = [step for step in self._steps if isinstance(step, Stretch)]
         self._merging = Merging([stretch.commands for stretch in self._stretches])
@@ -152,13 +155,13 @@ class Plan:
         for var, value in (*self._arrays.items(), *self._recording.fixed.items()):
             yield self.wiring.cells[var], value
 
-    def _watched(self, number: int, node: Apply, bound: list[Bound], free: bool) -> Watched:
+    def _watched(self, number: int, node: Apply, part: Part, bound: list[Bound], free: bool) -> Watched:
         arrays = [self._arrays.get(var) for var in node.outputs]
         values = [self._recording.values.get(var) for var in node.outputs]
-        made = self._recording.parts[number].made
         layouts = [self._recording.layouts.get(var) for var in node.outputs]
-        own = [layout is not None and layout.memory in made for layout in layouts]
-        return Watched(self.wiring, number, bound, free, list(zip(node.outputs, arrays, values, own, strict=True)))
+        own = [layout is not None and layout.memory in part.made for layout in layouts]
+        outputs = list(zip(node.outputs, arrays, values, own, strict=True))
+        return Watched(self.wiring, number, self._recording.path.inputs_of(node), bound, free, outputs)
 
 
 def spans(wiring: Wiring, recording: Recording) -> Spans:
@@ -177,12 +180,12 @@ def spans(wiring: Wiring, recording: Recording) -> Spans:
             found[memory] = (min(first, start), max(last, stop))
 
     stop = 0
-    for node, part in zip(wiring.nodes, recording.parts):
+    for (_, node), part in zip(recording.path.steps, recording.parts, strict=True):
         start, stop = stop + 1, stop + 1 + len(part.commands)
         for step, command in enumerate(part.commands, start):
             for memory in command.memories():
                 needed(memory, *((start, stop) if memory in lain_in else (step, step)))
-        for var in (*node.inputs, *node.outputs):
+        for var in (*recording.path.inputs_of(node), *node.outputs):
             if var in recording.layouts:
                 needed(recording.layouts[var].memory, start, stop)
     for var in wiring.outputs:

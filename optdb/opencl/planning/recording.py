@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from optdb.host.destroy import destroyed_slots, viewed_slots
 from optdb.host.graph import Apply, Variable
 from optdb.host.linking import raise_with_op
-from optdb.opencl.planning.roles import Roles, find_roles, on_device
+from optdb.opencl.planning.paths import Branches, Path, Round, final_nodes
+from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.whole import begin
 from optdb.runtime.arrays import Array
 from optdb.runtime.recording import Layout, Memory, Part
@@ -69,6 +69,8 @@ class Wiring:
     landing : dict
         Output on the device to what is asked at each call into which buffer its value is to be computed: it is told
         how the value lies, and returns a buffer, or None if that is all the same.
+    branches : Branches or None
+        What finds out which nodes a call computes; None if it computes all of them.
     """
 
     nodes: list[Apply]
@@ -81,21 +83,17 @@ class Wiring:
     updates: dict[Variable, Variable]
     movable: frozenset[Variable] = frozenset()
     landing: dict[Variable, Callable[[Layout], Any]] = field(default_factory=dict)
+    branches: Branches | None = None
 
     @functools.cached_property
-    def roles(self) -> Roles:
-        """The roles of the nodes, if all that they do can be recorded."""
-        return find_roles(self.nodes, self.inputs, self.outputs)
+    def final(self) -> frozenset[int]:
+        """The numbers of the nodes that overwrite what the function was given."""
+        return final_nodes(self.nodes, self.inputs)
 
     @functools.cached_property
-    def final(self) -> int:
-        """The number of the first node that overwrites what the function was given; that of the end, if none does."""
-        given = set(self.inputs)
-        for number, node in enumerate(self.nodes):
-            given.update(out for out, slot in viewed_slots(node) if node.inputs[slot] in given)
-            if any(node.inputs[slot] in given for slot in destroyed_slots(node)):
-                return number
-        return len(self.nodes)
+    def path(self) -> Path:
+        """The path of a call that computes all nodes."""
+        return Path(self.nodes, range(len(self.nodes)), self.inputs, self.outputs, self.final)
 
     @functools.cached_property
     def advancing(self) -> list[tuple[Variable, Variable]]:
@@ -119,6 +117,36 @@ class Wiring:
             self.thunks[number]()
         except Exception:
             raise_with_op(self.nodes[number], self.thunks[number], storage_map=self.cells)
+
+    def walk(
+        self,
+        compute: Callable[[int], Any],
+        behind: Callable[[list[Variable]], Any],
+        first: Round | None = None,
+    ) -> Path:
+        """Compute what a call needs, and return its path; empty the cells that are needed no longer.
+
+        Parameters
+        ----------
+        compute : callable
+            Computes a node by its number.
+        behind : callable
+            Told behind each node of the variables whose cells have been emptied.
+        first : Round, optional
+            Where it begins, if the function has branches and the early conditions have been looked at.
+        """
+        if self.branches is None:
+            for number in range(len(self.nodes)):
+                compute(number)
+                behind(self.clear(number))
+            return self.path
+
+        def clear(variables: list[Variable]) -> None:
+            for var in variables:
+                self.cells[var][0] = None
+            behind(variables)
+
+        return self.branches.walk(compute, clear, first or self.branches.first(self.run))
 
     def clear(self, number: int) -> list[Variable]:
         """Empty the cells that nobody needs behind a node; return their variables."""
@@ -145,8 +173,10 @@ class Recording:
 
     Parameters
     ----------
+    path : Path
+        Which nodes it computed.
     parts : list of Part
-        The commands of each node.
+        The commands of each of these.
     layouts : dict
         Device variable to how it lay.
     values : dict
@@ -161,6 +191,7 @@ class Recording:
         Output to its memory, for those that are to be where somebody says at each call.
     """
 
+    path: Path | None = None
     parts: list[Part] = field(default_factory=list)
     layouts: dict[Variable, Layout] = field(default_factory=dict)
     values: dict[Variable, Any] = field(default_factory=dict)
@@ -170,7 +201,7 @@ class Recording:
     landing: dict[Variable, Memory] = field(default_factory=dict)
 
 
-def record(wiring: Wiring, recorder: Watchful) -> Recording:
+def record(wiring: Wiring, recorder: Watchful, first: Round | None = None) -> Recording:
     """Run a function's nodes, and write down what they do.
 
     Parameters
@@ -179,15 +210,19 @@ def record(wiring: Wiring, recorder: Watchful) -> Recording:
         The function.
     recorder : Watchful
         What writes it down; may stop the function.
+    first : Round, optional
+        The first round of a function with branches, whose early conditions have been looked at.
     """
     recording = Recording()
-    steady = set(wiring.nodes) - wiring.roles.watched
+    copies: dict[Variable, Any] = {}
     for var in wiring.inputs:
         _note(recording, recorder, var, wiring.value(var))
         if var in recording.values:
             recording.given[var] = recording.values.pop(var)
-    for number, node in enumerate(wiring.nodes):
-        if number == wiring.final:
+
+    def compute(number: int) -> None:
+        node = wiring.nodes[number]
+        if number in wiring.final:
             begin()
         with recorder.node(node) as part:
             wiring.run(number)
@@ -197,10 +232,15 @@ def record(wiring: Wiring, recorder: Watchful) -> Recording:
                 recording.layouts[var] = recorder.layout(wiring.value(var))
         for var in node.outputs:
             _note(recording, recorder, var, wiring.value(var))
-            if node in steady and var in recording.values:
-                recording.fixed[var] = copy.copy(wiring.value(var))
+            if var in recording.values and node not in surely_watched:
+                copies[var] = copy.copy(wiring.value(var))
         recorder.settle([(var, recording.layouts[var]) for var in node.outputs if var in recording.layouts])
-        recorder.drop(wiring.clear(number))
+
+    # With branches, which nodes are watched is known only when the path is.
+    surely_watched = wiring.path.roles.watched if wiring.branches is None else frozenset()
+    recording.path = wiring.walk(compute, recorder.drop, first)
+    watched = recording.path.roles.watched
+    recording.fixed = {var: value for var, value in copies.items() if var.owner not in watched}
     return recording
 
 

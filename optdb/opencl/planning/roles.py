@@ -9,9 +9,10 @@ overwrites nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from optdb.host.branching import IfElse
 from optdb.host.graph import Apply, Constant, Op, Variable
 from optdb.host.lifting import is_host_array
 from optdb.host.linking import DeepCopyOp, ViewOp
@@ -25,7 +26,7 @@ from optdb.opencl.type import OpenCLArrayType
 
 #: What ops of these classes do to a device is all recorded, too. Ops with kernels say so themselves (`repeatable`).
 REPEATABLE = (
-    *(OpenCLAllocEmpty, OpenCLFromHost, Scan),
+    *(OpenCLAllocEmpty, OpenCLFromHost, Scan, IfElse),
     *(DeepCopyOp, ViewOp, Rebroadcast, SpecifyShape),
 )
 #: They ask for shapes, which are known on the host.
@@ -85,6 +86,7 @@ def find_roles(
     inputs: Iterable[Variable],
     outputs: Iterable[Variable],
     unrepeatable: Collection[Apply] = (),
+    inputs_of: Callable[[Apply], Sequence[Variable]] = lambda node: node.inputs,
 ) -> Roles:
     """Find the roles of a function's nodes.
 
@@ -96,6 +98,8 @@ def find_roles(
         Of the function.
     unrepeatable : collection of Apply
         Nodes that were seen to do what cannot be recorded.
+    inputs_of : callable
+        Returns the inputs that a node uses; of one with branches, those of the branch that is taken.
     """
     given = set(inputs)
     changing = {var for var in given if not on_device(var)}
@@ -105,18 +109,18 @@ def find_roles(
     for node in nodes:
         if node in unrepeatable or _is_free(node, exposed):
             free.add(node)
-        elif not any(var in changing for var in _seen(node, given)):
+        elif not any(var in changing for var in _seen(node, given, inputs_of(node))):
             continue
         watched.add(node)
         changing.update(node.outputs)
     return Roles(frozenset(watched), frozenset(free))
 
 
-def _seen(node: Apply, given: set[Variable]) -> list[Variable]:
-    """Return the inputs that a node looks at; of a function's input, its shape is fixed."""
+def _seen(node: Apply, given: set[Variable], inputs: Sequence[Variable]) -> list[Variable]:
+    """Return the inputs that a node looks at; of a function's input, its shape is fixed, and a condition is a guard."""
     if isinstance(node.op, SHAPES):
-        return [var for var in node.inputs if var not in given]
-    return [var for var in node.inputs if not isinstance(var, Constant)]
+        return [var for var in inputs if var not in given]
+    return [var for var in inputs[isinstance(node.op, IfElse) :] if not isinstance(var, Constant)]
 
 
 def _is_repeatable(op: Op) -> bool:

@@ -37,7 +37,7 @@ def settled(wiring: Wiring, recording: Recording, roles: Roles) -> dict[int, Upl
     """
     found: dict[int, Upload] = {}
     overwritten = _overwritten(wiring)
-    for number, (node, part) in enumerate(zip(wiring.nodes, recording.parts)):
+    for (number, node), part in zip(recording.path.steps, recording.parts, strict=True):
         if node in roles.watched or len(part.commands) != 1 or not overwritten.isdisjoint(node.outputs):
             continue
         (command,) = part.commands

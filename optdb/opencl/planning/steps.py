@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from optdb.host.graph import Variable
+from optdb.opencl.planning.paths import Branches, Round
 from optdb.opencl.planning.recording import Wiring, same
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
 
@@ -27,6 +28,8 @@ class Watched:
         The function.
     number : int
         Of the node in it.
+    inputs : iterable of Variable
+        What the node uses.
     commands : list of callable
         What repeats the node, if nothing has changed.
     free : bool
@@ -49,13 +52,14 @@ class Watched:
         self,
         wiring: Wiring,
         number: int,
+        inputs: Iterable[Variable],
         commands: list[Bound],
         free: bool,
         outputs: list[tuple[Variable, DeviceArray | None, Any, bool]],
     ) -> None:
         self._wiring = wiring
         self._number = number
-        self.inputs = frozenset(wiring.nodes[number].inputs)
+        self.inputs = frozenset(inputs)
         self.commands = commands
         self.free = free
         self._outputs = outputs
@@ -88,6 +92,55 @@ class Watched:
             if not unchanged:
                 changed.add(var)
                 self.stale = True
+
+
+class BranchTaken(Exception):
+    """A condition is not what a plan was made for; no step of the branch has been done.
+
+    Parameters
+    ----------
+    round_ : Round
+        Behind which that was found.
+    """
+
+    def __init__(self, round_: Round) -> None:
+        super().__init__(round_)
+        self.round = round_
+
+
+class Guard:
+    """A look at conditions that are known only within a call, before the steps of the branches that they choose.
+
+    Parameters
+    ----------
+    branches : Branches
+        Of the function.
+    round_ : Round
+        What asks for the conditions.
+    expected : tuple of bool
+        What they are on the plan's path.
+    """
+
+    #: Its conditions may change at each call.
+    computes = True
+
+    def __init__(self, branches: Branches, round_: Round, expected: tuple[bool, ...]) -> None:
+        self._branches, self._round, self._expected = branches, round_, expected
+        self.commands: list[Bound] = []
+
+    def restore(self) -> None:
+        """Do nothing: a guard keeps no values."""
+
+    def run(self, changed: set[Variable]) -> None:
+        """Look at the conditions.
+
+        Raises
+        ------
+        BranchTaken
+            If they are not what they are on the plan's path.
+        """
+        if self._branches.answers(self._round) != self._expected:
+            raise BranchTaken(self._round)
 
 
 class Stretch:
@@ -135,7 +188,9 @@ class Stretch:
         self._stale = any(step.stale for step in self._watched)
 
 
-def in_stretches(steps: Iterable[Watched | list[Bound]], changing: set[Variable]) -> list[Watched | Stretch]:
+def in_stretches(
+    steps: Iterable[Watched | Guard | list[Bound]], changing: set[Variable]
+) -> list[Watched | Guard | Stretch]:
     """Gather steps that stay the same together.
 
     Parameters
@@ -146,18 +201,26 @@ def in_stretches(steps: Iterable[Watched | list[Bound]], changing: set[Variable]
         What may change at each call: steps that look at it stay alone, as those do that compute each time. What these
         give on the host is added.
     """
-    found: list[Watched | Stretch] = []
+    found: list[Watched | Guard | Stretch] = []
     together: list[Watched | list[Bound]] = []
     for step in steps:
-        if not isinstance(step, Watched) or not (step.free or not changing.isdisjoint(step.inputs)):
+        if _may_be_joined(step, changing):
             together.append(step)
             continue
-        changing.update(step.on_host)
+        if isinstance(step, Watched):
+            changing.update(step.on_host)
         if together:
             found.append(Stretch(together))
             together = []
         found.append(step)
     return [*found, Stretch(together)] if together else found
+
+
+def _may_be_joined(step: Watched | Guard | list[Bound], changing: set[Variable]) -> bool:
+    """Tell whether a step is mostly repeated together with others."""
+    if isinstance(step, Watched):
+        return not step.free and changing.isdisjoint(step.inputs)
+    return isinstance(step, list)
 
 
 def _settled(cell: list[Any], array: DeviceArray, own: bool) -> bool:

@@ -1,6 +1,7 @@
 """The virtual machine of functions on a device: it records, plans, and repeats.
 
-It stands in for Theano's where a function has arrays on a device and no branches (those are decided as it runs).
+It stands in for Theano's where a function has arrays on a device. Which branches a call takes is a guard, as shapes
+are (``paths``): early conditions are looked at before a plan is chosen, others within it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from optdb.host.branching import IfElse
 from optdb.host.collector import collector_paused
 from optdb.host.compiled import take_turns
 from optdb.host.config import config
@@ -17,9 +19,11 @@ from optdb.host.logging import logger
 from optdb.host.patching import Patch
 from optdb.opencl.planning.budget import Budget
 from optdb.opencl.planning.moving import advances_from_moving, let_move
+from optdb.opencl.planning.paths import Branches, Path, Round, chooser
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.recording import Recording, Wiring, record
 from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.steps import BranchTaken
 from optdb.opencl.planning.thunks import PATCHES
 from optdb.opencl.planning.updates import TRIES, Advance, advance
 from optdb.opencl.planning.whole import begin, whole
@@ -31,6 +35,10 @@ from optdb.runtime.turns import Turn
 KEPT = 8
 #: After so many recordings in a row, none of which was of use, a function computes without plans.
 FRUITLESS = 16
+#: So many plans are begun by a call whose branches are not those of the last one; then it computes without.
+_MOST_GUESSES = 3
+#: For so many combinations of shapes and early conditions it is remembered which path was taken.
+_MOST_EXPECTED = 64
 
 
 class PlannedVM(VM):
@@ -48,7 +56,10 @@ class PlannedVM(VM):
     def __init__(self, wiring: Wiring) -> None:
         super().__init__(wiring.nodes, wiring.thunks, wiring.clear_before)
         self.wiring = wiring
+        #: By the shapes of the inputs and the path of the call.
         self._known: OrderedDict[tuple, _Known] = OrderedDict()
+        #: The path of the last call with inputs of some shapes, by these and the first round.
+        self._expected: dict[tuple, Path] = {}
         self._loaded: Plan | None = None
         self._fruitless = 0
         self._inputs = [(var, wiring.cells[var], on_device(var)) for var in wiring.inputs]
@@ -77,24 +88,21 @@ class PlannedVM(VM):
     @property
     def ready(self) -> Plan | None:
         """The plan of the last call, if the next one will repeat it as inputs are now; None else."""
-        shapes, places = self._key()
-        known = self._known.get(shapes)
-        fits = known is not None and known.places == places and known.plan is self._loaded
-        return self._loaded if fits else None
+        known = self._known_now()
+        return self._loaded if known is not None and known.plan is self._loaded else None
 
     def seen(self) -> list[dict[Variable, tuple[Any, Any]]]:
         """Return the inputs of recorded calls, the last one at the end: their shapes, and small values of the host."""
         return [
             {var: (shape, known.recording.given.get(var)) for var, shape in zip(self.wiring.inputs, shapes)}
-            for shapes, known in self._known.items()
+            for (shapes, _), known in self._known.items()
         ]
 
     @property
     def recorded(self) -> Recording | None:
         """What the function has done for inputs like those in its cells now; None if there were none."""
-        shapes, places = self._key()
-        known = self._known.get(shapes)
-        return known.recording if known is not None and known.places == places else None
+        known = self._known_now()
+        return None if known is None else known.recording
 
     def __call__(self) -> None:
         """Compute the outputs from what is in the cells of the inputs."""
@@ -105,13 +113,22 @@ class PlannedVM(VM):
             self._compute()
             return
         shapes, places = self._key()
-        known = self._known.get(shapes)
         with whole():
-            if known is None or known.places != places:
-                self._record(shapes, places)
-            else:
-                self._known.move_to_end(shapes)
-                self._repeat(known)
+            first = self._first()
+            path = self._expected_path(shapes, first)
+            for _ in range(_MOST_GUESSES):
+                known = self._known.get((shapes, path))
+                if known is None or known.places != places:
+                    break
+                self._known.move_to_end((shapes, path))
+                try:
+                    self._repeat(known)
+                except BranchTaken as taken:
+                    path = self._path_behind(taken.round, shapes)
+                    continue
+                self._expect(shapes, first, path)
+                return
+            self._expect(shapes, first, self._record(shapes, places, first))
 
     def let_go(self) -> None:
         """Hold on no longer to buffers of inputs that may move, and of outputs that others have a place for."""
@@ -140,30 +157,57 @@ class PlannedVM(VM):
     def _compute(self) -> None:
         """Compute without a plan."""
         self._unload()
-        for number in range(len(self.wiring.nodes)):
-            self.wiring.run(number)
-            self.wiring.clear(number)
+        self.wiring.walk(self.wiring.run, _nothing)
 
-    def _record(self, shapes: tuple, places: tuple) -> None:
+    def _first(self) -> Round | None:
+        """Look at the early conditions; return the first round of a function with branches."""
+        return None if self.wiring.branches is None else self.wiring.branches.first(self.wiring.run)
+
+    def _expected_path(self, shapes: tuple, first: Round | None) -> Path | None:
+        """Return the path that a call will probably take: that of the last one like it; None if there was none."""
+        return self.wiring.path if first is None else self._expected.get((shapes, first))
+
+    def _expect(self, shapes: tuple, first: Round | None, path: Path | None) -> None:
+        if first is not None and path is not None:
+            self._expected[shapes, first] = path
+
+    def _path_behind(self, found: Round, shapes: tuple) -> Path | None:
+        """Return a known path that goes on from a round as the conditions say that it asked for; None if none does."""
+        following = self.wiring.branches.next(found)
+        paths = [path for known_shapes, path in reversed(self._known) if known_shapes == shapes]
+        return next((path for path in paths if following in path.rounds), None)
+
+    def _known_now(self) -> _Known | None:
+        """Return what is known for inputs like those in the cells now."""
+        shapes, places = self._key()
+        known = self._known.get((shapes, self._expected_path(shapes, self._first())))
+        return known if known is not None and known.places == places else None
+
+    def _record(self, shapes: tuple, places: tuple, first: Round | None) -> Path | None:
+        """Compute, and write down what is done; return the path that was taken, if it is to be planned."""
         self._unload()
         # What a recording keeps only grows, so the collector would find nothing, and that again and again.
         try:
             with collector_paused():
-                recording = record(self.wiring, Budget(self.wiring))
+                recording = record(self.wiring, Budget(self.wiring), first)
         except MemoryError:
             self.wiring.forget()
             raise
         is_of_use = let_move(self.wiring, recording)
         begin()
         advance(self.wiring)
-        if not is_of_use:
-            return
-        self._known[shapes] = _Known(places, recording)
+        path = recording.path
+        if not is_of_use or not path.can_begin_anew:
+            return None
+        self._known[shapes, path] = _Known(places, recording)
         if len(self._known) > KEPT:
             self._known.popitem(last=False)
+        if len(self._expected) > _MOST_EXPECTED:
+            self._expected.clear()
         self._fruitless += 1
         if self._fruitless == FRUITLESS:
             logger.info("A function's inputs differ from call to call; it goes on without plans.")
+        return path
 
     def _repeat(self, known: _Known) -> None:
         if known.plan is None:
@@ -215,6 +259,10 @@ class _Known:
         self.advance: Advance | None = None
 
 
+def _nothing(_: Any) -> None:
+    """Do nothing behind a node."""
+
+
 _stock_make_vm = VM_Linker.make_vm
 
 
@@ -232,7 +280,7 @@ def make_vm(
 ) -> Any:
     """Return the planned machine for a function that it suits, Theano's own for others."""
     turn = _turn(nodes)
-    if turn is None or not _suits(self, thunks):
+    if turn is None or not _suits(self, nodes, thunks):
         self.use_cloop = self.use_cloop and HAS_C_LOOP
         machine = _stock_make_vm(
             *(self, nodes, thunks, input_storage, output_storage, storage_map),
@@ -244,18 +292,25 @@ def make_vm(
         *(nodes, thunks, storage_map, [storage_map[var] for var in self.no_recycling], post_thunk_clear),
         *(list(self.fgraph.inputs), list(self.fgraph.outputs), dict(updated_vars)),
     )
+    if any(thunk.lazy for thunk in thunks):
+        wiring.thunks = [
+            chooser(node, storage_map) if thunk.lazy else thunk for node, thunk in zip(nodes, thunks, strict=True)
+        ]
+        wiring.branches = Branches(nodes, wiring.inputs, wiring.outputs, storage_map, self.fgraph.orderings())
     machine = PlannedVM(wiring)
     machine.turn = turn
     return machine
 
 
-def _suits(linker: VM_Linker, thunks: list) -> bool:
+def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:
     if not config.optdb.plans:
         return False
     watched = linker.callback is not None or linker.callback_input is not None or config.profile
     # Without a compiler, Theano's default is the loop in Python, which nobody has chosen then.
     chosen = linker.use_cloop or not HAS_C_LOOP
-    return not (watched or linker.allow_partial_eval or not chosen or any(thunk.lazy for thunk in thunks))
+    if watched or linker.allow_partial_eval or not chosen:
+        return False
+    return all(isinstance(node.op, IfElse) for node, thunk in zip(nodes, thunks) if thunk.lazy)
 
 
 def _turn(nodes: list[Apply]) -> Turn | None:

@@ -136,6 +136,8 @@ def _report(method: Method, state: State, context: Context) -> MemoryReport:
     if recording is not None:
         found = spans(machine.wiring, recording)
         names = {layout.memory: named(var, layout) for var, layout in reversed(recording.layouts.items())}
+    elif machine.wiring.branches is not None:
+        raise Untraceable("which branches a call takes is not known before it: call it with such arguments first")
     else:
         found, names = _traced(machine.wiring, cells, context)
     buffers = {id(one): one for one in (shared.cell[0] for shared in state)}

@@ -1,0 +1,413 @@
+"""Which nodes a call computes, and in which order: all of them, or those that the conditions of its branches ask for.
+
+A :class:`Path` is one way through a function. A function without branches has a single one. With branches (`ifelse`),
+the conditions say which, and the path is what is planned: what a condition was is a guard, as shapes are.
+
+:class:`Branches` finds the path of a call, in *rounds*. A round computes all that is certainly needed and that the
+known conditions let it compute; then it looks at those conditions that have been computed by now, and they decide which
+round follows. So no node of a branch that is not taken computes, and a path has few guards. Conditions that depend on
+the host's inputs alone, as a net's learning phase does, are *early*: they are known before the first round, and plans
+are chosen by them. What overwrites an input comes behind all conditions, if that can be: a call that finds a guard
+broken begins anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.host.branching import IfElse
+from optdb.host.destroy import destroyed_slots, viewed_slots
+from optdb.host.graph import Apply, Variable
+from optdb.opencl.planning.roles import SHAPES, Roles, find_roles, on_device
+
+__all__ = ["Branches", "Path", "Round", "chooser", "final_nodes"]
+
+
+class Path:
+    """Nodes that a call computes, in order.
+
+    Parameters
+    ----------
+    nodes : sequence of Apply
+        All of the function.
+    order : sequence of int
+        The numbers of those that are computed.
+    inputs, outputs : sequence of Variable
+        Of the function.
+    final : collection of int
+        The numbers of nodes that overwrite what the function was given.
+    taken : mapping
+        Node with branches to the inputs that it takes.
+    rounds : tuple of Round
+        Those that have led here; none where there are no branches.
+
+    Attributes
+    ----------
+    steps : list of (int, Apply)
+        Each node that is computed, with its number.
+    final : int
+        The place of the first step that overwrites what the function was given; that of the end, if none does.
+    guards : list of (int, Round)
+        The rounds that asked for conditions, with the place of the step behind each.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Apply],
+        order: Sequence[int],
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        final: Iterable[int],
+        taken: Mapping[Apply, list[Variable]] | None = None,
+        rounds: tuple[Round, ...] = (),
+    ) -> None:
+        self.steps = [(number, nodes[number]) for number in order]
+        self._inputs, self._outputs = inputs, outputs
+        self._taken = taken or {}
+        self.rounds = rounds
+        final = frozenset(final)
+        self.final = next((place for place, (number, _) in enumerate(self.steps) if number in final), len(self.steps))
+        self.guards: list[tuple[int, Round]] = []
+        place = 0
+        for one in rounds:
+            place += len(one.order)
+            if one.asked:
+                self.guards.append((place, one))
+
+    def inputs_of(self, node: Apply) -> Sequence[Variable]:
+        """Return the inputs that a node uses on this path."""
+        return self._taken.get(node, node.inputs)
+
+    @functools.cached_property
+    def roles(self) -> Roles:
+        """The roles of the nodes, if all that they do can be recorded."""
+        return self.roles_without(())
+
+    def roles_without(self, unrepeatable: Iterable[Apply]) -> Roles:
+        """Return the roles of the nodes where some do what cannot be recorded."""
+        nodes = [node for _, node in self.steps]
+        return find_roles(nodes, self._inputs, self._outputs, frozenset(unrepeatable), self.inputs_of)
+
+    @property
+    def can_begin_anew(self) -> bool:
+        """Whether nothing of what the function was given is lost where a guard does not hold."""
+        return all(place <= self.final for place, _ in self.guards)
+
+
+class Round:
+    """What is computed between two looks at conditions.
+
+    Parameters
+    ----------
+    state : tuple of (bool or None)
+        What each condition is, as far as it is known.
+    order : tuple of int
+        The numbers of nodes, in order.
+    asked : tuple of int
+        The conditions to be looked at behind them.
+    done : frozenset of int
+        All nodes that were computed so far.
+    dead : dict
+        Number of a node to the variables that are needed no longer behind it.
+    prior : Round or None
+        The round before.
+    """
+
+    def __init__(
+        self,
+        state: tuple[bool | None, ...],
+        order: tuple[int, ...],
+        asked: tuple[int, ...],
+        done: frozenset[int],
+        dead: dict[int, list[Variable]],
+        prior: Round | None,
+    ) -> None:
+        self.state, self.order, self.asked, self.done, self.dead, self.prior = state, order, asked, done, dead, prior
+        self.following: dict[tuple[bool, ...], Round] = {}
+        self.path: Path | None = None
+
+    def chosen(self, path: Path) -> tuple[bool, ...]:
+        """Return what the conditions are, that it asks for, on a path that goes on from here."""
+        return tuple(path.rounds[-1].state[place] for place in self.asked)
+
+    @property
+    def chain(self) -> tuple[Round, ...]:
+        """The rounds up to this one."""
+        return (*(self.prior.chain if self.prior is not None else ()), self)
+
+
+class Branches:
+    """The conditions of a function, and the paths that they lead to.
+
+    Parameters
+    ----------
+    nodes : sequence of Apply
+        In an order in which all of them could be computed.
+    inputs, outputs : sequence of Variable
+        Of the function.
+    cells : dict
+        Variable to the list of one element that holds its value.
+    before : mapping
+        Node to nodes that have to be computed before it, if at all: they read what it overwrites.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Apply],
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        cells: dict[Variable, list[Any]],
+        before: Mapping[Apply, Iterable[Apply]],
+    ) -> None:
+        self._nodes, self._inputs, self._outputs, self._cells = nodes, inputs, outputs, cells
+        self._number = {node: number for number, node in enumerate(nodes)}
+        self._final = final_nodes(nodes, inputs)
+        self._before = [[self._number[prior] for prior in before.get(node, ())] for node in nodes]
+        choices = [node for node in nodes if isinstance(node.op, IfElse)]
+        self.conditions = list(dict.fromkeys(node.inputs[0] for node in choices))
+        self._place = {condition: place for place, condition in enumerate(self.conditions)}
+        self._users: dict[Variable, list[int]] = {}
+        for number, node in enumerate(nodes):
+            for var in node.inputs:
+                self._users.setdefault(var, []).append(number)
+        self._cones = {place: self._early_cone(var) for place, var in enumerate(self.conditions)}
+        self._early: dict[tuple, tuple[int, ...]] = {}
+        self._firsts: dict[tuple, Round] = {}
+
+    # What a call does
+
+    def first(self, compute: Callable[[int], Any]) -> Round:
+        """Look at the early conditions of a call; return its first round.
+
+        Parameters
+        ----------
+        compute : callable
+            Computes a node by its number.
+        """
+        state: tuple[bool | None, ...] = (None,) * len(self.conditions)
+        while True:
+            if state not in self._early:
+                self._early[state] = tuple(place for place in self._pending(state) if self._cones[place] is not None)
+            asked = self._early[state]
+            if not asked:
+                break
+            for number in sorted({number for place in asked for number in self._cones[place]}):
+                compute(number)
+            state = self._answered(state, asked)
+        if state not in self._firsts:
+            self._firsts[state] = self._round(state, None)
+        return self._firsts[state]
+
+    def next(self, done: Round) -> Round:
+        """Look at the conditions that a round asks for; return the round that follows."""
+        answers = self.answers(done)
+        if answers not in done.following:
+            done.following[answers] = self._round(self._answered(done.state, done.asked), done)
+        return done.following[answers]
+
+    def answers(self, done: Round) -> tuple[bool, ...]:
+        """Return what the conditions are that a round asks for."""
+        return tuple(self._truth(place) for place in done.asked)
+
+    def walk(self, compute: Callable[[int], Any], behind: Callable[[list[Variable]], Any], here: Round) -> Path:
+        """Compute what the call needs, and return its path.
+
+        Parameters
+        ----------
+        compute : callable
+            Computes a node by its number.
+        behind : callable
+            Told behind each node of the variables that are needed no longer.
+        here : Round
+            The first one.
+        """
+        while True:
+            for number in here.order:
+                compute(number)
+                behind(here.dead.get(number, []))
+            if not here.asked:
+                return self.path(here)
+            here = self.next(here)
+
+    def path(self, last: Round) -> Path:
+        """Return the path that ends with a round."""
+        if last.path is None:
+            rounds = last.chain
+            order = [number for one in rounds for number in one.order]
+            taken = {
+                node: self._used(node, last.state) for node in map(self._nodes.__getitem__, order) if _chooses(node)
+            }
+            last.path = Path(self._nodes, order, self._inputs, self._outputs, self._final, taken, rounds)
+        return last.path
+
+    # How rounds are found
+
+    def _truth(self, place: int) -> bool:
+        return bool(np.all(np.asarray(self._cells[self.conditions[place]][0]) != 0))
+
+    def _answered(self, state: tuple[bool | None, ...], asked: Iterable[int]) -> tuple[bool | None, ...]:
+        answers = {place: self._truth(place) for place in asked}
+        return tuple(answers.get(place, known) for place, known in enumerate(state))
+
+    def _used(self, node: Apply, state: tuple[bool | None, ...]) -> list[Variable]:
+        """Return the inputs of a node that are certainly used."""
+        if not _chooses(node):
+            return node.inputs
+        known = state[self._place[node.inputs[0]]]
+        if known is None:
+            return node.inputs[:1]
+        count = node.op.n_outs
+        return [node.inputs[0], *(node.inputs[1 : 1 + count] if known else node.inputs[1 + count :])]
+
+    def _reached(self, inputs_of: Callable[[Apply], Iterable[Variable]], more: Iterable[int] = ()) -> set[int]:
+        """Return the numbers of the nodes that the outputs depend on."""
+        todo = [*(self._number[var.owner] for var in self._outputs if var.owner is not None), *more]
+        found = set(todo)
+        while todo:
+            for var in inputs_of(self._nodes[todo.pop()]):
+                number = None if var.owner is None else self._number[var.owner]
+                if number is not None and number not in found:
+                    found.add(number)
+                    todo.append(number)
+        return found
+
+    def _possible(self, state: tuple[bool | None, ...]) -> set[int]:
+        """Return the numbers of the nodes that may be needed, whatever the unknown conditions are."""
+
+        def inputs_of(node: Apply) -> Iterable[Variable]:
+            used = self._used(node, state)
+            return node.inputs if _chooses(node) and len(used) == 1 else used
+
+        return self._reached(inputs_of)
+
+    def _pending(self, state: tuple[bool | None, ...], more: Iterable[int] = ()) -> list[int]:
+        """Return the conditions that are needed, and not known."""
+        needed = self._reached(lambda node: self._used(node, state), more)
+        places = (self._place[self._nodes[number].inputs[0]] for number in sorted(needed) if self._chooses_at(number))
+        return [place for place in dict.fromkeys(places) if state[place] is None]
+
+    def _chooses_at(self, number: int) -> bool:
+        return _chooses(self._nodes[number])
+
+    def _early_cone(self, condition: Variable) -> list[int] | None:
+        """Return the nodes that compute a condition of the host's inputs alone, in order; None if more is needed."""
+        given = set(self._inputs)
+        found: set[int] = set()
+        todo = [condition]
+        while todo:
+            var = todo.pop()
+            if var.owner is None:
+                if on_device(var):
+                    return None
+                continue
+            node = var.owner
+            if _chooses(node) or getattr(node.op, "destroy_map", None) or any(map(on_device, node.outputs)):
+                return None
+            found.add(self._number[node])
+            known = isinstance(node.op, SHAPES) and node.inputs[0] in given
+            todo.extend(() if known else node.inputs)
+        return sorted(found)
+
+    def _round(self, state: tuple[bool | None, ...], prior: Round | None) -> Round:
+        done = set() if prior is None else set(prior.done)
+        possible = self._possible(state)
+        forced: set[int] = set()
+        order: list[int] = []
+        while True:
+            pending = self._pending(state, forced)
+            needed = self._reached(lambda node: self._used(node, state), forced)
+            for with_final in (False, True):
+                if pending and with_final and (order or self._askable(pending, done)):
+                    break  # what overwrites inputs waits for the conditions
+                new = self._ready(needed, possible, done, state, with_final or not pending)
+                order += new
+                if new:
+                    break
+            asked = self._askable(pending, done)
+            if asked or not needed - done:
+                break
+            if not new:
+                forced |= {one for number in needed - done for one in self._before[number] if one in possible} - done
+        dead = self._dead(order, done, possible)
+        return Round(state, tuple(order), tuple(asked), frozenset(done), dead, prior)
+
+    def _askable(self, pending: Iterable[int], done: set[int]) -> list[int]:
+        """Return the conditions that have been computed."""
+        owners = ((place, self.conditions[place].owner) for place in pending)
+        return [place for place, owner in owners if owner is None or self._number[owner] in done]
+
+    def _ready(
+        self, needed: set[int], possible: set[int], done: set[int], state: tuple[bool | None, ...], with_final: bool
+    ) -> list[int]:
+        """Return the nodes that can be computed now, and add them to those that are done."""
+        found = []
+        for number in sorted(needed - done):
+            node = self._nodes[number]
+            used = self._used(node, state)
+            if (_chooses(node) and len(used) == 1) or (number in self._final and not with_final):
+                continue
+            there = all(var.owner is None or self._number[var.owner] in done for var in used)
+            if there and all(prior in done or prior not in possible for prior in self._before[number]):
+                done.add(number)
+                found.append(number)
+        return found
+
+    def _dead(self, order: Sequence[int], done: set[int], possible: set[int]) -> dict[int, list[Variable]]:
+        """Return which variables are needed no longer behind each node of a round."""
+        found: dict[int, list[Variable]] = {}
+        kept = set(self._outputs)
+        seen: set[Variable] = set()
+        ahead = possible - done
+        for number in reversed(order):
+            node = self._nodes[number]
+            for var in (*node.inputs, *node.outputs):
+                if var in seen or var.owner is None or var in kept:
+                    continue
+                if self._number[var.owner] in done and ahead.isdisjoint(self._users.get(var, ())):
+                    found.setdefault(number, []).append(var)
+                seen.add(var)
+        return found
+
+
+def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]:
+    """Return what computes a node with branches, of which the one that is taken has been computed."""
+    condition = cells[node.inputs[0]]
+    count = node.op.n_outs
+    outputs = [cells[var] for var in node.outputs]
+    branches = [[cells[var] for var in node.inputs[first : first + count]] for first in (1 + count, 1)]
+    as_view = node.op.as_view
+
+    def choose() -> None:
+        taken = bool(np.all(np.asarray(condition[0]) != 0))
+        for out, cell in zip(outputs, branches[taken]):
+            # As Theano's own does: the graph says that the first branch may be viewed, not the second.
+            out[0] = cell[0] if taken and as_view else _copied(cell[0])
+
+    choose.lazy = False
+    choose.inputs = [cells[var] for var in node.inputs]
+    choose.outputs = outputs
+    return choose
+
+
+def final_nodes(nodes: Sequence[Apply], inputs: Iterable[Variable]) -> frozenset[int]:
+    """Return the numbers of the nodes that overwrite what a function was given."""
+    given = set(inputs)
+    found = set()
+    for number, node in enumerate(nodes):
+        given.update(out for out, slot in viewed_slots(node) if node.inputs[slot] in given)
+        if any(node.inputs[slot] in given for slot in destroyed_slots(node)):
+            found.add(number)
+    return frozenset(found)
+
+
+def _chooses(node: Apply) -> bool:
+    return isinstance(node.op, IfElse)
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else copy.deepcopy(value)

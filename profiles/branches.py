@@ -1,0 +1,80 @@
+"""What a net costs whose learning phase is an input, so that each dropout and batch normalization is a branch.
+
+``python -m profiles.branches`` trains a net of dense layers, each with dropout and batch normalization as Keras makes
+them by ``K.in_train_phase``, by simulators: with the learning phase as an input, and with the phase fixed.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import click
+import numpy as np
+import theano
+import theano.tensor as tt
+from rich.table import Table
+from theano.ifelse import ifelse
+from theano.sandbox.rng_mrg import MRG_RandomStreams
+
+import optdb
+from optdb.opencl import contexts
+from profiles import screen
+from profiles.stopwatch import race
+
+#: So much of each layer's units is dropped.
+_DROPPED = 0.3
+#: What a turn takes, and what comes before the first one, in seconds: by then, plans are what they will be.
+_TURN_S, _SETTLE_S = 0.3, 5.0
+
+
+@click.command()
+@click.option("--layers", type=click.IntRange(min=1), default=8, show_default=True, help="Each has two branches.")
+@click.option("--units", type=click.IntRange(min=1), default=64, show_default=True, help="Of each layer.")
+@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Examples in a step.")
+@click.option("--repeat", type=click.IntRange(min=1), default=15, show_default=True, help="Turns of each contender.")
+@click.option("--device", default="opencl", show_default=True, help="Which device.")
+def main(layers: int, units: int, batch: int, repeat: int, device: str) -> None:
+    """Compare a training step whose learning phase is an input with one whose phase is fixed."""
+    contexts.register("measured", device)
+    data = np.random.RandomState(0).uniform(size=(batch, units)).astype("float32")
+    fixed, chosen = (optdb.SimulatorOCL(_step(layers, units, phase), "measured") for phase in (True, False))
+    contenders = {"fixed": lambda: fixed(data), "an input": lambda: chosen(data, 1)}
+    seconds = race(contenders, repeat, _TURN_S, _SETTLE_S)
+    table = Table("learning phase", "ms for a step", title=f"{2 * layers} layers with branches")
+    for name, times in seconds.items():
+        table.add_row(name, f"{statistics.median(times) * 1e3:.3f}")
+    screen.console().print(table)
+    ratios = [one / other for one, other in zip(seconds["an input"], seconds["fixed"], strict=True)]
+    screen.console().print(f"an input / fixed: {statistics.median(ratios):.2f}")
+
+
+def _step(layers: int, units: int, fixed: bool) -> theano.compile.function_module.Function:
+    """Return a training step; its second input is the learning phase, unless that is fixed."""
+    x, phase = tt.fmatrix("x"), tt.bscalar("phase")
+    rng, random = MRG_RandomStreams(1), np.random.RandomState(1)
+
+    def in_train_phase(one: tt.TensorVariable, other: tt.TensorVariable) -> tt.TensorVariable:
+        return one if fixed else ifelse(phase, one, other)
+
+    def shared(*shape: int) -> tt.TensorVariable:
+        return theano.shared((random.standard_normal(shape) / units**0.5).astype("float32"), target="cpu")
+
+    hidden, params = x, []
+    for _ in range(layers):
+        weights, shift, mean, deviation = shared(units, units), shared(units), shared(units), shared(units) + 1
+        params += [weights, shift]
+        hidden = hidden.dot(weights)
+        moved = (hidden - hidden.mean(axis=0)) / tt.sqrt(hidden.var(axis=0) + np.float32(1e-3))
+        hidden = tt.nnet.relu(in_train_phase(moved, (hidden - mean) / deviation) + shift)
+        kept = rng.binomial(hidden.shape, p=1 - _DROPPED, dtype="float32") / np.float32(1 - _DROPPED)
+        hidden = in_train_phase(hidden * kept, hidden)
+    loss = (hidden**2).mean()
+    updates = [(param, param - np.float32(0.01) * grad) for param, grad in zip(params, theano.grad(loss, params))]
+    updates += [(state, following) for state, following, *_ in rng.state_updates]
+    return theano.function(
+        [x] if fixed else [x, phase], loss, updates=updates, mode=optdb.mode(theano.Mode("py", "fast_run"))
+    )
+
+
+if __name__ == "__main__":
+    main()
