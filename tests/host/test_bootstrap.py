@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from optdb.host.compat import versions
 from tests.processes import output, run_code
 
 LDFLAGS = "import optdb, theano; print(repr(theano.config.blas.ldflags))"
@@ -26,7 +27,11 @@ def test_theano_imports_in_silence():
 
 
 def test_theano_shows_its_own_loader():
-    assert "SourceFileLoader" in output("import optdb, theano; print(theano.__spec__.loader, theano.__loader__)")
+    shown = output(
+        "import optdb, theano; print(theano.__spec__.loader, theano.__loader__, theano.__loader__.get_source)"
+    )
+    assert shown.count("_AroundLoader") == 0
+    assert "SourceFileLoader" in shown or shown.count("TranslatingLoader") >= 2
 
 
 def test_users_own_ldflags_win():
@@ -68,6 +73,7 @@ def test_engine_is_on_where_the_flag_says_so():
     assert output(code) == "False"
 
 
+@pytest.mark.skipif(versions.needs_translation(), reason="Theano alone does not import here")
 def test_engine_is_on_where_theano_came_first():
     code = """
         import theano, optdb
@@ -119,7 +125,8 @@ def test_header_folder_is_there_for_scan_only(tmp_path):
         print([folder for folder in seen if folder not in before], cmodule.std_include_dirs() == before)
     """
     done = output(code, flags=f"base_compiledir={tmp_path}")
-    assert "py311" in done
+    folder = {(3, 10): "[]", (3, 11): "py311"}.get(sys.version_info[:2], "py312")
+    assert folder in done
     assert done.endswith("True")
 
 
