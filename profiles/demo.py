@@ -134,6 +134,7 @@ def run(leg: Leg, sides: dict[str, str], tell: Callable[[str], None]) -> list[St
         with tempfile.TemporaryDirectory(prefix="optdb-demo-") as folder:
             flags = f"{leg.flags},{flags},base_compiledir={folder}/theano"
             for cache in leg.starts:
+                tell(f"{side}, {cache} ...")
                 seconds, values = isolated.call("profiles.demo:start", leg.model, flags=flags, env=caches(Path(folder)))
                 starts.append(Start(leg, side, cache, dict(zip(PARTS, seconds)), values))
                 tell(f"{side}, {cache}: theano.function {starts[-1].function:.1f} s {_of_which(seconds)}")

@@ -24,7 +24,19 @@ def _id(page: Path) -> str:
     return page.relative_to(DOCS).as_posix() if page.is_relative_to(DOCS) else page.name
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if CODE.search(page.read_text())], ids=_id)
+#: Pages whose code every run of the tests runs; each of the others takes a process some seconds.
+QUICK = ("README.md", "flags.md", "cli.md", "from-theano-gpu.md")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=() if page.name in QUICK else pytest.mark.slow)
+        for page in PAGES
+        if CODE.search(page.read_text())
+    ],
+    ids=_id,
+)
 def test_code_runs(page):
     code = "\n".join(CODE.findall(page.read_text()))
     done = run_code(code, env={"MPLBACKEND": "Agg"})

@@ -42,5 +42,6 @@ def _table(rows: list) -> Table:
     for row in rows:
         state = "[green]works[/]" if row.works else f"[red]fails[/]: {escape(row.trouble)}"
         memory = f"{row.memory / 2**30:.1f} GiB"
-        table.add_row(row.spec, row.kind, escape(row.name), escape(row.platform), str(row.units), memory, state)
+        names = ", ".join(filter(None, [row.spec, row.short_name]))
+        table.add_row(names, row.kind, escape(row.name), escape(row.platform), str(row.units), memory, state)
     return table

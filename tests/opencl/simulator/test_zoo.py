@@ -8,14 +8,14 @@ import theano
 
 import optdb
 from profiles import models
-from tests.zoo import CONVOLUTIONAL, SMALL
+from tests.zoo import SMALL
 
-#: Their kernels take longer to be compiled than a test of every day may take; some need a C compiler besides.
-LARGE = (*CONVOLUTIONAL, "sb_resnet56", "gp", "mixture", "lstm", "vae")
+#: The kernels of the others take longer to be compiled than a test of every day may take.
+QUICK = ("mlp",)
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in SMALL]
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL]
 )
 def test_profile_check_and_report_of_a_model(name):
     model = models.build(name, **SMALL[name])
