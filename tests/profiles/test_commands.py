@@ -126,3 +126,15 @@ def test_a_helper_says_that_it_is_one():
     done = python("-m", "profiles.isolated", "--help")
     assert done.returncode == 1
     assert "python -m profiles" in done.stderr
+
+
+def test_a_module_that_is_no_command_says_what_it_is():
+    done = python("-m", "profiles.check", "--help")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "profiles.check is used by others: Says whether two optimized graphs" in done.stderr
+    assert "python -m profiles" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_module_that_is_missing_is_pythons_own_error():
+    done = python("-m", "profiles.no_such_module")
+    assert done.returncode == 1 and "No module named profiles.no_such_module" in done.stderr
