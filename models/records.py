@@ -99,6 +99,8 @@ class Report:
         How the process ended, if it did not get to its end.
     times
         What a step takes, if that was asked for.
+    calm
+        The same model in float64, if it is chaotic in float32.
     """
 
     model: str
@@ -108,12 +110,14 @@ class Report:
     chaos: float = 0.0
     error: str = ""
     times: Times | None = None
+    calm: Report | None = None
 
     @classmethod
     def from_json(cls, report: dict[str, Any]) -> Report:
         """Return the report that a worker has sent."""
         results = {way: Result(**result) for way, result in report.pop("results").items()}
-        report.pop("times", None)
+        for others in ("times", "calm"):
+            report.pop(others, None)
         return cls(results=results, **report)
 
     def reasons(self, way: str) -> list[str]:
@@ -158,6 +162,8 @@ class Report:
                 faults.append(f"{way} fails: {result.error}")
             elif not self.agrees(way) and not self.is_chaotic(way):
                 faults.append(f"{way} differs from stock by {result.difference:.1e} in {result.where}")
+        if self.calm is not None:
+            faults += [f"in float64: {fault}" for fault in self.calm.faults()]
         return faults + self._graph_faults()
 
     def _graph_faults(self) -> list[str]:

@@ -96,6 +96,21 @@ def test_a_process_that_dies_is_a_fault(monkeypatch):
     assert [(each.floatX, each.faults()) for each in found] == [("float64", ["killed by SIGSEGV"])]
 
 
+def test_a_chaotic_model_is_run_again_in_float64(monkeypatch):
+    def call(*args, flags, **options):
+        result = {"difference": 0.5 if "float32" in flags else 1e-3}
+        chaos = 0.1 if "float32" in flags else 0.0
+        return {
+            **{"model": "keras_vae", "library": "Keras", "floatX": flags[7:14], "chaos": chaos, "error": ""},
+            "results": {"stock": {}, "engine": result},
+        }
+
+    monkeypatch.setattr(isolated, "call", call)
+    found = runner.run("keras_vae", runner.Settings(("engine",)))
+    assert found.is_chaotic("engine") and found.calm.floatX == "float64"
+    assert found.faults() == ["in float64: engine differs from stock by 1.0e-03 in "]
+
+
 def test_a_process_gets_the_librarys_dtype_and_a_limit(monkeypatch):
     calls = []
 
