@@ -101,6 +101,21 @@ def test_what_raises_in_a_branch_raises_only_there():
         np.testing.assert_allclose(f(np.ones(2, "float32"), 0), 2)
 
 
+def test_zeros_of_a_branch_that_is_not_taken_are_made_once():
+    x, phase, w = tt.fmatrix("x"), tt.bscalar("phase"), theano.shared(floats(4, 4), "w", target="cpu")
+    hidden = x.dot(w)
+    out = ifelse(phase, hidden * tt.tanh(hidden), hidden)
+    f, machine = compiled([x, phase], theano.grad((out**2).sum(), w))
+    for seed in range(5):
+        value = floats(3, 4, seed=seed)
+        product = value.dot(w.get_value())
+        squash = np.tanh(product)
+        slope = 2 * product * squash * (squash + product * (1 - squash**2))
+        np.testing.assert_allclose(f(value, 1), value.T.dot(slope), rtol=1e-3, atol=1e-4)
+    (plan,) = machine.plans
+    assert plan.commands < sum(len(part.commands) for part in plan._recording.parts)
+
+
 def test_conditions_of_the_device_that_change_at_each_call():
     x, w = tt.fvector("x"), theano.shared(np.zeros(3, "float32"), "w", target="cpu")
     loss = ((x - w) ** 2).sum()

@@ -13,7 +13,7 @@ from optdb.host.graph import Apply
 from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.recording import Recording, Wiring, same
-from optdb.opencl.planning.settled import settled
+from optdb.opencl.planning.settled import invariant, settled
 from optdb.opencl.planning.steps import Bound, Guard, Stretch, Watched, in_stretches
 from optdb.opencl.planning.whole import begin
 from optdb.runtime.arrays import Array, copy
@@ -50,8 +50,10 @@ class Plan:
         unrepeatable = {node for number, node in path.steps if parts[number].trouble is not None}
         roles = path.roles if unrepeatable <= path.roles.free else path.roles_without(unrepeatable)
         stays = settled(wiring, recording, roles)
+        once = invariant(wiring, recording)
         self.room = Room(spans(wiring, recording), check_plan(wiring, recording), stays.values())
         self.commands = sum(len(part.commands) for part in recording.parts) - len(stays)
+        self.commands -= sum(len(parts[number].commands) for number in once)
         #: Variable to its array, for all that nodes put on the device.
         self._arrays = {
             var: self.room.array(layout) for var, layout in recording.layouts.items() if var.owner is not None
@@ -64,6 +66,9 @@ class Plan:
                 final = len(steps)
             commands = [] if number in stays else parts[number].commands
             bound = [self.room.bind(command) for command in commands]
+            if number in once:
+                _do(bound)
+                continue
             watched = node in roles.watched
             steps.append(self._watched(number, node, parts[number], bound, node in roles.free) if watched else bound)
         #: Alone are those that compute each time, and those that see what the caller gives, or what such a step gives.
@@ -164,6 +169,12 @@ class Plan:
         return Watched(self.wiring, number, self._recording.path.inputs_of(node), bound, free, outputs)
 
 
+def _do(commands: list[Bound]) -> None:
+    """Put commands into the queue."""
+    for command in commands:
+        command()
+
+
 def spans(wiring: Wiring, recording: Recording) -> Spans:
     """Return the first and the last step that needs each memory that the function made.
 
@@ -180,8 +191,11 @@ def spans(wiring: Wiring, recording: Recording) -> Spans:
             found[memory] = (min(first, start), max(last, stop))
 
     stop = 0
-    for (_, node), part in zip(recording.path.steps, recording.parts, strict=True):
+    once = invariant(wiring, recording)
+    for (number, node), part in zip(recording.path.steps, recording.parts, strict=True):
         start, stop = stop + 1, stop + 1 + len(part.commands)
+        for memory in part.made if number in once else ():
+            needed(memory, 0, _AFTERWARDS)
         for step, command in enumerate(part.commands, start):
             for memory in command.memories():
                 needed(memory, *((start, stop) if memory in lain_in else (step, step)))
