@@ -101,6 +101,8 @@ class Report:
         What a step takes, if that was asked for.
     calm
         The same model in float64, if it is chaotic in float32.
+    not_finite
+        Which of stock's values are not finite: a model that has some compares nothing.
     """
 
     model: str
@@ -111,6 +113,7 @@ class Report:
     error: str = ""
     times: Times | None = None
     calm: Report | None = None
+    not_finite: list[str] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, report: dict[str, Any]) -> Report:
@@ -162,6 +165,8 @@ class Report:
                 faults.append(f"{way} fails: {result.error}")
             elif not self.agrees(way) and not self.is_chaotic(way):
                 faults.append(f"{way} differs from stock by {result.difference:.1e} in {result.where}")
+        if self.not_finite:
+            faults.append(f"stock's own values are not finite, {self.not_finite[0]} first: the model needs other data")
         if self.calm is not None:
             faults += [f"in float64: {fault}" for fault in self.calm.faults()]
         return faults + self._graph_faults()

@@ -28,6 +28,11 @@ def difference(a: Any, b: Any) -> float:
     return training.difference(a, b)
 
 
+def is_finite(value: Any) -> bool:
+    """Tell whether all numbers of a value are finite, as far as it has any."""
+    return not isinstance(value, np.ndarray) or value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
+
+
 def _same_state(a: np.random.RandomState, b: np.random.RandomState) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(a.get_state(), b.get_state()))
 

@@ -19,7 +19,7 @@ from theano.ifelse import IfElse
 from models import registry
 from models.python_code import python_code
 from models.records import Report, Result
-from models.values import difference, nudged
+from models.values import difference, is_finite, nudged
 from models.ways import ENGINE, STOCK, WAYS, Compiled, shared_variables
 from profiles.models import Model
 
@@ -65,6 +65,7 @@ def compare(name: str, ways: list[str], steps: int) -> dict[str, Any]:
         expected = trial.run(STOCK, report)
         if expected is None:
             return asdict(report)
+        report.not_finite = [name for name, value in zip(trial.names, expected) if not is_finite(value)]
         found = {}
         for way in ways:
             if way != STOCK:

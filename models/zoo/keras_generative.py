@@ -102,5 +102,5 @@ def style(keras: ModuleType, rng: np.random.RandomState, batch: int = 2, size: i
     )
     net = keras.models.Model([x, reference], painted)
     net.add_loss(backend.mean(backend.square(gram(painted) - gram(reference))) + 1e-3 * variation)
-    net.compile("sgd")
+    net.compile(keras.optimizers.SGD(1e-4))
     return net, [pictures(rng, batch, size) for _ in range(2)], []

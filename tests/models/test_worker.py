@@ -76,9 +76,10 @@ def test_the_learning_phase_is_off_in_the_middle():
 
 def altered(change):
     """Return a way that is stock, but for its outputs."""
+    stock = ways.WAYS["stock"]
 
     def compile_altered(model, c_code):
-        compiled = ways.WAYS["stock"].compile(model, c_code)
+        compiled = stock.compile(model, c_code)
         return dataclasses.replace(compiled, call=lambda *args: change(compiled.call(*args)))
 
     return ways.Way("engine", "", compile_altered)
@@ -95,6 +96,14 @@ def test_a_wrong_value_is_found(monkeypatch):
 def test_a_wrong_dtype_is_found(monkeypatch):
     monkeypatch.setitem(ways.WAYS, "engine", altered(lambda outputs: [outputs[0], np.int64(outputs[1])]))
     assert "engine differs from stock by inf in output 1" in compared("engine").faults()[0]
+
+
+def test_a_model_whose_values_are_not_finite_is_a_fault(monkeypatch):
+    monkeypatch.setitem(ways.WAYS, "stock", altered(lambda outputs: [outputs[0] * np.inf, outputs[1]]))
+    report = compared("stock")
+    assert report.faults() == [
+        "stock's own values are not finite, output 0 of call 0 first: the model needs other data"
+    ]
 
 
 def test_an_error_costs_one_way(monkeypatch):
