@@ -284,6 +284,17 @@ FORCED: dict[str, Any] = {}
 _FLAG_FOR = {"device": "optdb.device", "init_gpu_device": "optdb.device", "contexts": "optdb.contexts"}
 
 
+#: How devices of that back-end begin, and what says the same here.
+_DEVICE_FOR = {"cuda": "nvidia", "gpu": "gpu", "opencl": "opencl"}
+
+
+def _here(device: str) -> str:
+    """Return what optdb calls a device of Theano's GPU back-end; numbered OpenCL devices are called the same."""
+    if _NUMBERED.fullmatch(device):
+        return device
+    return next((here for theirs, here in _DEVICE_FOR.items() if device.startswith(theirs)), device)
+
+
 def check_gpu_backend(name: str, value: str) -> None:
     """Refuse a device for Theano's own GPU back-end where that back-end is not installed.
 
@@ -299,14 +310,10 @@ def check_gpu_backend(name: str, value: str) -> None:
     FlagError
         If the value names such a device. The message has the setting that means the same here.
     """
-    if name == "contexts":
-        wanted = re.sub(r"(?<=->)(cuda|gpu)\d*", "nvidia", value)
-        meant = bool(value)
-    else:
-        meant = value.startswith(("cuda", "gpu", "opencl"))
-        wanted = value if _NUMBERED.fullmatch(value) else {"cu": "nvidia", "gp": "gpu"}.get(value[:2], "opencl")
+    meant = bool(value) if name == "contexts" else value.startswith(tuple(_DEVICE_FOR))
     if not meant or importlib.util.find_spec("pygpu") is not None:
         return
+    wanted = re.sub(r"(?<=->)[^;]*", lambda device: _here(device[0]), value) if name == "contexts" else _here(value)
     setting = f"{_FLAG_FOR[name]}={wanted}"
     if re.search("[<>;|&]", setting):
         setting = f"'{setting}'"

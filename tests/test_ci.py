@@ -1,0 +1,29 @@
+"""What CI calls is there: the workflow, .ci/run and the Makefile name the same targets and Pythons."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_the_workflow_calls_targets_that_there_are():
+    called = re.findall(r"- run: make ([a-z-]+)", WORKFLOW)
+    assert {"lint", "test-all", "docs", "dist"} <= set(called) <= TARGETS
+
+
+def test_the_workflow_tries_each_python_that_the_package_names():
+    [matrix] = re.findall(r"^ +python: \[(.*)\]$", WORKFLOW, re.MULTILINE)
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    named = re.findall(r"^Programming Language :: Python :: (3\.\d+)$", setup["metadata"]["classifiers"], re.MULTILINE)
+    assert re.findall(r"3\.\d+", matrix) == named
+
+
+def test_what_runs_before_a_change_is_taken_is_what_the_workflow_runs():
+    called = re.findall(r"^make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert called == ["lint", "test-all"]
