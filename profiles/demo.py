@@ -49,7 +49,7 @@ class Leg:
     flags
         THEANO_FLAGS besides those of the sides.
     starts
-        What the caches of compiled C code are at each start.
+        What the caches of compiled C code, and of the device's programs, are at each start: cold, then warm.
     note
         What the flags mean, in words.
     """
@@ -196,14 +196,13 @@ def table_of(rows: Sequence[Row]) -> Table:
     table = Table(
         title="theano.function, in CPU seconds of the process and of the compilers that it calls", title_justify="left"
     )
-    for column in ("model", "", "C code", "stock", "optdb", "quicker by", "values differ by"):
-        table.add_column(column, justify="left" if column in ("model", "", "C code") else "right")
+    for column in ("model", "", "caches", "stock", "optdb", "quicker by", "values differ by"):
+        table.add_column(column, justify="left" if column in ("model", "", "caches") else "right")
     for row in rows:
         verdict = f"{row.difference:.0e}" + ("" if row.agrees else " [red]too much[/]")
-        state = "none yet" if row.ours.cache == "cold" else "kept"
-        state = state if "cxx=" not in row.ours.leg.flags else "-"
+        caches_are = {"cold": "empty", "warm": "full"}[row.ours.cache] if len(row.ours.leg.starts) > 1 else "-"
         table.add_row(
-            *(row.ours.leg.model, row.ours.leg.note, state),
+            *(row.ours.leg.model, row.ours.leg.note, caches_are),
             *(f"{row.stock.function:.1f}", f"{row.ours.function:.1f}", f"{row.ratio:.1f}x", verdict),
         )
     return table
