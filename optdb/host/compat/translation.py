@@ -24,6 +24,7 @@ HERE = "optdb.host.compat.modules"
 REDIRECTED = {
     "collections": f"{HERE}.collections",
     "configparser": f"{HERE}.configparser",
+    "copy": f"{HERE}.copy",
     "distutils": f"{HERE}.distutils",
     "distutils.spawn": f"{HERE}.distutils.spawn",
     "distutils.sysconfig": f"{HERE}.distutils.sysconfig",
@@ -51,7 +52,10 @@ REDIRECTED = {
 #: Attributes that are gone, of objects whose type the source does not tell. Nothing else in Theano has these names.
 RENAMED = {
     "tostring": "tobytes",
-    # of unittest.TestCase, for Theano's own tests
+}
+
+#: Methods of unittest.TestCase that are gone, for Theano's own tests.
+RENAMED_IN_TESTS = {
     "assertEquals": "assertEqual",
     "assertNotEquals": "assertNotEqual",
     "assertAlmostEquals": "assertAlmostEqual",
@@ -204,6 +208,8 @@ class _Translator(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
         node.attr = RENAMED.get(node.attr, node.attr)
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            node.attr = RENAMED_IN_TESTS.get(node.attr, node.attr)
         return node
 
     # Operators and calls

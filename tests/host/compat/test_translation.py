@@ -180,3 +180,14 @@ def test_unique_gives_vectors():
 def test_deprecated_escapes_are_the_user_s_business_no_more(recwarn):
     translation.translate("x = '\\d'", "test", True)
     assert not recwarn.list
+
+
+def test_copies_of_random_states_draw_alone():
+    namespace = run("import copy\nimport numpy as np\na = np.random.RandomState(1)\nb = copy.copy(a)")
+    assert namespace["b"].uniform() == namespace["a"].uniform() == np.random.RandomState(1).uniform()
+    assert run("from copy import copy, deepcopy\nx = copy([1])")["x"] == [1]
+
+
+def test_methods_of_tests_are_renamed_in_tests_only():
+    tree = ast.dump(translation.translate("self.assert_(a)\nopt.assert_(b)\nself.failUnless", "test", False))
+    assert tree == ast.dump(ast.parse("self.assertTrue(a)\nopt.assert_(b)\nself.assertTrue"))
