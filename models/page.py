@@ -29,13 +29,13 @@ do when its first values are moved by some units in the last place.
 
 def write(reports: Sequence[Report], ways: Sequence[str], path: Path) -> None:
     """Write the page of a run."""
-    lines = [HEAD, f"{_versions()}\n", *_values(reports, ways), *_times(reports, ways), *_faults(reports)]
+    lines = [HEAD, f"{_run(reports)}\n", *_values(reports, ways), *_times(reports, ways), *_faults(reports)]
     path.write_text("\n".join(lines))
 
 
-def _versions() -> str:
+def _run(reports: Sequence[Report]) -> str:
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("Theano", "numpy", "scipy"))
-    return f"{len(registry.known())} models are known; this run had {versions}."
+    return f"This run had {len(reports)} of {len(registry.known())} models, {versions}."
 
 
 def _values(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:

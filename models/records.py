@@ -136,7 +136,7 @@ class Report:
         parts = [
             (times.kernels, f"kernels on small arrays: {times.launches} launches take {1e3 * times.kernels:.1f} ms"),
             (times.host, _host_reason(times, result)),
-            (step - times.kernels - times.host, f"{times.launches} launches are enqueued{_branches(result)}"),
+            (step - times.kernels - times.host, f"{times.launches} launches are enqueued"),
         ]
         told = [text for seconds, text in sorted(parts, reverse=True) if seconds >= SHARE * step]
         return told or [f"{times.launches} launches, none of which stands out"]
@@ -187,7 +187,3 @@ class Report:
 def _host_reason(times: Times, result: Result) -> str:
     named = ", ".join(f"{op} {1e3 * seconds:.1f} ms" for op, seconds in times.host_ops)
     return f"{result.on_host} nodes on the host ({named}), {result.transfers} transfers"
-
-
-def _branches(result: Result) -> str:
-    return f", in parts between {result.branches} branches" if result.branches else ""
