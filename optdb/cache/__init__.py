@@ -21,6 +21,7 @@ from optdb.host import bootstrap
 
 bootstrap.bring_in()
 
+from optdb.cache.copies import unshared_copy
 from optdb.cache.guard import SharedOpChanged
 from optdb.cache.plug import install, is_installed, stats, uninstall
 from optdb.cache.singleton import SingletonOp
@@ -34,4 +35,5 @@ __all__ = [
     "is_installed",
     "stats",
     "uninstall",
+    "unshared_copy",
 ]

@@ -2,7 +2,9 @@
 
 Theano allows it, and some ops count in a prop how often they ran. So the change
 is made, the op is shared no longer with those who ask for one like it was, and a
-warning says which class and prop it was; a filter makes it an error.
+warning says which class and prop it was; a filter makes it an error. Where the op
+was also given in place of a copy, the change is refused: the original is not to
+change with its copy.
 
 Only where ``__debug__`` is true: under ``python -O`` nothing is watched and
 nothing is paid.
@@ -32,13 +34,30 @@ def set_attribute(op: Any, name: str, value: Any) -> None:
     -----
     SharedOpChanged
         If the value is another than the one by which the op is shared.
+
+    Raises
+    ------
+    SharedOpChanged
+        If the op also stands for copies of it: who changes a copy does not mean the original.
     """
-    if store.entry(op) is not None and name in (declared(type(op)) or ()):
+    entry = store.entry(op)
+    if entry is not None and name in (declared(type(op)) or ()):
         before = getattr(op, name, _MISSING)
         if before is not value and _frozen(before) != _frozen(value):
+            if entry.stands_for_copies:
+                raise SharedOpChanged(_refusal(op, name, before, value))
             store.drop(op)
             warnings.warn(_complaint(op, name, before, value), SharedOpChanged, stacklevel=2)
     object.__setattr__(op, name, value)
+
+
+def _refusal(op: Any, name: str, before: Any, value: Any) -> str:
+    cls = type(op)
+    return (
+        f"{cls.__module__}.{cls.__qualname__}: prop {name!r} of a shared op cannot be changed from {before!r} to "
+        f"{value!r}, because the op stands for copies of it, too. The op stays as it is.\n"
+        f"HINT: make another op, {cls.__name__}(..., {name}={value!r}), or change optdb.cache.unshared_copy(op)."
+    )
 
 
 def _complaint(op: Any, name: str, before: Any, value: Any) -> str:

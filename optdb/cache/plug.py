@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 
 from optdb.cache.construct import store
+from optdb.cache.copies import copy_patches
 from optdb.cache.guard import set_attribute
 from optdb.cache.singleton import SharingMeta, SingletonOp
 from optdb.cache.stats import Stats
@@ -15,7 +16,7 @@ from optdb.host.graph import MetaObject, PureOp, op_classes
 from optdb.host.patching import Patch, Switch
 
 _lock = threading.RLock()
-_patches = [Patch(PureOp, "__setattr__", set_attribute)] if __debug__ else []
+_patches = [*copy_patches(), *([Patch(PureOp, "__setattr__", set_attribute)] if __debug__ else [])]
 _installed = threading.Event()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from optdb.cache.construct import construct, store
+from optdb.cache.copies import copy_of_shared
 from optdb.cache.guard import set_attribute
 from optdb.host import identity
 from optdb.host.graph import MetaObject, Op
@@ -53,11 +54,11 @@ class SingletonOp(Op, metaclass=SingletonMeta):
     True
     """
 
-    def __copy__(self) -> SingletonOp:
-        return self
+    def __copy__(self) -> Op:
+        return copy_of_shared(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> SingletonOp:
-        return self
+    def __deepcopy__(self, memo: dict[int, Any]) -> Op:
+        return copy_of_shared(self, memo)
 
     def __reduce_ex__(self, protocol: int) -> tuple[Any, ...]:
         state = object.__reduce_ex__(self, max(protocol, 2))[2]

@@ -32,9 +32,11 @@ class Entry(weakref.ref):
         What the op was when it was shared.
     calls : list
         Keys of the calls that are known to give this op, see :mod:`optdb.cache.calls`.
+    stands_for_copies : bool
+        Whether the op was given to somebody who asked for a copy of it.
     """
 
-    __slots__ = ("calls", "key", "op_id")
+    __slots__ = ("calls", "key", "op_id", "stands_for_copies")
 
     def __new__(cls, op: PureOp, key: Key, store: Store) -> Entry:
         return super().__new__(cls, op, store._gone)
@@ -44,6 +46,7 @@ class Entry(weakref.ref):
         self.op_id = id(op)
         self.key = key
         self.calls: list[Any] = []
+        self.stands_for_copies = False
 
 
 class Store:
@@ -104,9 +107,27 @@ class Store:
         except Unshareable as reason:
             self.counts.refuse(type(op), str(reason))
             return op
+        one = self._add_unless_known(op, key)
+        if one is not op:
+            self.counts.found += 1
+        return one
+
+    def adopt(self, op: PureOp) -> PureOp:
+        """Return the one op that is like `op`, which came into being without a constructor; see `share`.
+
+        An op that cannot be shared is not counted: it may come by often.
+        """
+        if id(op) in self._by_id:
+            return op
+        try:
+            key = self._keys.of(op)
+        except Unshareable:
+            return op
+        return self._add_unless_known(op, key)
+
+    def _add_unless_known(self, op: PureOp, key: Key) -> PureOp:
         known = self._alive(key.whole)
         if known is not None:
-            self.counts.found += 1
             return known
         with self._lock:
             return self._alive(key.whole) or self._add(op, key)

@@ -127,7 +127,7 @@ def transform(self: Canonizer, node: Apply) -> Any:
         return False
     orig_num, orig_denum = self.get_num_denum(out)
     num, denum = self.simplify(list(orig_num), list(orig_denum), out.type)
-    if _same(orig_num, num) and _same(orig_denum, denum) and not _is_nested(self, parts, node):
+    if _same(orig_num, num) and _same(orig_denum, denum):
         return False
     new = self.merge_num_denum(num, denum)
     if new.type.dtype != out.type.dtype:
@@ -146,18 +146,6 @@ def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Ap
     while isinstance(getattr(client, "op", None), DimShuffle) and len(client.outputs[0].clients) == 1:
         client = client.outputs[0].clients[0][0]
     return not isinstance(client, str) and _part(canonizer, parts, client.op) != _OTHER
-
-
-def _is_nested(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], node: Apply) -> bool:
-    """Tell whether an operand of a sum is a sum that nothing else uses, or one of a product a product.
-
-    Theano writes such a sum as one only where it has something else to do about it, which depends on the order in
-    which its parts came about.
-    """
-    return _part(canonizer, parts, node.op) == _MAIN and any(
-        var.owner is not None and len(var.clients) == 1 and _part(canonizer, parts, var.owner.op) == _MAIN
-        for var in node.inputs
-    )
 
 
 def _same(before: list[Any], after: list[Any]) -> bool:

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from theano.gof.opt import copy_stack_trace
 from theano.gof.utils import MethodNotDefined
+from theano.tensor.elemwise import DimShuffle
 from theano.tensor.opt import constant_folding, topo_constant_folding
 
 from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, nodes_outside
 from optdb.host.identity import numbers
 from optdb.host.patching import Patch
 
-__all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_folding_pass"]
+__all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_broadcast", "is_folding_pass"]
 
 #: Values of folded nodes, by op and inputs. Constants are never written to, so that
 #: several of them may share one array.
@@ -54,6 +55,11 @@ def forget() -> None:
 def is_folding_pass(rewriter: Any) -> bool:
     """Tell whether a graph rewriter is Theano's constant-folding pass."""
     return rewriter is topo_constant_folding or (getattr(rewriter, "local_opt", None) is constant_folding)
+
+
+def is_broadcast(node: Apply) -> bool:
+    """Tell whether `node` only arranges the axes of its input."""
+    return isinstance(node.op, DimShuffle)
 
 
 def fold_node(node: Apply) -> list[Constant] | None:

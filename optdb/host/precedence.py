@@ -14,9 +14,18 @@ from theano.tensor import opt
 
 from optdb.host.rewriters import LocalOptimizer
 
-_FIRST: frozenset[LocalOptimizer] = frozenset({opt.local_mul_zero, opt.local_zero_div})
+#: Rewriter that finds a node to be zero, to the one that it is tried before.
+_BEFORE: dict[LocalOptimizer, LocalOptimizer] = {
+    opt.local_mul_zero: opt.local_mul_switch_sink,
+    opt.local_zero_div: opt.local_div_switch_sink,
+}
 
 
 def in_order_of_precedence(rewriters: Iterable[LocalOptimizer]) -> list[LocalOptimizer]:
-    """Return `rewriters` with those that make a node a constant in front, otherwise in the given order."""
-    return sorted(rewriters, key=lambda rewriter: rewriter not in _FIRST)
+    """Return `rewriters` in the given order, except that some come right before another one."""
+    ordered = list(rewriters)
+    for first, second in _BEFORE.items():
+        if first in ordered and second in ordered[: ordered.index(first)]:
+            ordered.remove(first)
+            ordered.insert(ordered.index(second), first)
+    return ordered

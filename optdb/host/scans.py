@@ -14,7 +14,6 @@ shared keeps what was compiled last, for those who look there.
 
 from __future__ import annotations
 
-import copy
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from theano.scan_module.scan_op import Scan
 
 from optdb.host.graph import Apply, FunctionGraph
+from optdb.host.opcopies import copy_to_change
 from optdb.host.patching import Patch
 
 _stock_init = Scan.__init__
@@ -57,7 +57,7 @@ def _make_thunk(self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
     copies = {} if fgraph is None else _own.setdefault(fgraph, {})
     own = copies.get(id(self))
     if own is None:
-        own = copies[id(self)] = copy.copy(self)
+        own = copies[id(self)] = copy_to_change(self)
         vars(own).pop("fn", None)
         # Equal Scans may differ in whether two of these lists are one. Making the thunk takes
         # from them one by one, and fails where they are.

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
-from optdb.host.folding import fold_node, fold_replacements
+from optdb.host.folding import fold_node, fold_replacements, is_broadcast
 from optdb.host.graph import (
     Apply,
     Constant,
@@ -197,11 +197,20 @@ class Engine:
         """Compute every constant part of the graph, before any rule sees it.
 
         A rule may take a constant expression apart whose value would have let another rule do more, or one that is
-        nan: ``0 / c`` becomes 0 whatever ``c`` is.
+        nan: ``0 / c`` becomes 0 whatever ``c`` is.  A constant that is merely broadcast for a user that is not constant
+        waits for its own visit, as in Theano: some rules see more in the constant than in its broadcast copy.
         """
         if not self._fold:
             return
-        self._constant.extend(node for node in self._order if _has_constant_inputs(node))
+        constant: set[Apply] = set()
+        for node in self._order:
+            if all(isinstance(var, Constant) or var.owner in constant for var in node.inputs):
+                constant.add(node)
+        self._constant.extend(
+            node
+            for node in self._order
+            if node in constant and not (is_broadcast(node) and constant.isdisjoint(dependents(node)))
+        )
         self._fold_constant()
         self.take_in()
 
@@ -227,7 +236,7 @@ class Engine:
             scope.update(fresh)
         touched = [node for node in self._touched if node in apply_nodes and (scope is None or node in scope)]
         if self._fold:
-            self._constant.extend(filter(_has_constant_inputs, touched))
+            self._constant.extend(filter(_is_foldable, touched))
         self._worklist.extend(touched)
         self._worklist.extend(fresh)
         self._touched.clear()
@@ -358,5 +367,5 @@ class Engine:
             self.result.ping_pong.append(PingPong(rule.name, undone.name, str(node)))
 
 
-def _has_constant_inputs(node: Apply) -> bool:
-    return all(isinstance(var, Constant) for var in node.inputs)
+def _is_foldable(node: Apply) -> bool:
+    return all(isinstance(var, Constant) for var in node.inputs) and not is_broadcast(node)

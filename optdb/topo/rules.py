@@ -58,8 +58,8 @@ class RuleTable:
 
     The order for a node is Theano's: first the rewriters without tracks, then
     those that track the op's class, then those that track the op itself, each
-    in the order given; but those that find a node to be zero come before all
-    others. A class is matched exactly, not by inheritance, as Theano matches
+    in the order given; but those that find a node to be zero come before those
+    that move it about. A class is matched exactly, not by inheritance, as Theano matches
     it. Rewriters that are known to decline an op which they track are left out.
     """
 

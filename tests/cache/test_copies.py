@@ -8,12 +8,14 @@ import threading
 
 import pytest
 import theano
+import theano.misc.pkl_utils
 import theano.scalar as ts
 import theano.tensor as tt
 from theano.gof import Op
 from theano.tensor.elemwise import DimShuffle, Elemwise, Sum
 
 import optdb
+import optdb.cache.construct
 from optdb.cache import SharedOpChanged, SingletonOp
 from tests.processes import output
 
@@ -54,27 +56,110 @@ def ops():
     ]
 
 
-COPIES = [copy.copy, copy.deepcopy, *[lambda op, p=p: pickle.loads(pickle.dumps(op, p)) for p in range(2, 6)]]
+def scan():
+    x = tt.dvector()
+    return theano.scan(lambda v: tt.exp(v) + 1, sequences=[x])[0].owner.op
+
+
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+COPIES = [copy.copy, copy.deepcopy, *[lambda op, p=p: pickle.loads(pickle.dumps(op, p)) for p in PROTOCOLS]]
 
 
 @pytest.mark.parametrize("make_copy", COPIES)
-def test_copies_are_equal(make_copy):
+def test_copies_are_the_one_op(make_copy):
     with optdb.cache.install():
-        for op in ops():
+        for op in [*ops(), scan()]:
+            op = optdb.cache.construct.store.share(op)
+            assert make_copy(op) is op
+
+
+@pytest.mark.parametrize("make_copy", COPIES)
+def test_copies_of_ops_that_cannot_be_shared_are_copies(make_copy):
+    with optdb.cache.install():
+        op = Plain([1, 2])
+        other = make_copy(op)
+        assert other is not op
+        assert other.value == [1, 2]
+
+
+def test_a_deep_copy_of_an_op_that_cannot_be_shared_is_deep():
+    with optdb.cache.install():
+        op = Plain([[1]])
+        copy.deepcopy(op).value[0].append(2)
+        assert op.value == [[1]]
+
+
+def test_an_op_that_stands_for_a_copy_refuses_to_change():
+    with optdb.cache.install():
+        op = Plain(3)
+        for make_copy in (copy.copy, copy.deepcopy):
             other = make_copy(op)
-            assert type(other) is type(op)
-            assert other == op
-            assert hash(other) == hash(op)
-            assert (other != op) is False
+            other.value = 3  # no change
+            with pytest.raises(SharedOpChanged, match=r"Plain: prop 'value'[^$]*HINT"):
+                other.value = 4
+        assert op.value == 3
+        assert Plain(3) is op
 
 
-def test_a_copy_may_be_changed():
+def test_an_unshared_copy_may_be_changed():
+    """Once it is part of a node, it is the one op."""
     with optdb.cache.install():
-        op = copy.copy(Plain(3))
-        op.value = 4
-        assert op != Plain(3)
-        assert op == Plain(4)
-        assert Plain(3).value == 3
+        op = Plain(3)
+        other = optdb.cache.unshared_copy(op)
+        assert other is not op and other == op
+        other.value = 4
+        assert op.value == 3
+        four = Plain(4)
+        assert theano.Apply(other, [], []).op is four
+        assert other == four
+
+
+def test_ops_that_theano_derives_from_others_are_single():
+    """The make_node of a reduction copies its op and sets the dtype of the copy."""
+    x = tt.fmatrix()
+    with optdb.cache.install():
+        op = Sum(axis=(0,))
+        first, second = op(x).owner.op, op(x).owner.op
+        assert first is second
+        assert op.dtype is None
+        assert first.dtype == "float32"
+        assert tt.max(x, axis=-1).owner.op is tt.max(x, axis=-1).owner.op
+
+
+def test_pickles_made_without_the_cache_give_the_one_op_in_a_graph():
+    x = tt.dmatrix("x")
+    text = pickle.dumps((x, [Sum(axis=(0,))(x), tt.exp(x), x.dimshuffle(1, 0)], Sum(axis=(0,))))
+    with optdb.cache.install():
+        x, outputs, op = pickle.loads(text)
+        assert [out.owner.op for out in outputs] == [Sum(axis=(0,))(x).owner.op, tt.exp, x.T.owner.op]
+        assert outputs[0].owner.op is Sum(axis=(0,))(x).owner.op
+        assert outputs[1].owner.op is tt.exp
+        assert outputs[2].owner.op is x.T.owner.op
+        assert op == Sum(axis=(0,))
+        assert copy.copy(op) is Sum(axis=(0,))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_graphs_that_are_copied_and_pickled_have_the_same_ops(protocol):
+    x = tt.dmatrix("x")
+    with optdb.cache.install():
+        outputs = [tt.exp(x).sum(axis=0), x.T, theano.scan(lambda v: v * 2, sequences=[x])[0]]
+        for again in (pickle.loads(pickle.dumps(outputs, protocol)), copy.deepcopy(outputs)):
+            for old, new in zip(outputs, again, strict=True):
+                assert new.owner is not old.owner
+                assert new.owner.op is old.owner.op
+
+
+def test_functions_that_are_pickled_by_other_means_have_the_same_ops(tmp_path):
+    cloudpickle = pytest.importorskip("cloudpickle")
+    with optdb.cache.install():
+        for op in [*ops(), scan()]:
+            op = optdb.cache.construct.store.share(op)
+            assert pickle.loads(cloudpickle.dumps(op)) is op
+            with (tmp_path / "dumped.zip").open("wb") as file:
+                theano.misc.pkl_utils.dump(op, file)
+            with (tmp_path / "dumped.zip").open("rb") as file:
+                assert theano.misc.pkl_utils.load(file) is op
 
 
 @pytest.mark.parametrize("written", [True, False])

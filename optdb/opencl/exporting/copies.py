@@ -13,6 +13,7 @@ from typing import Any
 
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.loops import Scan
+from optdb.host.opcopies import copy_to_change
 from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.recording import Wiring
@@ -76,7 +77,7 @@ def _loop(op: Scan, step: Step) -> Scan:
         raise Untraceable(f"the function inside of {op} runs without plans: compile it with the default linker")
     if op.fn.fn.wiring.branches is not None:
         raise Untraceable(f"the function inside of {op} has branches (ifelse), which a file cannot have")
-    twin = copy.copy(op)
+    twin = copy_to_change(op)
     twin.fn = Within(op.fn, step)
     return twin
 

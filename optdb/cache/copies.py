@@ -1,0 +1,76 @@
+"""Copies and pickles of shared ops give the shared op.
+
+While the cache is installed, these functions stand in for methods of all op classes.  A pickle stays one that Theano
+reads without optdb: it holds the op as Theano pickles it, inside a call of ``copy.copy``.  Where the cache is
+installed, that call gives the one op; elsewhere it gives a copy.  Ops in pickles without that call, and others that
+come into being without a constructor, are exchanged for the one op when they become part of a node.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from optdb.cache.construct import store
+from optdb.host.graph import PureOp
+from optdb.host.opcopies import Apply, as_pickled_by_theano, copy_to_change, derived_op_patches
+from optdb.host.patching import Patch
+
+
+def unshared_copy(op: PureOp) -> PureOp:
+    """Return a copy of an op that is shared with nobody yet, to be changed.
+
+    It is exchanged for the one op that is like it when it becomes part of a node.
+
+    Examples
+    --------
+    >>> import optdb
+    >>> from theano.tensor import Sum
+    >>> with optdb.cache.install():
+    ...     op = optdb.cache.unshared_copy(Sum(axis=(0,)))
+    ...     op.axis = (1,)
+    """
+    return copy_to_change(op)
+
+
+def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
+    """Return the one op that is like `op` in place of a copy; a copy, deep with a memo, if it cannot be shared."""
+    one = store.adopt(op)
+    entry = store.entry(one)
+    if entry is None:
+        return copy_to_change(op, memo)
+    entry.stands_for_copies = True
+    return one
+
+
+def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
+    if store.entry(self) is None:
+        return as_pickled_by_theano(self, protocol)
+    return copy.copy, (copy_to_change(self),)
+
+
+_stock_init = Apply.__init__
+_stock_setstate = getattr(Apply, "__setstate__", None)
+
+
+def _init_node(self: Apply, op: PureOp, inputs: Any, outputs: Any) -> None:
+    _stock_init(self, store.adopt(op) if isinstance(op, PureOp) else op, inputs, outputs)
+
+
+def _restore_node(self: Apply, state: dict[str, Any]) -> None:
+    """Set the state of an unpickled node; its op may come from a pickle that knows nothing of the cache."""
+    vars(self).update(state)
+    if isinstance(self.op, PureOp):
+        self.op = store.adopt(self.op)
+
+
+def copy_patches() -> list[Patch]:
+    """Return the patches by which no op comes into being beside the shared one."""
+    return [
+        Patch(PureOp, "__copy__", copy_of_shared),
+        Patch(PureOp, "__deepcopy__", copy_of_shared),
+        Patch(PureOp, "__reduce_ex__", _reduce),
+        Patch(Apply, "__init__", _init_node),
+        Patch(Apply, "__setstate__", _restore_node),
+        *derived_op_patches(),
+    ]
