@@ -13,16 +13,18 @@ from typing import Any
 
 from theano.gof.op import COp
 from theano.scalar import get_scalar_type
+from theano.scalar.basic import Composite, ScalarOp
 from theano.tensor.basic import as_tensor_variable
 from theano.tensor.elemwise import DimShuffle, Elemwise
 from theano.tensor.type import TensorType
 
-from optdb.host.graph import Apply, Variable
+from optdb.host.graph import Apply, MetaObject, Variable
 from optdb.host.patching import Patch
 
 _stock_load_c_code = COp.load_c_code
 _stock_params_type = DimShuffle.params_type
 _stock_type_init = TensorType.__init__
+_stock_make_new_inplace = Composite.make_new_inplace
 
 #: Class and files of an op to the code and the sections in them.
 _code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
@@ -137,6 +139,17 @@ def make_node(self: Elemwise, *inputs: Any) -> Apply:
     return Apply(self, variables, outputs)
 
 
+def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
+    """Return a Composite of the same scalar graph, with other output types; Theano's copies and merges the graph."""
+    if type(self) is not Composite or type(Composite) is not MetaObject:  # others build, or share, their ops themselves
+        return _stock_make_new_inplace(self, output_types_preference, name)
+    out = object.__new__(Composite)
+    vars(out).update(vars(self))
+    out.prepare_node_called = set()
+    ScalarOp.__init__(out, output_types_preference, name)
+    return out
+
+
 def patches() -> list[Patch]:
     """Return the patches of the ops' construction."""
     return [
@@ -145,4 +158,5 @@ def patches() -> list[Patch]:
         Patch(Elemwise, "get_output_info", get_output_info),
         Patch(TensorType, "__init__", init_tensor_type),
         Patch(Elemwise, "make_node", make_node),
+        Patch(Composite, "make_new_inplace", make_new_inplace),
     ]

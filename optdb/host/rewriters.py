@@ -27,6 +27,7 @@ from theano.gof.opt import (
 )
 
 from optdb.host.graph import Apply, FunctionGraph, PureOp, Variable, clients
+from optdb.host.guards import Guard, guard_of
 
 __all__ = [
     "BadReplacement",
@@ -136,7 +137,14 @@ def transform_of(rewriter: LocalOptimizer) -> NodeFunction:
     """Return `rewriter`'s transformation as a function of ``(fgraph, node)``."""
     if isinstance(rewriter, FunctionNodeRewriter):
         return rewriter.rewrite
+    guard = guard_of(rewriter)
+    if guard is not None:
+        return partial(_transform_guarded, guard, rewriter.transform)
     return partial(_transform_node, rewriter.transform)
+
+
+def _transform_guarded(guard: Guard, transform: Callable[[Apply], Any], fgraph: FunctionGraph, node: Apply) -> Any:
+    return transform(node) if guard(node) else None
 
 
 def _transform_node(transform: Callable[[Apply], Any], fgraph: FunctionGraph, node: Apply) -> Any:

@@ -1,0 +1,103 @@
+"""Cheap questions that tell that a rewriter of Theano's has nothing to do at a node.
+
+Of a hundred attempts one changes something. Some of Theano's rewriters take long to find out that they do not apply:
+they build a unification, take a product apart, or catch an exception for each operand. A guard asks first what they
+need in any case. It may let a node pass in vain; it never holds one back at which the rewriter would do something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from theano import scalar
+from theano import tensor as tt
+from theano.gof.opt import PatternSub
+from theano.tensor import opt
+from theano.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+
+from optdb.host.graph import Apply, Constant, Variable
+
+Guard = Callable[[Apply], bool]
+
+#: How many operands are followed to find a constant.
+_MAX_DEPTH = 8
+
+
+def guard_of(rewriter: Any) -> Guard | None:
+    """Return what tells whether `rewriter` may do something at a node; None if nothing is known of it."""
+    if type(rewriter) is PatternSub:
+        return _guard_of_pattern(rewriter)
+    return _GUARDS.get(rewriter)
+
+
+def _guard_of_pattern(rewriter: PatternSub) -> Guard | None:
+    if rewriter.skip_identities_fn is not None or rewriter.get_nodes is not None or rewriter.pdb:
+        return None
+    pattern = rewriter.in_pattern
+    return lambda node: len(node.outputs) != 1 or _resembles(pattern, node.outputs[0])
+
+
+def _resembles(pattern: Any, var: Variable) -> bool:
+    """Tell whether the ops behind `var` are those of a pattern of PatternSub's."""
+    if isinstance(pattern, (list, tuple)):
+        owner = var.owner
+        return (
+            owner is not None
+            and len(pattern) == len(owner.inputs) + 1
+            and bool(owner.op == pattern[0])
+            and all(map(_resembles, pattern[1:], owner.inputs))
+        )
+    if isinstance(pattern, dict):
+        return "pattern" not in pattern or _resembles(pattern["pattern"], var)
+    return not isinstance(pattern, (int, float, Constant)) or isinstance(var, Constant)
+
+
+def _has_input_of_another_dtype(node: Apply) -> bool:
+    dtype = node.outputs[0].type.dtype
+    return any(var.type.dtype != dtype for var in node.inputs)
+
+
+def _begins_with_switch(node: Apply) -> bool:
+    owner = node.inputs[0].owner
+    return owner is not None and isinstance(owner.op, Elemwise) and isinstance(owner.op.scalar_op, scalar.Switch)
+
+
+_SUMS = (tt.add, tt.sub, tt.neg)
+
+
+def _has_sum_as_factor(node: Apply) -> bool:
+    num, denum = opt.local_mul_canonizer.get_num_denum(node.outputs[0])
+    return any(
+        var.owner is not None and (isinstance(var.owner.op, DimShuffle) or var.owner.op in _SUMS)
+        for factors in (num, denum)
+        for var in factors
+    )
+
+
+def _has_constant_factor(node: Apply) -> bool:
+    return any(_may_be_constant(var, _MAX_DEPTH) for var in node.inputs)
+
+
+def _may_be_constant(var: Variable, depth: int) -> bool:
+    """Tell whether Theano's get_scalar_constant_value may find a number."""
+    if isinstance(var, Constant) or not depth:
+        return True
+    owner = var.owner
+    if owner is None or isinstance(owner.op, CAReduce):
+        return False
+    if isinstance(owner.op, DimShuffle):
+        return _may_be_constant(owner.inputs[0], depth - 1)
+    if not isinstance(owner.op, Elemwise):
+        return True
+    if isinstance(owner.op.scalar_op, scalar.Second):
+        return _may_be_constant(owner.inputs[1], depth - 1)
+    return all(_may_be_constant(operand, depth - 1) for operand in owner.inputs)
+
+
+_GUARDS: dict[Any, Guard] = {
+    opt.local_upcast_elemwise_constant_inputs: _has_input_of_another_dtype,
+    opt.local_merge_switch_same_cond: _begins_with_switch,
+    opt.local_greedy_distributor: _has_sum_as_factor,
+    opt.local_mul_zero: _has_constant_factor,
+}

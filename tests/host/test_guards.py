@@ -1,0 +1,100 @@
+"""A guard never holds a node back at which its rewriter would do something."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optdb
+from optdb.host import rewriters
+from optdb.host.guards import guard_of
+from tests.topo.graphs import STOCK
+
+UNARY = [
+    tt.exp,
+    tt.neg,
+    tt.sqr,
+    tt.erf,
+    tt.erfc,
+    tt.log,
+    abs,
+    tt.nnet.sigmoid,
+    tt.nnet.softplus,
+    tt.zeros_like,
+    tt.ones_like,
+    lambda a: 1 - a,
+    lambda a: a + 1,
+    lambda a: a * np.float32(2),
+    lambda a: a.sum(keepdims=True) + a,
+    lambda a: a.dimshuffle(1, 0).dimshuffle(1, 0),
+    lambda a: tt.cast(a > 0, "int8"),
+]
+BINARY = [
+    tt.add,
+    tt.mul,
+    tt.sub,
+    tt.true_div,
+    tt.second,
+    tt.maximum,
+    lambda a, b: (a / (abs(b) + 2) + b) * (abs(b) + 2),
+    lambda a, b: tt.switch(a > 0, b, 0),
+    lambda a, b: tt.switch(a > 0, a, b) + tt.switch(a > 0, b, 1),
+    lambda a, b: a * (b - b + 0),
+]
+steps = st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 9), st.integers(0, 9))
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """Try each rewriter behind its guard, whatever the guard says."""
+    held_back = []
+
+    def transform_anyway(guard, transform, fgraph, node):
+        passes = guard(node)
+        offered = transform(node)
+        if not passes:
+            held_back.append(node)
+            assert offered is None or offered is False, (transform, node)
+        return offered
+
+    monkeypatch.setattr(rewriters, "_transform_guarded", transform_anyway)
+    return held_back
+
+
+def compile_both(inputs, outputs):
+    """Compile with the engine, and forward and backward."""
+    outputs = [out.sum() for out in outputs]
+    total = sum(tt.cast(out, "float64") for out in outputs)
+    grads = theano.grad(total, inputs, disconnected_inputs="ignore")
+    with np.errstate(all="ignore"):
+        theano.function(inputs, [*outputs, *grads], mode=optdb.mode(STOCK), on_unused_input="ignore")
+
+
+def test_on_each_operation_and_its_gradient(checked):
+    x, y = tt.dmatrix("x"), tt.fmatrix("y")
+    compile_both([x, y], [make(var) for make in UNARY for var in (x, y)])
+    compile_both([x, y], [make(a, b) for make in BINARY for a, b in ((x, y), (y, x), (x, x))])
+    assert checked, "guards held something back"
+
+
+def test_on_random_graphs(checked):
+    @settings(max_examples=25)
+    @given(st.lists(steps, min_size=3, max_size=8))
+    def compile_graph(build):
+        x, y = tt.dmatrix("x"), tt.fmatrix("y")
+        pool = [x, y, tt.constant(np.zeros((1, 1)))]
+        for kind, first, second in build:
+            a, b = pool[first % len(pool)], pool[second % len(pool)]
+            pool.append(UNARY[kind](a) if kind < len(UNARY) else BINARY[kind - len(UNARY)](a, b))
+        compile_both([x, y], pool[-3:])
+
+    compile_graph()
+
+
+def test_what_is_not_known_has_no_guard():
+    assert guard_of(theano.tensor.opt.local_fill_sink) is None
+    assert guard_of(theano.tensor.opt.local_one_minus_erf) is not None
