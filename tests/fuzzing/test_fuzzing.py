@@ -9,7 +9,7 @@ from fuzzing.ways import WAYS
 from fuzzing.worker import run
 
 #: How many examples there are of each way; ``python -m fuzzing`` has as many as one likes.
-EXAMPLES = {"mode": 60, "simulator": 40, "loop": 30, "file": 15}
+EXAMPLES = {"mode": 40, "simulator": 30, "loop": 20, "file": 10}
 
 
 @pytest.mark.parametrize("way", WAYS)
