@@ -63,7 +63,7 @@ class Leg:
 LEGS = (
     Leg("mlp", "floatX=float64", ("cold", "warm"), "with a C compiler"),
     Leg("gru30", "floatX=float64,cxx=", ("cold",), "without a C compiler"),
-    Leg("mixture", "floatX=float64,cxx=", ("cold",), "without a C compiler"),
+    Leg("vae", "floatX=float64,cxx=", ("cold",), "without a C compiler"),
 )
 DEVICE_LEG = Leg("mlp", "floatX=float32,cxx=", ("cold", "warm"), "on the OpenCL device")
 
@@ -246,6 +246,21 @@ def _device() -> str | None:
     return devices.find("opencl").name.strip() if working else None
 
 
+def _measure(tell: Callable[[str], None]) -> list[Start]:
+    """Start everything, and return what came of it."""
+    starts: list[Start] = []
+    for leg in LEGS:
+        tell(f"{leg.model}, {leg.note}")
+        starts += run(leg, SIDES, lambda text: tell(f"    {text}"))
+    name = _device()
+    if name is None:
+        tell("there is no OpenCL device (`python -m optdb devices` says more); the host is all that is shown")
+    else:
+        tell(f"{DEVICE_LEG.model}, on {name}")
+        starts += run(DEVICE_LEG, {DEVICE: "optdb.topo=True,optdb.device=opencl"}, lambda text: tell(f"    {text}"))
+    return starts
+
+
 @click.command()
 @click.option(
     "--plot", "path", type=click.Path(dir_okay=False, path_type=Path), default=Path("build", "demo.png"),
@@ -259,16 +274,10 @@ def main(path: Path) -> None:
         print(f"[{time.monotonic() - began:5.0f} s] {text}", flush=True)
 
     tell(f"this takes {EXPECTED_MINUTES} on two cores; all other seconds are those of processors")
-    starts: list[Start] = []
-    for leg in LEGS:
-        tell(f"{leg.model}, {leg.note}")
-        starts += run(leg, SIDES, lambda text: tell(f"    {text}"))
-    name = _device()
-    if name is None:
-        tell("there is no OpenCL device (`python -m optdb devices` says more); the host is all that is shown")
-    else:
-        tell(f"{DEVICE_LEG.model}, on {name}")
-        starts += run(DEVICE_LEG, {DEVICE: "optdb.topo=True,optdb.device=opencl"}, lambda text: tell(f"    {text}"))
+    try:
+        starts = _measure(tell)
+    except isolated.Failed as failure:
+        raise click.ClickException(f"a process failed:\n{failure}") from None
     rows = rows_of(starts)
     console = Console()
     (console if console.is_terminal else Console(width=120)).print(table_of(rows))

@@ -74,11 +74,12 @@ def finish() -> None:
     import theano
 
     # From the modules themselves: the package that they are in may have just begun to be imported.
-    from optdb.host import compiled, printing
+    from optdb.host import compiled, modes, printing
     from optdb.topo import plug  # registers the modes TOPO and OPENCL
 
     compiled.offer_optimize()
     printing.extend_debugprint()
+    modes.check_mode_names()
     if theano.config.optdb.topo:
         plug.enable()
     if theano.config.optdb.op_cache:

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+from theano.compile import mode as mode_module
 from theano.compile.mode import Mode, get_mode, predefined_modes, register_mode
 
 from optdb.flags import unknown_mode
 
-__all__ = ["Mode", "get_mode", "predefined_modes", "provided_parts", "register_mode"]
+__all__ = ["Mode", "check_mode_names", "get_mode", "predefined_modes", "provided_parts", "register_mode"]
 
 
 def _known_names() -> set[str]:
     """Return the names of all modes; Theano makes some of them when they are first asked for."""
     return {"Mode", "DebugMode", "DEBUG_MODE", "NanGuardMode", *predefined_modes}
+
+
+def _check_name(mode: Any) -> None:
+    if isinstance(mode, str) and mode not in _known_names():
+        raise unknown_mode(mode, _known_names())
+
+
+def check_mode_names() -> None:
+    """Let Theano raise `optdb.flags.UnknownMode`, which lists all modes, for a name that no mode has, from now on."""
+    look_up = mode_module.get_mode
+    if getattr(look_up, "checks_names", False):
+        return
+
+    @functools.wraps(look_up)
+    def get_known_mode(mode: Any) -> Any:
+        _check_name(mode)
+        return look_up(mode)
+
+    get_known_mode.checks_names = True
+    mode_module.get_mode = get_known_mode
 
 
 def provided_parts(mode: Any) -> tuple[Any, Any]:
@@ -27,8 +49,7 @@ def provided_parts(mode: Any) -> tuple[Any, Any]:
         If it is something else, or a mode that brings its own machinery
         (DebugMode) and has no query to go by.
     """
-    if isinstance(mode, str) and mode not in _known_names():
-        raise unknown_mode(mode, _known_names())
+    _check_name(mode)
     mode = get_mode(mode)
     if not isinstance(mode, Mode):
         raise TypeError(f"expected a theano Mode or the name of one, not {mode!r}")

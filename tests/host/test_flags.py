@@ -180,6 +180,9 @@ def test_an_unknown_mode_in_python():
     assert "OPENCL" in str(caught.value)
     assert isinstance(caught.value, ValueError)
     assert isinstance(optdb.mode("Mode"), theano.Mode)
+    with pytest.raises(flags.UnknownMode, match="FAST_RNU: no such mode; did you mean FAST_RUN"):
+        theano.function([], [], mode="FAST_RNU")
+    theano.function([], [], mode="FAST_COMPILE")
 
 
 def test_a_flag_that_is_overridden_is_checked_all_the_same(tmp_path):

@@ -88,3 +88,13 @@ def test_a_difference_fails(monkeypatch, tmp_path):
     result = CliRunner().invoke(demo.main, ["--plot", str(tmp_path / "demo.png")])
     assert result.exit_code == 1
     assert "too much" in result.output
+
+
+def test_a_process_that_fails_ends_the_demo_in_words(monkeypatch):
+    def call(function, name, flags, env):
+        raise isolated.Failed("killed by SIGKILL")
+
+    monkeypatch.setattr(isolated, "call", call)
+    result = CliRunner().invoke(demo.main, [])
+    assert result.exit_code == 1
+    assert "Error: a process failed:\nkilled by SIGKILL" in result.output
