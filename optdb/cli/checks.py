@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from optdb.host import blas, support
+from optdb.host.compat import versions
 from optdb.runtime.errors import DeviceError
 
 
@@ -120,6 +121,15 @@ def _theano() -> str:
     return str(Path(theano.__file__).parent)
 
 
+def _translation() -> str:
+    if not versions.needs_translation():
+        return "not needed: Theano's modules run as they are"
+    from optdb.host.compat import loader
+
+    types = ", with the result types of NumPy 1" if versions.needs_promotion() else ""
+    return f"Theano's modules are translated{types}; kept in {loader.cache_dir()}"
+
+
 def _compiler() -> str:
     from theano.configdefaults import config, gcc_version_str
 
@@ -156,12 +166,20 @@ def _c_code() -> str:
     return "compiles"
 
 
+SCAN_IN_PYTHON = "runs in Python, which costs loops of small steps several times their time"
+
+
 def _scan() -> str:
     import theano
 
     if not theano.config.cxx:
-        raise Trouble("runs in Python", "install a compiler", fatal=False)
-    from theano.scan_module import scan_perform_ext
+        raise Trouble(SCAN_IN_PYTHON, "install a compiler", fatal=False)
+    try:
+        from theano.scan_module import scan_perform_ext
+    except ImportError as error:
+        raise Trouble(
+            f"{SCAN_IN_PYTHON}: {_first_line(error)}", "report this with the compiler's name", fatal=False
+        ) from error
 
     return f"compiles, version {scan_perform_ext.version}"
 
@@ -235,6 +253,7 @@ def _first_line(error: Exception) -> str:
 
 CHECKS: dict[str, Callable[[], str]] = {
     **{requirement.name: _requirement(requirement) for requirement in support.REQUIREMENTS},
+    "translation": _translation,
     "import theano": _theano,
     "compiler": _compiler,
     "BLAS": _blas,

@@ -66,9 +66,15 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
     compile_str = compiler.compile_str
 
     def compile_adapted(name: str, source: str, *args: Any, **options: Any) -> Any:
-        return compile_str(name, _with_accessors(source), *args, **options)
+        if versions.needs_promotion():
+            source = _with_accessors(source)
+        try:
+            return compile_str(name, source, *args, **options)
+        except Exception as error:
+            # Scan goes on in Python, slowly, where this import fails.
+            raise ImportError(f"Scan's C code does not compile here: {error}") from error
 
-    if versions.installed("numpy") >= versions.NUMPY_WITHOUT_VALUES:
+    if versions.needs_header():
         compiler.compile_str = staticmethod(compile_adapted)
     # Not through config.gcc.cxxflags: that is the user's, and part of every op's cache key.
     folder = "py312" if sys.version_info >= (3, 12) else "py311" if sys.version_info >= (3, 11) else None

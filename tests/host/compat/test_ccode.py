@@ -76,3 +76,13 @@ def test_scan_s_source_reads_dtypes_by_macros(cmodule, monkeypatch):
     assert compiled[1] == "PyDataType_SUBARRAY(__pyx_v_d)->shape; PyDataType_NAMES(__pyx_v_descr); x->names"
     assert cmodule.GCC_compiler.compile_str is before
     assert cmodule.std_include_dirs() == ["numpy"]
+
+
+def test_scan_goes_on_in_python_where_its_source_does_not_compile(cmodule, monkeypatch):
+    def fail(*args):
+        raise Exception("Compilation failed")
+
+    monkeypatch.setattr(versions, "installed", lambda package: (2, 5))
+    cmodule.GCC_compiler.compile_str = staticmethod(fail)
+    with ccode.compiling_scan(cmodule), pytest.raises(ImportError, match="Compilation failed"):
+        cmodule.GCC_compiler.compile_str("name", "source")
