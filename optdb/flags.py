@@ -212,6 +212,14 @@ FLAGS: tuple[Flag, ...] = (
         "compiles sooner, and lengths that could be told from the inputs are computed from arrays.",
     ),
     Flag(
+        "optdb.clinker",
+        "auto",
+        "Build the C code of functions in batches, and find what was built before without a compiler: while the engine "
+        "is on (auto), always (True), or never, so that everything of Theano's C linker is Theano's own (False).",
+        spellings=(("auto", "auto"), *BOOL),
+        live=False,
+    ),
+    Flag(
         "optdb.trace",
         False,
         "Print each rewrite that optdb's engine makes, as it makes it.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import click
@@ -28,8 +29,9 @@ class ModelBuilder(ModelName):
         """Refuse names that are not known, and list those that are."""
         if callable(value):
             return value
-        name = super().convert(value, param, ctx)
-        return lambda: models.build(name)
+        builder = functools.partial(models.build, super().convert(value, param, ctx))
+        builder.name = builder.args[0]
+        return builder
 
 
 MODEL = ModelBuilder()

@@ -2,7 +2,8 @@
 
 For each model both ways take turns in one process, on fresh clones of one graph; then the last
 graphs of both are run on the model's data. The exit status is 1 where values disagree, or where a
-graph has more nodes or fewer in-place ops than stock's.
+graph has more nodes or fewer in-place ops than stock's. With ``--whole`` it is theano.function as a
+whole that is compared, compilers included, in processes of their own (see `profiles.whole`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from profiles import check, cli, files, measure, models, report, screen, ways
+from profiles import check, cli, files, measure, models, report, screen, ways, whole
 
 
 def compare(
@@ -74,6 +75,28 @@ def compare_all(
     return comparisons
 
 
+def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) -> None:
+    """Compare theano.function as a whole, and show or write what was measured."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    starts: list[whole.Start] = []
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=4 * len(names))
+        for name in names:
+
+            def tell(step: str, name: str = name) -> None:
+                progress.update(task, advance=1, description=f"{name}: {step} done")
+
+            starts += whole.measure(name, tell=tell)
+    console = screen.console()
+    console.print(whole.render(starts))
+    if json_file:
+        whole.write_json(starts, json_file)
+        console.print(f"numbers: {json_file}", soft_wrap=True)
+    if plot:
+        whole.write_plot(starts, plot)
+        console.print(f"plot: {plot}", soft_wrap=True)
+
+
 @click.command()
 @click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=cli.MODEL)
 @click.option("--baseline", type=click.Choice(ways.BASELINES), default="fast_run", show_default=True)
@@ -81,8 +104,20 @@ def compare_all(
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the phases there.")
 @click.option("--values/--no-values", default=True, show_default=True, help="Run both graphs and compare.")
-def main(chosen: tuple, baseline: str, repeat: int, json_file: Path | None, plot: Path | None, values: bool) -> None:
+@click.option("--whole", "as_whole", is_flag=True, help="Compare theano.function with compilers, cold and warm.")
+def main(
+    chosen: tuple,
+    baseline: str,
+    repeat: int,
+    json_file: Path | None,
+    plot: Path | None,
+    values: bool,
+    as_whole: bool,
+) -> None:
     """Compare optimization of MODELS (all, if none is named) under stock and under optdb."""
+    if as_whole:
+        compare_wholes([builder.name for builder in chosen] or models.known(), json_file, plot)
+        return
     builders = list(chosen) or [cli.MODEL.convert(name, None, None) for name in models.known()]
     comparisons = compare_all(builders, baseline, repeat, values)
 

@@ -166,6 +166,19 @@ def _c_code() -> str:
     return "compiles"
 
 
+def _compiler_cost() -> str:
+    import theano
+
+    if not theano.config.cxx:
+        return "not used without a compiler"
+    from optdb.host.clinker.building import processors, seconds_for_headers
+
+    seconds = seconds_for_headers()
+    if theano.config.optdb.clinker is False:
+        return f"{seconds:.1f} s for the headers of each module, one after another (optdb.clinker=False)"
+    return f"{seconds:.1f} s for the headers, read once for many modules; {processors()} compilers at a time"
+
+
 SCAN_IN_PYTHON = "runs in Python, which costs loops of small steps several times their time"
 
 
@@ -258,6 +271,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "compiler": _compiler,
     "BLAS": _blas,
     "C code": _c_code,
+    "compile time": _compiler_cost,
     "scan's C code": _scan,
     "cache folders": _caches,
     "engine": _engine,

@@ -15,7 +15,9 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from platformdirs import user_cache_dir
+from optdb.host.clinker.toolchain import cache_dir, toolchain
+
+__all__ = ["cache_dir", "ldflags", "links"]
 
 CANDIDATES = ("-lopenblas", "-lblas")
 
@@ -32,11 +34,6 @@ int main()
     return ddot_(&n, x, &step, x, &step) == 14. ? 0 : 1;
 }
 """
-
-
-def cache_dir() -> Path:
-    """Return the folder where optdb keeps what it found out about this machine."""
-    return Path(user_cache_dir("optdb", appauthor=False))
 
 
 def ldflags(compiler: str, version: str, lib_dirs: Iterable[str] = ()) -> str:
@@ -80,13 +77,14 @@ def _key(compiler: str, version: str, search: list[str]) -> str:
         platform.node(),
         *search,
         *(os.environ.get(name, "") for name in ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH")),
+        *map(str, library_stamps(compiler, search)),
     ]
-    for flag in CANDIDATES:
-        name = f"lib{flag.removeprefix('-l')}"
-        for suffix in (".so", ".a"):
-            where = (_run([compiler, *search, f"-print-file-name={name}{suffix}"]) or "").strip()
-            parts += [flag, where, os.path.realpath(where)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+def library_stamps(compiler: str, search: list[str]) -> list[object]:
+    """Return what changes when one of the libraries that could be linked is installed, replaced or removed."""
+    return toolchain(compiler).library_stamps([*CANDIDATES, *search])
 
 
 def _keep(answer: Path, flags: str) -> None:

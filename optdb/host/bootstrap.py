@@ -13,7 +13,8 @@ whomever, in this order:
 5. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
 6. the end of ``theano``: `finish` makes these modes and the linker known, and turns on the engine, the
    cache of ops and the device, if the flags say so;
-7. ``theano.scan_module.scan_perform_ext``, later: its C code is made to compile.
+7. ``theano.scan_module.scan_perform_ext``, later: its C code is made to compile;
+8. modules that start a compiler: it is asked once, and what it builds has a lock of its own (see ``clinker``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 
 from optdb import flags as wanted_flags
 from optdb.host import flags, support
+from optdb.host.clinker import hooks
 from optdb.host.compat import ccode, versions
 from optdb.host.compat.finder import TranslatingFinder
 from optdb.host.importhook import ImportHook
@@ -75,11 +77,14 @@ def finish() -> None:
 
     # From the modules themselves: the package that they are in may have just begun to be imported.
     from optdb.host import compiled, modes, printing
+    from optdb.host.clinker import plug as clinker
     from optdb.topo import plug  # registers the modes TOPO and OPENCL
 
     compiled.offer_optimize()
     printing.extend_debugprint()
     modes.check_mode_names()
+    if theano.config.optdb.clinker is True:
+        clinker.install()
     if theano.config.optdb.topo:
         plug.enable()
     if theano.config.optdb.op_cache:
@@ -121,9 +126,10 @@ def _configparser(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _cmodule(module: ModuleType) -> Iterator[None]:
-    """Let C code compile with today's Python and NumPy."""
+    """Let C code compile with today's Python and NumPy, and what is found out about the compiler be remembered."""
     yield
     ccode.install(module)
+    hooks.after_cmodule(module)
 
 
 @contextmanager
@@ -149,7 +155,8 @@ def _configdefaults(module: ModuleType) -> Iterator[None]:
 
     configparser.AddConfigVar = amend_and_add
     try:
-        yield
+        with hooks.around_configdefaults(module):
+            yield
     finally:
         configparser.AddConfigVar = add
 
@@ -215,7 +222,7 @@ def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
     """Let scan's C code compile."""
     from theano.gof import cmodule
 
-    with ccode.compiling_scan(cmodule):
+    with ccode.compiling_scan(cmodule), hooks.around_extension(module):
         yield
 
 
@@ -231,4 +238,5 @@ AROUND = {
     "theano.gof.cmodule": _cmodule,
     "theano.tensor.blas_headers": _blas_headers,
     "theano.scan_module.scan_perform_ext": _scan_perform_ext,
+    **hooks.AROUND,
 }

@@ -22,6 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from optdb.host.clinker.progress import progress
 from optdb.host.databases import Query
 from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.lifting import attach_validation, copy_trace, rebuild, replace_all
@@ -75,7 +76,7 @@ class GraphToGPU(Optimizer):
 
     def apply(self, fgraph: FunctionGraph) -> LiftReport:
         """Lift `fgraph`; where the new graph is not valid, the old one stays."""
-        with optimizing():
+        with optimizing(), progress.phase("lifting"):
             return self._apply(fgraph)
 
     def _apply(self, fgraph: FunctionGraph) -> LiftReport:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from optdb.host.clinker import plug as clinker
 from optdb.host.config import config
 from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db
 from optdb.host.deferred import DeviceLinker
@@ -73,6 +74,7 @@ def enable() -> Switch:
         was_enabled = is_enabled()
         for patch in _patches:
             patch.install()
+        clinker.install()
     return Switch(disable, was_enabled)
 
 
@@ -81,6 +83,8 @@ def disable() -> None:
     with _lock:
         for patch in _patches:
             patch.uninstall()
+        if config.optdb.clinker == "auto":
+            clinker.uninstall()
         remove_all()
 
 

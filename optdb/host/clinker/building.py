@@ -1,0 +1,251 @@
+"""Runs the compiler on translation units, on as many at once as there are processors.
+
+The command is Theano's for one module, with Theano's flags. Three things differ, none of which changes the code that
+the compiler makes: debugging symbols are left out unless the flag ``cmodule.debug`` is on, the headers that nearly all
+modules begin with are precompiled where they are read often enough, and the limit of inlining for large units is
+lifted, which a module alone does not reach.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import theano
+from theano import config
+from theano.gof import cmodule
+
+from optdb.host.clinker.store import ModuleStore, rename
+from optdb.host.clinker.toolchain import file_stamp, toolchain
+from optdb.host.clinker.units import COMMON_HEADERS, HARMLESS_HEADERS, Environment, Translation, group, unit_text
+
+__all__ = ["Builder", "can_build", "processors", "seconds_for_headers"]
+
+_PRECOMPILED = COMMON_HEADERS + HARMLESS_HEADERS
+
+#: From so many units on, precompiling the headers takes less time than reading them.
+MIN_UNITS_TO_PRECOMPILE = 3
+
+#: Characters of code that take about as long to compile as the headers of a unit take to be read.
+MIN_UNIT_EFFORT = 60_000
+
+MAX_MODULES_IN_UNIT = 40
+
+Tell = Callable[[int, int], None]
+
+
+def can_build(module: Translation) -> bool:
+    """Tell whether a module is for the compiler that Theano has for processors."""
+    return module.environment.compiler is cmodule.GCC_compiler
+
+
+class Builder:
+    """Compiles modules into shared libraries.
+
+    Parameters
+    ----------
+    store : ModuleStore
+        Where they are made.
+    """
+
+    def __init__(self, store: ModuleStore) -> None:
+        self._store = store
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def build(
+        self, modules: Sequence[Translation], done: Callable[[Translation, Path], None], tell: Tell | None = None
+    ) -> None:
+        """Compile modules; those that do not compile are left out.
+
+        Parameters
+        ----------
+        modules : sequence of Translation
+            What is missing.
+        done : callable
+            Called for each module that is compiled, with the shared library that it is in.
+        tell : callable, optional
+            Called with the number of modules that are done, and of all.
+        """
+        parallel = processors()
+        units = group(modules, parallel, MIN_UNIT_EFFORT, MAX_MODULES_IN_UNIT)
+        finished = 0
+        with self._pool(parallel) as pool:
+            headers = self._precompiled(units, pool)
+            waiting = {pool.submit(self._compile, unit, headers): unit for unit in units}
+            while waiting:
+                future = next(as_completed(waiting))
+                unit = waiting.pop(future)
+                library = future.result()
+                if library is None and unit[0].can_share:
+                    # One of them does not compile, or not with the others: each for itself, as Theano does it.
+                    waiting |= {pool.submit(self._compile, [_plain(module)], {}): [_plain(module)] for module in unit}
+                    continue
+                for module in unit if library is not None else ():
+                    done(module, library)
+                finished += len(unit)
+                if tell is not None:
+                    tell(finished, len(modules))
+
+    @contextmanager
+    def _pool(self, parallel: int) -> Iterator[ThreadPoolExecutor]:
+        """Give threads to wait for compilers in; where the user interrupts them, the compilers are ended."""
+        pool = ThreadPoolExecutor(parallel, thread_name_prefix="optdb-compile")
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(self._running):
+                process.kill()
+            raise
+        finally:
+            pool.shutdown()
+
+    def _compile(self, unit: Sequence[Translation], headers: dict[tuple[str, ...], Future[Path | None]]) -> Path | None:
+        """Compile one unit; return its shared library, or None where the compiler fails."""
+        environment = unit[0].environment
+        folder = self._store.stage().folder()
+        source, library = folder / "unit.cpp", folder / "unit.so"
+        source.write_text(unit_text(unit) if unit[0].can_share else unit[0].source + "\n")
+        future = headers.get(_header_key(environment))
+        header = future.result() if future is not None else None
+        command = [
+            *(config.cxx, cmodule.get_gcc_shared_library_arg(), "-pipe"),
+            *(["-include", str(header)] if header is not None else []),
+            *_flags(environment),
+            *(f"-L{path}" for path in _present([*environment.lib_dirs, *cmodule.std_lib_dirs()])),
+            *(_LARGE_UNITS if len(unit) > 1 and _is_gcc(config.cxx) else []),
+            *("-o", str(library), str(source)),
+            *(f"-l{name}" for name in [*environment.libraries, *cmodule.std_libs()]),
+        ]
+        return library if self._run(command) else None
+
+    def _run(self, command: list[str]) -> bool:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        except OSError:
+            return False
+        self._running.add(process)
+        try:
+            return process.wait() == 0
+        finally:
+            self._running.discard(process)
+
+    def _precompiled(
+        self, units: Sequence[Sequence[Translation]], pool: ThreadPoolExecutor
+    ) -> dict[tuple[str, ...], Future[Path | None]]:
+        """Return the headers to include first, by flags: those that are there, and those that are worth their time."""
+        if not _is_gcc(config.cxx):
+            return {}
+        environments: dict[tuple[str, ...], list[Environment]] = {}
+        for unit in units:
+            environment = unit[0].environment
+            if unit[0].can_share and environment.includes == _PRECOMPILED:
+                environments.setdefault(_header_key(environment), []).append(environment)
+        headers = {}
+        for key, members in environments.items():
+            folder = self._store.own / "headers" / _digest(key)
+            if (folder / "common.h.gch").exists():
+                headers[key] = pool.submit(lambda folder=folder: folder / "common.h")
+            elif _count(folder.with_suffix(".uses"), len(members)) >= MIN_UNITS_TO_PRECOMPILE:
+                headers[key] = pool.submit(self._precompile, folder, members[0])
+        return headers
+
+    def _precompile(self, folder: Path, environment: Environment) -> Path | None:
+        """Precompile the common headers; return the header, or None where that fails."""
+        draft = self._store.stage().folder()
+        header = draft / "common.h"
+        header.write_text("".join(f"#include {name}\n" for name in _PRECOMPILED))
+        command = [config.cxx, *_flags(environment), "-x", "c++-header", str(header), "-o", f"{header}.gch"]
+        if not self._run(command):
+            shutil.rmtree(draft)
+            return None
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        rename(draft, folder)
+        folder.with_suffix(".uses").unlink(missing_ok=True)
+        return folder / "common.h"
+
+
+def seconds_for_headers() -> float:
+    """Return how many CPU seconds the compiler takes for a module with nothing in it but Theano's headers.
+
+    Raises
+    ------
+    OSError, subprocess.CalledProcessError
+        If the compiler cannot be started, or fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="optdb-headers-") as folder:
+        source = Path(folder, "headers.cpp")
+        source.write_text("".join(f"#include {name}\n" for name in _PRECOMPILED))
+        includes = [f"-I{path}" for path in cmodule.std_include_dirs()]
+        command = [config.cxx, *cmodule.GCC_compiler.compile_args(), *includes, "-c", str(source), "-o", f"{source}.o"]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+#: The growth of a unit by inlining is limited in relation to its size, from a size on that a module does not have.
+_LARGE_UNITS = ("--param", "large-unit-insns=10000000")
+
+
+def _flags(environment: Environment) -> list[str]:
+    """Return the compiler's flags for modules, in Theano's order."""
+    args = [flag for flag in environment.args if not (config.cmodule.remove_gxx_opt and flag.startswith("-O"))]
+    return [
+        *(["-g"] if config.cmodule.debug else []),
+        *args,
+        *(f"-I{path}" for path in _present([*environment.header_dirs, *cmodule.std_include_dirs()])),
+        "-fvisibility=hidden",
+    ]
+
+
+def _present(paths: Sequence[str]) -> list[str]:
+    return [path for path in paths if path]
+
+
+def _plain(module: Translation) -> Translation:
+    """Return the same module for a unit of its own, with Theano's code."""
+    return Translation(module.name, module.source, module.source, module.environment, can_share=False)
+
+
+def _is_gcc(compiler: str) -> bool:
+    """Tell whether a compiler takes GCC's own flags. What is called g++ on a Mac is Clang."""
+    name = Path(compiler).name
+    return "g++" in name and "clang" not in name and sys.platform != "darwin"
+
+
+def _header_key(environment: Environment) -> tuple[str, ...]:
+    """Return all that precompiled headers depend on."""
+    folders = [*environment.header_dirs, *cmodule.std_include_dirs()]
+    stamps = [file_stamp(Path(folder, name)) for folder in folders for name in ("Python.h", "numpy/arrayobject.h")]
+    versions = [sys.version, np.__version__, theano.__version__, toolchain(config.cxx).identity]
+    return (*_flags(environment), *versions, *map(str, stamps))
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+def _count(path: Path, number: int) -> int:
+    """Add to the number that a file's size stands for; return the sum."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(b"." * number)
+        return file.tell()

@@ -1,0 +1,302 @@
+"""Stands in for Theano's ModuleCache: looks modules up by content, and has those that are missing built together."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import logging
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from theano.gof import cmodule
+from theano.gof.cmodule import KeyData, ModuleCache
+
+from optdb.host.clinker.building import Builder, can_build
+from optdb.host.clinker.locks import FileLock
+from optdb.host.clinker.store import ModuleStore, StoredModule
+from optdb.host.clinker.units import Translation, module_of
+
+__all__ = ["SharedModuleCache", "Wanted"]
+
+logger = logging.getLogger("optdb.clinker")
+
+#: Locks that a process holds at a time; each is an open file.
+MAX_LOCKS = 200
+
+Tell = Callable[[int, int], None]
+
+
+class Wanted:
+    """A module that somebody needs.
+
+    Parameters
+    ----------
+    key : tuple
+        Theano's key.
+    translation : Translation
+        Its code.
+    """
+
+    def __init__(self, key: Any, translation: Translation) -> None:
+        self.key = key
+        self.translation = translation
+        self.module_hash = cmodule.get_module_hash(translation.source, key)
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether other processes may use it."""
+        return bool(self.key[0])
+
+
+class SharedModuleCache(ModuleCache):
+    """Theano's cache of compiled modules, without a lock for all of them, and without reading all keys.
+
+    Parameters
+    ----------
+    dirname : str
+        The compiledir.
+    check_for_broken_eq, do_refresh : bool
+        As Theano has them; nothing is read before it is needed.
+    """
+
+    def __init__(self, dirname: str, check_for_broken_eq: bool = True, do_refresh: bool = True) -> None:
+        super().__init__(dirname, check_for_broken_eq, do_refresh=False)
+        self.store = ModuleStore(dirname)
+        self._builder = Builder(self.store)
+        self._foreign: dict[str, Path] = {}
+        self._seen_folders: set[str] = set()
+
+    # What Theano calls.
+
+    def module_from_key(self, key: Any, lnk: Any = None, keep_lock: bool = False) -> ModuleType:
+        """Return a module, compiled if necessary; see ``ModuleCache``."""
+        module = self._get_from_key(key)
+        if module is not None:
+            return module
+        if not hasattr(lnk, "get_dynamic_module"):
+            return super().module_from_key(key, lnk, keep_lock)
+        return self.module(Wanted(key, module_of(lnk)), lnk)
+
+    def refresh(self, age_thresh_use: Any = None, delete_if_problem: bool = False, cleanup: bool = True) -> list[str]:
+        """Read all keys, as Theano does, where somebody asks for more than what modules are looked up by."""
+        if age_thresh_use is None and not delete_if_problem:
+            return []
+        return super().refresh(age_thresh_use, delete_if_problem, cleanup)
+
+    def clear_unversioned(self, min_age: Any = None) -> None:
+        """Remove the modules of this process alone, and what dead processes left of theirs."""
+        for module_hash, key_data in list(self.module_hash_to_key_data.items()):
+            if any(key[0] for key in key_data.keys) or not key_data.keys:
+                continue
+            entry = key_data.get_entry()
+            key_data.delete_keys_from(self.entry_from_key, do_manual_check=False)
+            self.module_from_name.pop(entry, None)
+            del self.module_hash_to_key_data[module_hash]
+        super().clear_unversioned(min_age)
+
+    def _on_atexit(self) -> None:
+        self.store.clean_up(self.age_thresh_del)
+        self.store.close()
+
+    # What takes its place.
+
+    def module(self, wanted: Wanted, linker: Any) -> ModuleType:
+        """Return a module; where it is nowhere, compile it as Theano does.
+
+        Parameters
+        ----------
+        wanted : Wanted
+            Which one.
+        linker : CLinker
+            What it is made of, for Theano's error where it does not compile.
+        """
+        module = self._loaded(wanted)
+        if module is not None:
+            return module
+        path = self.find(wanted)
+        if path is None:
+            self.build([wanted])
+            path = self.find(wanted)
+        if path is None:
+            path = self._compile_as_theano(wanted, linker)
+        return self._load(wanted, path)
+
+    def find(self, wanted: Wanted) -> Path | None:
+        """Return where a module's shared library is, or None."""
+        known = self.module_hash_to_key_data.get(wanted.module_hash)
+        if known is not None:
+            return Path(known.get_entry())
+        if not wanted.is_versioned:
+            return None
+        path = self.store.library(wanted.module_hash, wanted.translation.name)
+        return path if path.exists() else self._foreign.get(wanted.module_hash)
+
+    def build(self, modules: Iterable[Wanted], tell: Tell | None = None) -> None:
+        """Build those modules that are nowhere; what does not compile is left out.
+
+        Parameters
+        ----------
+        modules : iterable of Wanted
+            What is needed.
+        tell : callable, optional
+            Called with the number of modules that are done, and of all that had to be built.
+        """
+        missing = {wanted.module_hash: wanted for wanted in modules if self.find(wanted) is None}
+        if missing and self._read_foreign():
+            missing = {name: wanted for name, wanted in missing.items() if self.find(wanted) is None}
+        missing = {name: wanted for name, wanted in missing.items() if can_build(wanted.translation)}
+        total = len(missing)
+        while missing:
+            locks = self._claim(missing)
+            if not locks:
+                self._wait_for_others(missing)
+                continue
+            done = total - len(missing)
+            self._build(
+                [missing.pop(name) for name in locks], locks, lambda n, _, done=done: tell and tell(done + n, total)
+            )
+
+    def _claim(self, missing: dict[str, Wanted]) -> dict[str, FileLock]:
+        """Lock those that nobody else compiles; drop those that somebody has compiled meanwhile."""
+        locks: dict[str, FileLock] = {}
+        for name, wanted in list(missing.items()):
+            if len(locks) == MAX_LOCKS:
+                break
+            lock = self.store.lock(name)
+            if wanted.is_versioned and not lock.acquire(blocking=False):
+                continue
+            if self.find(wanted) is None:
+                locks[name] = lock
+            else:
+                lock.release(remove=True)
+                del missing[name]
+        return locks
+
+    def _wait_for_others(self, missing: dict[str, Wanted]) -> None:
+        """Wait until another process is done with one of the modules, if there is one left, or is dead."""
+        for name, wanted in list(missing.items())[:1]:
+            with self.store.lock(name):
+                if self.find(wanted) is not None:
+                    del missing[name]
+
+    def _build(self, modules: list[Wanted], locks: dict[str, FileLock], tell: Tell) -> None:
+        wanted = {module.translation.name: module for module in modules}
+
+        def done(translation: Translation, library: Path) -> None:
+            module = wanted[translation.name]
+            self._keep(module, library)
+            locks[module.module_hash].release(remove=True)
+
+        logger.info("compiling %d modules", len(modules))
+        start = time.perf_counter()
+        try:
+            self._builder.build([module.translation for module in modules], done, tell)
+        finally:
+            for lock in locks.values():
+                lock.release(remove=True)
+        logger.info("compiled %d modules in %.1f s", len(modules), time.perf_counter() - start)
+
+    def _keep(self, wanted: Wanted, library: Path) -> None:
+        """Put a compiled module where it is found: by all processes, or, without a version, by this one."""
+        self.stats[2] += 1
+        if wanted.is_versioned:
+            translation = wanted.translation
+            module = StoredModule(wanted.module_hash, translation.name, translation.source, wanted.key)
+            self.store.publish(module, library)
+            return
+        place = self.store.stage().folder() / f"{wanted.translation.name}.{cmodule.get_lib_extension()}"
+        place.hardlink_to(library)
+        (place.parent / "mod.cpp").write_text(wanted.translation.source)
+        self._remember(wanted, place)
+
+    def _compile_as_theano(self, wanted: Wanted, linker: Any) -> Path:
+        """Compile one module by Theano's command, for its error."""
+        compiler = wanted.translation.environment.compiler
+        folder = self.store.stage().folder()
+        try:
+            compiler.compile_str(
+                module_name=wanted.translation.name,
+                src_code=wanted.translation.source,
+                location=str(folder),
+                include_dirs=linker.header_dirs(),
+                lib_dirs=linker.lib_dirs(),
+                libs=linker.libraries(),
+                preargs=linker.compile_args(),
+                py_module=False,
+            )
+        except Exception as error:
+            # As CLinker.compile_cmodule does.
+            error.args += (str(linker.fgraph),)
+            raise
+        self._keep(wanted, folder / f"{wanted.translation.name}.{cmodule.get_lib_extension()}")
+        return self.find(wanted)
+
+    def _loaded(self, wanted: Wanted) -> ModuleType | None:
+        known = self.module_hash_to_key_data.get(wanted.module_hash)
+        module = None if known is None else self.module_from_name.get(known.get_entry())
+        if module is not None:
+            self.stats[0] += 1
+        return module
+
+    def _load(self, wanted: Wanted, path: Path) -> ModuleType:
+        module = load(path)
+        self.stats[1] += 1
+        self.module_from_name[str(path)] = module
+        self._remember(wanted, path)
+        return module
+
+    def _remember(self, wanted: Wanted, path: Path) -> None:
+        known = self.module_hash_to_key_data.get(wanted.module_hash)
+        if known is None:
+            known = KeyData(set(), wanted.module_hash, str(path.parent / "key.pkl"), str(path))
+            self.module_hash_to_key_data[wanted.module_hash] = known
+        known.keys.add(wanted.key)
+        self.entry_from_key[wanted.key] = str(path)
+
+    def _read_foreign(self) -> bool:
+        """Find modules that a Theano without optdb compiled here; return whether there are new ones."""
+        before = len(self._foreign)
+        try:
+            folders = sorted(entry.name for entry in os.scandir(self.dirname) if entry.name.startswith("tmp"))
+        except FileNotFoundError:
+            return False
+        for name in folders:
+            if name in self._seen_folders or self.store.is_own(name):
+                continue
+            key_data = _read_keys(Path(self.dirname, name, "key.pkl"))
+            if key_data is None:
+                continue
+            self._seen_folders.add(name)
+            path = Path(self.dirname, name, Path(key_data.get_entry()).name)
+            if path.exists() and time.time() - path.stat().st_atime < self.age_thresh_use:
+                self._foreign.setdefault(key_data.module_hash, path)
+        return len(self._foreign) > before
+
+
+def _read_keys(path: Path) -> KeyData | None:
+    """Read a module's keys; None where they cannot be read, as when the class of an op is not imported."""
+    try:
+        with path.open("rb") as file:
+            key_data = pickle.load(file)
+    except Exception as error:
+        # Unpickling may raise anything, and Theano leaves such modules alone, too.
+        logger.debug("keys of %s were not read: %s", path, error)
+        return None
+    return key_data if isinstance(key_data, KeyData) else None
+
+
+def load(path: Path) -> ModuleType:
+    """Load a compiled module, under the name that Theano gives it."""
+    name = f"{path.parent.name}.{path.stem}"
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader, origin=str(path))
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[name] = module
+    return module

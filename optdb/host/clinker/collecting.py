@@ -1,0 +1,235 @@
+"""Collects the C code that a function needs, the inner functions of its Scans included, before its first thunk is made.
+
+Theano compiles the inner function of a Scan when it makes the Scan's thunk: it optimizes the inner graph, and links it
+at once. `Collector` lets a Scan get as far as the optimized inner graph, keeps what would have linked it, and goes on
+with the next node; the nodes of the inner graph are collected like those of the outer one. Later, when all modules are
+there, the Scan's thunk is made again, and takes up its inner function where it was left.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import theano
+from theano.compile.function_module import FunctionMaker
+from theano.compile.mode import get_mode
+from theano.gof import cc
+from theano.gof.cc import OpWiseCLinker
+from theano.gof.graph import Apply, Constant, Variable
+from theano.gof.op import Op
+from theano.gof.vm import VM_Linker
+from theano.scan_module.scan_op import Scan
+
+from optdb.host.clinker.cache import Wanted
+from optdb.host.clinker.linking import NoCode, NodeLinker, has_unsafe_halves
+from optdb.host.clinker.progress import progress
+
+__all__ = ["Collector", "collector"]
+
+
+class _Postponed(Exception):
+    """The inner function of a Scan is optimized, and is to be linked later."""
+
+
+class _Request:
+    """The inner function of a Scan, which is to be optimized now and linked later."""
+
+    def __init__(self, op: Scan) -> None:
+        self.op = op
+        self.start = time.time()
+        self.seconds = 0.0
+        self.maker: FunctionMaker | None = None
+        self.args: tuple[Any, ...] = ()
+        self.options: dict[str, Any] = {}
+
+
+class Collector(threading.local):
+    """What a thread knows of the function that it compiles. Where functions nest, the outermost one has begun it."""
+
+    def __init__(self) -> None:
+        self.nodes = NodeLinker()
+        self._depth = 0
+        self._wanted: dict[str, Wanted] = {}
+        self._visited: set[Apply] = set()
+        self._scans: list[Scan] = []
+        self._postponed: dict[int, _Request] = {}  # by the op's id
+        self._request: _Request | None = None
+        self._is_collecting = False
+
+    # Around the linkers of Theano.
+
+    def link(self, linker: Any, make_all: Callable[[], Any]) -> Any:
+        """Build all modules that a linker's graph needs, and then let it make its thunks.
+
+        Parameters
+        ----------
+        linker : VM_Linker or OpWiseCLinker
+            It has its graph.
+        make_all : callable
+            Does Theano's part.
+        """
+        self._depth += 1
+        try:
+            if self._depth == 1:
+                self.nodes.begin()
+            self._collect(linker.fgraph.apply_nodes, no_recycling_of(linker))
+            self._build()
+            return make_all()
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self._wanted.clear()
+                self._visited.clear()
+                self._postponed.clear()
+
+    def _build(self) -> None:
+        if self._wanted:
+            wanted = list(self._wanted.values())
+            self._wanted.clear()
+            with progress.phase("compiling"):
+                cc.get_module_cache().build(wanted, progress.count)
+
+    def _collect(self, nodes: Iterable[Apply], no_recycling: Sequence[Variable]) -> None:
+        for node in nodes:
+            if node in self._visited:
+                continue
+            self._visited.add(node)
+            try:
+                if isinstance(node.op, Scan):
+                    self._collect_scan(node)
+                elif _has_usual_thunk(node.op) and not has_unsafe_halves(node):
+                    self._collect_code(node, no_recycling)
+            except NoCode:
+                continue
+            except Exception:
+                # Theano meets the same error when it makes this node's thunk, and says which node it was.
+                continue
+
+    def _collect_code(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
+        node.op.prepare_node(node, storage_map=_storage(node), compute_map=_storage(node), impl="c")
+        linked = self.nodes.linked(node, no_recycling)
+        if linked.wanted is not None:
+            self._wanted[linked.wanted.module_hash] = linked.wanted
+
+    def make_c_thunk(self, *args: Any) -> Callable[[], None] | None:
+        """Make a node's thunk, see `NodeLinker.make_c_thunk`."""
+        if not self._depth:
+            self.nodes.begin()
+        return self.nodes.make_c_thunk(*args)
+
+    # Around Scan.
+
+    def _collect_scan(self, node: Apply) -> None:
+        op = node.op
+        if getattr(op, "fn", None) or id(op) in self._postponed:
+            return
+        was_collecting, self._is_collecting = self._is_collecting, True
+        try:
+            op.make_thunk(node, _storage(node), _storage(node), [])
+        except _Postponed:
+            return
+        finally:
+            self._is_collecting = was_collecting
+
+    def scan_thunk(self, op: Scan, make_thunk: Callable[[], Any]) -> Any:
+        """Let a Scan make its thunk, and remember that it is this one."""
+        self._scans.append(op)
+        try:
+            return make_thunk()
+        finally:
+            self._scans.pop()
+
+    def scan_function(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Compile the inner function of the Scan whose thunk is being made, or get as far as linking it."""
+        op = self._scans[-1] if self._scans else None
+        if not self._is_collecting and id(op) in self._postponed:
+            return _finish(self._postponed.pop(id(op)))
+        if not self._is_collecting or not _has_usual_maker(options.get("mode")):
+            return self._compiled(function, args, options)
+        self._request = request = _Request(op)
+        self._is_collecting = False
+        try:
+            return function(*args, **options)
+        except _Postponed:
+            request.seconds = time.time() - request.start
+            self._postponed[id(op)] = request
+            raise
+        finally:
+            self._request = None
+            self._is_collecting = True
+
+    def _compiled(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        was_collecting, self._is_collecting = self._is_collecting, False
+        try:
+            return function(*args, **options)
+        finally:
+            self._is_collecting = was_collecting
+
+    def begin_maker(self, maker: FunctionMaker) -> None:
+        """Take note of the first FunctionMaker after a request: it is the one that was asked for."""
+        if self._request is not None and self._request.maker is None:
+            self._request.maker = maker
+
+    def postpone(self, maker: FunctionMaker, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Stop before a function is linked, if that was asked for; its nodes are collected.
+
+        Raises
+        ------
+        _Postponed
+            In this case.
+        """
+        request = self._request
+        if request is None or request.maker is not maker:
+            return
+        request.args, request.options = args, options
+        self._request = None
+        linker = maker.linker
+        if has_c_thunks(linker):
+            self._collect(maker.fgraph.apply_nodes, no_recycling_of(linker))
+        raise _Postponed
+
+
+def _finish(request: _Request) -> Any:
+    """Link a function that was postponed: what is left of ``orig_function``."""
+    start = time.time()
+    maker = request.maker
+    with theano.change_flags(compute_test_value="off"):
+        function = maker.create(*request.args, **request.options)
+    if maker.profile:
+        maker.profile.compile_time += request.seconds + time.time() - start
+        maker.profile.nb_nodes = len(maker.fgraph.apply_nodes)
+    return function
+
+
+def _has_usual_maker(mode: Any) -> bool:
+    return getattr(get_mode(mode), "function_maker", FunctionMaker) is FunctionMaker
+
+
+def _has_usual_thunk(op: Any) -> bool:
+    """Tell whether an op's thunk is made of its C code alone."""
+    kind = type(op)
+    return isinstance(op, Op) and kind.make_thunk is Op.make_thunk and kind.make_c_thunk is Op.make_c_thunk
+
+
+def _storage(node: Apply) -> dict[Variable, list[Any]]:
+    """Return storage for a node whose thunk is not kept."""
+    variables = (*node.inputs, *node.outputs)
+    return {var: [var.data if isinstance(var, Constant) else None] for var in variables}
+
+
+def has_c_thunks(linker: Any) -> bool:
+    """Tell whether a linker makes a thunk of C code for each node that has some."""
+    if isinstance(linker, VM_Linker):
+        return linker.c_thunks is not False
+    return isinstance(linker, OpWiseCLinker)
+
+
+def no_recycling_of(linker: Any) -> Sequence[Variable]:
+    """Return what a linker tells the thunks of its nodes about storage that must not be used again."""
+    return [] if isinstance(linker, VM_Linker) else linker.no_recycling
+
+
+collector = Collector()

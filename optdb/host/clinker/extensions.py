@@ -1,0 +1,88 @@
+"""Builds the modules that Theano compiles for itself: its virtual machine, Scan's loop, and what calls C thunks.
+
+Theano compiles each when it is first imported, under the lock of the whole compiledir, into the folder where others
+look for it. Here a process that needs one waits for nobody but a process that builds the same one, and the shared
+library appears in its folder in one step.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from optdb.host.clinker.locks import FileLock
+
+__all__ = ["EXTENSIONS", "build_alone"]
+
+#: Theano's modules that compile something when they are imported, and the folder of what they compile.
+EXTENSIONS = {
+    "theano.gof.cutils": "cutils_ext",
+    "theano.gof.lazylinker_c": "lazylinker_ext",
+    "theano.scan_module.scan_perform_ext": "scan_perform",
+}
+
+
+@contextmanager
+def build_alone(module: ModuleType) -> Iterator[None]:
+    """Let one of these modules be imported under a lock of its own."""
+    from theano.gof import cmodule, compilelock
+
+    from optdb.host.clinker import plug
+
+    config = cmodule.config
+    if not config.cxx or not plug.is_wanted():
+        yield
+        return
+    name = EXTENSIONS[module.__name__]
+    compiledir = Path(config.compiledir)
+    get_lock, release_lock = compilelock.get_lock, compilelock.release_lock
+    compile_str = cmodule.GCC_compiler.compile_str
+    compilelock.get_lock = compilelock.release_lock = _do_nothing
+    cmodule.GCC_compiler.compile_str = staticmethod(_aside(compile_str, compiledir))
+    lock = FileLock(compiledir / "optdb" / "locks" / f"{name}.lock")
+    is_there = any((compiledir / name).glob(f"{name}.*"))
+    if not is_there:
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release(remove=True)
+        compilelock.get_lock, compilelock.release_lock = get_lock, release_lock
+        cmodule.GCC_compiler.compile_str = staticmethod(compile_str)
+
+
+def _do_nothing(*args: Any, **options: Any) -> None:
+    """Stand in for Theano's lock."""
+
+
+def _aside(compile_str: Callable[..., Any], compiledir: Path) -> Callable[..., Any]:
+    """Let a module be compiled in a folder of its own, and then moved where Theano wants it."""
+
+    @functools.wraps(compile_str)
+    def compiled(
+        module_name: str, src_code: str, location: str, *args: Any, py_module: bool = True, **options: Any
+    ) -> Any:
+        from theano.gof.cmodule import config, dlimport
+
+        from optdb.host.clinker.store import ModuleStore
+
+        store = ModuleStore(compiledir)
+        try:
+            folder = store.stage().folder()
+            options["preargs"] = [*(options.get("preargs") or []), *([] if config.cmodule.debug else ["-g0"])]
+            compile_str(module_name, src_code, str(folder), *args, py_module=False, **options)
+            (library,) = (path for path in folder.iterdir() if path.name.startswith(f"{module_name}."))
+            shutil.copyfile(folder / "mod.cpp", Path(location, "mod.cpp"))
+            place = Path(location, library.name)
+            library.replace(place)
+        finally:
+            store.close()
+        Path(location, "__init__.py").touch()
+        return dlimport(str(place)) if py_module else None
+
+    return compiled

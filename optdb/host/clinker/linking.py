@@ -1,0 +1,216 @@
+"""Makes the C thunks of a function: nodes of one signature share their code, their key and their module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from theano.gof import cc
+from theano.gof.cc import CLinker, _CThunk
+from theano.gof.fg import FunctionGraph
+from theano.gof.graph import Apply, NoParams, Variable
+from theano.gof.utils import MethodNotDefined
+
+from optdb.host.clinker.cache import SharedModuleCache, Wanted
+from optdb.host.clinker.signatures import flags_in_force, signature
+from optdb.host.clinker.units import module_of
+
+__all__ = ["Linked", "NodeLinker", "has_unsafe_halves"]
+
+#: What an op raises that has no C code for a node.
+NoCode = (NotImplementedError, MethodNotDefined)
+
+#: How many kinds of nodes are remembered between functions.
+MAX_REMEMBERED = 20_000
+
+
+class Linked:
+    """The C code of all nodes of one signature.
+
+    Parameters
+    ----------
+    node : Apply
+        One of them.
+    no_recycling : sequence of Variable
+        Outputs of it whose storage must not be used again.
+    """
+
+    def __init__(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
+        self.no_code: Exception | None = None
+        self.wanted: Wanted | None = None
+        self._module: Any = None
+        self._takes_params = False
+        self._make(_linker_of(node, no_recycling))
+
+    def _make(self, linker: CLinker) -> None:
+        try:
+            key = linker.cmodule_key()
+        except KeyError:
+            key = None
+        if key is None:
+            return
+        for node in linker.node_order:
+            node.op.prepare_node(node, None, None, "c")
+        self._takes_params = bool(linker.orphans)
+        try:
+            self.wanted = Wanted(key, module_of(linker))
+        except NoCode as error:
+            self.no_code = error
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether Theano has a key for it; without one, each node is compiled for itself."""
+        return self.wanted is not None or self._module is not None or self.no_code is not None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether nothing is left to be built."""
+        return self._module is not None
+
+    def thunk(
+        self, node: Apply, no_recycling: Sequence[Variable], inputs: list[list[Any]], outputs: list[list[Any]]
+    ) -> _CThunk:
+        """Make a thunk for a node of this signature.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        no_recycling : sequence of Variable
+            As when this object was made.
+        inputs, outputs : list of list
+            Storage of its inputs and outputs.
+        """
+        if self.no_code is not None:
+            raise type(self.no_code)(*self.no_code.args)
+        if self._module is None:
+            cache: SharedModuleCache = cc.get_module_cache()
+            self._module = cache.module(self.wanted, _linker_of(node, no_recycling))
+            self.wanted = None  # the source code is long
+        error: list[Any] = [None, None, None]
+        first = {var: index for index, var in reversed(list(enumerate(node.inputs)))}
+        storage = [cell for index, cell in enumerate(inputs) if first[node.inputs[index]] == index]
+        capsule = self._module.instantiate(error, *storage, *outputs, *self._params(node))
+        return _SharedCThunk(capsule, node, no_recycling, error, self._module)
+
+    def _params(self, node: Apply) -> list[list[Any]]:
+        """Return the storage of what an op gives its C code beside the inputs."""
+        if not self._takes_params:
+            return []
+        params = node.run_params()
+        return [] if params is NoParams else [[node.params_type.filter(params)]]
+
+
+class _SharedCThunk(_CThunk):
+    """A C thunk that works out which part of the code failed when one has.
+
+    Parameters
+    ----------
+    capsule : capsule
+        The compiled struct.
+    node : Apply
+        What it computes.
+    no_recycling : sequence of Variable
+        As for `Linked`.
+    error : list
+        Where the C code puts its exception.
+    module : module
+        What it was made by.
+    """
+
+    def __init__(
+        self, capsule: Any, node: Apply, no_recycling: Sequence[Variable], error: list[Any], module: Any
+    ) -> None:
+        super().__init__(capsule, None, None, error, module)
+        self._node = node
+        self._no_recycling = no_recycling
+        self.nodes: list[Apply] = []
+
+    def find_task(self, failure_code: int) -> Any:
+        """Return the task that failed, see Theano."""
+        linker = _linker_of(self._node, self._no_recycling)
+        self.init_tasks, self.tasks = linker.get_init_tasks()
+        self.nodes = linker.node_order
+        return super().find_task(failure_code)
+
+
+class NodeLinker:
+    """Finds the C code for nodes, and remembers it for other nodes and other functions of this process."""
+
+    def __init__(self) -> None:
+        self._by_flags: dict[Hashable, dict[Hashable, Linked]] = {}
+        self._remembered: dict[Hashable, Linked] = {}
+
+    def begin(self) -> None:
+        """Take note of the flags that are in force now."""
+        if sum(map(len, self._by_flags.values())) > MAX_REMEMBERED:
+            self._by_flags.clear()
+        self._remembered = self._by_flags.setdefault(flags_in_force(), {})
+
+    def linked(self, node: Apply, no_recycling: Sequence[Variable]) -> Linked:
+        """Return the C code of a node's kind.
+
+        Parameters
+        ----------
+        node : Apply
+            The node.
+        no_recycling : sequence of Variable
+            As Theano's linker has it.
+        """
+        kind = signature(node, no_recycling)
+        linked = None if kind is None else self._remembered.get(kind)
+        if linked is None:
+            linked = Linked(node, no_recycling)
+            if kind is not None and linked.is_keyed:
+                self._remembered[kind] = linked
+        return linked
+
+    def make_c_thunk(
+        self,
+        node: Apply,
+        storage_map: dict[Variable, list[Any]],
+        compute_map: dict[Variable, list[bool]],
+        no_recycling: Sequence[Variable],
+    ) -> Callable[[], None] | None:
+        """Make a thunk as ``Op.make_c_thunk`` does, or return None where Theano has to make it.
+
+        Parameters
+        ----------
+        node, storage_map, compute_map, no_recycling
+            See ``Op.make_thunk``.
+        """
+        if has_unsafe_halves(node):
+            return None
+        linked = self.linked(node, no_recycling)
+        if not linked.is_keyed:
+            return None
+        inputs = [storage_map[var] for var in node.inputs]
+        outputs = [storage_map[var] for var in node.outputs]
+        thunk = linked.thunk(node, no_recycling, inputs, outputs)
+        computed = [compute_map[var] for var in node.outputs]
+
+        def compute() -> None:
+            thunk()
+            for cell in computed:
+                cell[0] = True
+
+        compute.thunk = thunk
+        compute.cthunk = thunk.cthunk
+        compute.inputs = inputs
+        compute.outputs = outputs
+        compute.lazy = False
+        return compute
+
+
+def has_unsafe_halves(node: Apply) -> bool:
+    """Tell whether a node has float16 values that its op's C code is not made for."""
+    if getattr(node.op, "_f16_ok", False):
+        return False
+    return any(getattr(var.type, "dtype", "") == "float16" for var in (*node.inputs, *node.outputs))
+
+
+def _linker_of(node: Apply, no_recycling: Sequence[Variable]) -> CLinker:
+    """Return Theano's linker of a graph with nothing but one node, as ``Op.make_c_thunk`` makes it."""
+    graph = FunctionGraph(node.inputs, node.outputs)
+    kept = [new for new, old in zip(graph.outputs, node.outputs, strict=True) if old in no_recycling]
+    return CLinker().accept(graph, no_recycling=kept)

@@ -1,0 +1,96 @@
+"""Locks between processes, which the kernel releases when their holder dies."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+#: What a file system answers that has no locks. Files still appear in one step there; work may be done twice.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EROFS, errno.EACCES)
+
+
+class FileLock:
+    """An exclusive lock on a file, made when it is first acquired.
+
+    As a context manager it waits for the lock, and releases it.
+
+    Parameters
+    ----------
+    path : Path
+        The file. Its folder is made, too.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Acquire the lock; return whether it is held.
+
+        Parameters
+        ----------
+        blocking : bool
+            Whether to wait while another process holds it.
+        """
+        while True:
+            try:
+                descriptor = self._open()
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    return True
+                raise
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX if blocking else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                return False
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno in _NO_LOCKS:
+                    return True
+                raise
+            if self._is_current(descriptor):
+                self._descriptor = descriptor
+                return True
+            # The last holder removed the file while this process waited for it.
+            os.close(descriptor)
+
+    def release(self, remove: bool = False) -> None:
+        """Release the lock.
+
+        Parameters
+        ----------
+        remove : bool
+            Whether to remove the file first. Others who wait for it look for it again.
+        """
+        if self._descriptor is None:
+            return
+        if remove:
+            self.path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+        self._descriptor = None
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def __enter__(self) -> FileLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release(remove=True)

@@ -1,0 +1,213 @@
+"""Shortens what Theano's C code repeats, so that the compiler has less to optimize.
+
+Theano writes the checks of an input, and the messages where one fails, out for each input of each node: most of a small
+module is code that runs when something is wrong. `outline` puts calls of functions in its place that every module of a
+translation unit shares (`HELPERS`); the compiler knows that these are seldom called. What is checked, in which order,
+and what is raised stays the same, and the code that computes is not touched. The patterns are those of Theano 1.0.5;
+text that they do not match stays as it is. What counts references is shared, too: at the end of a call, and where a
+thunk is made or deleted, which need not be quick.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["HELPERS", "outline"]
+
+#: The namespace of the shared functions; no other name in it starts like this.
+_NAMESPACE = "optdb_outlined"
+
+HELPERS = f"""
+namespace {_NAMESPACE} {{
+#if defined(__GNUC__)
+#define OPTDB_COLD __attribute__((cold, noinline, unused))
+#define OPTDB_SHARED __attribute__((noinline, unused))
+#else
+#define OPTDB_COLD
+#define OPTDB_SHARED
+#endif
+
+OPTDB_COLD static void set_default_error(void)
+{{
+    if (!PyErr_Occurred()) {{
+        PyErr_SetString(PyExc_RuntimeError,
+            "Unexpected error in an Op's C code. "
+            "No Python exception was set.");
+    }}
+}}
+
+OPTDB_COLD static void hold(PyObject* storage)
+{{
+    Py_XINCREF(storage);
+}}
+
+OPTDB_COLD static void drop(PyObject* storage)
+{{
+    Py_XDECREF(storage);
+}}
+
+OPTDB_SHARED static void release(PyObject* array, PyObject* object)
+{{
+    Py_XDECREF(array);
+    Py_XDECREF(object);
+}}
+
+OPTDB_COLD static void store_error(PyObject* storage)
+{{
+    PyObject* error[3] = {{NULL, NULL, NULL}};
+    PyErr_Fetch(&error[0], &error[1], &error[2]);
+    for (int i = 0; i < 3; ++i) {{
+        if (!error[i]) {{
+            error[i] = Py_None;
+            Py_INCREF(Py_None);
+        }}
+    }}
+    PyObject* old[3];
+    for (int i = 0; i < 3; ++i) {{
+        old[i] = PyList_GET_ITEM(storage, i);
+        PyList_SET_ITEM(storage, i, error[i]);
+    }}
+    for (int i = 0; i < 3; ++i) {{
+        Py_XDECREF(old[i]);
+    }}
+}}
+}}
+"""
+
+#: With <numpy/arrayobject.h>, which all modules of tensors include.
+ARRAY_HELPERS = f"""
+namespace {_NAMESPACE} {{
+OPTDB_SHARED static bool is_array_of(PyObject* object, int type)
+{{
+    return object != Py_None && PyArray_Check(object) && PyArray_ISALIGNED((PyArrayObject*) object)
+        && PyArray_TYPE((PyArrayObject*) object) == type;
+}}
+
+static inline long last(PyArrayObject* array, npy_intp* of, int back)
+{{
+    return PyArray_NDIM(array) >= back ? (long) of[PyArray_NDIM(array) - back] : -1;
+}}
+
+OPTDB_COLD static void set_array_error(PyObject* object, int type, const char* name)
+{{
+    if (object == Py_None) {{
+        PyErr_SetString(PyExc_ValueError, "expected an ndarray, not None");
+    }} else if (!PyArray_Check(object)) {{
+        PyErr_SetString(PyExc_ValueError, "expected an ndarray");
+    }} else if (!PyArray_ISALIGNED((PyArrayObject*) object)) {{
+        PyArrayObject* array = (PyArrayObject*) object;
+        npy_intp* dims = PyArray_DIMS(array);
+        npy_intp* strides = PyArray_STRIDES(array);
+        PyErr_Format(PyExc_NotImplementedError,
+            "expected an aligned array of type %ld "
+            "(%s), got non-aligned array of type %ld"
+            " with %ld dimensions, with 3 last dims "
+            "%ld, %ld, %ld"
+            " and 3 last strides %ld %ld, %ld.",
+            (long) type, name, (long) PyArray_TYPE(array), (long) PyArray_NDIM(array),
+            last(array, dims, 3), last(array, dims, 2), last(array, dims, 1),
+            last(array, strides, 3), last(array, strides, 2), last(array, strides, 1));
+    }} else {{
+        PyErr_Format(PyExc_TypeError, "expected type_num %d (%s) got %d",
+            type, name, PyArray_TYPE((PyArrayObject*) object));
+    }}
+}}
+
+OPTDB_COLD static void set_output_error(PyArrayObject* array)
+{{
+    npy_intp* dims = PyArray_DIMS(array);
+    npy_intp* strides = PyArray_STRIDES(array);
+    PyErr_Format(PyExc_NotImplementedError,
+        "c_sync: expected an aligned array, got non-aligned array of type %ld"
+        " with %ld dimensions, with 3 last dims "
+        "%ld, %ld, %ld"
+        " and 3 last strides %ld %ld, %ld.",
+        (long) PyArray_TYPE(array), (long) PyArray_NDIM(array),
+        last(array, dims, 3), last(array, dims, 2), last(array, dims, 1),
+        last(array, strides, 3), last(array, strides, 2), last(array, strides, 1));
+}}
+}}
+"""
+
+#: What follows a message: in a node's code, and in that of ParamsType.
+_FAIL = r"\{\s*__failure = \d+;.*?goto \w+;\s*\}|\{this->setErrorOccurred\(\); return;\}"
+
+_DEFAULT_ERROR = re.compile(
+    r"if \(!PyErr_Occurred\(\)\) \{\s*PyErr_SetString\(PyExc_RuntimeError,\s*"
+    r'"Unexpected error in an Op\'s C code\. "\s*"No Python exception was set\."\);\s*\}'
+)
+
+#: TensorType.c_extract: the four checks of an input, each with the same code for its failure.
+_CHECKS = re.compile(
+    r"if \((?P<object>py_\w+) == Py_None\) \{(?:\s*//[^\n]*)*"
+    r'\s*PyErr_SetString\(PyExc_ValueError, "expected an ndarray, not None"\);\s*(?P<fail>' + _FAIL + r")\s*\}"
+    r"\s*if \(!PyArray_Check\((?P=object)\)\) \{"
+    r'\s*PyErr_SetString\(PyExc_ValueError, "expected an ndarray"\);\s*(?P=fail)\s*\}'
+    r"(?:\s*//[^\n]*)*"
+    r"\s*if \(!PyArray_ISALIGNED\(\(PyArrayObject\*\) (?P=object)\)\) \{"
+    r"\s*PyArrayObject \* tmp = \(PyArrayObject\*\) (?P=object);"
+    r'\s*PyErr_Format\(PyExc_NotImplementedError,\s*"expected an aligned array of type %ld "[^;]*?\);'
+    r"\s*(?P=fail)\s*\}"
+    r"(?:\s*//[^\n]*)*"
+    r"\s*if \(PyArray_TYPE\(\(PyArrayObject\*\) (?P=object)\) != (?P<type>NPY_\w+)\) \{"
+    r'\s*PyErr_Format\(PyExc_TypeError,\s*"expected type_num %d \((?P=type)\) got %d",'
+    r"\s*(?P=type), PyArray_TYPE\(\(PyArrayObject\*\) (?P=object)\)\);"
+    r"\s*(?P=fail)\s*\}",
+    re.DOTALL,
+)
+
+#: TensorType.c_sync: the message where an output is not aligned.
+_SYNC = re.compile(
+    r'PyErr_Format\(PyExc_NotImplementedError,\s*"c_sync: expected an aligned array[^;]*?'
+    r"PyArray_NDIM\((?P<array>\w+)\)[^;]*?\);"
+)
+
+_STORE = re.compile(
+    r"// When there is a failure, this code puts the exception\s*// in __ERROR\.\s*PyObject\* err_type = NULL;"
+    r".*?\{Py_XDECREF\(old_err_traceback\);\}",
+    re.DOTALL,
+)
+
+
+#: What is done once for each thunk, when it is made and when it is deleted, or for each module: to be made small.
+_HOLD = re.compile(r"(?<!\{)Py_XINCREF\((storage_\w+)\);")
+_DROP = re.compile(r"Py_XDECREF\((this->storage_\w+)\);")
+_ONCE = re.compile(
+    r"^([ \t]*)(static PyObject \* instantiate\(|static void __struct_compiled_op_\w+_destructor\()", re.MULTILINE
+)
+
+#: What each call ends with, for each variable: one call takes the place of two tests of two counters each.
+_RELEASE = re.compile(
+    r"if \((?P<array>V\w+)\) \{\s*Py_XDECREF\((?P=array)\);\s*\}\s*\{Py_XDECREF\((?P<object>py_(?P=array))\);\}"
+)
+
+
+def outline(body: str) -> str:
+    """Shorten the C code of a module.
+
+    Parameters
+    ----------
+    body : str
+        Theano's code of one module, without its includes.
+
+    Returns
+    -------
+    str
+        Code that does the same after `HELPERS` and `ARRAY_HELPERS`.
+    """
+    body = _CHECKS.sub(_shared_checks, body)
+    body = _RELEASE.sub(rf"::{_NAMESPACE}::release((PyObject*) \g<array>, \g<object>);", body)
+    body = _HOLD.sub(rf"::{_NAMESPACE}::hold(\1);", body)
+    body = _DROP.sub(rf"::{_NAMESPACE}::drop(\1);", body)
+    body = _ONCE.sub(r"\1OPTDB_COLD \2", body)
+    body = _SYNC.sub(rf"::{_NAMESPACE}::set_output_error(\g<array>);", body)
+    body = _STORE.sub(f"::{_NAMESPACE}::store_error(__ERROR);", body)
+    return _DEFAULT_ERROR.sub(f"::{_NAMESPACE}::set_default_error();", body)
+
+
+def _shared_checks(match: re.Match[str]) -> str:
+    thing, type_number, fail = match["object"], match["type"], match["fail"]
+    return (
+        f"if (!::{_NAMESPACE}::is_array_of({thing}, {type_number})) {{ "
+        f'::{_NAMESPACE}::set_array_error({thing}, {type_number}, "{type_number}"); {fail} }}'
+    )

@@ -1,0 +1,257 @@
+"""Joins the source code of many modules in translation units.
+
+Modules share a unit when the compiler would be told the same of them: the same flags and libraries, and headers that
+make no difference to each other. The code of each stands in a namespace of its own; a macro that it defines is put back
+behind it, and its init function has a name that no other has. So the modules of a unit do not see each other. Two kinds
+of support code stand in front of the namespaces instead, once, and only modules that have the same share a unit: what
+declares functions of C libraries, and what ops and types from outside of Theano bring along, of which nothing is known.
+A module whose own part includes a file or has a pragma is compiled alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from theano.gof.utils import MethodNotDefined
+
+from optdb.host.clinker.outlining import ARRAY_HELPERS, HELPERS, outline
+
+__all__ = ["Environment", "Translation", "group", "module_of", "unit_text"]
+
+#: A module with more text than this is compiled alone: it gains little, and inlining has limits for large units.
+MAX_SHARED_CHARS = 200_000
+
+#: The headers that modules of tensors begin with, in this order.
+COMMON_HEADERS = (
+    *("<Python.h>", "<iostream>", '"theano_mod_helper.h"', "<math.h>"),
+    *("<numpy/arrayobject.h>", "<numpy/arrayscalars.h>"),
+)
+
+#: Headers that Theano's ops ask for and that change nothing for code which does not: the common headers bring their
+#: names outside of ``std`` along, and no op of Theano uses the namespace ``std`` as a whole.
+HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
+
+_ARRAY_HEADER = "<numpy/arrayobject.h>"
+
+_DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)", re.MULTILINE)
+_MACRO = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(\w+)", re.MULTILINE)
+
+#: What the own part of a module may tell the preprocessor, if it is to share a unit.
+_CONTAINED = frozenset({"define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif"})
+_OPENMP = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", re.MULTILINE)
+_PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma\b", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the compiler is told, and reads, before the own code of a module.
+
+    Parameters
+    ----------
+    compiler : type
+        Theano's compiler class.
+    args, header_dirs, libraries, lib_dirs : tuple of str
+        Its flags, in Theano's order.
+    includes : tuple of str
+        Headers, in Theano's order, each with its brackets or quotes.
+    prelude : tuple of str
+        Support code of ops and types that does not belong to one node.
+    """
+
+    compiler: Any
+    args: tuple[str, ...]
+    header_dirs: tuple[str, ...]
+    libraries: tuple[str, ...]
+    lib_dirs: tuple[str, ...]
+    includes: tuple[str, ...]
+    prelude: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The code of one module, ready to be compiled.
+
+    Parameters
+    ----------
+    name : str
+        The module's name.
+    source : str
+        Theano's code, whole.
+    body : str
+        The part that is this module's own, shortened.
+    environment : Environment
+        What goes before.
+    can_share : bool
+        Whether it may stand in a unit with others.
+    """
+
+    name: str
+    source: str
+    body: str
+    environment: Environment
+    can_share: bool
+
+    @property
+    def effort(self) -> int:
+        """How much there is to compile, in characters."""
+        return len(self.body)
+
+
+def module_of(linker: Any) -> Translation:
+    """Return the code of the module that a CLinker makes.
+
+    Parameters
+    ----------
+    linker : CLinker
+        With a graph.
+
+    Raises
+    ------
+    NotImplementedError, MethodNotDefined
+        Where an op has no C code.
+    """
+    module = linker.get_dynamic_module()
+    source = module.code()
+    prelude = _prelude(linker)
+    body = _own_part(source, prelude)
+    environment = Environment(
+        compiler=linker.c_compiler(),
+        args=tuple(linker.compile_args()),
+        header_dirs=tuple(linker.header_dirs()),
+        libraries=tuple(linker.libraries()),
+        lib_dirs=tuple(linker.lib_dirs()),
+        includes=_includes(module.includes),
+        prelude=prelude,
+    )
+    can_share = bool(body) and len(body) <= MAX_SHARED_CHARS and is_contained(body)
+    return Translation(module.code_hash, source, outline(body) if can_share else source, environment, can_share)
+
+
+def _own_part(source: str, prelude: Sequence[str]) -> str:
+    """Return a module's code without its includes and the support code in front; '' where they are not found."""
+    heading = "//////////////////////\n////  Support Code\n//////////////////////\n"
+    _, found, body = source.partition(heading)
+    for code in prelude:
+        before, code_found, after = body.partition(f"{code}\n")
+        found, body = found and code_found, before + after
+    return body if found else ""
+
+
+def _prelude(linker: Any) -> tuple[str, ...]:
+    """Return the support code of ops and types that has to stand in front of namespaces."""
+    texts: dict[str, None] = {}
+    for owner in (*(var.type for var in linker.variables), *(node.op for node in linker.node_order)):
+        try:
+            code = owner.c_support_code()
+        except MethodNotDefined:
+            continue
+        is_known = _is_theanos(owner)
+        for text in code if isinstance(code, list) else [code]:
+            if text and not (is_known and 'extern "C"' not in text):
+                texts[text] = None
+    return tuple(texts)
+
+
+def _is_theanos(owner: Any) -> bool:
+    """Tell whether an op or a type, and all that it is made of, is Theano's own."""
+    if not type(owner).__module__.startswith("theano."):
+        return False
+    if hasattr(owner, "scalar_op"):
+        return _is_theanos(owner.scalar_op)
+    inner = getattr(owner, "fgraph", None)
+    return inner is None or all(_is_theanos(node.op) for node in inner.apply_nodes)
+
+
+def _includes(includes: Iterable[str]) -> tuple[str, ...]:
+    """Return a module's includes; the same for all that have no others than those that make no difference."""
+    bracketed = list(dict.fromkeys(_bracketed(include) for include in includes if include))
+    front, rest = tuple(bracketed[: len(COMMON_HEADERS)]), bracketed[len(COMMON_HEADERS) :]
+    if front == COMMON_HEADERS and set(rest).issubset(HARMLESS_HEADERS):
+        return COMMON_HEADERS + HARMLESS_HEADERS
+    return tuple(bracketed)
+
+
+def is_contained(body: str) -> bool:
+    """Tell whether what a module's own code tells the preprocessor can be undone behind it."""
+    pragmas = len(_PRAGMA.findall(body))
+    directives = [name for name in _DIRECTIVE.findall(body) if name != "pragma"]
+    return _CONTAINED.issuperset(directives) and pragmas == len(_OPENMP.findall(body))
+
+
+def _bracketed(include: str) -> str:
+    return include if include[0] in '<"' else f'"{include}"'
+
+
+def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_modules: int) -> list[list[Translation]]:
+    """Divide modules among units that take about as long as each other.
+
+    Parameters
+    ----------
+    modules : iterable of Translation
+        All that are missing.
+    parallel : int
+        How many units are compiled at the same time.
+    min_effort : int
+        Units with less are not worth the headers that each unit reads.
+    max_modules : int
+        The most in one unit: those of a unit that does not compile are compiled again, alone.
+
+    Returns
+    -------
+    list of list of Translation
+        Those with most to do first.
+    """
+    modules = sorted(modules, key=lambda module: (-module.effort, module.name))
+    alone = [[module] for module in modules if not module.can_share]
+    together: dict[Environment, list[Translation]] = {}
+    for module in modules:
+        if module.can_share:
+            together.setdefault(module.environment, []).append(module)
+    fair = max(min_effort, sum(module.effort for module in modules) // parallel)
+    units = [*alone]
+    for members in together.values():
+        number = max(round(sum(module.effort for module in members) / fair), -(-len(members) // max_modules), 1)
+        units += _dealt(members, min(number, len(members)))
+    return sorted(units, key=lambda unit: -sum(module.effort for module in unit))
+
+
+def _dealt(modules: list[Translation], number: int) -> list[list[Translation]]:
+    """Deal modules out, largest first, each to the hand with the least so far."""
+    hands: list[list[Translation]] = [[] for _ in range(number)]
+    efforts = [0] * number
+    for module in modules:
+        least = efforts.index(min(efforts))
+        hands[least].append(module)
+        efforts[least] += module.effort
+    return hands
+
+
+def unit_text(modules: Sequence[Translation]) -> str:
+    """Return the text of a translation unit.
+
+    Parameters
+    ----------
+    modules : sequence of Translation
+        Several of one environment that can share; or one, whose source code is the text.
+    """
+    if len(modules) == 1 and not modules[0].can_share:
+        return modules[0].source
+    environment = modules[0].environment
+    helpers = [HELPERS, ARRAY_HELPERS] if _ARRAY_HEADER in environment.includes else [HELPERS]
+    parts = [
+        *(f"#include {include}" for include in environment.includes),
+        *environment.prelude,
+        *helpers,
+        *map(_in_namespace, modules),
+    ]
+    return "\n".join([*parts, ""])
+
+
+def _in_namespace(module: Translation) -> str:
+    macros = list(dict.fromkeys(_MACRO.findall(module.body)))
+    before = [f'#pragma push_macro("{name}")' for name in macros]
+    after = [f'#pragma pop_macro("{name}")' for name in reversed(macros)]
+    return "\n".join([*before, f"namespace optdb_{module.name} {{", module.body, "}", *after])

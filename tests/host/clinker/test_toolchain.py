@@ -1,0 +1,113 @@
+"""What is remembered of the compiler."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from optdb.host.clinker import toolchain
+from optdb.host.clinker.toolchain import Toolchain
+
+
+@pytest.fixture
+def compiler(tmp_path):
+    """A file that can be executed."""
+    path = tmp_path / "cc"
+    path.write_text("#!/bin/sh\necho libraries: =/a:/b\n")
+    path.chmod(0o755)
+    return path
+
+
+class Finder:
+    """Finds an answer, and counts how often it is asked."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.asked = 0
+
+    def __call__(self):
+        self.asked += 1
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [0, "text", ["-march=x", "-mavx"], None, False])
+def test_a_question_is_asked_once_for_all_processes(compiler, tmp_path, answer):
+    find = Finder(answer)
+    for _ in range(2):
+        known = Toolchain(str(compiler), tmp_path / "kept")
+        assert known.answer(["what"], find) == answer
+        assert known.answer(["what"], find) == answer
+    assert find.asked == 1
+
+
+def test_another_question_is_asked(compiler, tmp_path):
+    known = Toolchain(str(compiler), tmp_path / "kept")
+    assert known.answer(["flags", "-O2"], Finder(1)) == 1
+    assert known.answer(["flags", "-O3"], Finder(2)) == 2
+
+
+def test_a_replaced_compiler_is_asked_again(compiler, tmp_path):
+    Toolchain(str(compiler), tmp_path / "kept").answer(["version"], Finder("12"))
+    os.utime(compiler, (1, 1))
+    assert Toolchain(str(compiler), tmp_path / "kept").answer(["version"], Finder("13")) == "13"
+
+
+@pytest.mark.parametrize("name", ["PATH", "LIBRARY_PATH", "CPATH"])
+def test_in_another_environment_it_is_asked_again(compiler, tmp_path, monkeypatch, name):
+    Toolchain(str(compiler), tmp_path / "kept").answer(["x"], Finder("before"))
+    monkeypatch.setenv(name, "/somewhere")
+    assert Toolchain(str(compiler), tmp_path / "kept").answer(["x"], Finder("after")) == "after"
+
+
+def test_on_another_processor_it_is_asked_again(compiler, tmp_path, monkeypatch):
+    Toolchain(str(compiler), tmp_path / "kept").answer(["march"], Finder("skylake"))
+    monkeypatch.setattr(toolchain, "processor", lambda: "another")
+    assert Toolchain(str(compiler), tmp_path / "kept").answer(["march"], Finder("zen")) == "zen"
+
+
+def test_what_a_finder_raises_is_not_kept(compiler, tmp_path):
+    known = Toolchain(str(compiler), tmp_path / "kept")
+
+    def fail():
+        raise OSError("no")
+
+    with pytest.raises(OSError, match="no"):
+        known.answer(["x"], fail)
+    assert known.answer(["x"], Finder(1)) == 1
+
+
+def test_nothing_is_kept_of_a_compiler_that_is_not_there(tmp_path):
+    find = Finder(1)
+    known = Toolchain("no-such-compiler", tmp_path / "kept")
+    known.answer(["x"], find)
+    known.answer(["x"], find)
+    assert find.asked == 2
+
+
+def test_answers_of_two_processes_are_both_kept(compiler, tmp_path):
+    first, second = (Toolchain(str(compiler), tmp_path / "kept") for _ in range(2))
+    first.answer(["a"], Finder("a"))
+    second.answer(["b"], Finder("b"))
+    find = Finder("other")
+    third = Toolchain(str(compiler), tmp_path / "kept")
+    assert third.answer(["a"], find) + third.answer(["b"], find) == "ab"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]"])
+def test_a_broken_file_is_as_good_as_none(compiler, tmp_path, content):
+    known = Toolchain(str(compiler), tmp_path / "kept")
+    known.answer(["x"], Finder(1))
+    (file,) = (tmp_path / "kept").iterdir()
+    file.write_text(content)
+    assert Toolchain(str(compiler), tmp_path / "kept").answer(["x"], Finder(2)) == 2
+
+
+def test_a_library_that_is_installed_or_replaced_is_seen(compiler, tmp_path):
+    known = Toolchain(str(compiler), tmp_path / "kept")
+    flags = ["-lthing", f"-L{tmp_path}"]
+    before = known.library_stamps(flags)
+    (tmp_path / "libthing.so").touch()
+    installed = known.library_stamps(flags)
+    (tmp_path / "libthing.so").write_text("new")
+    assert len({str(before), str(installed), str(known.library_stamps(flags))}) == 3
