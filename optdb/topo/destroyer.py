@@ -115,6 +115,8 @@ class IncrementalDestroyHandler(DestroyHandler):
             for var in node.inputs:
                 self._lose(node, var)
         for out, _ in viewed_slots(node):
+            # A user that lost `out` just now is told of after this event, when `out` is no view any more.
+            self._withdraw_destroyer_of(out)
             self._look_away(out)
         self._order.remove(node)
         self._after.pop(node, None)  # it is empty: a node that is gone is not to be kept

@@ -260,6 +260,20 @@ def test_a_view_that_is_tagged_and_comes_later(x, y):
     assert fgraph.outputs[1] is other
 
 
+def test_a_view_that_is_pruned_with_its_last_user(x, y):
+    """Who read the view has not to come before the destroyer any more, and may depend on it."""
+    view = OPS["view"](x, y)
+    reader, overwritten = OPS["pure"](view, y), OPS["destroy"](x, y)
+    with optimizing():
+        fgraph = FunctionGraph([x, y], [reader, overwritten], clone=False, features=[ReplaceValidate()])
+        fgraph.attach_feature(DestroyHandler())
+    assert fgraph.destroy_handler.orderings(fgraph) == {overwritten.owner: [view.owner, reader.owner]}
+    fgraph.replace_all_validate([(view, y)])
+    assert fgraph.destroy_handler.orderings(fgraph) == {}
+    fgraph.replace_validate(reader, OPS["pure"](overwritten, y))
+    assert [node.op.name for node in fgraph.toposort()] == ["destroy", "pure"]
+
+
 def test_readers_that_need_the_destroyer(x, y):
     overwritten = OPS["destroy"](x, y)
     assert "cycle" in refused([OPS["pure"](x, overwritten)], [x, y])
