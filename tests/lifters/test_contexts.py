@@ -167,7 +167,7 @@ def test_parse(text, pairs):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("dev0", r"'dev0' is not name->device, as in dev0->opencl0:0"),
+        ("dev0", r"'dev0' is not name->device; write THEANO_FLAGS='optdb.contexts=dev0->opencl0:0"),
         ("->opencl", "is not name->device"),
         ("dev0->", "is not name->device"),
         ("a->opencl;a->opencl0:1", "a is there twice"),
