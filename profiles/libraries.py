@@ -1,0 +1,143 @@
+"""Compares the optimizer on models of other libraries: ``python -m profiles.libraries [MODELS]``.
+
+The models are those of `models` (Keras, Lasagne, PyMC3), which need an environment of their own: ``make models`` makes
+it in build/. Each model has a process of its own, with the flags that its library leaves behind; in it, stock and optdb
+take turns. What counts is the median of the CPU seconds of each way.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+import models
+from profiles import isolated, measure, screen, ways
+from profiles import models as zoo
+from profiles.report import geometric_mean
+
+
+@dataclass(frozen=True)
+class Row:
+    """How both ways optimized one model.
+
+    Parameters
+    ----------
+    name, library
+        Of the model.
+    stock, ours
+        Median CPU seconds of the whole optimizer.
+    before
+        Apply nodes before optimization.
+    stock_after, ours_after, stock_inplace, ours_inplace
+        Apply nodes, and nodes that work in place, after it.
+    """
+
+    name: str
+    library: str
+    stock: float
+    ours: float
+    before: int
+    stock_after: int
+    ours_after: int
+    stock_inplace: int
+    ours_inplace: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times fewer CPU seconds optdb takes."""
+        return self.stock / self.ours
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether optdb leaves more nodes than stock, or fewer in place among as many."""
+        if self.ours_after == self.stock_after:
+            return self.ours_inplace < self.stock_inplace
+        return self.ours_after > self.stock_after
+
+
+def measured(name: str, repeat: int) -> dict[str, object]:
+    """Measure one model in this process; return the fields of a `Row`."""
+    both = [ways.stock(), ways.topological()]
+    measure.alternate(measure.specify(zoo.build(measure.WARM_UP)), both, 1)
+    specification = measure.specify(models.build(name))
+    runs = measure.alternate(specification, both, repeat)
+    stock, ours = (runs[way.name] for way in both)
+    row = Row(
+        name=name,
+        library=models.entry(name).library,
+        stock=statistics.median(run.seconds for run in stock),
+        ours=statistics.median(run.seconds for run in ours),
+        before=ours[-1].before,
+        stock_after=stock[-1].after,
+        ours_after=ours[-1].after,
+        stock_inplace=stock[-1].inplace,
+        ours_inplace=ours[-1].inplace,
+    )
+    return asdict(row)
+
+
+def table(rows: Iterable[Row]) -> Table:
+    """Return the rows as a table, with the geometric mean of each library's ratios."""
+    result = Table("model", "stock", "optdb", "ratio", "nodes before", "nodes after, stock / optdb", "in place")
+    by_library: dict[str, list[float]] = {}
+    for row in rows:
+        by_library.setdefault(row.library, []).append(row.ratio)
+        style = "red" if row.is_worse else ""
+        result.add_row(
+            row.name,
+            f"{row.stock:.2f}",
+            f"{row.ours:.2f}",
+            f"{row.ratio:.1f}x",
+            str(row.before),
+            f"{row.stock_after} / {row.ours_after}",
+            f"{row.stock_inplace} / {row.ours_inplace}",
+            style=style,
+        )
+    for library, ratios in by_library.items():
+        result.add_section()
+        result.add_row(f"{library}: geometric mean of {len(ratios)}", "", "", f"{geometric_mean(ratios):.1f}x")
+    return result
+
+
+@click.command()
+@click.argument("chosen", metavar="[MODELS]...", nargs=-1)
+@click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each way.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
+def main(chosen: tuple[str, ...], repeat: int, json_file: Path | None) -> None:
+    """Compare the optimizer on MODELS of other libraries (all that can be built here, if none is named).
+
+    The exit status is 1 where a graph of optdb's is worse than stock's, or a model could not be measured.
+    """
+    unknown = set(chosen) - set(models.known())
+    if unknown:
+        raise click.BadParameter(f"no model is named {', '.join(sorted(unknown))}; known: {', '.join(models.known())}")
+    names = list(chosen) or models.available()
+    if not names:
+        raise click.ClickException("no library is installed: run build/models-venv/bin/python after `make models`")
+    rows = []
+    failed = False
+    for name in names:
+        flags = f"floatX={models.entry(name).floatX}"
+        try:
+            rows.append(Row(**isolated.call("profiles.libraries:measured", name, repeat, flags=flags)))
+        except isolated.Failed as error:
+            failed = True
+            click.echo(f"{name}: {error}", err=True)
+    console = screen.console()
+    console.print(table(rows))
+    if json_file:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+        console.print(f"numbers: {json_file}", soft_wrap=True)
+    sys.exit(1 if failed or any(row.is_worse for row in rows) else 0)
+
+
+if __name__ == "__main__":
+    main()
