@@ -76,9 +76,6 @@ def programs(
     last = len(values) - 1
     outputs = draw(st.lists(st.tuples(st.integers(0, last), st.booleans()), min_size=1, max_size=4))
     outputs = (*outputs, (last, False), (max(last - 1, 0), False))
-    # The engine takes an array and its length, both returned, for a cycle.
-    measured = {step.arguments[0] for step in steps if step.operation == "length"}
-    outputs = tuple((place, borrow) for place, borrow in outputs if place not in measured)
     return Program(inputs, shared, tuple(steps), outputs, draw(_updates(values, len(inputs), len(shared))), calls)
 
 

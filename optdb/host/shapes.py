@@ -274,7 +274,8 @@ class LazyShapeFeature(ShapeFeature):
 
     def _rename(self, old: Variable, new: Variable) -> None:
         """Where `old` is a length in a shape, `new` is from now on."""
-        if not _may_be_length(old):
+        # A client that takes a copy of `old` leaves it where it is; the copy in a shape would close a cycle.
+        if not _may_be_length(old) or _uses(new, old):
             return
         self._renamed.pop(new, None)
         self._renamed[old] = new
@@ -353,6 +354,10 @@ class LazyShapeFeature(ShapeFeature):
                 setattr(stock, name, getattr(self, name))
         stock.shape_of = dict(self.shape_of.items())
         return stock.__reduce_ex__(1)
+
+
+def _uses(var: Variable, other: Variable) -> bool:
+    return var.owner is not None and other in var.owner.inputs
 
 
 def _may_be_length(var: Variable) -> bool:

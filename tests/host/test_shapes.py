@@ -238,6 +238,17 @@ def test_a_reshape_to_its_own_shape_closes_no_cycle(make):
     np.testing.assert_allclose(f(*arguments), plain(*arguments))
 
 
+@pytest.mark.parametrize("outputs", [lambda x: [x.shape[0], x.shape[0], x], lambda x: [x.shape[0], x, x.shape[0], x]])
+def test_an_array_and_its_length_are_returned_more_than_once(outputs):
+    """Theano's own feature takes the copy of a length, which the caller is given, for the length of the array."""
+    x = tt.dmatrix("x")
+    f = theano.function([x], outputs(x), mode=optdb.mode(STOCK))
+    plain = theano.function([x], outputs(x), mode=theano.Mode("py", None))
+    value = np.arange(6.0).reshape(3, 2)
+    for ours, theirs in zip(f(value), plain(value), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 RESHAPES = [
     lambda a, b: a.reshape(a.shape),
     lambda a, b: a.reshape(b.shape),
