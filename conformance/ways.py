@@ -53,6 +53,12 @@ def _both() -> None:
     _cache()
 
 
+def _clinker() -> None:
+    from optdb.host.clinker import plug
+
+    plug.install()
+
+
 def _linker() -> None:
     import optdb  # noqa: F401, I001  before Theano
     import theano
@@ -65,6 +71,7 @@ WAYS: dict[str, Way] = {
     for way in (
         Way(STOCK, "Theano as it is; compared with the baseline it shows the unsteady tests", _stock),
         Way("topo", "optdb's engine behind Theano's phases: optdb.enable()", _topo),
+        Way("clinker", "C code built by optdb, for --flags cxx=g++: optdb.clinker", _clinker),
         Way("cache", "one object for one op: optdb.cache.install()", _cache),
         Way("topo+cache", "both", _both),
         Way("linker", "functions of the default mode on a device: the flag linker=opencl", _linker),

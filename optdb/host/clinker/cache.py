@@ -19,7 +19,7 @@ from theano.gof.cmodule import KeyData, ModuleCache
 
 from optdb.host.clinker.building import Builder, can_build
 from optdb.host.clinker.locks import FileLock
-from optdb.host.clinker.store import ModuleStore, StoredModule
+from optdb.host.clinker.store import ModuleStore, StoredModule, link
 from optdb.host.clinker.units import Translation, module_of
 
 __all__ = ["SharedModuleCache", "Wanted"]
@@ -211,7 +211,7 @@ class SharedModuleCache(ModuleCache):
             self.store.publish(module, library)
             return
         place = self.store.stage().folder() / f"{wanted.translation.name}.{cmodule.get_lib_extension()}"
-        place.hardlink_to(library)
+        link(library, place)
         (place.parent / "mod.cpp").write_text(wanted.translation.source)
         self._remember(wanted, place)
 

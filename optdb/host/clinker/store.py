@@ -31,7 +31,7 @@ from theano.gof.cmodule import KeyData, get_lib_extension
 
 from optdb.host.clinker.locks import FileLock
 
-__all__ = ["ModuleStore", "Stage", "StoredModule"]
+__all__ = ["ModuleStore", "Stage", "StoredModule", "link", "rename"]
 
 #: Digits of a module's hash in its folder's name.
 _DIGITS = 40
@@ -128,7 +128,7 @@ class ModuleStore:
         (draft / "mod.cpp").write_text(module.source)
         (draft / "__init__.py").touch()
         (draft / "key.pkl").write_bytes(_pickled(key_data))
-        _link(library, draft / place.name)
+        link(library, draft / place.name)
         rename(draft, place.parent)
         if not place.exists():
             # What stood there is a module that somebody removed in part.
@@ -218,7 +218,7 @@ def _pickled(key_data: KeyData) -> bytes:
         return pickle.dumps(bare, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def _link(library: Path, place: Path) -> None:
+def link(library: Path, place: Path) -> None:
     """Let a file be in another place, too."""
     try:
         place.hardlink_to(library)
