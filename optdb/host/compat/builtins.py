@@ -1,7 +1,7 @@
 """Calls that Theano's source makes and that do something else by now.
 
-`translation` puts these functions in place of float(), int(), complex(), bool() and repr(), of ``np.dtype()``, and of
-the method ``fill``.
+`translation` puts these functions in place of float(), int(), complex(), bool() and repr(), of ``np.dtype()``, of the
+method ``fill``, and of the operator ``%`` behind a text with numbers in it.
 """
 
 from __future__ import annotations
@@ -58,3 +58,12 @@ def fill(array: Any, value: Any) -> Any:
     if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and type(value) is int:
         value = np.asarray(value).astype(array.dtype)
     return array.fill(value)
+
+
+def format_text(template: str, values: Any) -> str:
+    """Return ``template % values``, where arrays with one element are numbers."""
+    values = tuple(map(_single, values)) if type(values) is tuple else _single(values)
+    if "r" not in template or np.lib.NumpyVersion(np.__version__) < "2.0.0":
+        return template % values
+    with np.printoptions(legacy="1.25"):
+        return template % values

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -161,7 +162,8 @@ def helpers(promoting: bool) -> dict[str, Callable[..., Any]]:
     from optdb.host.compat import builtins
 
     functions: dict[str, Callable[..., Any]] = {
-        _helper(name): getattr(builtins, name) for name in (*_Translator.CONVERSIONS.values(), "fill", "make_dtype")
+        _helper(name): getattr(builtins, name)
+        for name in (*_Translator.CONVERSIONS.values(), "fill", "format_text", "make_dtype")
     }
     if promoting:
         from optdb.host.compat import promotion
@@ -217,6 +219,8 @@ class _Translator(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
         name = type(node.op).__name__
+        if name == "Mod" and _formats_numbers(node.left):
+            return _call("format_text", [node.left, node.right], node)
         if not self.promoting or name == "MatMult" or _is_plain(node.left) or _is_plain(node.right):
             return node
         if _is_number(node.left) and _is_number(node.right):
@@ -284,6 +288,13 @@ def _import(alias: ast.alias) -> list[ast.stmt]:
 def _call(name: str, arguments: list[ast.expr], node: ast.AST) -> ast.Call:
     function = ast.copy_location(ast.Name(_helper(name), ast.Load()), node)
     return ast.copy_location(ast.Call(function, arguments, []), node)
+
+
+def _formats_numbers(node: ast.expr) -> bool:
+    """Whether an expression is a text to be formatted that shows numbers, or objects as repr() does."""
+    if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+        return False
+    return re.search(r"%[-+ #0]*[\d*]*(\.\d+)?[diouxXeEfFgGr]", node.value) is not None
 
 
 def _is_number(node: ast.expr) -> bool:

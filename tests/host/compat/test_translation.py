@@ -191,3 +191,10 @@ def test_copies_of_random_states_draw_alone():
 def test_methods_of_tests_are_renamed_in_tests_only():
     tree = ast.dump(translation.translate("self.assert_(a)\nopt.assert_(b)\nself.failUnless", "test", False))
     assert tree == ast.dump(ast.parse("self.assertTrue(a)\nopt.assert_(b)\nself.assertTrue"))
+
+
+def test_texts_show_arrays_with_one_element_as_numbers():
+    namespace = run(
+        "import numpy as np\nx = '%.1f %s' % (np.ones(1), 2)\ny = '%d' % np.ones((1, 1))\nz = '%r' % np.int8(3)"
+    )
+    assert (namespace["x"], namespace["y"], namespace["z"]) == ("1.0 2", "1", "3")
