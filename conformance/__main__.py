@@ -9,9 +9,9 @@ import click
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
-from conformance.baseline import Baseline
+from conformance.baseline import Baseline, settings_of
 from conformance.compare import Comparison, Verdict
-from conformance.expected import EXPECTED
+from conformance.expected import EXPECTED, EXPECTED_BETWEEN_VERSIONS
 from conformance.judge import Judge
 from conformance.report import show
 from conformance.runner import CHECKOUT, Settings
@@ -32,6 +32,11 @@ WORK = CHECKOUT / "build" / "conformance"
 @click.option("--confirm/--no-confirm", default=True, show_default=True, help="Run each suspect again, alone.")
 @click.option("--timeout", default=300, show_default=True, help="CPU seconds that a test may take.")
 @click.option("--flags", default="", metavar="FLAGS", help="More THEANO_FLAGS for both sides, such as floatX=float32.")
+@click.option(
+    "--reference",
+    metavar="PYTHON",
+    help="Compare with stock under another interpreter, such as one with the oldest NumPy that is supported.",
+)
 @click.option("--keep-logs", is_flag=True, help="Keep pytest's output of each file.")
 @click.option("--list", "listing", is_flag=True, help="List suites and ways, and stop.")
 def main(
@@ -43,6 +48,7 @@ def main(
     confirm: bool,
     timeout: int,
     flags: str,
+    reference: str | None,
     keep_logs: bool,
     listing: bool,
 ) -> None:
@@ -65,7 +71,12 @@ def main(
         timeout=timeout,
         select=select,
     )
-    judge = Judge(settings, Baseline(settings, WORK / "baseline", fresh), way, EXPECTED, confirm)
+    try:
+        stock = settings_of(settings, reference) if reference else settings
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    expected = {**EXPECTED, **EXPECTED_BETWEEN_VERSIONS} if reference else EXPECTED
+    judge = Judge(settings, Baseline(stock, WORK / "baseline", fresh), way, expected, confirm)
     try:
         comparisons = _run(console, judge, files, jobs)
     finally:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
+import subprocess
 from dataclasses import asdict, replace
-from importlib import metadata
 from pathlib import Path
 
 from conformance.records import Result
@@ -19,6 +18,34 @@ from conformance.runner import Settings, run_file
 from conformance.ways import STOCK
 
 PACKAGES = ("Theano", "numpy", "scipy", "pytest", "parameterized", "nose")
+
+#: Run by an interpreter, says which versions it has, and where its Theano lies.
+ASK = f"""
+import json, platform
+from importlib import metadata, util
+versions = [f"{{name}}={{metadata.version(name)}}" for name in {PACKAGES!r}]
+print(json.dumps([util.find_spec("theano").origin, platform.python_version(), *versions]))
+"""
+
+
+def settings_of(settings: Settings, python: str) -> Settings:
+    """Return the same settings for the Theano of another interpreter.
+
+    Raises
+    ------
+    ValueError
+        Where it lacks what the suites need.
+    """
+    return replace(settings, python=python, root=Path(_ask(python)[0]).parent.parent, select="")
+
+
+def _ask(python: str) -> list[str]:
+    """Return where an interpreter's Theano lies, and the versions that it has."""
+    done = subprocess.run([python, "-c", ASK], capture_output=True, text=True)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        raise ValueError(f"{python} cannot run the suites: {' '.join(last)}")
+    return json.loads(done.stdout)
 
 
 class Baseline:
@@ -35,7 +62,7 @@ class Baseline:
     """
 
     def __init__(self, settings: Settings, folder: Path, fresh: bool = False) -> None:
-        self._settings = replace(settings, select="")
+        self.settings = replace(settings, select="")
         self._fresh = fresh
         self._folder = folder / _key(settings)
 
@@ -55,7 +82,7 @@ class Baseline:
         kept = self._kept(path)
         if kept.exists() and not self._fresh:
             return _read(kept)
-        results = run_file(self._settings, path, STOCK)
+        results = run_file(self.settings, path, STOCK)
         self._folder.mkdir(parents=True, exist_ok=True)
         # Written aside first: a baseline that was interrupted half way must not pass for a whole one.
         draft = kept.with_suffix(f".{os.getpid()}")
@@ -68,7 +95,7 @@ class Baseline:
         kept = self._kept(path)
         if kept.exists():
             return sum(result.seconds for result in _read(kept).values())
-        return (self._settings.root / path).stat().st_size / 1000
+        return (self.settings.root / path).stat().st_size / 1000
 
     def _kept(self, path: str) -> Path:
         return self._folder / f"{path.replace('/', '.')}.jsonl"
@@ -80,6 +107,5 @@ def _read(kept: Path) -> dict[str, Result]:
 
 
 def _key(settings: Settings) -> str:
-    versions = [f"{name}={metadata.version(name)}" for name in PACKAGES]
-    parts = [platform.python_version(), *versions, str(settings.root), settings.flags, str(settings.timeout)]
+    parts = [*_ask(settings.python)[1:], str(settings.root), settings.flags, str(settings.timeout)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]

@@ -10,6 +10,7 @@ from conformance.baseline import Baseline
 from conformance.compare import Comparison, compare
 from conformance.records import Result
 from conformance.runner import Settings, run_file
+from conformance.ways import STOCK
 
 
 @dataclass(frozen=True)
@@ -57,4 +58,5 @@ class Judge:
 
     def _alone(self, test: str, way: str) -> dict[str, Result]:
         path = test.split("::")[0]
-        return run_file(replace(self.settings, select=""), path, way, [test])
+        settings = self.baseline.settings if way == STOCK else replace(self.settings, select="")
+        return run_file(settings, path, way, [test])

@@ -45,6 +45,8 @@ class Settings:
         CPU seconds that one test, or one case of a yield test, may take.
     select : str
         A ``-k`` expression, empty for all tests.
+    python : str
+        The interpreter, whose Theano is run.
     """
 
     root: Path
@@ -52,6 +54,7 @@ class Settings:
     flags: str
     timeout: float
     select: str = ""
+    python: str = sys.executable
 
 
 def run_file(settings: Settings, path: str, way: str, tests: Sequence[str] = ()) -> dict[str, Result]:
@@ -106,7 +109,7 @@ def _run_process(
     events.unlink(missing_ok=True)
     leave_out = place / "leave-out.txt"
     leave_out.write_text("".join(f"{result.test}\n" for result in known.values()))
-    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, f"--rootdir={settings.root}"]
+    command = [settings.python, "-m", "pytest", "-q", "-c", os.devnull, f"--rootdir={settings.root}"]
     command += [part for plugin in PLUGINS for part in ("-p", plugin)]
     command += ["-o", "python_classes=Test* test_*", "--continue-on-collection-errors", "--tb=short"]
     command += [f"--way={way}", f"--log-to={events}", f"--leave-out={leave_out}", f"--cpu-limit={settings.timeout}"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from conformance.baseline import Baseline
+from conformance.baseline import Baseline, settings_of
 from conformance.compare import Verdict
 from conformance.judge import Judge
 from conformance.report import show
@@ -98,3 +99,16 @@ def test_every_pattern_finds_a_file_of_theanos():
     root = suites_root()
     missing = [pattern for suite in SUITES for pattern in suite.patterns if not list(root.glob(pattern))]
     assert missing == []
+
+
+def test_another_interpreter_is_the_reference(settings):
+    reference = settings_of(replace(settings, select="some"), sys.executable)
+    assert (reference.python, reference.root, reference.select) == (sys.executable, suites_root(), "")
+
+
+def test_an_interpreter_without_theano_is_no_reference(settings, tmp_path):
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'No package called Theano' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(ValueError, match="cannot run the suites: No package called Theano"):
+        settings_of(settings, str(broken))

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from optdb.host.compat import versions
+
 HERE = "optdb.host.compat.modules"
 
 #: Modules that Theano's modules import, and what they get. Submodules that are not listed come from the original.
@@ -49,6 +51,9 @@ REDIRECTED = {
     "scipy.signal.signaltools": f"{HERE}.scipy_signaltools",
     "scipy.signal.sigtools": f"{HERE}.scipy_sigtools",
 }
+
+#: Modules that take long to import and that few programs use: SciPy imports them when they are asked for.
+LAZY = frozenset(["scipy.stats", "scipy.signal"])
 
 #: Attributes that are gone, of objects whose type the source does not tell. Nothing else in Theano has these names.
 RENAMED = {
@@ -278,6 +283,8 @@ def _import(alias: ast.alias) -> list[ast.stmt]:
     if alias.name in REDIRECTED and (alias.asname or "." not in alias.name):
         return [ast.Import([ast.alias(REDIRECTED[alias.name], alias.asname or alias.name)])]
     package = alias.name.partition(".")[0]
+    if alias.name in LAZY and not alias.asname and versions.installed("scipy") >= versions.SCIPY_LAZY:
+        return [ast.Import([ast.alias(package)])]
     if package not in REDIRECTED or alias.asname:
         return [ast.Import([alias])]
     # `import numpy.random` binds numpy: bring the submodule in, and bind what stands for the package.

@@ -16,6 +16,9 @@ NUMPY_WITHOUT_ALIASES = (1, 24)
 NUMPY_WITHOUT_VALUES = (2, 0)
 SCIPY_CHANGED = (1, 12)
 
+#: From this version on ``import scipy`` is enough to use ``scipy.stats``.
+SCIPY_LAZY = (1, 10)
+
 
 @functools.cache
 def installed(package: str) -> tuple[int, ...]:

@@ -198,3 +198,11 @@ def test_texts_show_arrays_with_one_element_as_numbers():
         "import numpy as np\nx = '%.1f %s' % (np.ones(1), 2)\ny = '%d' % np.ones((1, 1))\nz = '%r' % np.int8(3)"
     )
     assert (namespace["x"], namespace["y"], namespace["z"]) == ("1.0 2", "1", "3")
+
+
+def test_modules_of_scipy_that_are_seldom_used_are_imported_late():
+    namespace = run(
+        "import scipy.stats\nfrom scipy.signal.signaltools import convolve\nx = scipy.stats.chi2.sf(1.0, 2)"
+    )
+    assert 0 < namespace["x"] < 1
+    assert namespace["convolve"]([1, 2], [1, 1]).tolist() == [1, 3, 2]

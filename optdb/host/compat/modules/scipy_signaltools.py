@@ -1,7 +1,9 @@
-"""``scipy.signal.signaltools``, whose module SciPy made private."""
+"""``scipy.signal.signaltools``, whose module SciPy made private: the functions of it that Theano imports."""
 
-import scipy.signal._signaltools
+from optdb.host.compat.modules._later import later
 
-from optdb.host.compat.modules._falling_back import fall_back_to
+MODULE = "scipy.signal._signaltools"
 
-__getattr__, __dir__ = fall_back_to(scipy.signal._signaltools, globals())
+_valfrommode = later(MODULE, "_valfrommode")
+_bvalfromboundary = later(MODULE, "_bvalfromboundary")
+convolve = later(MODULE, "convolve")

@@ -1,7 +1,5 @@
-"""``scipy.signal.sigtools``, whose module SciPy made private."""
+"""``scipy.signal.sigtools``, whose module SciPy made private: the function of it that Theano imports."""
 
-import scipy.signal._sigtools
+from optdb.host.compat.modules._later import later
 
-from optdb.host.compat.modules._falling_back import fall_back_to
-
-__getattr__, __dir__ = fall_back_to(scipy.signal._sigtools, globals())
+_convolve2d = later("scipy.signal._sigtools", "_convolve2d")
