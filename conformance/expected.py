@@ -13,4 +13,7 @@ EXPECTED: dict[str, str] = {
 }
 
 #: Tests that may fail under a newer Python, NumPy or SciPy though they pass under the oldest (``--reference``).
-EXPECTED_BETWEEN_VERSIONS: dict[str, str] = {}
+EXPECTED_BETWEEN_VERSIONS: dict[str, str] = {
+    "theano/compile/tests/test_function_module.py::T_picklefunction::test_broken_pickle_with_shared": "the test sets "
+    "an attribute of a pickler written in C, which Python 3.13 does not allow",
+}

@@ -74,7 +74,7 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
             # Scan goes on in Python, slowly, where this import fails.
             raise ImportError(f"Scan's C code does not compile here: {error}") from error
 
-    if versions.needs_header():
+    if versions.needs_translation():
         compiler.compile_str = staticmethod(compile_adapted)
     # Not through config.gcc.cxxflags: that is the user's, and part of every op's cache key.
     folder = "py312" if sys.version_info >= (3, 12) else "py311" if sys.version_info >= (3, 11) else None

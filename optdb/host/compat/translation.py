@@ -268,6 +268,10 @@ class _Translator(ast.NodeTransformer):
             return _call("fill", [function.value, *node.args], node)
         if not (isinstance(function.value, ast.Name) and function.value.id in ("np", "numpy")):
             return node
+        for keyword in node.keywords:
+            # A signature of one character is a type.
+            if keyword.arg == "sig" and isinstance(keyword.value, ast.Constant) and len(keyword.value.value) == 1:
+                keyword.arg = "dtype"
         if function.attr == "dtype":
             called = _call("make_dtype", node.args, node)
         elif self.promoting and function.attr in BINARY_UFUNCS and len(node.args) >= 2:

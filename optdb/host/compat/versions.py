@@ -12,6 +12,7 @@ import sys
 
 #: The first versions that Theano's source does not run on as it is.
 PYTHON_WITHOUT_DISTUTILS = (3, 12)
+PYTHON_WITHOUT_OLD_CALLS = (3, 13)
 NUMPY_WITHOUT_ALIASES = (1, 24)
 NUMPY_WITHOUT_VALUES = (2, 0)
 SCIPY_CHANGED = (1, 12)
@@ -47,4 +48,4 @@ def needs_promotion() -> bool:
 
 def needs_header() -> bool:
     """Whether Theano's C code needs the header of `ccode` to compile."""
-    return sys.version_info >= PYTHON_WITHOUT_DISTUTILS or installed("numpy") >= NUMPY_WITHOUT_VALUES
+    return sys.version_info >= PYTHON_WITHOUT_OLD_CALLS or installed("numpy") >= NUMPY_WITHOUT_VALUES

@@ -6,17 +6,21 @@
 #ifndef OPTDB_THEANO_COMPAT_H
 #define OPTDB_THEANO_COMPAT_H
 
-/* NumPy 2: the struct of dtypes as it is there, with the field elsize. */
-#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
-
 #include <Python.h>
+#include <numpy/_numpyconfig.h>
+
+/* The struct of dtypes as it is in NumPy 2, with the field elsize. */
+#if NPY_ABI_VERSION >= 0x02000000
+#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
+#endif
+
 #include <numpy/arrayobject.h>
 
-/* Names that numpy/npy_3kcompat.h had. */
-#ifndef NPY_PY3K
+/* Names that numpy/npy_3kcompat.h had before NumPy 2. */
+#if NPY_ABI_VERSION < 0x02000000
+#include <numpy/npy_3kcompat.h>
+#else
 #define NPY_PY3K 1
-#endif
-#ifndef PyInt_Check
 #define PyInt_Check PyLong_Check
 #define PyInt_CheckExact PyLong_CheckExact
 #define PyInt_Type PyLong_Type
@@ -28,11 +32,6 @@
 #define PyInt_AS_LONG PyLong_AsLong
 #define PyInt_AsSsize_t PyLong_AsSsize_t
 #define PyNumber_Int PyNumber_Long
-#endif
-#ifndef PyLong_AS_LONG
-#define PyLong_AS_LONG PyLong_AsLong
-#endif
-#ifndef PyString_Check
 #define PyString_Type PyBytes_Type
 #define PyString_Check PyBytes_Check
 #define PyString_CheckExact PyBytes_CheckExact
@@ -41,11 +40,13 @@
 #define PyString_AsString PyBytes_AsString
 #define PyString_AS_STRING PyBytes_AS_STRING
 #define PyString_Size PyBytes_Size
-#endif
-#ifndef PyUString_FromString
 #define PyUString_Check PyUnicode_Check
 #define PyUString_FromString PyUnicode_FromString
 #define PyUString_FromFormat PyUnicode_FromFormat
+#endif
+
+#ifndef PyLong_AS_LONG
+#define PyLong_AS_LONG PyLong_AsLong
 #endif
 
 /* Python 3.13 has these no longer. */

@@ -206,3 +206,7 @@ def test_modules_of_scipy_that_are_seldom_used_are_imported_late():
     )
     assert 0 < namespace["x"] < 1
     assert namespace["convolve"]([1, 2], [1, 1]).tolist() == [1, 3, 2]
+
+
+def test_a_signature_of_one_character_is_a_type():
+    assert run("import numpy as np\nx = np.sqrt(4, sig='f')")["x"].dtype == "float32"
