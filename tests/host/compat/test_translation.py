@@ -155,7 +155,8 @@ def test_lists_of_different_lengths_are_objects():
 
 def test_an_object_with_a_type_is_one():
     source = "import numpy as np\nclass V: dtype = 'int8'\nx = np.zeros(2, dtype=V())\ny = np.dtype(V())"
-    namespace = run(source)
+    namespace = run(source + "\nz = np.cast[V()](1.5)")
+    assert namespace["z"].dtype == "int8"
     assert namespace["x"].dtype == namespace["y"] == "int8"
 
 
@@ -210,3 +211,9 @@ def test_modules_of_scipy_that_are_seldom_used_are_imported_late():
 
 def test_a_signature_of_one_character_is_a_type():
     assert run("import numpy as np\nx = np.sqrt(4, sig='f')")["x"].dtype == "float32"
+
+
+@pytest.mark.parametrize(("dtype", "wanted"), [("int8", "float16"), ("uint16", "float32"), ("int64", "float64")])
+def test_integers_are_rounded_to_floating_types(dtype, wanted):
+    source = f"import numpy as np\na = np.ones(2, '{dtype}')\nx = [np.ceil(a), np.floor(a), np.trunc(a)]"
+    assert {str(rounded.dtype) for rounded in run(source)["x"]} == {wanted}

@@ -33,7 +33,16 @@ from optdb.host.compat.modules.numpy._functions import (
 )
 
 if NUMPY_2:
-    from optdb.host.compat.modules.numpy._functions import can_cast, clip, result_type, unique, where
+    from optdb.host.compat.modules.numpy._functions import (
+        can_cast,
+        ceil,
+        clip,
+        floor,
+        result_type,
+        trunc,
+        unique,
+        where,
+    )
 
 # Names of Python's types
 

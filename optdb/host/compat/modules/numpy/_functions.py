@@ -26,7 +26,7 @@ class _Cast:
     """``np.cast[dtype](value)``."""
 
     def __getitem__(self, dtype: Any) -> Any:
-        return lambda value: asarray(value).astype(dtype)
+        return lambda value: asarray(value).astype(to_dtype(dtype))
 
 
 cast = _Cast()
@@ -190,6 +190,29 @@ def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *
         return result
     place = 1 + bool(return_index)
     return tuple(part.reshape(-1) if i == place else part for i, part in enumerate(result))
+
+
+def ceil(value: Any, *rest: Any, **options: Any) -> Any:
+    """Round up, to a floating type."""
+    return numpy.ceil(_floating(value), *rest, **options)
+
+
+def floor(value: Any, *rest: Any, **options: Any) -> Any:
+    """Round down, to a floating type."""
+    return numpy.floor(_floating(value), *rest, **options)
+
+
+def trunc(value: Any, *rest: Any, **options: Any) -> Any:
+    """Round towards zero, to a floating type."""
+    return numpy.trunc(_floating(value), *rest, **options)
+
+
+def _floating(value: Any) -> Any:
+    """Return integers in the floating type that NumPy computes their functions in."""
+    array = numpy.asarray(value)
+    if array.dtype.kind not in "biu":
+        return value
+    return array.astype({1: "float16", 2: "float32"}.get(array.dtype.itemsize, "float64"))
 
 
 def in1d(first: Any, second: Any, assume_unique: bool = False, invert: bool = False) -> Any:
