@@ -192,19 +192,30 @@ def unique(value: Any, return_index: Any = False, return_inverse: Any = False, *
     return tuple(part.reshape(-1) if i == place else part for i, part in enumerate(result))
 
 
-def ceil(value: Any, *rest: Any, **options: Any) -> Any:
-    """Round up, to a floating type."""
-    return numpy.ceil(_floating(value), *rest, **options)
+class _FloatingUfunc:
+    """A function of NumPy's that gives floating types, of integers, too; otherwise like the function itself.
+
+    Parameters
+    ----------
+    ufunc : numpy.ufunc
+        The function.
+    """
+
+    def __init__(self, ufunc: Any) -> None:
+        self.ufunc = ufunc
+
+    def __call__(self, value: Any, *rest: Any, **options: Any) -> Any:
+        return self.ufunc(_floating(value), *rest, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "ufunc":
+            raise AttributeError(name)
+        return getattr(self.ufunc, name)
 
 
-def floor(value: Any, *rest: Any, **options: Any) -> Any:
-    """Round down, to a floating type."""
-    return numpy.floor(_floating(value), *rest, **options)
-
-
-def trunc(value: Any, *rest: Any, **options: Any) -> Any:
-    """Round towards zero, to a floating type."""
-    return numpy.trunc(_floating(value), *rest, **options)
+ceil = _FloatingUfunc(numpy.ceil)
+floor = _FloatingUfunc(numpy.floor)
+trunc = _FloatingUfunc(numpy.trunc)
 
 
 def _floating(value: Any) -> Any:
