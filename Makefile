@@ -46,10 +46,14 @@ test: $(STAMP)
 	@echo "make test takes about six minutes on two cores; make test-all has the rest"
 	$(call run_tests,OPTDB_TESTS=quick $(RUN) -m pytest)
 
+# A process of its own: behind other tests, a trace of lstm once had a guard that it does not have alone.
+ALONE := tests/opencl/simulator/test_export_models.py
+
 ## All tests with all examples, then memcheck: what CI runs
 test-all: $(STAMP)
-	@echo "make test-all takes about twenty minutes on two cores"
-	$(call run_tests,$(RUN) -m pytest -m "")
+	@echo "make test-all takes about forty minutes on two cores"
+	$(call run_tests,$(RUN) -m pytest -m "" --ignore $(ALONE))
+	$(RUN) -m pytest -m "" $(ALONE)
 	$(MAKE) memcheck
 
 ## Rules and format

@@ -126,7 +126,7 @@ def _interpreted(op: Scan) -> Scan:
     loop.mode_instance = copy.copy(op.mode_instance)
     loop.mode_instance.linker = Interpreter()
     # An inner function that was compiled before would be used again.
-    loop.fn = None
+    vars(loop).pop("fn", None)
     return loop
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import types
 from pathlib import Path
 
 import pytest
@@ -74,11 +75,13 @@ def test_the_reference_has_all_flags_and_commands(monkeypatch):
     from optdb import flags
     from optdb.cli import cli
 
-    [table] = optdb_reference.FlagsDirective("optdb-flags", [], {}, [], 1, 0, "", None, None).run()
+    # What docutils hands to a directive; these two ask nothing of it.
+    machine = types.SimpleNamespace(reporter=None)
+    [table] = optdb_reference.FlagsDirective("optdb-flags", [], {}, [], 1, 0, "", None, machine).run()
     for flag in flags.FLAGS:
         assert flag.name in table.astext()
         assert flag.doc in table.astext()
-    sections = optdb_reference.CommandsDirective("optdb-commands", [], {}, [], 1, 0, "", None, None).run()
+    sections = optdb_reference.CommandsDirective("optdb-commands", [], {}, [], 1, 0, "", None, machine).run()
     assert {section[0].astext() for section in sections} == set(cli.commands)
     [run] = [section for section in sections if section[0].astext() == "run"]
     assert "--topo / --no-topo" in run.astext()

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from theano.compile.ops import DeepCopyOp
+from theano.compile.ops import DeepCopyOp, ViewOp
 from theano.sandbox.rng_mrg import mrg_uniform
 from theano.tensor import as_tensor_variable
 from theano.tensor.blas import Gemm, Gemv, Ger
@@ -67,8 +67,8 @@ def plain_copy(nodes: Iterable[Apply], replace: dict[Variable, Variable]) -> dic
 
 
 def without_copies(var: Variable) -> Variable:
-    """Return what a function's output is before it is copied for the caller."""
-    while var.owner is not None and isinstance(var.owner.op, DeepCopyOp):
+    """Return what a function's output is before Theano copies it, or makes a view of it, for the caller."""
+    while var.owner is not None and isinstance(var.owner.op, DeepCopyOp | ViewOp):
         (var,) = var.owner.inputs
     return var
 

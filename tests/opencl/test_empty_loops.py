@@ -61,7 +61,9 @@ def test_loops_over_nothing_and_their_gradients(loop, way):
     x = tt.tensor3("x", "float64")
     out = loop(x)
     outputs = [out, theano.grad((out**2).sum(), x)]
-    expected, f = theano.function([x], outputs, mode=REFERENCE), _compiled(way, [x], outputs)
+    # Without C: Theano's C code for products refuses the strides that NumPy gives arrays with no elements.
+    with theano.change_flags(cxx=""):
+        expected, f = theano.function([x], outputs, mode=REFERENCE), _compiled(way, [x], outputs)
     for shape in SHAPES:
         if shape[0] == 0 and loop is _last_of_sums:
             continue  # there is no x[0]

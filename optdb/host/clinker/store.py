@@ -75,6 +75,8 @@ class ModuleStore:
         self.compiledir = Path(compiledir)
         self.own = self.compiledir / "optdb"
         self._stage: Stage | None = None
+        # Also where nothing is left to be compiled: whoever was killed may have been the last to compile.
+        self._remove_abandoned()
 
     def library(self, module_hash: str, name: str) -> Path:
         """Return where a module's shared library is, or will be."""

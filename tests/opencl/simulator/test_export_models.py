@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import zipfile
 
 import numpy as np
@@ -65,14 +66,14 @@ def test_a_loop_has_kernels_of_each_flavour(tmp_path):
     sim.export(tmp_path / "step.optdb", [data])
     with zipfile.ZipFile(tmp_path / "step.optdb") as file:
         manifest = json.loads(file.read("manifest.json"))
-        cpu, gpu = (
-            {file.read(manifest["programs"][command[1]]) for command in trace["commands"] if command[0] == "launch"}
-            for trace in manifest["methods"][0]["traces"]
-        )
-    # Kernels that have a chunk of the work for each item are a processor's.
-    chunks = b"CHUNK_KERNEL void matmul"
-    assert any(chunks in program for program in cpu)
-    assert not any(chunks in program for program in gpu)
+    cpu, gpu = (
+        {command[2] for command in trace["commands"] if command[0] == "launch"}
+        for trace in manifest["methods"][0]["traces"]
+    )
+    # A processor's kernels are named by the block of one work item, a GPU's by the tile of a group as well.
+    blocks, tiles = re.compile(r"matmul_\d+x\d+(__\d+)?"), re.compile(r"matmul_\d+x\d+x\d+_.*")
+    assert any(map(blocks.fullmatch, cpu)) and not any(map(tiles.fullmatch, cpu))
+    assert any(map(tiles.fullmatch, gpu)) and not any(map(blocks.fullmatch, gpu))
 
 
 def test_all_steps_that_stay_on_the_host_are_named(tmp_path):
