@@ -1,21 +1,18 @@
 """Finds a BLAS that Theano's C code can be linked with.
 
 `ldflags` links and runs a small program with each of `CANDIDATES` and returns the first
-one that works. The answer is kept on disk, under a key that changes with all it depends
-on, so that a library installed later is found and one removed is forgotten.
+one that works. The answer is kept with the others about the compiler (`Toolchain.answer`), under
+a key that changes with the libraries: one installed later is found, one removed is forgotten.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
 import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from optdb.host.clinker.toolchain import cache_dir, toolchain
+from optdb.host.clinker.toolchain import Toolchain, cache_dir
 
 __all__ = ["cache_dir", "ldflags", "links"]
 
@@ -49,13 +46,13 @@ def ldflags(compiler: str, version: str, lib_dirs: Iterable[str] = ()) -> str:
         Folders that Theano has the linker look in, beside the compiler's own.
     """
     search = [f"-L{folder}" for folder in lib_dirs]
-    answer = cache_dir() / f"blas-{_key(compiler, version, search)}.txt"
-    if answer.is_file():
-        return answer.read_text()
+    found = Toolchain(compiler, cache_dir())
+    question = ["blas", PROGRAM, compiler, version, *search, *found.library_stamps([*CANDIDATES, *search])]
+    return found.answer(question, lambda: _first_that_links(compiler, search))
 
-    flags = next((flag for flag in CANDIDATES if links(compiler, [flag, *search])), "")
-    _keep(answer, flags)
-    return flags
+
+def _first_that_links(compiler: str, search: list[str]) -> str:
+    return next((flag for flag in CANDIDATES if links(compiler, [flag, *search])), "")
 
 
 def links(compiler: str, flags: Iterable[str]) -> bool:
@@ -65,38 +62,6 @@ def links(compiler: str, flags: Iterable[str]) -> bool:
         source.write_text(PROGRAM)
         build = [compiler, str(source), "-o", str(program), *flags]
         return _run(build) is not None and _run([str(program)]) is not None
-
-
-def _key(compiler: str, version: str, search: list[str]) -> str:
-    """Return a digest of everything that the answer depends on."""
-    parts = [
-        PROGRAM,
-        compiler,
-        version,
-        # The cache may lie in a home folder that several machines share.
-        platform.node(),
-        *search,
-        *(os.environ.get(name, "") for name in ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH")),
-        *map(str, library_stamps(compiler, search)),
-    ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
-
-
-def library_stamps(compiler: str, search: list[str]) -> list[object]:
-    """Return what changes when one of the libraries that could be linked is installed, replaced or removed."""
-    return toolchain(compiler).library_stamps([*CANDIDATES, *search])
-
-
-def _keep(answer: Path, flags: str) -> None:
-    """Write the answer down, in one step, for processes that start at the same time."""
-    try:
-        answer.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=answer.parent, delete=False) as file:
-            file.write(flags)
-        Path(file.name).replace(answer)
-    except OSError:
-        # A read-only home costs a trial link at each start, and nothing else.
-        return
 
 
 def _run(command: list[str]) -> str | None:

@@ -193,9 +193,12 @@ def register_topo(
             "register_topo takes tags, and gives a decorator: write @register_topo('fast_run'), not @register_topo"
         )
 
+    # A name that no database has is an error at once, as it is without a rewriter to register.
+    given = compile_db()[db] if isinstance(db, str) else db
+
     def register(obj: Any) -> Any:
         rewriter = _as_rewriter(obj, tracks, requirements)
-        database = _database(db, rewriter)
+        database = _default_database(rewriter) if given is None else given
         placing = {} if position == "last" else {"position": position}
         database.register(name or _own_name(rewriter), rewriter, *tags, **placing)
         return rewriter
@@ -203,11 +206,7 @@ def register_topo(
     return register
 
 
-def _database(db: DB | str | None, rewriter: Any) -> DB:
-    if isinstance(db, str):
-        return compile_db()[db]
-    if db is not None:
-        return db
+def _default_database(rewriter: Any) -> DB:
     # A rewriter of a kind that works in one place only knows that place.
     default = getattr(rewriter, "default_database", None)
     return topo_db if default is None else default()

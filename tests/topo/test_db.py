@@ -362,7 +362,7 @@ def test_register_topo_finds_databases_by_name():
         register_topo("tag_of_the_test", db="canonicalize", tracks=[tt.exp])(local_for_the_test)
         assert canonicalize["local_for_the_test"].tracks() == [tt.exp]
     with pytest.raises(KeyError, match="no_such_database"):
-        register_topo("fast_run", db="no_such_database")(local_for_the_test)
+        register_topo("fast_run", db="no_such_database")
 
 
 def test_fast_run_is_the_tag_where_none_is_given():

@@ -75,8 +75,6 @@ class ModuleStore:
         self.compiledir = Path(compiledir)
         self.own = self.compiledir / "optdb"
         self._stage: Stage | None = None
-        # Also where nothing is left to be compiled: whoever was killed may have been the last to compile.
-        self._remove_abandoned()
 
     def library(self, module_hash: str, name: str) -> Path:
         """Return where a module's shared library is, or will be."""
@@ -139,13 +137,15 @@ class ModuleStore:
         return place
 
     def clean_up(self, max_age_s: float) -> None:
-        """Remove modules that nobody has read for long, at most once a day for all processes.
+        """Remove what dead processes left, and, once a day for all processes, modules that nobody has read for long.
 
         Parameters
         ----------
         max_age_s : float
             How long, in seconds.
         """
+        # Also where nothing had to be compiled: whoever was killed may have been the last to compile.
+        self._remove_abandoned()
         stamp = self.own / "cleaned"
         now = time.time()
         try:
@@ -155,7 +155,6 @@ class ModuleStore:
             if not self.own.is_dir():
                 return
         stamp.touch()
-        self._remove_abandoned()
         for library in self.compiledir.glob(f"tmp*/*.{get_lib_extension()}"):
             if now - library.stat().st_atime > max_age_s:
                 shutil.rmtree(library.parent, ignore_errors=True)

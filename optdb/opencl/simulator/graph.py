@@ -92,10 +92,7 @@ def device_graph(
         origins = origins.of_clones(clones)
         fgraph.attach_feature(origins)
         fgraph.update_mapping = updates
-        # Results are read after the last node, so an input that is a result is not overwritten either.
-        returned = set(map(_viewed, fgraph.outputs))
-        inputs_of = zip(source.inputs, fgraph.inputs, strict=True)
-        protected = [new for var, new in inputs_of if var not in mutable or new in returned]
+        protected = [new for var, new in zip(source.inputs, fgraph.inputs, strict=True) if var not in mutable]
         fgraph.attach_feature(Supervisor(protected))
         for phase in later:
             phase.optimize(fgraph)
