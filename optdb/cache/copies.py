@@ -9,12 +9,14 @@ come into being without a constructor, are exchanged for the one op when they be
 from __future__ import annotations
 
 import copy
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from optdb.cache.construct import store
 from optdb.host.graph import PureOp
 from optdb.host.opcopies import Apply, as_pickled_by_theano, copy_to_change, derived_op_patches
-from optdb.host.patching import Patch
+from optdb.host.patching import Patch, Wrapper
 
 
 def unshared_copy(op: PureOp) -> PureOp:
@@ -49,12 +51,12 @@ def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
     return copy.copy, (copy_to_change(self),)
 
 
-_stock_init = Apply.__init__
-_stock_setstate = getattr(Apply, "__setstate__", None)
+def _adopting(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def init_node(self: Apply, op: PureOp, inputs: Any, outputs: Any) -> None:
+        init(self, store.adopt(op) if isinstance(op, PureOp) else op, inputs, outputs)
 
-
-def _init_node(self: Apply, op: PureOp, inputs: Any, outputs: Any) -> None:
-    _stock_init(self, store.adopt(op) if isinstance(op, PureOp) else op, inputs, outputs)
+    return init_node
 
 
 def _restore_node(self: Apply, state: dict[str, Any]) -> None:
@@ -67,10 +69,10 @@ def _restore_node(self: Apply, state: dict[str, Any]) -> None:
 def copy_patches() -> list[Patch]:
     """Return the patches by which no op comes into being beside the shared one."""
     return [
-        Patch(PureOp, "__copy__", copy_of_shared),
-        Patch(PureOp, "__deepcopy__", copy_of_shared),
-        Patch(PureOp, "__reduce_ex__", _reduce),
-        Patch(Apply, "__init__", _init_node),
-        Patch(Apply, "__setstate__", _restore_node),
+        Patch(PureOp, "__copy__", copy_of_shared, "a copy of a shared op is that op"),
+        Patch(PureOp, "__deepcopy__", copy_of_shared, "a copy of a shared op is that op"),
+        Patch(PureOp, "__reduce_ex__", _reduce, "what is unpickled is the shared op"),
+        Wrapper(Apply, "__init__", _adopting, "ops that were made before are exchanged for the shared ones"),
+        Patch(Apply, "__setstate__", _restore_node, "old pickles of graphs know nothing of shared ops"),
         *derived_op_patches(),
     ]

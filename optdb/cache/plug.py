@@ -13,10 +13,16 @@ from optdb.cache.singleton import SharingMeta, SingletonOp
 from optdb.cache.stats import Stats
 from optdb.host import identity, scans
 from optdb.host.graph import MetaObject, PureOp, op_classes
-from optdb.host.patching import Patch, Switch
+from optdb.host.patching import Patch, PatchGroup, Switch
 
 _lock = threading.RLock()
-_patches = [*copy_patches(), *([Patch(PureOp, "__setattr__", set_attribute)] if __debug__ else [])]
+_guards = [Patch(PureOp, "__setattr__", set_attribute, "a change to a shared op is a change to all graphs with it")]
+_patches = PatchGroup(
+    "Singleton ops",
+    "from optdb.cache.install() on",
+    "optdb.cache.uninstall()",
+    [*copy_patches(), *(_guards if __debug__ else [])],
+)
 _installed = threading.Event()
 
 
@@ -57,8 +63,7 @@ def install() -> Switch:
 
 def _install() -> None:
     _installed.set()
-    for patch in _patches:
-        patch.install()
+    _patches.install()
     _exchange_metaclass(MetaObject, SharingMeta)
     scans.install(store.share)
     identity.install("cache")
@@ -70,8 +75,7 @@ def uninstall() -> None:
     """Let op classes make a new op each time again. Ops that are shared stay as they are."""
     with _lock:
         _installed.clear()
-        for patch in _patches:
-            patch.uninstall()
+        _patches.uninstall()
         _exchange_metaclass(SharingMeta, MetaObject)
         scans.uninstall()
         store.forget(keep=SingletonOp)

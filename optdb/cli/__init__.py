@@ -61,8 +61,13 @@ def explain(
 
 
 @cli.command()
-def doctor() -> int:
+@click.option("--patches", is_flag=True, help="List what optdb replaces in Theano, why, and how it is undone.")
+def doctor(patches: bool) -> int:
     """Show what works here, with the cure for what does not."""
+    if patches:
+        from optdb.cli.patches import report_patches
+
+        return report_patches()
     from optdb.cli.checks import report
 
     return report()

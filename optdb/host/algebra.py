@@ -155,7 +155,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
 def patches() -> list[Patch]:
     """Return the patches of Theano's Canonizer."""
     return [
-        Patch(Canonizer, "get_num_denum", get_num_denum),
-        Patch(Canonizer, "simplify_constants", simplify_constants),
-        Patch(Canonizer, "transform", transform),
+        Patch(Canonizer, "get_num_denum", get_num_denum, "shared parts of a product are walked once"),
+        Patch(Canonizer, "simplify_constants", simplify_constants, "constants are folded without a graph"),
+        Patch(Canonizer, "transform", transform, "a product that cannot change is not taken apart"),
     ]

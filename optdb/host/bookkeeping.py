@@ -161,7 +161,7 @@ def _import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
 def patches() -> list[Patch]:
     """Return the patches of FunctionGraph."""
     return [
-        Patch(FunctionGraph, "execute_callbacks", execute_callbacks),
-        Patch(FunctionGraph, "__import__", import_node),
-        Patch(FunctionGraph, "toposort", toposort),
+        Patch(FunctionGraph, "execute_callbacks", execute_callbacks, "features that do not listen are not called"),
+        Patch(FunctionGraph, "__import__", import_node, "a node is imported without sorting what is above it"),
+        Patch(FunctionGraph, "toposort", toposort, "the engine keeps the order"),
     ]

@@ -12,7 +12,7 @@ from theano.compile.function_module import Function, FunctionMaker
 from theano.gof.link import Container, PerformLinker
 
 from optdb.host.collector import collector_paused
-from optdb.host.patching import Patch
+from optdb.host.patching import Patch, PatchGroup, Wrapper, applied
 
 __all__ = [
     "Container",
@@ -86,7 +86,15 @@ def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
 def offer_optimize() -> None:
     """Let ``f.optimize(backend)`` mean ``optdb.optimize(f, backend)``, from now on."""
     if not hasattr(Function, "optimize"):
-        Function.optimize = optimize
+        _conveniences.install()
+
+
+_conveniences = PatchGroup(
+    "Methods of compiled functions",
+    "from the import of Theano on",
+    "nothing",
+    [Patch(Function, "optimize", optimize, "f.optimize(backend) is optdb.optimize(f, backend)")],
+)
 
 
 def _default(required: bool, refeed: bool, value: Any) -> tuple[bool, bool, Any]:
@@ -103,35 +111,34 @@ def watching(see: Callable[[Any], None]) -> Iterator[None]:
     see : callable
         Told the function; functions inside of others (loops of Scan) among them.
     """
-    create = FunctionMaker.create
 
-    def create_and_show(self: FunctionMaker, *args: Any, **kwargs: Any) -> Any:
-        function = create(self, *args, **kwargs)
-        see(function)
-        return function
+    def showing(create: Callable[..., Function]) -> Callable[..., Function]:
+        @functools.wraps(create)
+        def create_and_show(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
+            function = create(self, *args, **kwargs)
+            see(function)
+            return function
 
-    patch = Patch(FunctionMaker, "create", create_and_show)
-    patch.install()
-    try:
+        return create_and_show
+
+    with applied(Wrapper(FunctionMaker, "create", showing, "each function is shown")):
         yield
-    finally:
-        patch.uninstall()
 
 
-_stock_call = Function.__call__
+def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def call_in_turn(self: Function, *args: Any, **kwargs: Any) -> Any:
+        turn = getattr(self.fn, "turn", None)
+        if turn is None:
+            return call(self, *args, **kwargs)
+        with turn:
+            return call(self, *args, **kwargs)
 
-
-@functools.wraps(_stock_call)
-def _call_in_turn(self: Function, *args: Any, **kwargs: Any) -> Any:
-    turn = getattr(self.fn, "turn", None)
-    if turn is None:
-        return _stock_call(self, *args, **kwargs)
-    with turn:
-        return _stock_call(self, *args, **kwargs)
+    return call_in_turn
 
 
 #: Lets the threads that call a function wait for each other, if what computes it has a context manager as ``turn``.
-take_turns = Patch(Function, "__call__", _call_in_turn)
+take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call a function on a device wait for each other")
 
 
 def go_around(surround: Callable[[], AbstractContextManager[None]]) -> None:
@@ -142,12 +149,15 @@ def go_around(surround: Callable[[], AbstractContextManager[None]]) -> None:
     surround : callable
         Makes it. Functions inside of others (loops of Scan) are compiled within the outer one's.
     """
-    create = FunctionMaker.create
 
-    @functools.wraps(create)
-    def create_within(self: FunctionMaker, *args: Any, **kwargs: Any) -> Any:
-        # Thunks stay, all of them: there is nothing to collect.
-        with collector_paused(), surround():
-            return create(self, *args, **kwargs)
+    def around(create: Callable[..., Function]) -> Callable[..., Function]:
+        @functools.wraps(create)
+        def create_within(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
+            # Thunks stay, all of them: there is nothing to collect.
+            with collector_paused(), surround():
+                return create(self, *args, **kwargs)
 
-    FunctionMaker.create = create_within
+        return create_within
+
+    patch = Wrapper(FunctionMaker, "create", around, "the kernels of a function are built as one program")
+    PatchGroup("Compilation for a device", "from `import optdb.opencl` on", "nothing", [patch]).install()

@@ -153,10 +153,10 @@ def make_new_inplace(self: Composite, output_types_preference: Any = None, name:
 def patches() -> list[Patch]:
     """Return the patches of the ops' construction."""
     return [
-        Patch(COp, "load_c_code", load_c_code),
-        Patch(DimShuffle, "params_type", property(params_type)),
-        Patch(Elemwise, "get_output_info", get_output_info),
-        Patch(TensorType, "__init__", init_tensor_type),
-        Patch(Elemwise, "make_node", make_node),
-        Patch(Composite, "make_new_inplace", make_new_inplace),
+        Patch(COp, "load_c_code", load_c_code, "the C files of an op are read once"),
+        Patch(DimShuffle, "params_type", property(params_type), "its parameters have one type"),
+        Patch(Elemwise, "get_output_info", get_output_info, "inputs of one rank need no DimShuffle"),
+        Patch(TensorType, "__init__", init_tensor_type, "a type of known dtype needs no checks"),
+        Patch(Elemwise, "make_node", make_node, "nodes of plain tensors are made straight away"),
+        Patch(Composite, "make_new_inplace", make_new_inplace, "the scalar graph need not be copied"),
     ]

@@ -8,8 +8,10 @@ overwriting what belongs to its caller.
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from theano.compile.function_module import Supervisor
@@ -21,7 +23,7 @@ from theano.tensor.opt import InplaceElemwiseOptimizer
 
 from optdb.host.config import config
 from optdb.host.graph import Apply, FunctionGraph, Variable
-from optdb.host.patching import Patch
+from optdb.host.patching import Patch, Wrapper
 from optdb.host.tensor import Elemwise
 
 __all__ = [
@@ -37,9 +39,6 @@ __all__ = [
     "supervisor_patch",
     "viewed_slots",
 ]
-
-_stock_init = DestroyHandler.__init__
-_stock_supervise = Supervisor.validate
 
 
 def destroyed_slots(node: Apply) -> list[int]:
@@ -94,25 +93,33 @@ def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, 
 def handler_patch(handler: type[DestroyHandler]) -> Patch:
     """Make new DestroyHandlers of the class `handler`, where cycles are to be detected exactly."""
 
-    def __init__(self: DestroyHandler, do_imports_on_attach: bool = True, algo: str | None = None) -> None:  # noqa: N807
-        _stock_init(self, do_imports_on_attach, algo)
-        if type(self) is DestroyHandler and self.algo == "regular" and do_imports_on_attach:
-            self.__class__ = handler
+    def exchanging(init: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(init)
+        def init_and_exchange(self: DestroyHandler, do_imports_on_attach: bool = True, algo: str | None = None) -> None:
+            init(self, do_imports_on_attach, algo)
+            if type(self) is DestroyHandler and self.algo == "regular" and do_imports_on_attach:
+                self.__class__ = handler
 
-    return Patch(DestroyHandler, "__init__", __init__)
+        return init_and_exchange
+
+    return Wrapper(DestroyHandler, "__init__", exchanging, "in-place claims are checked one by one, not all anew")
 
 
 def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
     """Let a Supervisor ask a `handler` what is exposed, instead of asking about all that it protects."""
 
-    def validate(self: Supervisor, fgraph: FunctionGraph) -> Any:
-        ours = getattr(fgraph, "destroy_handler", None)
-        if not isinstance(ours, handler) or config.cycle_detection == "fast":
-            return _stock_supervise(self, fgraph)
-        ours.supervise(self.protected)
-        return None
+    def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(validate)
+        def ask_handler(self: Supervisor, fgraph: FunctionGraph) -> Any:
+            ours = getattr(fgraph, "destroy_handler", None)
+            if not isinstance(ours, handler) or config.cycle_detection == "fast":
+                return validate(self, fgraph)
+            ours.supervise(self.protected)
+            return None
 
-    return Patch(Supervisor, "validate", validate)
+        return ask_handler
+
+    return Wrapper(Supervisor, "validate", asking, "the handler knows what a change exposes")
 
 
 def _validate(self: Validator, fgraph: FunctionGraph) -> Any:
@@ -133,4 +140,4 @@ def _validate(self: Validator, fgraph: FunctionGraph) -> Any:
 
 def patches() -> list[Patch]:
     """Return the patch of Theano's Validator; the others want a handler."""
-    return [Patch(Validator, "validate_", _validate)]
+    return [Patch(Validator, "validate_", _validate, "a refusal need not read the caller's source file")]

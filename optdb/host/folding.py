@@ -44,7 +44,7 @@ def _transform(node: Apply) -> list[Constant] | bool:
 
 def patches() -> list[Patch]:
     """Return the patch by which whoever folds constants does it without a compiler."""
-    return [Patch(constant_folding, "transform", _transform)]
+    return [Patch(constant_folding, "transform", _transform, "constants are computed once, without a compiler")]
 
 
 def forget() -> None:

@@ -18,6 +18,7 @@ as long as anybody wants them.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,7 @@ from theano.scan_module.scan_op import Scan
 from theano.tensor.var import TensorConstant
 
 from optdb.host.graph import PureOp, op_classes
-from optdb.host.patching import Patch
+from optdb.host.patching import Patch, PatchGroup, Wrapper
 
 _originals_eq: dict[type, Callable[[Any, Any], Any]] = {}
 _originals_hash: dict[type, Callable[[Any], int]] = {}
@@ -164,17 +165,22 @@ def _entry(op: Any) -> tuple[Any, int, int] | None:
         return None
 
 
-_stock_equals = TensorConstant.equals
+def _same_or(equals: Callable[[TensorConstant, Any], bool]) -> Callable[[TensorConstant, Any], bool]:
+    @functools.wraps(equals)
+    def constant_equals(self: TensorConstant, other: Any) -> bool:
+        return self is other or equals(self, other)
 
-
-def constant_equals(self: TensorConstant, other: Any) -> bool:
-    """Tell whether two constants hold the same; one and the same does, whatever its size."""
-    return self is other or _stock_equals(self, other)
+    return constant_equals
 
 
 _lock = threading.Lock()
 _holders: set[str] = set()
-_patches: list[Patch] = []
+_group = PatchGroup(
+    "Equality of ops",
+    "from the first optimization by the engine on, and while the op cache is installed",
+    "optdb.disable(); optdb.cache.uninstall()",
+)
+_patches = _group.patches
 
 
 def install(holder: str) -> None:
@@ -187,11 +193,11 @@ def install(holder: str) -> None:
     """
     with _lock:
         if not _patches:
-            _patches.append(Patch(TensorConstant, "equals", constant_equals))
+            reason = "a constant equals itself, whatever its size"
+            _patches.append(Wrapper(TensorConstant, "equals", _same_or, reason))
             for cls in op_classes():
                 _patches.extend(_patches_of(cls))
-            for patch in _patches:
-                patch.install()
+            _group.install()
         _holders.add(holder)
 
 
@@ -201,8 +207,7 @@ def uninstall(holder: str) -> None:
         _holders.discard(holder)
         if _holders:
             return
-        for patch in _patches:
-            patch.uninstall()
+        _group.uninstall()
         _patches.clear()
 
 
@@ -236,4 +241,8 @@ def _patches_of(cls: type) -> list[Patch]:
         return []
     _originals_eq[cls] = equal
     _originals_hash[cls] = hashed
-    return [Patch(cls, "__eq__", _quick_eq(cls, equal)), Patch(cls, "__hash__", _quick_hash(cls, hashed))]
+    reason = "equality is answered by a number of each op"
+    return [
+        Patch(cls, "__eq__", _quick_eq(cls, equal), reason),
+        Patch(cls, "__hash__", _quick_hash(cls, hashed), reason),
+    ]

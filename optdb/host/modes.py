@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from theano.compile import mode as mode_module
 from theano.compile.mode import Mode, get_mode, predefined_modes, register_mode
 
 from optdb.flags import unknown_mode
+from optdb.host.patching import PatchGroup, Wrapper
 
 __all__ = ["Mode", "check_mode_names", "get_mode", "predefined_modes", "provided_parts", "register_mode"]
 
@@ -25,17 +27,24 @@ def _check_name(mode: Any) -> None:
 
 def check_mode_names() -> None:
     """Let Theano raise `optdb.flags.UnknownMode`, which lists all modes, for a name that no mode has, from now on."""
-    look_up = mode_module.get_mode
-    if getattr(look_up, "checks_names", False):
-        return
+    _patches.install()
 
+
+def _checking_name(look_up: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(look_up)
     def get_known_mode(mode: Any) -> Any:
         _check_name(mode)
         return look_up(mode)
 
-    get_known_mode.checks_names = True
-    mode_module.get_mode = get_known_mode
+    return get_known_mode
+
+
+_patches = PatchGroup(
+    "Names of modes",
+    "from the import of Theano on",
+    "nothing",
+    [Wrapper(mode_module, "get_mode", _checking_name, "the error for an unknown mode lists all modes")],
+)
 
 
 def provided_parts(mode: Any) -> tuple[Any, Any]:

@@ -19,7 +19,7 @@ from theano.compile.profiling import ProfileStats, ScanProfileStats
 from theano.gof.graph import Apply, Constant, Variable, io_toposort
 from theano.gof.opt import SeqOptimizer
 
-from optdb.host.patching import Patch
+from optdb.host.patching import Wrapper, applied
 
 __all__ = ["GraphSnapshot", "NodeSnapshot", "ObservedFunction", "observe", "snapshot"]
 
@@ -162,22 +162,32 @@ def observe(
     around : callable
         Makes a context manager to optimize a graph in; what it gives is kept.
     """
-    initialize, create = FunctionMaker.__init__, FunctionMaker.create
 
-    @functools.wraps(initialize)
-    def initialize_observed(self: FunctionMaker, inputs: Any, outputs: Any, *args: Any, **kwargs: Any) -> None:
-        given = kwargs.get("profile")
-        if given is not None and given is not False:
-            initialize(self, inputs, outputs, *args, **kwargs)  # the user measures it in their own way
-            return
-        # Functions inside of Scan are asked for what only this kind has; it does for all others.
-        kwargs["profile"] = stats = ScanProfileStats(atexit_print=False, gpu_checks=False)
-        seen = ObservedFunction(snapshot(_wanted(inputs, outputs)), stats)
-        see(seen)
-        with around() as seen.around, theano.change_flags(profile_optimizer=True):
-            initialize(self, inputs, outputs, *args, **kwargs)
-        self.observed = seen
+    def observing(initialize: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(initialize)
+        def initialize_observed(self: FunctionMaker, inputs: Any, outputs: Any, *args: Any, **kwargs: Any) -> None:
+            given = kwargs.get("profile")
+            if given is not None and given is not False:
+                initialize(self, inputs, outputs, *args, **kwargs)  # the user measures it in their own way
+                return
+            # Functions inside of Scan are asked for what only this kind has; it does for all others.
+            kwargs["profile"] = stats = ScanProfileStats(atexit_print=False, gpu_checks=False)
+            seen = ObservedFunction(snapshot(_wanted(inputs, outputs)), stats)
+            see(seen)
+            with around() as seen.around, theano.change_flags(profile_optimizer=True):
+                initialize(self, inputs, outputs, *args, **kwargs)
+            self.observed = seen
 
+        return initialize_observed
+
+    with applied(
+        Wrapper(FunctionMaker, "__init__", observing, "the optimization of each function is observed"),
+        Wrapper(FunctionMaker, "create", _keeping_function, "each function is observed"),
+    ):
+        yield
+
+
+def _keeping_function(create: Callable[..., Function]) -> Callable[..., Function]:
     @functools.wraps(create)
     def create_observed(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
         function = create(self, *args, **kwargs)
@@ -186,17 +196,7 @@ def observe(
             seen.function = function
         return function
 
-    patches = [
-        Patch(FunctionMaker, "__init__", initialize_observed),
-        Patch(FunctionMaker, "create", create_observed),
-    ]
-    for patch in patches:
-        patch.install()
-    try:
-        yield
-    finally:
-        for patch in reversed(patches):
-            patch.uninstall()
+    return create_observed
 
 
 def _wanted(inputs: Any, outputs: Any) -> list[Variable]:

@@ -42,4 +42,4 @@ def derived_op_patches() -> list[Patch]:
 
     The ``make_node`` of reductions does: it sets the dtype of the copy, or its axes.
     """
-    return [Patch(elemwise, "copy", _copy)]
+    return [Patch(elemwise, "copy", _copy, "reductions copy their op in order to change the copy")]

@@ -1,16 +1,22 @@
-"""Attributes of Theano's classes that are exchanged while optdb is enabled.
+"""Attributes of Theano that optdb replaces while something is turned on, each with its reason and its undoing.
 
-Nothing of Theano's files is changed.  A :class:`Patch` remembers what it
-replaced and puts exactly that back.
+Theano's files stay as they are. Several patches may stand on one attribute (``FunctionMaker.create`` has four), and
+they come and go in any order: an attribute's patches form a stack, and taking one out of the middle puts those above
+it together anew, on what was below it. `groups` lists them all; ``python -m optdb doctor --patches`` prints them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+__all__ = ["Patch", "PatchGroup", "Switch", "Wrapper", "applied", "groups"]
+
 _MISSING = object()
+_lock = threading.RLock()
 
 
 class Patch:
@@ -19,37 +25,191 @@ class Patch:
     Parameters
     ----------
     owner : object
-        A class or a module of the host.
+        A class, an object or a module of the host.
     name : str
         The attribute; the owner need not define it itself.
     value : object
-        What stands there while the patch is installed.
+        What stands there while the patch is installed and no other one is above it.
+    reason : str
+        Why Theano's own does not do, as half a sentence.
     """
 
-    def __init__(self, owner: Any, name: str, value: Any) -> None:
+    def __init__(self, owner: Any, name: str, value: Any, reason: str) -> None:
         self.owner = owner
         self.name = name
         self.value = value
-        self._original: Any = _MISSING
+        self.reason = reason
         self.installed = False
+
+    def over(self, beneath: Any) -> Any:
+        """Return what to put on the attribute, whose value is `beneath` otherwise."""
+        return self.value
 
     def install(self) -> None:
-        """Put the value in place; installing twice is the same as once."""
-        if self.installed:
-            return
-        self._original = vars(self.owner).get(self.name, _MISSING)
-        setattr(self.owner, self.name, self.value)
-        self.installed = True
+        """Put the value in place, above other patches; installing twice is the same as once."""
+        with _lock:
+            if self.installed:
+                return
+            _stack_of(self.owner, self.name).push(self)
+            self.installed = True
 
     def uninstall(self) -> None:
-        """Put the original back."""
-        if not self.installed:
+        """Take the value away; patches that were installed before or after this one stay."""
+        with _lock:
+            if not self.installed:
+                return
+            _stack_of(self.owner, self.name).remove(self)
+            self.installed = False
+
+
+class Wrapper(Patch):
+    """A patch that calls what it replaces.
+
+    Parameters
+    ----------
+    owner, name, reason
+        As of a `Patch`.
+    wrap : callable
+        Takes what stands on the attribute otherwise, and returns what is to stand there. It is called anew when a
+        patch below is taken away.
+    """
+
+    def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any], reason: str) -> None:
+        super().__init__(owner, name, wrap, reason)
+
+    def over(self, beneath: Any) -> Any:
+        """Return the wrapped attribute."""
+        return self.value(beneath)
+
+
+class _Stack:
+    """The patches on one attribute, the lowest first, with the value that each one stands on and its own."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner = owner  # kept alive: stacks are found by the owner's id
+        self.name = name
+        self.original = self._present()
+        self.patches: list[Patch] = []
+        self.beneath: list[Any] = []
+        self.values: list[Any] = []
+
+    def push(self, patch: Patch) -> None:
+        if not self._is_ours():
+            self._start_over()
+        self._append(patch, getattr(self.owner, self.name, None))
+        setattr(self.owner, self.name, self.values[-1])
+
+    def remove(self, patch: Patch) -> None:
+        if patch not in self.patches:  # somebody else's value stands above it, and stays
             return
-        if self._original is _MISSING:
+        ours = self._is_ours()
+        at = self.patches.index(patch)
+        beneath, above = self.beneath[at], self.patches[at + 1 :]
+        del self.patches[at:], self.beneath[at:], self.values[at:]
+        for other in above:
+            self._append(other, beneath)
+            beneath = self._as_seen(self.values[-1])
+        if ours:
+            self._put()
+        if not self.patches:
+            _stacks.pop((id(self.owner), self.name), None)
+
+    def _append(self, patch: Patch, beneath: Any) -> None:
+        self.patches.append(patch)
+        self.beneath.append(beneath)
+        self.values.append(patch.over(beneath))
+
+    def _put(self) -> None:
+        value = self.values[-1] if self.values else self.original
+        if value is _MISSING:
             delattr(self.owner, self.name)
-        else:
-            setattr(self.owner, self.name, self._original)
-        self.installed = False
+        elif value is not self._present():
+            setattr(self.owner, self.name, value)
+
+    def _present(self) -> Any:
+        return vars(self.owner).get(self.name, _MISSING)
+
+    def _is_ours(self) -> bool:
+        """Tell whether what stands on the attribute is what this stack put there, or found there at first."""
+        return self._present() is (self.values[-1] if self.values else self.original)
+
+    def _start_over(self) -> None:
+        """Take what somebody else has put on the attribute for the host's own; it may call what is below it."""
+        self.original = self._present()
+        for values in (self.patches, self.beneath, self.values):
+            values.clear()
+
+    def _as_seen(self, value: Any) -> Any:
+        """Return what ``owner.name`` is while `value` stands in the owner's dictionary."""
+        return value.__get__(None, self.owner) if isinstance(value, (staticmethod, classmethod)) else value
+
+
+_stacks: dict[tuple[int, str], _Stack] = {}
+
+
+def _stack_of(owner: Any, name: str) -> _Stack:
+    key = id(owner), name
+    if key not in _stacks:
+        _stacks[key] = _Stack(owner, name)
+    return _stacks[key]
+
+
+class PatchGroup:
+    """Patches that are installed and taken away together.
+
+    Parameters
+    ----------
+    title : str
+        What they are for; `groups` lists groups by it.
+    in_force : str
+        When they are installed.
+    undo : str
+        What takes them away.
+    patches : iterable of Patch
+        Installed in this order, and taken away in the opposite one.
+    """
+
+    def __init__(self, title: str, in_force: str, undo: str, patches: Iterable[Patch] = ()) -> None:
+        self.title = title
+        self.in_force = in_force
+        self.undo = undo
+        self.patches = list(patches)
+        _groups.append(self)
+
+    @property
+    def installed(self) -> bool:
+        """Whether the patches are in place."""
+        return bool(self.patches) and self.patches[0].installed
+
+    def install(self) -> None:
+        """Put all patches in place that are not there yet."""
+        for patch in self.patches:
+            patch.install()
+
+    def uninstall(self) -> None:
+        """Take all patches away."""
+        for patch in reversed(self.patches):
+            patch.uninstall()
+
+
+_groups: list[PatchGroup] = []
+
+
+def groups() -> list[PatchGroup]:
+    """Return the groups of all modules that are imported, by title."""
+    return sorted(_groups, key=lambda group: group.title)
+
+
+@contextmanager
+def applied(*patches: Patch) -> Iterator[None]:
+    """Install patches for the time of a block."""
+    for patch in patches:
+        patch.install()
+    try:
+        yield
+    finally:
+        for patch in reversed(patches):
+            patch.uninstall()
 
 
 class Switch:

@@ -6,25 +6,35 @@ An object takes part by a method ``__debugprint__()``, which returns graphs or v
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from theano import printing
+
+from optdb.host.patching import PatchGroup, Wrapper
 
 __all__ = ["extend_debugprint"]
 
 
 def extend_debugprint() -> None:
     """Let ``debugprint`` know objects with a method ``__debugprint__``, from now on."""
-    print_theirs = printing.debugprint
-    if getattr(print_theirs, "knows_graph_holders", False):
-        return
+    _patches.install()
 
-    @functools.wraps(print_theirs)
+
+def _knowing_graph_holders(print_graphs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(print_graphs)
     def debugprint(obj: Any, *args: Any, **kwargs: Any) -> Any:
-        return print_theirs(_graphs_of(obj), *args, **kwargs)
+        return print_graphs(_graphs_of(obj), *args, **kwargs)
 
-    debugprint.knows_graph_holders = True
-    printing.debugprint = debugprint
+    return debugprint
+
+
+_patches = PatchGroup(
+    "Printing of graphs",
+    "from the import of Theano on",
+    "nothing",
+    [Wrapper(printing, "debugprint", _knowing_graph_holders, "simulators and plans have graphs to print")],
+)
 
 
 def _graphs_of(obj: Any) -> Any:

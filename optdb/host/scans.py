@@ -14,6 +14,7 @@ shared keeps what was compiled last, for those who look there.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -22,10 +23,9 @@ from theano.scan_module.scan_op import Scan
 
 from optdb.host.graph import Apply, FunctionGraph
 from optdb.host.opcopies import copy_to_change
-from optdb.host.patching import Patch
+from optdb.host.patching import Patch, PatchGroup, Wrapper
 
 _stock_init = Scan.__init__
-_stock_make_thunk = Scan.make_thunk
 
 #: What a new Scan is exchanged for; None while Scans are not shared.
 _share: Callable[[Scan], Scan] | None = None
@@ -51,40 +51,60 @@ def _init(self: Scan, *args: Any, **kwargs: Any) -> None:
 _own: weakref.WeakKeyDictionary[FunctionGraph, dict[int, Scan]] = weakref.WeakKeyDictionary()
 
 
-def _make_thunk(self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
-    """Make a thunk that runs on a copy of the op, which the graph's other nodes with this op share."""
+def _on_a_copy(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_thunk)
+    def make_thunk_of_copy(self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
+        """Make a thunk that runs on a copy of the op, which the graph's other nodes with this op share."""
+        own = _own_of(self, node)
+        thunk = make_thunk(own, node, *args, **kwargs)
+        vars(self).update(vars(own))
+        return thunk
+
+    return make_thunk_of_copy
+
+
+def _own_of(op: Scan, node: Apply) -> Scan:
     fgraph = getattr(node, "fgraph", None)
     copies = {} if fgraph is None else _own.setdefault(fgraph, {})
-    own = copies.get(id(self))
+    own = copies.get(id(op))
     if own is None:
-        own = copies[id(self)] = copy_to_change(self)
+        own = copies[id(op)] = copy_to_change(op)
         vars(own).pop("fn", None)
         # Equal Scans may differ in whether two of these lists are one. Making the thunk takes
         # from them one by one, and fails where they are.
         own.mit_mot_out_slices = [list(taps) for taps in own.mit_mot_out_slices]
-    thunk = _stock_make_thunk(own, node, *args, **kwargs)
-    vars(self).update(vars(own))
-    return thunk
+    return own
 
 
-_patches = (Patch(Scan, "__init__", _init), Patch(Scan, "make_thunk", _make_thunk))
+# CPython does not find its way back to object.__new__, and then refuses arguments: so this one stays.
+# Without `share` it does what that does.
+_constructor = PatchGroup(
+    "Construction of Scans",
+    "from the first optdb.cache.install() on",
+    "nothing: it does what Theano's does while the op cache is not installed",
+    [Patch(Scan, "__new__", staticmethod(_new), "the class of Scan has no metaclass that could share its instances")],
+)
+_patches = PatchGroup(
+    "Singleton Scans",
+    "from optdb.cache.install() on",
+    "optdb.cache.uninstall()",
+    [
+        Patch(Scan, "__init__", _init, "a shared Scan is initialized already"),
+        Wrapper(Scan, "make_thunk", _on_a_copy, "functions that share a Scan must not share its inner function"),
+    ],
+)
 
 
 def install(share: Callable[[Scan], Scan]) -> None:
     """Exchange each new Scan for what `share` returns for it."""
     global _share
     _share = share
-    if "__new__" not in vars(Scan):
-        # It stays: CPython does not find its way back to object.__new__, and
-        # then refuses arguments. Without `share` it does what that does.
-        Scan.__new__ = staticmethod(_new)
-    for patch in _patches:
-        patch.install()
+    _constructor.install()
+    _patches.install()
 
 
 def uninstall() -> None:
     """Let each construction make a Scan of its own again."""
     global _share
     _share = None
-    for patch in _patches:
-        patch.uninstall()
+    _patches.uninstall()

@@ -15,18 +15,23 @@ from contextlib import contextmanager
 
 from optdb.host import algebra, bookkeeping, construction, destroy, folding, identity, shapes
 from optdb.host.collector import collector_paused
-from optdb.host.patching import Patch
+from optdb.host.patching import Patch, PatchGroup
 from optdb.host.testvalues import optimizer_test_values
 
 _lock = threading.Lock()
 _modules = (bookkeeping, destroy, construction, algebra, shapes, folding)
-_patches = [patch for module in _modules for patch in module.patches()]
+_patches = PatchGroup(
+    "Optimization by the engine",
+    "while a graph is optimized by the engine",
+    "the end of the optimization",
+    [patch for module in _modules for patch in module.patches()],
+)
 
 
 def install_during_sessions(*patches: Patch) -> None:
     """Let `patches` be in force during each session from the next one on."""
     with _lock:
-        _patches.extend(patches)
+        _patches.patches.extend(patches)
 
 
 @contextmanager
@@ -50,13 +55,11 @@ def _set_up() -> None:
     # This stays: it asks Theano's own methods while no session is on, and putting a
     # thousand methods back and forth would cost more than it saves.
     identity.install("engine")
-    for patch in _patches:
-        patch.install()
+    _patches.install()
 
 
 def _clean_up() -> None:
-    for patch in _patches:
-        patch.uninstall()
+    _patches.uninstall()
     identity.numbers.clear()
     bookkeeping.forget()
     construction.forget()

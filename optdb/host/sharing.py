@@ -18,23 +18,19 @@ from theano.compile.sharedvalue import SharedVariable
 from theano.gof.link import Container
 
 from optdb.host.deferred import DeviceLinker
-from optdb.host.patching import Patch
+from optdb.host.patching import PatchGroup, Wrapper
 
 __all__ = ["unmarked_writer", "version", "watch"]
 
 _lock = threading.Lock()
-_patches: list[Patch] = []
 
 
 def watch() -> None:
     """Begin to watch, for good; functions that there are already are looked at once."""
     with _lock:
-        if _patches:
+        if _patches.installed:
             return
-        _patches.extend(Patch(SharedVariable, name, _counting(name)) for name in ("set_value", "zero"))
-        _patches.append(Patch(FunctionMaker, "create", _noting(FunctionMaker.create)))
-        for patch in _patches:
-            patch.install()
+        _patches.install()
         for one in gc.get_objects():
             if issubclass(type(one), Function):
                 _note(one)
@@ -50,15 +46,13 @@ def unmarked_writer(container: Container) -> bool:
     return getattr(container, "optdb_written", False)
 
 
-def _counting(name: str) -> Callable[..., None]:
-    stock = getattr(SharedVariable, name)
-
-    @functools.wraps(stock)
-    def change(self: SharedVariable, *args: Any, **kwargs: Any) -> None:
-        stock(self, *args, **kwargs)
+def _counting(change: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(change)
+    def change_and_count(self: SharedVariable, *args: Any, **kwargs: Any) -> None:
+        change(self, *args, **kwargs)
         self.container.optdb_version = version(self.container) + 1
 
-    return change
+    return change_and_count
 
 
 def _noting(create: Callable[..., Function]) -> Callable[..., Function]:
@@ -77,3 +71,15 @@ def _note(function: Function) -> None:
     for spec in function.maker.inputs:
         if spec.shared and spec.update is not None and isinstance(spec.value, Container):
             spec.value.optdb_written = True
+
+
+_patches = PatchGroup(
+    "Shared variables with a copy on a device",
+    "from the first function of mode OPENCL on",
+    "nothing",
+    [
+        Wrapper(SharedVariable, "set_value", _counting, "the same array may come with other numbers"),
+        Wrapper(SharedVariable, "zero", _counting, "it may overwrite the array where it lies"),
+        Wrapper(FunctionMaker, "create", _noting, "functions of the host may update a variable in place"),
+    ],
+)

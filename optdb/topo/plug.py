@@ -18,7 +18,7 @@ from optdb.host.config import config
 from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db
 from optdb.host.deferred import DeviceLinker
 from optdb.host.modes import Mode, provided_parts, register_mode
-from optdb.host.patching import Patch, Switch
+from optdb.host.patching import PatchGroup, Switch, Wrapper
 from optdb.host.session import remove_all
 from optdb.host.shapes import SHAPES_AND_THEIR_USERS
 from optdb.topo.db import ENGINE_TAG
@@ -46,12 +46,20 @@ def as_flags_say(query: Query) -> Query:
 
 
 _lock = threading.RLock()
-_patches = [Patch(database, "query", _translating(database.query)) for database in (EquilibriumDB, SequenceDB, TopoDB)]
+_patches = PatchGroup(
+    "Rewrite engine",
+    "from optdb.enable() on",
+    "optdb.disable()",
+    [
+        Wrapper(database, "query", _translating, "what a query selects is run by the engine")
+        for database in (EquilibriumDB, SequenceDB, TopoDB)
+    ],
+)
 
 
 def is_enabled() -> bool:
     """Tell whether the engine serves every query."""
-    return _patches[0].installed
+    return _patches.installed
 
 
 def enable() -> Switch:
@@ -72,8 +80,7 @@ def enable() -> Switch:
     """
     with _lock:
         was_enabled = is_enabled()
-        for patch in _patches:
-            patch.install()
+        _patches.install()
         clinker.install()
     return Switch(disable, was_enabled)
 
@@ -81,8 +88,7 @@ def enable() -> Switch:
 def disable() -> None:
     """Put Theano's own optimizers back, whoever enabled the engine."""
     with _lock:
-        for patch in _patches:
-            patch.uninstall()
+        _patches.uninstall()
         if config.optdb.clinker == "auto":
             clinker.uninstall()
         remove_all()

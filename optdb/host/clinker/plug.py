@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from optdb.host.patching import Patch
+from optdb.host.patching import PatchGroup, Wrapper
 
 __all__ = ["install", "is_installed", "is_wanted", "uninstall"]
 
 _lock = threading.RLock()
-_patches: list[Patch] = []
+_patches = PatchGroup("C code in batches", "from optdb.enable() on, or by the flag optdb.clinker", "optdb.disable()")
 
 
 def is_wanted() -> bool:
@@ -25,7 +25,7 @@ def is_wanted() -> bool:
 
 def is_installed() -> bool:
     """Tell whether C code is built by optdb."""
-    return bool(_patches) and _patches[0].installed
+    return _patches.installed
 
 
 def install() -> None:
@@ -35,21 +35,19 @@ def install() -> None:
     if not config.cxx or not is_wanted():
         return
     with _lock:
-        if not _patches:
-            _patches.extend(_make_patches())
-            _surround_makers()
-        for patch in _patches:
-            patch.install()
+        if not _patches.patches:
+            _patches.patches.extend(_make_patches())
+        _patches.install()
 
 
 def uninstall() -> None:
     """Put Theano's own linker back. Modules that were built stay where Theano finds them."""
     with _lock:
-        for patch in reversed(_patches):
-            patch.uninstall()
+        _patches.uninstall()
 
 
-def _make_patches() -> list[Patch]:
+def _make_patches() -> list[Wrapper]:
+    from theano.compile.function_module import FunctionMaker
     from theano.gof import cmodule
     from theano.gof.cc import CLinker, OpWiseCLinker
     from theano.gof.op import COp, Op
@@ -58,6 +56,7 @@ def _make_patches() -> list[Patch]:
 
     from optdb.host.clinker.cache import SharedModuleCache
     from optdb.host.clinker.collecting import collector, has_c_thunks
+    from optdb.host.clinker.progress import progress
     from optdb.host.clinker.signatures import keep_without_props, stable_version
 
     def around_linking(make_all: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,41 +104,35 @@ def _make_patches() -> list[Patch]:
 
         return get
 
+    def around_init(init: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(init)
+        def begun(self: FunctionMaker, *args: Any, **options: Any) -> None:
+            collector.begin_maker(self)
+            with progress.phase("optimizing"):
+                init(self, *args, **options)
+
+        return begun
+
+    def around_create(create: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(create)
+        def postponable(self: FunctionMaker, *args: Any, **options: Any) -> Any:
+            collector.postpone(self, args, options)
+            with progress.phase("linking"):
+                return create(self, *args, **options)
+
+        return postponable
+
+    together = "the modules of a function are compiled together"
+    scans = "the inner functions of Scans are compiled together with what is around them"
     return [
-        Patch(CLinker, "cmodule_key_", keep_without_props(CLinker.cmodule_key_)),
-        Patch(COp, "c_code_cache_version", stable_version(COp.c_code_cache_version)),
-        Patch(cmodule, "get_module_cache", shared_cache(cmodule.get_module_cache)),
-        Patch(Op, "make_c_thunk", around_c_thunk(Op.make_c_thunk)),
-        Patch(VM_Linker, "make_all", around_linking(VM_Linker.make_all)),
-        Patch(OpWiseCLinker, "make_all", around_linking(OpWiseCLinker.make_all)),
-        Patch(scan_op.Scan, "make_thunk", around_scan_thunk(scan_op.Scan.make_thunk)),
-        Patch(scan_op, "function", around_scan_function(scan_op.function)),
+        Wrapper(CLinker, "cmodule_key_", keep_without_props, "an op without properties has a key as well"),
+        Wrapper(COp, "c_code_cache_version", stable_version, "a version does not depend on the process"),
+        Wrapper(cmodule, "get_module_cache", shared_cache, "no lock of the whole folder is taken"),
+        Wrapper(Op, "make_c_thunk", around_c_thunk, together),
+        Wrapper(VM_Linker, "make_all", around_linking, together),
+        Wrapper(OpWiseCLinker, "make_all", around_linking, together),
+        Wrapper(scan_op.Scan, "make_thunk", around_scan_thunk, scans),
+        Wrapper(scan_op, "function", around_scan_function, scans),
+        Wrapper(FunctionMaker, "__init__", around_init, "shows progress; a Scan's inner function may be put off"),
+        Wrapper(FunctionMaker, "create", around_create, "shows progress; a Scan's inner function may be put off"),
     ]
-
-
-def _surround_makers() -> None:
-    """Let FunctionMakers be stopped before they link, from now on.
-
-    These two stay: others go around the same methods (see ``optdb.host.compiled``), and what they put there must not
-    be lost when this is taken away. They do nothing unless a Scan asks for it.
-    """
-    from theano.compile.function_module import FunctionMaker
-
-    from optdb.host.clinker.collecting import collector
-    from optdb.host.clinker.progress import progress
-
-    init, create = FunctionMaker.__init__, FunctionMaker.create
-
-    @functools.wraps(init)
-    def begun(self: FunctionMaker, *args: Any, **options: Any) -> None:
-        collector.begin_maker(self)
-        with progress.phase("optimizing"):
-            init(self, *args, **options)
-
-    @functools.wraps(create)
-    def postponable(self: FunctionMaker, *args: Any, **options: Any) -> Any:
-        collector.postpone(self, args, options)
-        with progress.phase("linking"):
-            return create(self, *args, **options)
-
-    FunctionMaker.__init__, FunctionMaker.create = begun, postponable

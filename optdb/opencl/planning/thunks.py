@@ -7,22 +7,19 @@ all nodes that follow. In large functions that takes longer than to make the thu
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from optdb.host.destroy import DestroyHandler
 from optdb.host.graph import Apply, FunctionGraph, Op, Variable
 from optdb.host.linking import VM_Linker, vm
-from optdb.host.patching import Patch
+from optdb.host.patching import Wrapper
 from optdb.opencl.planning import small
 from optdb.opencl.planning.roles import is_small, on_device
 
 _linking = threading.local()
-
-_stock_make_all = VM_Linker.make_all
-_stock_make_thunk = Op.make_thunk
-_stock_reallocate = vm.calculate_reallocate_info
 
 
 class Outputs(list):
@@ -42,19 +39,23 @@ class Outputs(list):
         return var in self._known
 
 
-def make_all(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
-    """Link a function; one inside of another one, as Scan has it, decides for itself."""
-    outer = getattr(_linking, "device", False)
-    _linking.device = has_device(self.fgraph)
-    if _linking.device:
-        _order_destroyers(self.fgraph)
-    outputs = self.fgraph.outputs
-    self.fgraph.outputs = Outputs(outputs)
-    try:
-        return _stock_make_all(self, *args, **kwargs)
-    finally:
-        self.fgraph.outputs = outputs
-        _linking.device = outer
+def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_all)
+    def make_all_of_device(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
+        """Link a function; one inside of another one, as Scan has it, decides for itself."""
+        outer = getattr(_linking, "device", False)
+        _linking.device = has_device(self.fgraph)
+        if _linking.device:
+            _order_destroyers(self.fgraph)
+        outputs = self.fgraph.outputs
+        self.fgraph.outputs = Outputs(outputs)
+        try:
+            return make_all(self, *args, **kwargs)
+        finally:
+            self.fgraph.outputs = outputs
+            _linking.device = outer
+
+    return make_all_of_device
 
 
 def _order_destroyers(fgraph: FunctionGraph) -> None:
@@ -72,26 +73,34 @@ def has_device(fgraph: FunctionGraph) -> bool:
     return any(on_device(var) for node in fgraph.apply_nodes for var in node.outputs)
 
 
-def make_thunk(
-    self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
-) -> Any:
-    """Return what computes a node; by Python, if that is small work beside a device, or of its arrays."""
-    if impl is None and getattr(_linking, "device", False):
-        if is_small(node):
-            node, impl = small.apart(node), "py"
-        elif any(map(on_device, (*node.inputs, *node.outputs))):
-            impl = "py"
-    return _stock_make_thunk(node.op, node, storage_map, compute_map, no_recycling, impl)
+def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_thunk)
+    def make_thunk_beside_device(
+        self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
+    ) -> Any:
+        """Return what computes a node; by Python, if that is small work beside a device, or of its arrays."""
+        if impl is None and getattr(_linking, "device", False):
+            if is_small(node):
+                node, impl = small.apart(node), "py"
+            elif any(map(on_device, (*node.inputs, *node.outputs))):
+                impl = "py"
+        return make_thunk(node.op, node, storage_map, compute_map, no_recycling, impl)
+
+    return make_thunk_beside_device
 
 
-def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
-    """Return which numbers of the host take each other's places; none does beside a device."""
-    return {} if getattr(_linking, "device", False) else _stock_reallocate(*args)
+def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(reallocate)
+    def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
+        """Return which numbers of the host take each other's places; none does beside a device."""
+        return {} if getattr(_linking, "device", False) else reallocate(*args)
+
+    return calculate_reallocate_info
 
 
 PATCHES = (
-    Patch(VM_Linker, "make_all", make_all),
-    Patch(vm, "calculate_reallocate_info", calculate_reallocate_info),
-    Patch(Op, "make_thunk", make_thunk),
+    Wrapper(VM_Linker, "make_all", _noting_devices, "thunks depend on whether a function has arrays on a device"),
+    Wrapper(vm, "calculate_reallocate_info", _none_beside_device, "plans assign memory themselves"),
+    Wrapper(Op, "make_thunk", _by_python, "small work beside a device needs no compiler"),
     *small.PATCHES,
 )

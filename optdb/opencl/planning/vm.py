@@ -6,17 +6,19 @@ are (``paths``): early conditions are looked at before a plan is chosen, others 
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from optdb.host.branching import IfElse
 from optdb.host.collector import collector_paused
 from optdb.host.compiled import take_turns
 from optdb.host.config import config
-from optdb.host.graph import Apply, Variable
+from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.linking import HAS_C_LOOP, VM, VM_Linker
 from optdb.host.logging import logger
-from optdb.host.patching import Patch
+from optdb.host.patching import PatchGroup, Wrapper
 from optdb.opencl.planning.budget import Budget
 from optdb.opencl.planning.moving import advances_from_moving, let_move
 from optdb.opencl.planning.paths import Branches, Path, Round, chooser
@@ -263,43 +265,51 @@ def _nothing(_: Any) -> None:
     """Do nothing behind a node."""
 
 
-_stock_make_vm = VM_Linker.make_vm
-
-
-def make_vm(
-    self: VM_Linker,
-    nodes: list,
-    thunks: list,
-    input_storage: list,
-    output_storage: list,
-    storage_map: dict[Variable, list[Any]],
-    post_thunk_clear: Any,
-    computed: Any,
-    compute_map: Any,
-    updated_vars: dict[Variable, Variable],
-) -> Any:
-    """Return the planned machine for a function that it suits, Theano's own for others."""
-    turn = _turn(nodes)
-    if turn is None or not _suits(self, nodes, thunks):
-        self.use_cloop = self.use_cloop and HAS_C_LOOP
-        machine = _stock_make_vm(
-            *(self, nodes, thunks, input_storage, output_storage, storage_map),
-            *(post_thunk_clear, computed, compute_map, updated_vars),
-        )
+def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_vm)
+    def make_planned_vm(
+        self: VM_Linker,
+        nodes: list,
+        thunks: list,
+        input_storage: list,
+        output_storage: list,
+        storage_map: dict[Variable, list[Any]],
+        post_thunk_clear: Any,
+        computed: Any,
+        compute_map: Any,
+        updated_vars: dict[Variable, Variable],
+    ) -> Any:
+        """Return the planned machine for a function that it suits, Theano's own for others."""
+        turn = _turn(nodes)
+        if turn is None or not _suits(self, nodes, thunks):
+            self.use_cloop = self.use_cloop and HAS_C_LOOP
+            machine = make_vm(
+                *(self, nodes, thunks, input_storage, output_storage, storage_map),
+                *(post_thunk_clear, computed, compute_map, updated_vars),
+            )
+        else:
+            lasting = [storage_map[var] for var in self.no_recycling]
+            wiring = Wiring(
+                *(nodes, thunks, storage_map, lasting, post_thunk_clear),
+                *(list(self.fgraph.inputs), list(self.fgraph.outputs), dict(updated_vars)),
+            )
+            machine = PlannedVM(_with_branches(wiring, storage_map, self.fgraph))
         machine.turn = turn
         return machine
-    wiring = Wiring(
-        *(nodes, thunks, storage_map, [storage_map[var] for var in self.no_recycling], post_thunk_clear),
-        *(list(self.fgraph.inputs), list(self.fgraph.outputs), dict(updated_vars)),
-    )
-    if any(thunk.lazy for thunk in thunks):
+
+    return make_planned_vm
+
+
+def _with_branches(wiring: Wiring, storage_map: dict[Variable, list[Any]], fgraph: FunctionGraph) -> Wiring:
+    """Let a wiring with lazy thunks, which are those of `ifelse`, choose among its branches before it computes."""
+    if any(thunk.lazy for thunk in wiring.thunks):
+        nodes = wiring.nodes
+        wiring.branches = Branches(nodes, wiring.inputs, wiring.outputs, storage_map, fgraph.orderings())
         wiring.thunks = [
-            chooser(node, storage_map) if thunk.lazy else thunk for node, thunk in zip(nodes, thunks, strict=True)
+            chooser(node, storage_map) if thunk.lazy else thunk
+            for node, thunk in zip(nodes, wiring.thunks, strict=True)
         ]
-        wiring.branches = Branches(nodes, wiring.inputs, wiring.outputs, storage_map, self.fgraph.orderings())
-    machine = PlannedVM(wiring)
-    machine.turn = turn
-    return machine
+    return wiring
 
 
 def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:
@@ -320,16 +330,19 @@ def _turn(nodes: list[Apply]) -> Turn | None:
     return None if var is None else var.type.context.turn
 
 
-_patches = (Patch(VM_Linker, "make_vm", make_vm), take_turns, *PATCHES)
+_patches = PatchGroup(
+    "Plans",
+    "from `import optdb.opencl` on",
+    "optdb.opencl.planning.uninstall()",
+    [Wrapper(VM_Linker, "make_vm", _planning, "functions with arrays on a device run by plans"), take_turns, *PATCHES],
+)
 
 
 def install() -> None:
     """Let functions on a device run by plans, those that are compiled from now on."""
-    for patch in _patches:
-        patch.install()
+    _patches.install()
 
 
 def uninstall() -> None:
     """Let functions that are compiled from now on run without plans."""
-    for patch in reversed(_patches):
-        patch.uninstall()
+    _patches.uninstall()

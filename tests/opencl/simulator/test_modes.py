@@ -131,6 +131,29 @@ def test_what_a_function_of_the_host_computes_in_place_is_seen(first, there):
         np.testing.assert_allclose(f(X), X.dot(w.get_value()), rtol=1e-6)
 
 
+def test_observed_compilation_leaves_watched_shared_variables_watched():
+    """The first function for a device may be compiled while each function is shown, as `optdb explain` does."""
+    output("""
+        import numpy as np
+        import optdb, theano, theano.tensor as tt
+        from optdb.host.compiled import watching
+        from optdb.host.observing import observe
+
+        pure = theano.Mode(linker="py", optimizer="fast_run")
+        x, w = tt.fmatrix("x"), theano.shared(np.ones((3, 2), "float32"), target="cpu")
+        X = np.ones((4, 3), "float32")
+        with watching(lambda function: None), observe(lambda function: None):
+            f = theano.function([x], x.dot(w), mode=optdb.mode(device="opencl"))
+        f(X)
+        bump = theano.function([], [], updates=[(w, w + 1)], mode=pure)
+        f(X)
+        before = w.get_value(borrow=True)
+        bump()
+        assert w.get_value(borrow=True) is before
+        np.testing.assert_allclose(f(X), X.dot(w.get_value()), rtol=1e-6)
+    """)
+
+
 def test_a_simulator_goes_its_own_way(there):
     x, w = tt.fmatrix("x"), shared()
     f = theano.function([x], x.dot(w), updates=[(w, w + 1)], mode=there)

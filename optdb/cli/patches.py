@@ -1,0 +1,61 @@
+"""What ``python -m optdb doctor --patches`` prints: the attributes of Theano that optdb replaces."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import ModuleType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from optdb.host.patching import Patch, PatchGroup, groups
+
+
+def report_patches() -> int:
+    """Print each group of patches with its reasons, when it is in force, and what takes it away; return 0."""
+    _turn_everything_on()
+    console = Console()
+    for group in groups():
+        if group.patches:
+            console.print(_table(group))
+            console.print(f"[dim]in force[/]  {escape(group.in_force)}\n[dim]undone by[/] {escape(group.undo)}\n")
+    return 0
+
+
+def _turn_everything_on() -> None:
+    """Import what has patches, and install those that are made when they are first needed."""
+    import optdb
+    import optdb.cache
+    from optdb.host import sharing
+
+    if importlib.util.find_spec("pyopencl") is not None:
+        import optdb.opencl
+
+        sharing.watch()
+    optdb.enable()
+    optdb.cache.install()
+
+
+def _table(group: PatchGroup) -> Table:
+    table = Table("replaced", "why", title=escape(group.title), title_justify="left", title_style="bold")
+    # Names are to be searched for: folded, never cut short.
+    table.columns[0].overflow = table.columns[1].overflow = "fold"
+    rows: dict[str, list[str]] = {}
+    for patch in group.patches:
+        rows.setdefault(patch.reason, []).append(_name(patch))
+    for reason, names in rows.items():
+        shown = names if len(names) <= _MOST_NAMES else [*names[:2], f"and {len(names) - 2} more"]
+        table.add_row(escape("\n".join(shown)), escape(reason))
+    return table
+
+
+#: Equality is replaced for some thousand classes of ops.
+_MOST_NAMES = 12
+
+
+def _name(patch: Patch) -> str:
+    owner = patch.owner
+    if isinstance(owner, ModuleType):
+        return f"{owner.__name__}.{patch.name}"
+    return f"{getattr(owner, '__qualname__', type(owner).__qualname__)}.{patch.name}"
