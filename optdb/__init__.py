@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 #: Where each public name comes from: a module, which may have another name for it.
-_HOME = {
+_LAZY_ATTRS = {
     "GraphToGPU": "optdb.lifters",
     "SimulatorNotRestored": "optdb.unpickling",
     "SimulatorOCL": "optdb.opencl.simulator",
@@ -64,7 +64,7 @@ __all__ = [
 
 
 #: Rooms that are used by their name, as in ``optdb.cache.install()``.
-_ROOMS = ("cache",)
+_LAZY_SUBMODULES = ("cache",)
 
 
 #: Names from proposals for Theano, and what to write.
@@ -75,12 +75,12 @@ _WRITE_INSTEAD = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _LAZY_SUBMODULES:
         return importlib.import_module(f"optdb.{name}")
-    if name not in _HOME:
+    if name not in _LAZY_ATTRS:
         hint = f"; write {_WRITE_INSTEAD[name]}" if name in _WRITE_INSTEAD else ""
         raise AttributeError(f"module 'optdb' has no attribute {name!r}{hint}")
-    module, _, there = _HOME[name].partition(":")
+    module, _, there = _LAZY_ATTRS[name].partition(":")
     value = getattr(importlib.import_module(module), there or name)
     globals()[name] = value  # the next use does not come here
     return value

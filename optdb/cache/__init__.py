@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from optdb.host import bootstrap
 
-bootstrap.bring_in()
+bootstrap.import_host()
 
 from optdb.cache.copies import unshared_copy
 from optdb.cache.guard import SharedOpChanged

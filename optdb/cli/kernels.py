@@ -28,9 +28,9 @@ def report(clear: bool = False) -> int:
 
 def folder() -> Binaries:
     """Return what the flags name."""
-    from optdb.host.bootstrap import bring_in
+    from optdb.host.bootstrap import import_host
 
-    bring_in()
+    import_host()
     from optdb.host.config import config
 
     return configure(config.optdb.kernel_cache_dir, config.optdb.kernel_cache_size)

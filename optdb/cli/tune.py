@@ -28,9 +28,9 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
     optdb.runtime.errors.DeviceError
         If there is no such device, or it does not work.
     """
-    from optdb.host.bootstrap import bring_in
+    from optdb.host.bootstrap import import_host
 
-    bring_in()
+    import_host()
     from optdb.opencl.gemm import blocks, tune
     from optdb.runtime import tuning
     from optdb.runtime.context import Context

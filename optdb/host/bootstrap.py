@@ -35,7 +35,7 @@ from optdb.host.compat.finder import TranslatingFinder
 from optdb.host.importhook import ImportHook
 from optdb.host.support import UnsupportedHost
 
-__all__ = ["UnsupportedHost", "bring_in", "finish", "prepare", "start"]
+__all__ = ["UnsupportedHost", "finish", "import_host", "prepare", "start"]
 
 
 def start() -> None:
@@ -52,7 +52,7 @@ def start() -> None:
         finish()
 
 
-def bring_in() -> None:
+def import_host() -> None:
     """Import Theano, and with it what `finish` brings.
 
     The rooms that need it call this before anything else: `finish` needs their modules whole.
@@ -80,7 +80,7 @@ def finish() -> None:
     from optdb.host.clinker import plug as clinker
     from optdb.topo import plug  # registers the modes TOPO and OPENCL
 
-    compiled.offer_optimize()
+    compiled.install_optimize_method()
     printing.extend_debugprint()
     modes.check_mode_names()
     if theano.config.optdb.clinker is True:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from contextlib import AbstractContextManager
 
-from optdb.host.counted import Counted
+from optdb.host.refcounting import RefCountedSetting
 
 
 def collector_paused() -> AbstractContextManager[None]:
@@ -31,4 +31,4 @@ def _put_back(was_enabled: bool) -> None:
         gc.enable()
 
 
-_collection = Counted(_turn_off, _put_back)
+_collection = RefCountedSetting(_turn_off, _put_back)

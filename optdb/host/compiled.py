@@ -18,13 +18,13 @@ __all__ = [
     "Container",
     "Function",
     "function_like",
-    "go_around",
     "has_c_thunks",
-    "offer_optimize",
+    "install_optimize_method",
     "optimize",
     "take_turns",
     "updates_of",
     "watching",
+    "wrap_compilation",
 ]
 
 
@@ -83,7 +83,7 @@ def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
     return backend(function)
 
 
-def offer_optimize() -> None:
+def install_optimize_method() -> None:
     """Let ``f.optimize(backend)`` mean ``optdb.optimize(f, backend)``, from now on."""
     if not hasattr(Function, "optimize"):
         _conveniences.install()
@@ -141,7 +141,7 @@ def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
 take_turns = Wrapper(Function, "__call__", _in_turn, "threads that call a function on a device wait for each other")
 
 
-def go_around(surround: Callable[[], AbstractContextManager[None]]) -> None:
+def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> None:
     """Enter a context manager around the compilation of each function's nodes, from now on.
 
     Parameters

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 from theano import config
 
-from optdb.host.counted import Counted
+from optdb.host.refcounting import RefCountedSetting
 
 __all__ = ["as_when_compiling", "config"]
 
@@ -26,4 +26,4 @@ def _set_limit(limit: int) -> None:
     config.traceback.limit = limit
 
 
-_limit = Counted(_shorten, _set_limit)
+_limit = RefCountedSetting(_shorten, _set_limit)

@@ -17,7 +17,7 @@ from theano.compile.function_module import Function, FunctionMaker
 from theano.compile.sharedvalue import SharedVariable
 from theano.gof.link import Container
 
-from optdb.host.deferred import DeviceLinker
+from optdb.host.device_linker import DeviceLinker
 from optdb.host.patching import PatchGroup, Wrapper
 
 __all__ = ["unmarked_writer", "version", "watch"]

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from theano import change_flags
 
 from optdb.host.config import config
-from optdb.host.counted import Counted
+from optdb.host.refcounting import RefCountedSetting
 
 
 def without_test_values() -> AbstractContextManager[None]:
@@ -32,4 +32,4 @@ def _set(value: str) -> str:
     return before
 
 
-_off = Counted(lambda: _set("off"), _set)
+_off = RefCountedSetting(lambda: _set("off"), _set)

@@ -39,7 +39,7 @@ class Device:
         ``between(context_name)``. Instances of the first and last have ``context_name``.
     as_variable : callable
         ``as_variable(x, context_name)`` returns `x` as a variable on that context, by way of
-        `optdb.lifters.borders.transfer_once` where it makes a transfer.
+        `optdb.lifters.transfers.transfer_once` where it makes a transfer.
     default_context : callable
         Returns the name of the context that is used where nothing says which; None if there is none.
     ready : callable

@@ -17,10 +17,10 @@ from rich.console import Group
 from rich.table import Table
 
 from optdb.host.graph import Apply, FunctionGraph
-from optdb.lifters.borders import Traffic, counted
 from optdb.lifters.device import Device, devices
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.lifters.tables import lift_tables, new_table, text_of
+from optdb.lifters.transfers import Traffic, count_transfers
 
 HOST = "host"
 #: Colours of the picture: nodes of the host, of contexts in the order they are met, and transfers.
@@ -47,7 +47,7 @@ class Explanation:
         Transfer op, with its context, to how many nodes do it. Arguments, results and shared variables that a call
         moves without one are in `traffic` alone.
     traffic : Traffic or None
-        What crossed borders in one call, if one was made.
+        The transfers of one call, if one was made.
     """
 
     name: str
@@ -140,7 +140,7 @@ def explain(function: Any, *inputs: Any) -> Explanation:
     graph, reports = (graph, lift_reports(graph)) if placement is None else placement()
     traffic = None
     if inputs:
-        with counted() as traffic:
+        with count_transfers() as traffic:
             function(*inputs)
     return explained(function.name or "function", graph, reports, traffic)
 

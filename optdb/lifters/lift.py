@@ -29,12 +29,12 @@ from optdb.host.lifting import attach_validation, copy_trace, rebuild, replace_a
 from optdb.host.logging import logger
 from optdb.host.rewriters import Optimizer
 from optdb.host.session import optimizing
-from optdb.lifters.borders import one_lift, transfer_once
 from optdb.lifters.device import Device, keep_database
-from optdb.lifters.islands import settle_islands
 from optdb.lifters.lifter import BadLift, Declined, Lifter
+from optdb.lifters.partitioning import rebalance_partitions
 from optdb.lifters.plan import Plan, tracked
 from optdb.lifters.report import LiftReport, NodeReport, keep_report
+from optdb.lifters.transfers import dedup_transfers, transfer_once
 from optdb.topo.db import TopoOptDB
 
 
@@ -83,8 +83,8 @@ class GraphToGPU(Optimizer):
         start = time.perf_counter()
         nodes = fgraph.toposort()
         plan = Plan(fgraph, self.device, self._by_op(), nodes).make()
-        settle_islands(plan)
-        with one_lift() as made:
+        rebalance_partitions(plan)
+        with dedup_transfers() as made:
             builder = Builder(plan)
             pairs = builder.build()
             for (source, _), transfer in made.items():

@@ -5,8 +5,8 @@ Three passes over the nodes in topological order::
     forward    a node goes where its inputs are, if it has a lifter
     backward   a node whose every user is on a device goes there, too, and ops
                that make arrays out of nothing go to whoever wants them there
-    islands    a few nodes that cost more in transfers than they gain by being
-               where they are change sides (see ``optdb.lifters.islands``)
+    partitions a few nodes that cost more in transfers than they gain by being
+               where they are change sides (see ``optdb.lifters.partitioning``)
 
 Lifters are only asked whether they would (`Lifter.declines`); building may still
 find one that will not, and then leaves that node on the host.
@@ -25,7 +25,7 @@ from optdb.lifters.lifter import Lifter
 #: Reasons that a report gives for staying on the host.
 NO_INPUT = "no input is on the device"
 NO_LIFTER = "no lifter"
-ISLAND = "island: its transfers cost more than it gains"
+PARTITION = "partition: its transfers cost more than it gains"
 
 _HOST = object()
 

@@ -7,9 +7,9 @@ these make. Which devices there are is looked up later, when one is needed.
 
 from optdb.host import bootstrap
 
-bootstrap.bring_in()
+bootstrap.import_host()
 
-from optdb.host.compiled import go_around
+from optdb.host.compiled import wrap_compilation
 from optdb.host.config import config
 from optdb.opencl import blas, inplace, ordering, pickling, planning, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
@@ -25,7 +25,7 @@ from optdb.runtime import binaries, tuning
 
 follow_flag()
 planning.install()
-go_around(one_program)
+wrap_compilation(one_program)
 binaries.configure(config.optdb.kernel_cache_dir, config.optdb.kernel_cache_size)
 tuning.configure(config.optdb.kernel_cache_dir)
 

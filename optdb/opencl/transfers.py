@@ -15,7 +15,7 @@ import numpy as np
 from optdb.host.graph import Apply, Constant, Op, Variable
 from optdb.host.tensor import copy_stack_trace
 from optdb.host.variables import TensorType, add_transfer, as_tensor_variable
-from optdb.lifters.borders import crossed, transfer_once
+from optdb.lifters.transfers import record_transfer, transfer_once
 from optdb.opencl.registry import ContextNotDefined, contexts
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.runtime import arrays
@@ -68,7 +68,7 @@ class OpenCLFromHost(_Transfer):
     def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
         ((out,),) = output_storage
         output_storage[0][0] = arrays.from_host(node.outputs[0].type.context, inputs[0], out)
-        crossed(self, inputs[0].nbytes)
+        record_transfer(self, inputs[0].nbytes)
 
     def grad(self, inputs: list, output_grads: list) -> list:
         (grad,) = output_grads
@@ -92,7 +92,7 @@ class HostFromOpenCL(_Transfer):
     def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
         ((out,),) = output_storage
         output_storage[0][0] = arrays.to_host(inputs[0], out)
-        crossed(self, inputs[0].nbytes)
+        record_transfer(self, inputs[0].nbytes)
 
     def grad(self, inputs: list, output_grads: list) -> list:
         (grad,) = output_grads
@@ -126,7 +126,7 @@ class OpenCLToOpenCL(_Transfer):
         ((out,),) = output_storage
         value = arrays.to_host(inputs[0])
         output_storage[0][0] = arrays.from_host(node.outputs[0].type.context, value, out)
-        crossed(self, value.nbytes)
+        record_transfer(self, value.nbytes)
 
     def grad(self, inputs: list, output_grads: list) -> list:
         (grad,) = output_grads

@@ -22,7 +22,7 @@ Read from the bottom up::
 
 from optdb.host import bootstrap
 
-bootstrap.bring_in()
+bootstrap.import_host()
 
 from optdb.topo import powers as _powers  # noqa: F401  registers its rule
 from optdb.topo import scalars as _scalars  # noqa: F401  registers its rewriter

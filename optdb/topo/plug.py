@@ -16,7 +16,7 @@ from typing import Any
 from optdb.host.clinker import plug as clinker
 from optdb.host.config import config
 from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db
-from optdb.host.deferred import DeviceLinker
+from optdb.host.device_linker import DeviceLinker
 from optdb.host.modes import Mode, provided_parts, register_mode
 from optdb.host.patching import PatchGroup, Switch, Wrapper
 from optdb.host.session import remove_all

@@ -8,7 +8,7 @@ import theano.tensor as tt
 from theano.gof import Apply, Op, Type, Variable
 
 import optdb
-from optdb.lifters import Device, GraphToGPUDB, crossed, lift_inner, transfer_once
+from optdb.lifters import Device, GraphToGPUDB, lift_inner, record_transfer, transfer_once
 
 
 class PaperArray:
@@ -55,7 +55,7 @@ class ToPaper(Op):
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = PaperArray(inputs[0].copy())
-        crossed(self, inputs[0].nbytes)
+        record_transfer(self, inputs[0].nbytes)
 
 
 class FromPaper(Op):
@@ -66,7 +66,7 @@ class FromPaper(Op):
 
     def perform(self, node, inputs, outputs):
         outputs[0][0] = inputs[0].data.copy()
-        crossed(self, inputs[0].data.nbytes)
+        record_transfer(self, inputs[0].data.nbytes)
 
 
 class Recopy(Op):

@@ -102,15 +102,15 @@ def test_an_op_without_a_lifter_divides_the_graph():
     assert report.by_lifter() == {("dot", "any_op"): 2}
 
 
-def test_small_islands_are_pulled_back():
+def test_small_partitions_are_pulled_back():
     x, y = tt.dvector("x"), tt.dvector("y")
     fgraph = lifted([x, y], [x + y])
     assert ops(fgraph) == [tt.add]
     [node] = fgraph.lift_reports[-1].nodes
-    assert "island" in node.reason
+    assert "partition" in node.reason
 
 
-def test_an_island_of_the_host_that_only_costs_transfers_goes_there():
+def test_a_partition_of_the_host_that_only_costs_transfers_goes_there():
     x = tt.dmatrix("x")
     x.tag.target = "cpu"
     seen = tt.exp(x)

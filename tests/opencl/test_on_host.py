@@ -11,7 +11,7 @@ import theano.tensor as tt
 from theano.tensor import nlinalg, slinalg
 
 import optdb
-from optdb.lifters.borders import counted
+from optdb.lifters.transfers import count_transfers
 from optdb.opencl import get_context
 from optdb.opencl.ops.on_host import OpenCLOnHost
 from tests.opencl.layouts import NAME, device_array, run, variable
@@ -98,7 +98,7 @@ def test_gradients_of_the_device_op():
 def test_any_layout_and_what_is_counted(each_memory, steps):
     array = device_array(SQUARE, steps)
     node = OpenCLOnHost(nlinalg.matrix_inverse, [tt.dmatrix])(variable(SQUARE)).owner
-    with counted() as traffic:
+    with count_transfers() as traffic:
         (got,) = run(node, [array])
     np.testing.assert_allclose(got, np.linalg.inv(SQUARE), rtol=1e-12)
     np.testing.assert_array_equal(array.get(), SQUARE)

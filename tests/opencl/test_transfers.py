@@ -11,7 +11,8 @@ import theano
 import theano.tensor as tt
 from hypothesis import given
 
-from optdb.lifters.borders import counted, one_lift
+import optdb.lifters
+from optdb.lifters.transfers import count_transfers, dedup_transfers
 from optdb.opencl import (
     HostFromOpenCL,
     OpenCLArrayType,
@@ -147,7 +148,7 @@ def test_shapes_need_no_transfer():
 def test_what_crosses_is_counted():
     x = tt.fvector()
     f = theano.function([x], OpenCLToOpenCL("dev1")(x.transfer("dev0")).transfer("cpu"))
-    with counted() as traffic:
+    with count_transfers() as traffic:
         f(np.ones(5, "float32"))
     assert traffic.nbytes == {"OpenCLFromHost": 20, "OpenCLToOpenCL": 20, "HostFromOpenCL": 20}
 
@@ -240,7 +241,7 @@ def test_other_types_are_refused():
 
 def test_one_transfer_in_a_lift():
     x = tt.fvector()
-    with one_lift():
+    with dedup_transfers():
         once, other = as_opencl_variable(x, "dev0"), as_opencl_variable(x, "dev1")
         assert as_opencl_variable(x, "dev0") is once
         assert other.type.context_name == "dev1"
@@ -316,3 +317,10 @@ def test_print():
         "OpenCLArrayType<dev1>(float32, vector)",
     ):
         assert part in text.getvalue()
+
+
+def test_a_name_of_before_warns():
+    with pytest.warns(DeprecationWarning, match="record_transfer"):
+        assert optdb.lifters.crossed is optdb.lifters.record_transfer
+    with pytest.raises(AttributeError):
+        optdb.lifters.nonsense  # noqa: B018

@@ -18,7 +18,7 @@ from optdb.host.creation import as_tensor_variable
 from optdb.host.graph import Apply, Op, Variable
 from optdb.host.linalg import ShapeError
 from optdb.host.variables import TensorType
-from optdb.lifters.borders import crossed
+from optdb.lifters.transfers import record_transfer
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.type import OpenCLArrayType
@@ -76,7 +76,7 @@ class OpenCLOnHost(Op):
             return x
         shared = var.type.context.shares_memory
         if not shared:
-            crossed(self, x.nbytes)
+            record_transfer(self, x.nbytes)
         return mapped.enter_context(seen_by_host(x, shared))
 
     def _result(self, var: Variable, result: Any, before: Any) -> Any:
@@ -84,7 +84,7 @@ class OpenCLOnHost(Op):
         value = np.asarray(result, var.type.dtype)
         if not isinstance(var.type, OpenCLArrayType):
             return value.copy()
-        crossed(self, value.nbytes)
+        record_transfer(self, value.nbytes)
         return from_host(var.type.context, value, before)
 
     @once_per_node

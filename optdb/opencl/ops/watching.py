@@ -7,7 +7,7 @@ from typing import Any
 
 from optdb.host import ops as host
 from optdb.host.graph import Apply
-from optdb.lifters.borders import crossed
+from optdb.lifters.transfers import record_transfer
 from optdb.opencl.ops.counterpart import View
 from optdb.runtime.arrays import to_host
 
@@ -29,5 +29,5 @@ class OpenCLPrint(View, host.Print):
         (x,) = inputs
         outputs[0][0] = x
         value = to_host(x)
-        crossed(self, value.nbytes)
+        record_transfer(self, value.nbytes)
         self.global_fn(self, value)

@@ -13,8 +13,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from optdb.host.compiled import Container
-from optdb.host.deferred import DeviceLinker
 from optdb.host.destroy import Supervisor
+from optdb.host.device_linker import DeviceLinker
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.sharing import unmarked_writer, version, watch
 from optdb.host.variables import SharedVariable, TensorType

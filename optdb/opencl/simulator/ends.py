@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optdb.host.graph import Variable
-from optdb.lifters.borders import crossed
+from optdb.lifters.transfers import record_transfer
 from optdb.opencl.simulator.pending import Coming
 from optdb.runtime.arrays import Array, DeviceArray, from_host, to_host
 from optdb.runtime.arrays import copy as copied
@@ -104,7 +104,7 @@ class Input:
             if buffer is not None:
                 self.cell[0] = self._around(context, buffer, value.shape)
                 return
-        crossed(ARGUMENTS, value.nbytes)
+        record_transfer(ARGUMENTS, value.nbytes)
         kept = self._kept.get(value.shape)
         if events is None:
             self.cell[0] = from_host(context, value, kept)
@@ -171,7 +171,7 @@ class Output:
             return value if self._borrow else copied(value)
         home = loans.landed(self.cell)
         if home is None:
-            crossed(RESULTS, value.nbytes)
+            record_transfer(RESULTS, value.nbytes)
             home = to_host(value, loans.spared(self._kept))
         if self._borrow:
             self._kept = home

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from optdb.lifters.borders import Traffic, counted
 from optdb.lifters.explain import Explanation, explained
+from optdb.lifters.transfers import Traffic, count_transfers
 from optdb.opencl.simulator.ends import ARGUMENTS, RESULTS
 from optdb.opencl.simulator.stepping import Steps, Values
 from optdb.runtime.arrays import Array
@@ -36,7 +36,7 @@ def _counted(method: Method, found: list[Traffic]) -> list[Any]:
     """Compute node by node, and count what crosses the border; return the outputs."""
     fgraph = method.graph.fgraph
     values: Values = method.given()
-    with counted() as traffic:
+    with count_transfers() as traffic:
         Steps().compute(fgraph.outputs, values)
     outputs = [values.get(var, getattr(var, "data", None)) for var in fgraph.outputs]
     following = set(fgraph.update_mapping or ())

@@ -14,7 +14,7 @@ import numpy as np
 
 from optdb.host.graph import Variable
 from optdb.host.variables import TensorType
-from optdb.lifters.borders import crossed
+from optdb.lifters.transfers import record_transfer
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.runtime.arrays import Array, from_host, to_host
 from optdb.runtime.arrays import copy as copied
@@ -69,7 +69,7 @@ class Shared:
         """Return a copy of the value, as the host has it: an array, or what else the variable holds."""
         value = self.cell[0]
         if isinstance(value, Array) and isinstance(self.variable.type, TensorType):
-            crossed(TO_HOST, value.nbytes)
+            record_transfer(TO_HOST, value.nbytes)
             return to_host(value)
         return _own(value)
 
@@ -85,7 +85,7 @@ class Shared:
         if self.array_type is None:
             self.cell[0] = _own(value)
         elif isinstance(value, np.ndarray):
-            crossed(TO_DEVICE, value.nbytes)
+            record_transfer(TO_DEVICE, value.nbytes)
             # Over the present one, where plans look for it.
             self.cell[0] = from_host(self.array_type.context, value, self._present(value))
         else:

@@ -1,4 +1,4 @@
-"""What is in force for the whole process as long as anybody wants it, however many threads do."""
+"""A process-wide setting that is on while at least one thread holds it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-__all__ = ["Counted"]
+__all__ = ["RefCountedSetting"]
 
 Found = TypeVar("Found")
 
 
-class Counted(Generic[Found]):
-    """Turns something on for the first one in, and puts back what that one found when the last one is out.
+class RefCountedSetting(Generic[Found]):
+    """A setting that the first holder turns on, and the last one puts back to what the first had found.
 
-    Threads that put back what each of them has found would leave behind what another one has turned on.
+    If each thread put back what it found itself, one would leave behind what another had turned on.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Counted(Generic[Found]):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep it on meanwhile. Nested and concurrent uses are counted."""
+        """Keep the setting on until the block exits; nested and concurrent holders are counted."""
         with self._lock:
             if self._holders == 0:
                 self._found = self._turn_on()

@@ -1,8 +1,7 @@
-"""The borders between host and device: each value crosses once, and what crosses can be counted.
+"""Transfers between host and device: a graph makes each one once, and a call records what it moves.
 
-Device ops move their inputs to the device where they are made. While a graph is
-lifted, many ops ask for the same value; the first transfer serves them all.
-When a function runs, its transfer ops tell `crossed` what they moved.
+A device op makes the transfers of its inputs. While a graph is lifted, several ops ask for the same value; the first
+transfer serves them all. When a function runs, its transfer ops call `record_transfer`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ _counting = threading.local()
 
 
 @contextmanager
-def one_lift() -> Iterator[dict[Hashable, Any]]:
-    """Remember the transfers that are made meanwhile, in this thread.
+def dedup_transfers() -> Iterator[dict[Hashable, Any]]:
+    """Make each transfer once until the block exits, in this thread.
 
     Yields
     ------
@@ -55,7 +54,7 @@ def transfer_once(key: Hashable, make: Callable[[], Any]) -> Any:
 
 @dataclass
 class Traffic:
-    """What crossed borders, per transfer op.
+    """The transfers of one call, per transfer op.
 
     Parameters
     ----------
@@ -70,8 +69,8 @@ class Traffic:
 
 
 @contextmanager
-def counted() -> Iterator[Traffic]:
-    """Count what crosses borders meanwhile, in this thread."""
+def count_transfers() -> Iterator[Traffic]:
+    """Count the transfers of this thread until the block exits."""
     outer = getattr(_counting, "traffic", None)
     _counting.traffic = Traffic()
     try:
@@ -80,8 +79,8 @@ def counted() -> Iterator[Traffic]:
         _counting.traffic = outer
 
 
-def crossed(op: object, nbytes: int) -> None:
-    """Tell that an array of `nbytes` bytes was moved.
+def record_transfer(op: object, nbytes: int) -> None:
+    """Record that an array of `nbytes` bytes was moved.
 
     Parameters
     ----------

@@ -1,0 +1,128 @@
+"""Moves small partitions of a graph to the other side where that saves more transfers than it costs.
+
+A partition is a set of connected nodes on one side that could all be on the other: working nodes of the device with the
+host around them, or nodes of the host that a lifter would take. Its cost where it is are the variables that are
+transferred at its boundary; on the other side, others would be. What the device gains is `Device.weight` of each op, in
+passes over an array, which is also what one transfer costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from optdb.host.graph import Apply, Variable, clients, is_output
+from optdb.lifters.device import ContextName
+from optdb.lifters.plan import NO_INPUT, PARTITION, Plan, is_constant
+
+#: Partitions of the device with more nodes stay: their boundary does not tell what a large graph gains.
+MAX_PARTITION_NODES = 32
+
+
+def rebalance_partitions(plan: Plan) -> None:
+    """Move partitions of `plan` to the other side, first those on the device, then those on the host."""
+    for partition in list(_partitions(plan, on_device=True)):
+        if _gain(plan, partition) < _saved(plan, partition):
+            for node in partition:
+                plan.take_back(node, PARTITION)
+    for partition in list(_partitions(plan, on_device=False)):
+        _move_to_device(plan, partition)
+    _forget_unused_inputs(plan)
+
+
+def _move_to_device(plan: Plan, partition: list[Apply]) -> None:
+    """Move a partition of the host to the device, if that is worth its transfers."""
+    context_name = _context_for(plan, partition)
+    if _gain(plan, partition) <= _saved(plan, partition):
+        return
+    # For the default context, its nodes were asked when the partition was found.
+    if context_name != plan.default and any(plan.unwilling(node, context_name) is not None for node in partition):
+        return
+    for node in partition:
+        plan.put(node, context_name)
+
+
+def _context_for(plan: Plan, partition: list[Apply]) -> ContextName:
+    """Return the context of the users of a partition, the default one if they have none or several."""
+    contexts = {plan.place[user] for node in partition for user in plan.users(node) if user in plan.place}
+    return contexts.pop() if len(contexts) == 1 else plan.default
+
+
+def _gain(plan: Plan, partition: list[Apply]) -> float:
+    return sum(plan.device.weight(node.op) for node in partition)
+
+
+def _saved(plan: Plan, partition: list[Apply]) -> int:
+    """Return how many transfers fewer there are with the partition on the host than with it on the device."""
+    inside = set(partition)
+    incoming = {var for node in partition for var in node.inputs if var.owner not in inside and not is_constant(var)}
+    outgoing = {var for node in partition for var in node.outputs}
+    on_device = sum(_is_moved(plan, var) for var in incoming)
+    on_device += sum(_wanted(plan, var, inside, by_device=False) for var in outgoing)
+    on_host = sum(not _is_on_host(plan, var) for var in incoming)
+    on_host += sum(_wanted(plan, var, inside, by_device=True) for var in outgoing)
+    return on_device - on_host
+
+
+def _is_on_host(plan: Plan, var: Variable) -> bool:
+    """Tell whether a variable comes from the host, transferred or not."""
+    return plan.on_host(var) or (var.owner is None and not plan.device.has(var))
+
+
+def _is_moved(plan: Plan, var: Variable) -> bool:
+    """Tell whether the device's side wants a variable from the host."""
+    return _is_on_host(plan, var) and plan.device.moves(var)
+
+
+def _wanted(plan: Plan, var: Variable, inside: set[Apply], by_device: bool) -> bool:
+    users = [(user, i) for user, i in clients(plan.fgraph, var) if user not in inside]
+    return any(_wants_on_device(plan, user, i) == by_device for user, i in users)
+
+
+def _wants_on_device(plan: Plan, user: Apply | str, i: int) -> bool:
+    """Tell whether a user wants its input `i` on the device."""
+    return not is_output(user) and _runs_on_device(plan, user) and not plan.device.at_home(user.op, i)
+
+
+def _runs_on_device(plan: Plan, node: Apply) -> bool:
+    return node in plan.place or isinstance(node.op, plan.device.from_host)
+
+
+def _partitions(plan: Plan, on_device: bool) -> Iterator[list[Apply]]:
+    """Yield the small sets of connected nodes on one side that could be on the other."""
+    members = set(plan.place) if on_device else {node for node in plan.nodes if _could_move_to_device(plan, node)}
+    seen: set[Apply] = set()
+    for node in plan.nodes:
+        if node not in members or node in seen:
+            continue
+        partition = _connected(plan, node, members)
+        seen.update(partition)
+        if len(partition) <= MAX_PARTITION_NODES or not on_device:
+            yield partition
+
+
+def _could_move_to_device(plan: Plan, node: Apply) -> bool:
+    if plan.default is None or plan.reasons.get(node) != NO_INPUT:
+        return False
+    return all(map(plan.device.moves, node.outputs)) and plan.unwilling(node, plan.default) is None
+
+
+def _connected(plan: Plan, start: Apply, members: set[Apply]) -> list[Apply]:
+    found = {start: None}
+    todo = [start]
+    while todo:
+        node = todo.pop()
+        near = [var.owner for var in node.inputs if var.owner is not None]
+        near += [user for user in plan.users(node) if not is_output(user)]
+        for other in near:
+            if other in members and other not in found:
+                found[other] = None
+                todo.append(other)
+    return list(found)
+
+
+def _forget_unused_inputs(plan: Plan) -> None:
+    """Do not move inputs that nobody on the device uses any more."""
+    for var in list(plan.moved):
+        users = [user for user, _ in clients(plan.fgraph, var)]
+        if not any(not is_output(user) and user in plan.place for user in users):
+            del plan.moved[var]
