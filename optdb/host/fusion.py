@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from theano import scalar
 from theano.gof.graph import io_toposort
 from theano.gof.op import get_test_value
 from theano.gof.utils import MethodNotDefined
@@ -21,9 +22,24 @@ __all__ = [
     "apply_scalar_op",
     "elemwise_max_input_fct",
     "has_c_code",
+    "is_cheap",
     "local_elemwise_fusion",
     "scalar_like",
 ]
+
+_CHEAP = frozenset(
+    getattr(scalar.basic, name)
+    for name in (
+        *("Add", "Sub", "Mul", "TrueDiv", "Neg", "Inv", "Abs", "Sqr", "Sgn", "Cast", "Identity", "Second"),
+        *("LT", "GT", "LE", "GE", "EQ", "NEQ", "AND", "OR", "XOR", "Invert"),
+        *("Switch", "Clip", "Maximum", "Minimum", "IsNan", "IsInf"),
+    )
+)
+
+
+def is_cheap(op: Any) -> bool:
+    """Tell whether a scalar op takes a few instructions, so that computing it again costs less than storing it."""
+    return type(op) in _CHEAP
 
 
 def scalar_like(var: Variable) -> Variable:

@@ -3,9 +3,17 @@
 Outputs towards inputs, a node joins the group of its users where all of them
 are in one group, work on the same broadcast pattern, and the fused op would
 not have too many arguments.  So nothing leaves a group but the output of its
-last node, its *root*: no path can come back, and no node is computed twice.
+last node, its *root*, and no path can come back.
 This is where Theano's FusionOptimizer ends, which fuses a pair at a time,
 builds a Composite for each, and sorts the graph again until nothing changes.
+
+Cheap arithmetic is recomputed where that saves a node: a cheap node joins each
+of several groups that use it, and one of a single element joins the group of a
+larger pattern.  Theano leaves such work duplicated where its rewriters derive
+it twice; the engine, which shares it, would have more nodes otherwise.  What a
+group recomputes depends on nothing of the group, so that still no path can
+come back.  :data:`MAX_RECOMPUTING_GROUPS` and :data:`MAX_RECOMPUTED_PER_GROUP`
+bound the work, and an array is not recomputed from more arrays than it saves.
 
 Groups of the same structure get the same op.
 """
@@ -22,12 +30,18 @@ from optdb.host.fusion import (
     apply_scalar_op,
     elemwise_max_input_fct,
     has_c_code,
+    is_cheap,
     local_elemwise_fusion,
     scalar_like,
 )
 from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
 from optdb.host.logging import logger
 from optdb.host.tensor import Elemwise, copy_stack_trace
+
+#: A cheap node with more groups of users than this is computed once: copies are code that the compiler reads.
+MAX_RECOMPUTING_GROUPS = 4
+#: A group recomputes at most this many nodes for each element.
+MAX_RECOMPUTED_PER_GROUP = 8
 
 
 class GroupFusion(FusionOptimizer):
@@ -89,12 +103,15 @@ class Group:
         The root and the others, users before what they use.
     inputs : set of Variable
         What comes in from outside.
+    recomputed : int
+        How many members are computed elsewhere, too, or for each element though they have one.
     """
 
     def __init__(self, root: Apply) -> None:
         self.root = root
         self.members = [root]
         self.inputs = set(root.inputs)
+        self.recomputed = 0
         self._limit = elemwise_max_input_fct(root)
 
     def has_room_for(self, node: Apply) -> bool:
@@ -114,38 +131,40 @@ class Grouping:
     """The groups of a graph, found as its nodes are placed, users before what they use."""
 
     def __init__(self) -> None:
-        self._group_of: dict[Apply, Group] = {}
+        self._groups_of: dict[Apply, list[Group]] = {}
         self._groups: list[Group] = []
         self._c_code: dict[tuple[Any, tuple[str, ...]], bool] = {}
 
     def place(self, fgraph: FunctionGraph, node: Apply) -> None:
-        """Let `node` join its users' group, or begin one."""
+        """Let `node` join its users' groups, or begin one."""
         if not isinstance(node.op, Elemwise) or len(node.outputs) != 1 or not self.has_c_code(node):
             return
-        group = self._users_group(fgraph, node)
-        if group is not None:
-            group.join(node)
+        groups = self._users_groups(fgraph, node)
+        recomputed = _is_recomputed(node, groups)
+        if groups and _may_join(node, groups, recomputed):
+            for group in groups:
+                group.join(node)
+                group.recomputed += recomputed
         elif type(node.op) is Elemwise:
-            group = Group(node)
-            self._groups.append(group)
+            groups = [Group(node)]
+            self._groups += groups
         else:
             return
-        self._group_of[node] = group
+        self._groups_of[node] = groups
 
     def worth_fusing(self) -> list[Group]:
         """Return the groups of more than one node."""
         return [group for group in self._groups if len(group.members) > 1]
 
-    def _users_group(self, fgraph: FunctionGraph, node: Apply) -> Group | None:
-        (out,) = node.outputs
-        users = {None if is_output(client) else client for client, _ in clients(fgraph, out)}
-        groups = {self._group_of.get(user) for user in users}
-        if len(groups) != 1:
-            return None
-        (group,) = groups
-        if group is None or group.root.outputs[0].broadcastable != out.broadcastable:
-            return None
-        return group if group.has_room_for(node) else None
+    def _users_groups(self, fgraph: FunctionGraph, node: Apply) -> list[Group]:
+        """Return the groups of all users of `node`; none where a user is in no group."""
+        groups: dict[Group, None] = {}
+        for client, _ in clients(fgraph, node.outputs[0]):
+            theirs = None if is_output(client) else self._groups_of.get(client)
+            if theirs is None:
+                return []
+            groups.update(dict.fromkeys(theirs))
+        return list(groups)
 
     def has_c_code(self, node: Apply) -> bool:
         """Tell whether the scalar op of an elementwise node has C code for its inputs."""
@@ -156,6 +175,33 @@ class Grouping:
             if not known:
                 logger.info("%s has no C code: it is slow, and it is not fused.", node.op.scalar_op)
         return known
+
+
+def _is_recomputed(node: Apply, groups: list[Group]) -> bool:
+    """Tell whether `node` would be computed more often than now if it joined `groups`."""
+    (out,) = node.outputs
+    return len(groups) > 1 or any(group.root.outputs[0].broadcastable != out.broadcastable for group in groups)
+
+
+def _may_join(node: Apply, groups: list[Group], recomputed: bool) -> bool:
+    """Tell whether `node` can be a member of each of `groups`, and is cheap enough to be one."""
+    if recomputed and not _is_worth_recomputing(node, groups):
+        return False
+    return all(group.has_room_for(node) for group in groups)
+
+
+def _is_worth_recomputing(node: Apply, groups: list[Group]) -> bool:
+    if len(groups) > MAX_RECOMPUTING_GROUPS or not is_cheap(node.op.scalar_op):
+        return False
+    (out,) = node.outputs
+    for group in groups:
+        same_pattern = group.root.outputs[0].broadcastable == out.broadcastable
+        if group.recomputed >= MAX_RECOMPUTED_PER_GROUP or not (same_pattern or all(out.broadcastable)):
+            return False
+    arrays = {var for var in node.inputs if not all(var.broadcastable)}
+    more_reads = sum(len(arrays - group.inputs) for group in groups)
+    saved_reads_and_writes = len(arrays) + 1 + len(groups)
+    return more_reads <= saved_reads_and_writes
 
 
 class Builder:

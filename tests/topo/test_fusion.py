@@ -17,7 +17,7 @@ from theano.tensor.elemwise import Elemwise
 from theano.tensor.opt import FusionOptimizer, local_add_mul_fusion
 
 import optdb
-from optdb.topo.fusion import GroupFusion
+from optdb.topo.fusion import MAX_RECOMPUTED_PER_GROUP, MAX_RECOMPUTING_GROUPS, GroupFusion
 from optdb.topo.translate import translate
 from tests.topo.graphs import STOCK
 
@@ -88,7 +88,7 @@ def test_a_value_used_twice_within_a_group():
     assert len(ours.maker.fgraph.apply_nodes) == len(stock.maker.fgraph.apply_nodes) == 1
 
 
-def test_nothing_is_computed_twice():
+def test_nothing_expensive_is_computed_twice():
     """A value that two groups need stays on its own."""
     y = tt.exp(X)
     _, ours = both([X], [tt.sin(y) * 2, tt.cos(y).sum(axis=0)])
@@ -96,11 +96,92 @@ def test_nothing_is_computed_twice():
     assert len(exps) == 1
 
 
+def elementwise(f):
+    return [n for n in f.maker.fgraph.toposort() if isinstance(n.op, Elemwise)]
+
+
+def test_a_cheap_node_is_computed_by_each_group_that_uses_it():
+    difference = X - 2.5
+    _, ours = both([X], [tt.sqr(difference).sum(axis=0), (difference * 4).sum(axis=1)])
+    assert len(elementwise(ours)) == 2
+    for mine, expected in zip(
+        ours(VALUES[0]), [((VALUES[0] - 2.5) ** 2).sum(0), 4 * (VALUES[0] - 2.5).sum(1)], strict=True
+    ):
+        np.testing.assert_allclose(mine, expected)
+
+
+def test_what_feeds_a_recomputed_node_alone_is_recomputed_with_it():
+    cheap = tt.maximum(X * 2, 1) - 3
+    _, ours = both([X], [tt.exp(cheap).sum(axis=0), tt.sin(cheap).sum(axis=1)])
+    assert len(elementwise(ours)) == 2
+
+
+def test_expensive_work_behind_a_recomputed_node_is_done_once():
+    cheap = tt.exp(X) - 3
+    _, ours = both([X], [tt.sqr(cheap).sum(axis=0), tt.sin(cheap).sum(axis=1)])
+    exps = [n for n in elementwise(ours) if n.op == tt.exp]
+    assert len(elementwise(ours)) == 3 and len(exps) == 1
+
+
+def test_a_cheap_output_is_not_computed_again():
+    cheap = X - 2
+    _, ours = both([X], [cheap, tt.exp(cheap).sum(axis=0), tt.sin(cheap).sum(axis=1)])
+    assert len(elementwise(ours)) == 3
+
+
+def test_many_groups_share_a_cheap_node():
+    cheap = X - 2
+    users = [tt.exp(cheap * i).sum(axis=i % 2) for i in range(2, 2 + MAX_RECOMPUTING_GROUPS + 1)]
+    _, ours = both([X], users)
+    assert len(elementwise(ours)) == len(users) + 1
+
+
+def test_a_sum_of_many_arrays_is_not_read_by_each_group():
+    inputs = [tt.dmatrix() for _ in range(8)]
+    total = tt.add(*inputs)
+    _, ours = both(inputs, [tt.exp(total).sum(axis=0), tt.sin(total).sum(axis=1)])
+    assert len(elementwise(ours)) == 3
+
+
+def test_a_group_recomputes_so_much_only():
+    chain = X
+    for i in range(MAX_RECOMPUTED_PER_GROUP + 2):
+        chain = tt.maximum(chain - i, 0.5) if i % 2 else chain * 1.5
+    _, ours = both([X], [tt.exp(chain).sum(axis=0), tt.sin(chain).sum(axis=1)])
+    assert len(elementwise(ours)) == 3
+    sizes = sorted(len(n.op.scalar_op.fgraph.apply_nodes) for n in composites(ours))
+    assert sizes[-1] == MAX_RECOMPUTED_PER_GROUP + 1
+
+
+def test_a_cheap_element_joins_a_group_of_arrays():
+    one = tt.dscalar("one")
+    scaled = (one.dimshuffle("x", "x") - 2) / 3
+    _, ours = both([X, one], tt.exp(X) * scaled)
+    assert len(elementwise(ours)) == 1
+    np.testing.assert_allclose(ours(VALUES[0], 5.0), np.exp(VALUES[0]))
+
+
+def test_an_expensive_element_is_computed_once():
+    one = tt.dscalar("one")
+    _, ours = both([X, one], tt.sqr(X) * tt.exp(one.dimshuffle("x", "x")))
+    assert len(elementwise(ours)) == 2
+
+
 def test_no_path_leaves_a_group_and_comes_back():
     y = tt.exp(X)
     out = y * tt.dot(y, X.T).sum()
     _, ours = both([X], out)
     np.testing.assert_allclose(ours(VALUES[0]), np.exp(VALUES[0]) * np.dot(np.exp(VALUES[0]), VALUES[0].T).sum())
+
+
+def test_no_path_comes_back_through_a_recomputed_node():
+    cheap = X + 1
+    first = tt.exp(cheap)
+    out = tt.sin(cheap) * tt.dot(first, first.T).sum()
+    _, ours = both([X], [out, (cheap * 2).sum(axis=0)])
+    value = VALUES[0] + 1
+    expected = np.sin(value) * np.dot(np.exp(value), np.exp(value).T).sum()
+    np.testing.assert_allclose(ours(VALUES[0])[0], expected)
 
 
 def test_other_broadcast_patterns_stay_out():

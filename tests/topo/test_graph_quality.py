@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import optdb
 from tests.topo.graphs import PLAIN, STOCK
@@ -43,10 +45,36 @@ def products_of_joins():
     return [x, y], [out, *tt.grad(out, [x, y])]
 
 
-VALUES = {"x": np.array([0.3, 0.1, 0.7]), "y": np.array([0.2, 0.9]), "c": 1.5, "sticks": np.array([0.4, -0.3])}
+def residuals_of_ratings():
+    """A difference that stock derives twice, and fuses into each of its users."""
+    x, y = tt.dvector("x"), tt.dvector("y")
+    precision = tt.exp(x)
+    residual = np.array([0.5, -1.0, 2.0]) - (x * y.sum())
+    out = (-0.5 * 4.0 * tt.sqr(residual)).sum() + (tt.sqr(precision - 1) / precision).sum()
+    return [x, y], [out, *tt.grad(out, [x, y])]
 
 
-@pytest.mark.parametrize("build", [dirichlet_density, product_of_a_constant_zero, products_of_joins])
+def mean_of_batches():
+    """Quotients by the size of a batch, which stock leaves inside the loops over the batch."""
+    x, y = tt.dmatrix("m"), tt.dvector("y")
+    out = (tt.nnet.sigmoid(x.dot(tt.outer(y[:2], y[:2]))) / 16.0).mean(axis=-1)
+    loss = (-0.5 * tt.sum(1 + x - tt.sqr(x) - tt.exp(x), axis=-1) + out).mean()
+    return [x, y], [loss, tt.grad(loss, x), tt.grad(loss, y)]
+
+
+VALUES = {
+    "m": np.array([[0.2, -0.4], [0.9, 0.1], [-1.0, 0.3]]),
+    "x": np.array([0.3, 0.1, 0.7]),
+    "y": np.array([0.2, 0.9]),
+    "c": 1.5,
+    "sticks": np.array([0.4, -0.3]),
+}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [dirichlet_density, product_of_a_constant_zero, products_of_joins, residuals_of_ratings, mean_of_batches],
+)
 def test_it_is_no_larger_than_theanos(build):
     inputs, outputs = build()
     stock = theano.function(inputs, outputs, mode=STOCK)
@@ -63,3 +91,37 @@ def test_a_product_of_zero_does_not_sink_into_a_switch():
     f = theano.function(inputs, outputs, mode=optdb.mode(STOCK))
     assert f.maker.fgraph.outputs[0].owner.inputs[0].owner is None
     assert len(f.maker.fgraph.apply_nodes) <= 2
+
+
+@st.composite
+def densities(draw):
+    """A sum over arithmetic that shares its parts, as log densities do, and its gradients."""
+    x, y, c = tt.dvector("x"), tt.dvector("y"), tt.dscalar("c")
+    pool = [x, y.sum(), c, tt.constant(np.array([0.5, -1.0, 2.0]))]
+    steps = [
+        lambda a, b: a + b,
+        lambda a, b: a - b,
+        lambda a, b: a * b,
+        lambda a, b: a / (1 + tt.sqr(b)),
+        lambda a, b: tt.switch(a > b, a, 0.0) / 2,
+        lambda a, b: tt.exp(-tt.sqr(a)) * b,
+        lambda a, b: tt.log1p(tt.sqr(a)) - b,
+        lambda a, b: tt.clip(a, -1, 1) * (b - 1),
+    ]
+    for _ in range(draw(st.integers(2, 8))):
+        first, second = (pool[draw(st.integers(max(0, len(pool) - 4), len(pool) - 1))] for _ in "ab")
+        pool.append(draw(st.sampled_from(steps))(first, second))
+    total = sum(part.sum() for part in pool[4:])
+    return [x, y, c], [total, *tt.grad(total, [x, c], disconnected_inputs="ignore")]
+
+
+@settings(max_examples=12)
+@given(densities())
+def test_a_density_and_its_gradient_are_no_larger_than_theanos(graph):
+    inputs, outputs = graph
+    stock = theano.function(inputs, outputs, mode=STOCK, on_unused_input="ignore")
+    ours = theano.function(inputs, outputs, mode=optdb.mode(STOCK), on_unused_input="ignore")
+    assert len(ours.maker.fgraph.apply_nodes) <= len(stock.maker.fgraph.apply_nodes)
+    arguments = [VALUES[var.name] for var in inputs]
+    for mine, expected in zip(ours(*arguments), stock(*arguments), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-10, atol=1e-12)
