@@ -9,7 +9,8 @@ an attribute of the op, made by the first graph that needs it. Two compiled
 functions that share the op would share the storage (run in two threads, each
 would find the other's numbers in it) and the flags under which the first was
 compiled. So the thunks of each graph get an op of their own; the one that is
-shared keeps what was compiled last, for those who look there.
+shared keeps what was compiled last, for those who look there. `inner_function`
+finds the function of one graph, and `thunk_around` runs a loop around another one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from optdb.host.opcopies import copy_to_change
 from optdb.host.patching import Patch, PatchGroup, Wrapper
 
 _stock_init = Scan.__init__
+_stock_make_thunk = Scan.make_thunk
 
 #: What a new Scan is exchanged for; None while Scans are not shared.
 _share: Callable[[Scan], Scan] | None = None
@@ -68,12 +70,48 @@ def _own_of(op: Scan, node: Apply) -> Scan:
     copies = {} if fgraph is None else _own.setdefault(fgraph, {})
     own = copies.get(id(op))
     if own is None:
-        own = copies[id(op)] = copy_to_change(op)
+        own = copies[id(op)] = _unshared(op)
         vars(own).pop("fn", None)
-        # Equal Scans may differ in whether two of these lists are one. Making the thunk takes
-        # from them one by one, and fails where they are.
-        own.mit_mot_out_slices = [list(taps) for taps in own.mit_mot_out_slices]
     return own
+
+
+def _unshared(op: Scan) -> Scan:
+    """Return a copy of an op, which thunks may be made on."""
+    own = copy_to_change(op)
+    # Equal Scans may differ in whether two of these lists are one. Making the thunk takes
+    # from them one by one, and fails where they are.
+    own.mit_mot_out_slices = [list(taps) for taps in own.mit_mot_out_slices]
+    return own
+
+
+def inner_function(node: Apply) -> Any:
+    """Return the function that runs the loop of a node whose thunk has been made.
+
+    Parameters
+    ----------
+    node : Apply
+        Of a Scan. Other graphs that share the op have functions of their own.
+    """
+    fgraph = getattr(node, "fgraph", None)
+    own = None if fgraph is None else _own.get(fgraph, {}).get(id(node.op))
+    return (own or node.op).fn
+
+
+def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any) -> Any:
+    """Return a thunk that runs the loop of a node in Python, around another function than the op's.
+
+    Parameters
+    ----------
+    function : object
+        It has of ``theano.Function`` what a Scan asks for, with the storage of its inputs and outputs.
+    node : Apply
+        Of a Scan. Its op, which may be shared, stays as it is.
+    storage_map, compute_map : dict
+        As ``Op.make_thunk`` takes them.
+    """
+    own = _unshared(node.op)
+    own.fn = function
+    return _stock_make_thunk(own, node, storage_map, compute_map, [], impl="py")
 
 
 # CPython does not find its way back to object.__new__, and then refuses arguments: so this one stays.

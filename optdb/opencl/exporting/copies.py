@@ -8,12 +8,12 @@ a `Within` in that place, which takes each node of the inner function as the tra
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.loops import Scan
-from optdb.host.opcopies import copy_to_change
+from optdb.host.scans import inner_function, thunk_around
 from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.recording import Wiring
@@ -42,13 +42,15 @@ def copied(wiring: Wiring, step: Step) -> Wiring:
     """
     ours: dict[Variable, Variable] = {}
     nodes = []
+    loops: dict[Apply, Within] = {}
     for node in wiring.nodes:
-        op = _loop(node.op, step) if isinstance(node.op, Scan) else node.op
         outputs = [var.clone() for var in node.outputs]
-        twin = Apply(op, [ours.get(var, var) for var in node.inputs], outputs)
+        twin = Apply(node.op, [ours.get(var, var) for var in node.inputs], outputs)
         twin.tag = copy.copy(node.tag)
         ours.update(zip(node.outputs, outputs, strict=True))
         nodes.append(twin)
+        if isinstance(node.op, Scan):
+            loops[twin] = _traceable(node, step)
     cells: dict[Variable, list[Any]] = {}
     for var in (*wiring.inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs))):
         cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
@@ -56,30 +58,49 @@ def copied(wiring: Wiring, step: Step) -> Wiring:
     outputs = [ours.get(var, var) for var in wiring.outputs]
     for var in outputs:
         cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
-    return Wiring(nodes, thunks_of(nodes, cells), cells, [], None, list(wiring.inputs), outputs, updates)
+    return Wiring(nodes, thunks_of(nodes, cells, loops), cells, [], None, list(wiring.inputs), outputs, updates)
 
 
-def thunks_of(nodes: Sequence[Apply], cells: dict[Variable, list[Any]]) -> list[Any]:
-    """Return what does each of some nodes, from cells to cells."""
+def thunks_of(
+    nodes: Sequence[Apply], cells: dict[Variable, list[Any]], loops: Mapping[Apply, Within] | None = None
+) -> list[Any]:
+    """Return what does each of some nodes, from cells to cells.
+
+    Parameters
+    ----------
+    nodes : sequence of Apply
+        The nodes.
+    cells : dict
+        For each variable, the list with its value.
+    loops : mapping, optional
+        What to run in place of the inner function of each node that is a loop.
+    """
     computed = {var: [False] for var in cells}
+    loops = loops or {}
+
+    def thunk_of(node: Apply) -> Any:
+        if node in loops:
+            return thunk_around(loops[node], node, cells, computed)
+        return node.op.make_thunk(node, cells, computed, [], impl="py")
+
     with one_program():
-        return [node.op.make_thunk(node, cells, computed, [], impl="py") for node in nodes]
+        return [thunk_of(node) for node in nodes]
 
 
-def _loop(op: Scan, step: Step) -> Scan:
-    """Return a loop around a copy of its inner function."""
+def _traceable(node: Apply, step: Step) -> Within:
+    """Return what takes the place of a loop's inner function."""
+    op = node.op
     if op.as_while:
         raise Untraceable(
             f"{op} ends by a condition, which the host would have to look at behind each step. Let it make a number of "
             "steps that is known beforehand"
         )
-    if not isinstance(op.fn.fn, PlannedVM):
+    function = inner_function(node)
+    if not isinstance(function.fn, PlannedVM):
         raise Untraceable(f"the function inside of {op} runs without plans: compile it with the default linker")
-    if op.fn.fn.wiring.branches is not None:
+    if function.fn.wiring.branches is not None:
         raise Untraceable(f"the function inside of {op} has branches (ifelse), which a file cannot have")
-    twin = copy_to_change(op)
-    twin.fn = Within(op.fn, step)
-    return twin
+    return Within(function, step)
 
 
 class _Container:

@@ -23,7 +23,8 @@ _ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()
 def _elemwise(scalar_op: Any) -> OpenCLElemwise:
     """Return one and the same op for a scalar op: it is compared and hashed at once."""
     op = _ops.get(id(scalar_op))
-    if op is None:
+    # With the op cache the op may hold an equal scalar op, and the id be that of another one by now.
+    if op is None or op.scalar_op is not scalar_op:
         op = _ops[id(scalar_op)] = OpenCLElemwise(scalar_op)
     return op
 

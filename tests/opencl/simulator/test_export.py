@@ -78,6 +78,16 @@ def test_what_stays_on_the_host_is_refused_by_name(tmp_path):
 
 @pytest.mark.parametrize("flavour", ["cpu", "gpu"])
 def test_a_loop(tmp_path, flavour):
+    _check_a_loop(tmp_path, flavour)
+
+
+def test_a_loop_whose_op_is_shared(tmp_path):
+    with optdb.cache.install():
+        _check_a_loop(tmp_path, "cpu")
+
+
+def _check_a_loop(tmp_path, flavour):
+    """Export a loop over a batch, and call the file with others."""
     x, w = tt.ftensor3("x"), theano.shared(floats(4, 4) / 4, "w")
     states, _ = theano.scan(lambda now, before: tt.tanh(now + before.dot(w)), [x], [tt.zeros_like(x[0])])
     loss = tt.cast((states[-1] ** 2).mean(), "float32")
