@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from profiles import check, cli, files, measure, models, report, screen, ways, whole
+from profiles.starts import Start
 
 
 def compare(
@@ -78,7 +79,7 @@ def compare_all(
 def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) -> None:
     """Compare theano.function as a whole, and show or write what was measured."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    starts: list[whole.Start] = []
+    starts: list[Start] = []
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("starting", total=4 * len(names))
         for name in names:

@@ -5,37 +5,34 @@ start in a process of its own: from an empty cache of compiled C code, and again
 calls are compared. Then one model runs on the OpenCL device, if there is one that is no simulator. What is done is
 printed as it is done, also where there is no terminal.
 
-``profiles.compare`` has the optimizer's phases, and ``profiles.cold`` starts on the device.
+`profiles.starts` starts the processes. ``profiles.compare`` has the optimizer's phases and more models, and
+``profiles.runtime --cold`` starts on the device.
 """
 
 from __future__ import annotations
 
-import itertools
-import os
+import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from profiles import isolated
-from profiles.cold import caches
+from profiles import isolated, starts, whole
+from profiles.report import OPTDB, STOCK
+from profiles.starts import CACHES, Start
+from profiles.training import difference
 
-#: What is said before anything is measured; taken on two cores of a busy server.
-EXPECTED_MINUTES = "two to three minutes"
+COLORS = dict(zip(starts.CPU_PARTS, ("#bbbbbb", "#8da0cb", "#fc8d62", "#e78ac3", "#e5c494", "#66c2a5")))
 
-PARTS = ("import", "graph", "optimize and link", "compilers", "two calls")
-COLORS = dict(zip(PARTS, ("#bbbbbb", "#8da0cb", "#fc8d62", "#e5c494", "#66c2a5")))
-
-SIDES = {"stock": "optdb.topo=False", "optdb": "optdb.topo=True"}
 DEVICE = "device"
+
+#: How often each start calls its function. The second call sees what the first one did to the parameters.
+CALLS = 2
 
 
 @dataclass(frozen=True)
@@ -48,124 +45,57 @@ class Leg:
         Its name.
     flags
         THEANO_FLAGS besides those of the sides.
-    starts
-        What the caches of compiled C code, and of the device's programs, are at each start: cold, then warm.
+    caches
+        What the caches of compiled C code, and of the device's programs, are at each start.
     note
         What the flags mean, in words.
     """
 
     model: str
     flags: str
-    starts: tuple[str, ...]
+    caches: tuple[str, ...]
     note: str
+
+    @property
+    def compiles(self) -> bool:
+        """Whether C code is compiled."""
+        return "cxx=" not in self.flags
 
 
 LEGS = (
-    Leg("mlp", "floatX=float64", ("cold", "warm"), "with a C compiler"),
-    Leg("gru30", "floatX=float64,cxx=", ("cold",), "without a C compiler"),
-    Leg("vae", "floatX=float64,cxx=", ("cold",), "without a C compiler"),
+    Leg("mlp", "floatX=float64", CACHES, "with a C compiler"),
+    Leg("gru30", "floatX=float64,cxx=", CACHES[:1], "without a C compiler"),
+    Leg("vae", "floatX=float64,cxx=", CACHES[:1], "without a C compiler"),
 )
-DEVICE_LEG = Leg("mlp", "floatX=float32,cxx=", ("cold", "warm"), "on the OpenCL device")
+DEVICE_LEG = Leg("mlp", "floatX=float32,cxx=", CACHES, "on the OpenCL device")
 
 #: How much values may differ: relative to the largest number of an array.
-TOLERANCE = {"optdb": 1e-9, DEVICE: 1e-3}
+TOLERANCE = {OPTDB: 1e-9, DEVICE: 1e-3}
+
+#: A start, and what it is of.
+LegStart = tuple[Leg, Start]
 
 
-@dataclass(frozen=True)
-class Start:
-    """One start of a process.
-
-    Parameters
-    ----------
-    leg
-        What was started.
-    side
-        One of `SIDES`, or `DEVICE`.
-    cache
-        'cold' or 'warm'.
-    seconds
-        Of processors, by `PARTS`: of all threads, and of the compilers that were called.
-    values
-        The outputs of both calls.
-    """
-
-    leg: Leg
-    side: str
-    cache: str
-    seconds: dict[str, float]
-    values: list[Any]
-
-    @property
-    def function(self) -> float:
-        """Seconds of processors that ``theano.function`` took."""
-        return self.seconds["optimize and link"] + self.seconds["compilers"]
-
-
-def start(name: str) -> tuple[list[float], list[Any]]:
-    """Build a model, compile it and call it twice; return the seconds of each of `PARTS`, and the outputs."""
-    import theano
-
-    from profiles import models
-
-    # The imports' part begins with the process.
-    marks = [[0.0, 0.0], _used()]
-    model = models.build(name)
-    marks.append(_used())
-    function = theano.function(model.inputs, model.outputs, updates=model.updates)
-    marks.append(_used())
-    # The second call sees what the first one did to the parameters.
-    values = [[np.asarray(out, "float64").tolist() for out in function(*model.data)] for _ in range(2)]
-    marks.append(_used())
-    own = [after[0] - before[0] for before, after in itertools.pairwise(marks)]
-    children = [after[1] - before[1] for before, after in itertools.pairwise(marks)]
-    return [own[0] + children[0], own[1] + children[1], own[2], children[2], own[3] + children[3]], values
-
-
-def _used() -> list[float]:
-    """Return the seconds of processors that this process, and those that it started, have used."""
-    used = os.times()
-    return [used.user + used.system, used.children_user + used.children_system]
-
-
-def run(leg: Leg, sides: dict[str, str], tell: Callable[[str], None]) -> list[Start]:
+def run(leg: Leg, sides: dict[str, str], tell: Callable[[str], None]) -> list[LegStart]:
     """Start a model on each side, from empty caches first, and tell what comes of it."""
-    starts = []
-    for side, flags in sides.items():
-        with tempfile.TemporaryDirectory(prefix="optdb-demo-") as folder:
-            flags = f"{leg.flags},{flags},base_compiledir={folder}/theano"
-            for cache in leg.starts:
-                tell(f"{side}, {cache} ...")
-                seconds, values = isolated.call("profiles.demo:start", leg.model, flags=flags, env=caches(Path(folder)))
-                starts.append(Start(leg, side, cache, dict(zip(PARTS, seconds)), values))
-                tell(f"{side}, {cache}: theano.function {starts[-1].function:.1f} s {_of_which(seconds)}")
-    return starts
 
+    def starting(side: str, cache: str) -> None:
+        tell(f"{side}, {cache} ...")
 
-def _of_which(seconds: Sequence[float]) -> str:
-    compilers = seconds[PARTS.index("compilers")]
-    return f"({compilers:.1f} s of it compilers)" if compilers > 0.05 else ""
+    def started(start: Start) -> None:
+        compilers = start.cpu["compilers"]
+        of_which = f" ({compilers:.1f} s of it compilers)" if compilers > 0.05 else ""
+        tell(f"{start.side}, {start.cache}: theano.function {start.function:.1f} s{of_which}")
 
-
-def difference(one: Any, other: Any) -> float:
-    """Return by how much two lists of outputs differ, relative to the largest number of each; inf if in shape."""
-    worst = 0.0
-    for a, b in zip(_arrays(one), _arrays(other), strict=True):
-        if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
-            return float("inf")
-        finite = np.isfinite(a)
-        scale = max(1e-30, float(np.max(np.abs(a[finite]), initial=0.0)))
-        worst = max(worst, float(np.max(np.abs(a - b)[finite], initial=0.0)) / scale)
-    return worst
-
-
-def _arrays(values: Any) -> list[np.ndarray]:
-    return [np.asarray(out, "float64") for call in values for out in call]
+    measured = starts.measure(leg.model, sides, leg.flags, leg.caches, calls=CALLS, starting=starting, started=started)
+    return [(leg, start) for start in measured]
 
 
 @dataclass(frozen=True)
 class Row:
     """One line of the table: the starts of one model from one state of the caches."""
 
+    leg: Leg
     stock: Start
     ours: Start
 
@@ -176,8 +106,9 @@ class Row:
 
     @property
     def difference(self) -> float:
-        """By how much the values differ."""
-        return difference(self.stock.values, self.ours.values)
+        """By how much the values differ, relative to the largest number of an output."""
+        calls = zip(self.stock.values, self.ours.values, strict=True)
+        return max(difference(a, b) for one, other in calls for a, b in zip(one, other, strict=True))
 
     @property
     def agrees(self) -> bool:
@@ -185,10 +116,13 @@ class Row:
         return self.difference <= TOLERANCE[self.ours.side]
 
 
-def rows_of(starts: Sequence[Start]) -> list[Row]:
-    """Pair the starts under stock with the others; the device's are compared with stock's from cold caches."""
-    stock = {(s.leg.model, s.cache): s for s in starts if s.side == "stock"}
-    return [Row(stock[s.leg.model, s.cache], s) for s in starts if s.side != "stock"]
+def rows_of(measured: Sequence[LegStart]) -> list[Row]:
+    """Pair the starts under stock with the others; the device's are compared with the host's of the same caches."""
+    stock = {(start.model, start.cache): start for _, start in measured if start.side == STOCK}
+    others = [(leg, start) for leg, start in measured if start.side != STOCK]
+    return [
+        Row(leg, stock[start.model, start.cache], start) for leg, start in others if (start.model, start.cache) in stock
+    ]
 
 
 def table_of(rows: Sequence[Row]) -> Table:
@@ -200,34 +134,34 @@ def table_of(rows: Sequence[Row]) -> Table:
         table.add_column(column, justify="left" if column in ("model", "", "caches") else "right")
     for row in rows:
         verdict = f"{row.difference:.0e}" + ("" if row.agrees else " [red]too much[/]")
-        caches_are = {"cold": "empty", "warm": "full"}[row.ours.cache] if len(row.ours.leg.starts) > 1 else "-"
+        caches_are = {"cold": "empty", "warm": "full"}[row.ours.cache] if len(row.leg.caches) > 1 else "-"
         table.add_row(
-            *(row.ours.leg.model, row.ours.leg.note, caches_are),
+            *(row.leg.model, row.leg.note, caches_are),
             *(f"{row.stock.function:.1f}", f"{row.ours.function:.1f}", f"{row.ratio:.1f}x", verdict),
         )
     return table
 
 
-def plot(starts: Sequence[Start], path: Path) -> None:
+def plot(measured: Sequence[LegStart], path: Path) -> None:
     """Draw a bar for each start, by parts."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.45 * len(starts)), layout="constrained")
-    labels = [f"{s.leg.model}, {s.leg.note}, {s.cache}: {s.side}" for s in starts]
-    for position, one in enumerate(starts):
+    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.45 * len(measured)), layout="constrained")
+    labels = [f"{leg.model}, {leg.note}, {start.cache}: {start.side}" for leg, start in measured]
+    for position, (_, start) in enumerate(measured):
         left = 0.0
-        for part, seconds in one.seconds.items():
+        for part, seconds in start.cpu.items():
             axes.barh(position, seconds, left=left, color=COLORS[part], label=part if not position else None)
             left += seconds
         axes.text(left, position, f" {left:.1f} s", va="center", fontsize=8)
-    axes.set_yticks(range(len(starts)), labels, fontsize=8)
+    axes.set_yticks(range(len(measured)), labels, fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.1)
     axes.set_xlabel("CPU seconds from the start of the process to the second result")
-    figure.legend(loc="outside lower center", ncols=len(PARTS), fontsize=8)
+    figure.legend(loc="outside lower center", ncols=len(COLORS), fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
@@ -246,19 +180,22 @@ def _device() -> str | None:
     return devices.find("opencl").name.strip() if working else None
 
 
-def _measure(tell: Callable[[str], None]) -> list[Start]:
+def _measure(tell: Callable[[str], None]) -> list[LegStart]:
     """Start everything, and return what came of it."""
-    starts: list[Start] = []
+    measured: list[LegStart] = []
     for leg in LEGS:
+        if leg.compiles and shutil.which("g++") is None:
+            tell(f"there is no g++: {leg.model}, {leg.note}, is left out")
+            continue
         tell(f"{leg.model}, {leg.note}")
-        starts += run(leg, SIDES, lambda text: tell(f"    {text}"))
+        measured += run(leg, whole.FLAGS, lambda text: tell(f"    {text}"))
     name = _device()
     if name is None:
         tell("there is no OpenCL device (`python -m optdb devices` says more); the host is all that is shown")
     else:
         tell(f"{DEVICE_LEG.model}, on {name}")
-        starts += run(DEVICE_LEG, {DEVICE: "optdb.topo=True,optdb.device=opencl"}, lambda text: tell(f"    {text}"))
-    return starts
+        measured += run(DEVICE_LEG, {DEVICE: "optdb.topo=True,optdb.device=opencl"}, lambda text: tell(f"    {text}"))
+    return measured
 
 
 @click.command()
@@ -273,15 +210,15 @@ def main(path: Path) -> None:
     def tell(text: str) -> None:
         print(f"[{time.monotonic() - began:5.0f} s] {text}", flush=True)
 
-    tell(f"this takes {EXPECTED_MINUTES} on two cores; all other seconds are those of processors")
+    tell("all seconds but those in brackets are those of processors")
     try:
-        starts = _measure(tell)
+        measured = _measure(tell)
     except isolated.Failed as failure:
         raise click.ClickException(f"a process failed:\n{failure}") from None
-    rows = rows_of(starts)
+    rows = rows_of(measured)
     console = Console()
     (console if console.is_terminal else Console(width=120)).print(table_of(rows))
-    plot(starts, path)
+    plot(measured, path)
     tell(f"the plot is {path}; `make bench` has the optimizer's phases for more models")
     sys.exit(0 if all(row.agrees for row in rows) else 1)
 

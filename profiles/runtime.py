@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from profiles import cli, cold, files, isolated, operations, screen, stopwatch
+from profiles.starts import Start
 
 MODELS = ("mlp", "cifar_resnet", "lstm", "gru30")
 
@@ -83,7 +84,7 @@ def render(races: Sequence[Race]) -> Table:
     return table
 
 
-def render_starts(model: str, starts: Sequence[cold.Start]) -> Table:
+def render_starts(model: str, starts: Sequence[Start]) -> Table:
     """Return the table of starts."""
     table = Table(title=f"Seconds from the start of a process to the first result of {model}")
     for heading in ("computed by", "caches"):
@@ -91,8 +92,8 @@ def render_starts(model: str, starts: Sequence[cold.Start]) -> Table:
     for heading in (*cold.PARTS, "all", "of processors"):
         table.add_column(heading, justify="right")
     for start in starts:
-        cells = [f"{start.seconds[part]:.2f}" for part in cold.PARTS]
-        table.add_row(start.side, start.cache, *cells, f"{start.total:.2f}", f"{start.cpu:.2f}")
+        cells = [f"{start.wall[part]:.2f}" for part in cold.PARTS]
+        table.add_row(start.side, start.cache, *cells, f"{start.wall_total:.2f}", f"{start.cpu_total:.2f}")
     return table
 
 
@@ -124,7 +125,7 @@ def write_plot(races: Sequence[Race], path: Path) -> None:
     _save(figure, path)
 
 
-def write_plot_of_starts(model: str, starts: Sequence[cold.Start], path: Path) -> None:
+def write_plot_of_starts(model: str, starts: Sequence[Start], path: Path) -> None:
     """Draw a stacked bar for each start."""
     import matplotlib
 
@@ -135,7 +136,7 @@ def write_plot_of_starts(model: str, starts: Sequence[cold.Start], path: Path) -
     names = [f"{start.side}, {start.cache}" for start in starts]
     left = [0.0] * len(starts)
     for part in cold.PARTS:
-        widths = [start.seconds[part] for start in starts]
+        widths = [start.wall[part] for start in starts]
         axes.barh(names, widths, left=left, label=part)
         left = [before + width for before, width in zip(left, widths)]
     axes.invert_yaxis()

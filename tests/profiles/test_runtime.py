@@ -11,7 +11,7 @@ import pytest
 import theano
 from click.testing import CliRunner
 
-from profiles import cold, isolated, native, operations, runtime, stopwatch
+from profiles import cold, native, operations, runtime, starts, stopwatch
 from tests.processes import python
 
 
@@ -106,20 +106,14 @@ def test_cold_starts(tmp_path, monkeypatch):
     assert [(start["side"], start["cache"]) for start in starts] == [
         (side, cache) for side in cold.SIDES for cache in cold.CACHES
     ]
-    assert all(seconds > 0 for start in starts for seconds in (*start["seconds"].values(), start["cpu"]))
+    assert all(seconds > 0 for start in starts for seconds in (*start["wall"].values(), sum(start["cpu"].values())))
     assert plot.exists()
 
 
-def test_starts_share_caches_in_pairs(monkeypatch):
-    folders = []
-
-    def note(*arguments, flags, env, timeout):
-        folders.append((flags, env["POCL_CACHE_DIR"], env["XDG_CACHE_HOME"]))
-        return dict.fromkeys(cold.PARTS, 1.0), 2.0
-
-    monkeypatch.setattr(isolated, "call", note)
-    cold.measure("mlp")
-    assert folders[0] == folders[1]
-    assert folders[2] == folders[3]
-    assert not set(folders[0]) & set(folders[2])
-    assert all("optdb-cold-" in part for part in folders[0])
+def test_starts_are_on_the_device_and_on_the_host(monkeypatch):
+    flags_of = {}
+    monkeypatch.setattr(starts, "measure", lambda name, sides, **options: flags_of.update(sides))
+    cold.measure("mlp", "oclgrind")
+    assert tuple(flags_of) == cold.SIDES
+    assert ["optdb.device=oclgrind" in flags for flags in flags_of.values()] == [True, False, False]
+    assert ["optdb.topo=True" in flags for flags in flags_of.values()] == [True, True, False]

@@ -5,13 +5,18 @@ import json
 from rich.console import Console
 
 from profiles import isolated, whole
+from profiles import starts as starting
 from profiles.report import OPTDB, STOCK
 
 
 def starts(model="mlp"):
     seconds = {STOCK: {"cold": 40.0, "warm": 10.0}, OPTDB: {"cold": 10.0, "warm": 2.0}}
     return [
-        whole.Start(model, side, cache, dict.fromkeys(whole.PARTS, total / 5), wall=2 * total, compilers=int(total))
+        starting.Start(
+            *(model, side, cache, dict.fromkeys(whole.PARTS, total / 5)),
+            wall=dict.fromkeys(starting.WALL_PARTS, total / 2),
+            compilers=int(total),
+        )
         for side, caches in seconds.items()
         for cache, total in caches.items()
     ]
@@ -38,25 +43,22 @@ def test_models_that_lack_a_side_are_left_out():
 def test_files(tmp_path):
     whole.write_json(starts(), tmp_path / "a" / "numbers.json")
     whole.write_plot(starts(), tmp_path / "b" / "plot.png")
-    assert json.loads((tmp_path / "a" / "numbers.json").read_text())[0]["total"] == 40.0
+    assert json.loads((tmp_path / "a" / "numbers.json").read_text())[0]["cpu_total"] == 40.0
     assert (tmp_path / "b" / "plot.png").stat().st_size > 1000
 
 
-def test_each_side_has_caches_of_its_own_that_are_full_the_second_time(monkeypatch):
-    calls = []
+def test_both_sides_start_with_empty_and_full_caches(monkeypatch):
+    calls, steps = [], []
 
-    def call(function, name, began, flags, env, timeout):
-        folder = flags.partition("base_compiledir=")[2]
-        calls.append((flags.partition(",base_compiledir")[0], folder, env["XDG_CACHE_HOME"]))
-        return dict.fromkeys(whole.PARTS, 1.0), 2.0
+    def call(function, name, began, count, flags, env, timeout):
+        calls.append(flags.partition(",base_compiledir")[0])
+        return dict.fromkeys(starting.CPU_PARTS, 1.0), dict.fromkeys(starting.WALL_PARTS, 2.0), []
 
     monkeypatch.setattr(isolated, "call", call)
-    measured = whole.measure("mlp")
+    measured = whole.measure("mlp", tell=steps.append)
     assert [(start.side, start.cache) for start in measured] == [
         (side, cache) for side in (STOCK, OPTDB) for cache in ("cold", "warm")
     ]
-    assert calls[0] == calls[1]
-    assert calls[2] == calls[3]
-    assert len({folder for _, folder, _ in calls}) == 2
-    assert "optdb.clinker=False" in calls[0][0]
-    assert "optdb.topo=True" in calls[2][0]
+    assert steps == [f"{start.side}, {start.cache}" for start in measured]
+    assert "optdb.clinker=False" in calls[0]
+    assert "optdb.topo=True" in calls[2]

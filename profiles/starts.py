@@ -1,0 +1,249 @@
+"""Starts of processes: from an interpreter with empty or full caches to a compiled function, and its first calls.
+
+`start` runs in the new process and takes its parts apart; `measure` starts it for several sides, which differ by
+THEANO_FLAGS, each with folders of its own for whatever compilers keep: Theano's compiled modules, and OpenCL programs
+of optdb's, PyOpenCL's and the driver's. A compiler in front of the true one counts how often it is called. Seconds are
+those of processors, of the process and of the compilers that it starts, and those of the clock.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from profiles import isolated
+
+__all__ = ["CACHES", "CPU_PARTS", "WALL_PARTS", "Start", "measure", "start"]
+
+WALL_PARTS = ("import", "model", "compile", "calls")
+"""Python and imports; the symbolic graph; ``theano.function``; calls of the function."""
+
+CPU_PARTS = ("import", "model", "optimize", "link", "compilers", "calls")
+"""The same, with ``theano.function`` in parts: rewriting the graph; the rest; and the processes that it starts."""
+
+CACHES = ("cold", "warm")
+"""Empty at the first start of a side; full of what the first start left at the second."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of a process.
+
+    Parameters
+    ----------
+    model, side, cache
+        What was started, under whose flags, and which of `CACHES`.
+    cpu
+        Seconds of processors, for each of `CPU_PARTS`.
+    wall
+        Seconds of the clock, for each of `WALL_PARTS`.
+    compilers
+        How often the C compiler was called.
+    values
+        The outputs of each call, as lists of numbers.
+    """
+
+    model: str
+    side: str
+    cache: str
+    cpu: dict[str, float]
+    wall: dict[str, float]
+    compilers: int = 0
+    values: list[list[Any]] = field(default_factory=list, repr=False)
+
+    @property
+    def cpu_total(self) -> float:
+        """Seconds of processors, of all parts."""
+        return sum(self.cpu.values())
+
+    @property
+    def wall_total(self) -> float:
+        """Seconds of the clock, from the start of the process."""
+        return sum(self.wall.values())
+
+    @property
+    def function(self) -> float:
+        """Seconds of processors that ``theano.function`` took."""
+        return self.cpu["optimize"] + self.cpu["link"] + self.cpu["compilers"]
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """What has been used up to now: by the clock, by this process, and by those that it started."""
+
+    wall: float
+    own: float
+    children: float
+
+    @classmethod
+    def now(cls) -> _Moment:
+        own, children = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return cls(time.time(), own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime)
+
+
+def start(name: str, began: float, calls: int) -> tuple[dict[str, float], dict[str, float], list[list[Any]]]:
+    """Import Theano, build a model, compile it and call it.
+
+    Parameters
+    ----------
+    name
+        Of the model.
+    began
+        When the process was started, as `time.time` says it.
+    calls
+        How often to call the function. From the second one on, results depend on the updates before.
+
+    Returns
+    -------
+    (dict, dict, list)
+        The `cpu`, `wall` and `values` of a `Start`.
+    """
+    import theano
+    from theano.compile.function_module import FunctionMaker
+
+    moments = [_Moment(began, 0.0, 0.0), _Moment.now()]
+    from profiles import models
+
+    model = models.build(name)
+    moments.append(_Moment.now())
+    optimizing = _Stopwatch()
+    FunctionMaker.__init__ = optimizing.around(FunctionMaker.__init__)
+    function = theano.function(model.inputs, model.outputs, updates=model.updates)
+    moments.append(_Moment.now())
+    values = [[np.asarray(out, "float64").tolist() for out in function(*model.data)] for _ in range(calls)]
+    moments.append(_Moment.now())
+    pairs = list(itertools.pairwise(moments))
+    imports, building, compiling, calling = (after.own - before.own for before, after in pairs)
+    cpu = {
+        "import": imports,
+        "model": building,
+        "optimize": optimizing.seconds,
+        "link": compiling - optimizing.seconds,
+        "compilers": moments[3].children,
+        "calls": calling + moments[4].children - moments[3].children,
+    }
+    return cpu, {part: after.wall - before.wall for part, (before, after) in zip(WALL_PARTS, pairs)}, values
+
+
+class _Stopwatch:
+    """Adds up the CPU seconds of a method, of the outermost of nested calls."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
+
+    def around(self, method: Callable[..., None]) -> Callable[..., None]:
+        """Return the method with the stopwatch around it."""
+
+        @functools.wraps(method)
+        def timed(*args: object, **options: object) -> None:
+            self._depth += 1
+            before = _Moment.now().own
+            try:
+                method(*args, **options)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self.seconds += _Moment.now().own - before
+
+        return timed
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+def measure(
+    name: str,
+    sides: Mapping[str, str],
+    flags: str = "floatX=float32",
+    caches: Sequence[str] = CACHES,
+    calls: int = 0,
+    timeout: float | None = None,
+    starting: Callable[[str, str], None] = _ignore,
+    started: Callable[[Start], None] = _ignore,
+) -> list[Start]:
+    """Start a model on each side: from empty caches, and again from what the first start left.
+
+    Parameters
+    ----------
+    name
+        Of the model.
+    sides
+        Name of each side to its THEANO_FLAGS.
+    flags
+        THEANO_FLAGS of all sides.
+    caches
+        The first of `CACHES`, or both.
+    calls
+        How often each start calls the function.
+    timeout
+        Seconds that a start may take.
+    starting, started
+        Called with side and cache before each start, and with the `Start` after it.
+
+    Raises
+    ------
+    isolated.Failed
+        If a start fails, or takes too long.
+    """
+    starts = []
+    for side, own_flags in sides.items():
+        with tempfile.TemporaryDirectory(prefix="optdb-start-") as made:
+            folder = Path(made)
+            env = {**_cache_folders(folder), "PATH": _search_path_with_counter(folder)}
+            all_flags = f"{flags},{own_flags},base_compiledir={folder / 'theano'}"
+            for cache in caches:
+                starting(side, cache)
+                starts.append(_start(name, side, cache, all_flags, folder, env, calls, timeout))
+                started(starts[-1])
+    return starts
+
+
+def _start(
+    name: str,
+    side: str,
+    cache: str,
+    flags: str,
+    folder: Path,
+    env: Mapping[str, str],
+    calls: int,
+    timeout: float | None,
+) -> Start:
+    log = folder / "compilers"
+    log.write_text("")
+    arguments = ("profiles.starts:start", name, time.time(), calls)
+    try:
+        cpu, wall, values = isolated.call(*arguments, flags=flags, env=env, timeout=timeout)
+    except isolated.Failed as failure:
+        raise isolated.Failed(f"{side}, {cache} caches: {failure}") from None
+    return Start(name, side, cache, cpu, wall, len(log.read_text().splitlines()), values)
+
+
+def _cache_folders(folder: Path) -> dict[str, str]:
+    """Return the environment in which compilers keep what they made below a folder."""
+    names = {"POCL_CACHE_DIR": "pocl", "XDG_CACHE_HOME": "xdg", "CUDA_CACHE_PATH": "cuda"}
+    return {variable: str(folder / name) for variable, name in names.items()}
+
+
+def _search_path_with_counter(folder: Path) -> str:
+    """Put a compiler that writes a line for each call in front of the true one; return the search path."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        return os.environ["PATH"]
+    script = folder / "bin" / "g++"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\necho >> {folder / "compilers"}\nexec {compiler} "$@"\n')
+    script.chmod(0o755)
+    return os.pathsep.join([str(script.parent), os.environ["PATH"]])
