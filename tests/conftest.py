@@ -13,20 +13,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+#: THEANO_FLAGS that hold for all tests, unless the user says otherwise. Compilers take more of the time than anything
+#: else does: functions of Theano alone are also built in batches, for all processes together, and without optimizing.
+#: What tests see is Theano's code; those of the C linker itself compile it as users do.
+FLAGS = {
+    "base_compiledir": str(ROOT / "build" / "theano-cache"),
+    "optdb.clinker": "True",
+    "gcc.cxxflags": "-O0",
+}
 
-def _keep_inside_checkout() -> None:
-    flags, ours = os.environ.get("THEANO_FLAGS", ""), f"base_compiledir={ROOT / 'build' / 'theano-cache'}"
-    # A worker of xdist inherits the folder of the process that started it.
-    if "base_compiledir" not in flags or ours in flags:
-        # Processes that run side by side have a folder each, since Theano locks it while it compiles.
-        process = os.environ.get("PYTEST_XDIST_WORKER", "") or os.environ.get("OPTDB_TESTS_HALF", "")
-        os.environ["THEANO_FLAGS"] = f"{flags},{ours}{process}".strip(",")
+
+def _set_environment() -> None:
+    flags = os.environ.get("THEANO_FLAGS", "")
+    ours = [f"{name}={value}" for name, value in FLAGS.items() if f"{name}=" not in flags]
+    os.environ["THEANO_FLAGS"] = ",".join(filter(None, [flags, *ours]))
     os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
     # Hundreds of files are made and loaded here, and trusted. Tests of what is done for others say so.
     os.environ.setdefault("OPTDB_BUILD_IN_CHILD", "0")
 
 
-_keep_inside_checkout()
+_set_environment()
 
 import pytest  # noqa: E402
 from hypothesis import is_hypothesis_test, settings  # noqa: E402
@@ -37,19 +43,13 @@ import optdb  # noqa: E402, F401 (before any test imports Theano)
 QUICK_SHARE = 4
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Make fewer examples with OPTDB_TESTS=quick; leave out every other file if OPTDB_TESTS_HALF is 1 or 2."""
-    if os.environ.get("OPTDB_TESTS") == "quick":
-        # Test functions of a class, or with parameters, share one function.
-        for function in {item.function for item in items if hasattr(item, "function")}:
-            _make_fewer_examples(function)
-    half = os.environ.get("OPTDB_TESTS_HALF")
-    if half is None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Make fewer examples with OPTDB_TESTS=quick."""
+    if os.environ.get("OPTDB_TESTS") != "quick":
         return
-    files = {file: number for number, file in enumerate(dict.fromkeys(item.path for item in items))}
-    chosen = [item for item in items if files[item.path] % 2 == int(half) - 1]
-    config.hook.pytest_deselected(items=[item for item in items if files[item.path] % 2 != int(half) - 1])
-    items[:] = chosen
+    # Test functions of a class, or with parameters, share one function.
+    for function in {item.function for item in items if hasattr(item, "function")}:
+        _make_fewer_examples(function)
 
 
 def _make_fewer_examples(function: Callable[..., object]) -> None:

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text()
 WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
-TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
 
 
 def test_the_workflow_calls_targets_that_there_are():
@@ -27,3 +28,14 @@ def test_the_workflow_tries_each_python_that_the_package_names():
 def test_what_runs_before_a_change_is_taken_is_what_the_workflow_runs():
     called = re.findall(r"^make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     assert called == ["lint", "test-all"]
+
+
+def test_documents_say_how_long_targets_take_as_make_does():
+    told = {
+        name.lower().replace("_", "-"): minutes
+        for name, minutes in re.findall(r"^([A-Z_]+)_MINUTES := (\d+)$", MAKEFILE, re.MULTILINE)
+    }
+    contributing = re.findall(r"^\| `make ([a-z-]+)` \| (\d+) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    readme = re.findall(r"^\$ make ([a-z-]+) .*\((\d+) minutes\)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert dict(contributing) == told
+    assert dict(readme) == {name: told[name] for name in ("demo", "test")}

@@ -62,8 +62,10 @@ OPS = textwrap.dedent("""
 
 
 def run(code, folder, flags="", ops=OPS, **env):
-    """Run code behind `OPS` in a compiledir; return what it printed as JSON."""
-    done = run_code(ops + textwrap.dedent(code), flags=f"base_compiledir={folder},{flags}", env=env)
+    """Run code behind `OPS` in a compiledir, compiled as for users; return what it printed as JSON."""
+    as_for_users = "gcc.cxxflags=,optdb.clinker=auto"
+    flags = f"base_compiledir={folder},{as_for_users},{flags}"
+    done = run_code(ops + textwrap.dedent(code), flags=flags, env=env)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
 
