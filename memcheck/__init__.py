@@ -2,14 +2,15 @@
 
 Oclgrind (``pip install optdb[oclgrind]``) is an OpenCL device that interprets kernels and writes down what they must
 not do: reads and writes outside of an array, data races, barriers that not all work items of a group come to. Here,
-each op with kernels is run on it with small arrays, of several dtypes and layouts, in both flavours of kernels.
+each op with kernels is run on it with small arrays, of several dtypes and layouts, with the kernels
+for both kinds of devices.
 
 The way of the data::
 
     cases ──▶ case ────▶ runner ───▶ worker ─────▶ records ──▶ coverage ──▶ report
     the       dtypes     a process   layouts:      a line      kernels      tables,
     table     and        per         arrays;       per run     that no      exit status
-              layouts    flavour     launches;                 case ran
+              layouts    device kind     launches;                 case ran
                                      log: findings
 
 `python -m memcheck --help` says how to run it, and docs/howto-add-a-kernel.md how to add a case.

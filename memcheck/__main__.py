@@ -8,17 +8,20 @@ from rich.console import Console
 from memcheck.case import load, never_launched, shared_kernels
 from memcheck.coverage import gaps, op_classes
 from memcheck.report import show
-from memcheck.runner import FLAVOURS, CannotRun, Settings, run_all
+from memcheck.runner import CannotRun, Settings, run_all
+from optdb.runtime.device_profiles import DEVICE_KINDS
 
 
 @click.command()
 @click.option("-k", "select", default="", metavar="TEXT", help="Only runs with this in their names; see --list.")
-@click.option("--flavour", multiple=True, type=click.Choice(FLAVOURS), help="Only these kernels; both by default.")
+@click.option(
+    "--device-kind", multiple=True, type=click.Choice(DEVICE_KINDS), help="Only these kernels; both by default."
+)
 @click.option("--table", default="memcheck.cases", show_default=True, help="The module with the cases.")
 @click.option("--ops", default="optdb.opencl", show_default=True, help="The package whose ops are all to have cases.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds that one run may take.")
 @click.option("--list", "listing", is_flag=True, help="List the runs, and stop.")
-def main(select: str, flavour: tuple[str, ...], table: str, ops: str, timeout: float, listing: bool) -> None:
+def main(select: str, device_kind: tuple[str, ...], table: str, ops: str, timeout: float, listing: bool) -> None:
     """Run every kernel in a simulator that checks each access to memory.
 
     The exit status is 1 where a kernel leaves its arrays, races, or has a divergent barrier, where an op fails, and,
@@ -31,13 +34,13 @@ def main(select: str, flavour: tuple[str, ...], table: str, ops: str, timeout: f
         return
     if not load(table, select):
         raise click.UsageError(f"no run has {select!r} in its name; see --list")
-    flavours = flavour or FLAVOURS
+    device_kinds = device_kind or DEVICE_KINDS
     try:
-        results = run_all(Settings(table, select, timeout), flavours)
+        results = run_all(Settings(table, select, timeout), device_kinds)
     except CannotRun as error:
         raise click.ClickException(str(error)) from None
     classes = op_classes(ops)
-    missing = gaps(classes, results, flavours, never_launched(table), shared_kernels(table))
+    missing = gaps(classes, results, device_kinds, never_launched(table), shared_kernels(table))
     if select:
         launched = {owner for result in results for owner, _ in result.launched}
         classes, missing = [owner for owner in classes if owner in launched], []

@@ -1,7 +1,7 @@
 """The table of cases: small arrays for each op with kernels.
 
 A line is an op and what it is given: see `memcheck.case.Case`. Sizes are such that no group and no block divides them,
-and that each of an op's kernels is launched in both flavours; `python -m memcheck` says which are not.
+and that each of an op's kernels is launched for both kinds of devices; `python -m memcheck` says which are not.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def op_classes(package: str) -> list[str]:
 def gaps(
     classes: Iterable[str],
     results: Iterable[Result],
-    flavours: Iterable[str],
+    device_kinds: Iterable[str],
     never: Mapping[Named, str],
     shared: tuple[str, ...] = (),
 ) -> list[str]:
@@ -42,8 +42,8 @@ def gaps(
         The full names of the classes that are to be run.
     results : iterable of Result
         What was run.
-    flavours : iterable of str
-        The flavours in which each of them is to be run.
+    device_kinds : iterable of str
+        The kinds of devices for whose kernels each of them is to be run.
     never : mapping of (str, str) to str
         Kernels that their ops never launch, and why not. One that is launched, or is not there, is a gap, too.
     shared : tuple of str
@@ -51,7 +51,7 @@ def gaps(
     """
     results = list(results)
     left_out = {(owner, name) for owner in classes for its_owner, name in never if _short(owner) == its_owner}
-    found = [gap for flavour in flavours for gap in _gaps(classes, results, flavour, left_out, shared)]
+    found = [gap for device_kind in device_kinds for gap in _gaps(classes, results, device_kind, left_out, shared)]
     return [*found, *_stale(results, never)]
 
 
@@ -72,21 +72,21 @@ def _short(owner: str) -> str:
 def _gaps(
     classes: Iterable[str],
     results: Iterable[Result],
-    flavour: str,
+    device_kind: str,
     left_out: Collection[Named],
     shared: tuple[str, ...],
 ) -> Iterator[str]:
-    here = [result for result in results if result.flavour == flavour]
+    here = [result for result in results if result.device_kind == device_kind]
     declared = {named for result in here for named in result.declared}
     launched = {named for result in here for named in result.launched}
     by_any = {name for _, name in launched if name.startswith(shared)}
     for owner in classes:
         names = {name for its_owner, name in declared if its_owner == owner}
         if not names:
-            yield f"{owner} has no case in flavour {flavour}"
+            yield f"{owner} has no case for kind {device_kind}"
         for name in sorted(names):
             if (owner, name) not in {*launched, *left_out} and name not in by_any:
-                yield f"{owner}: no case launches its kernel {name} in flavour {flavour}"
+                yield f"{owner}: no case launches its kernel {name} for kind {device_kind}"
 
 
 def _import_all(module: ModuleType) -> None:

@@ -25,7 +25,7 @@ class Result:
         Its name.
     case : str
         The name of its case.
-    flavour : str
+    device_kind : str
         Which kernels were run: 'cpu' or 'gpu'.
     findings : dict of Finding to int
         What Oclgrind found, and how often.
@@ -39,7 +39,7 @@ class Result:
 
     run: str
     case: str
-    flavour: str
+    device_kind: str
     findings: dict[Finding, int] = field(default_factory=dict)
     declared: set[Named] = field(default_factory=set)
     launched: set[Named] = field(default_factory=set)
@@ -71,7 +71,7 @@ class Writer:
         line = {
             "run": result.run,
             "case": result.case,
-            "flavour": result.flavour,
+            "device_kind": result.device_kind,
             "findings": [{**asdict(finding), "count": count} for finding, count in result.findings.items()],
             "declared": sorted(result.declared),
             "launched": sorted(result.launched),

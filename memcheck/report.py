@@ -77,7 +77,7 @@ def _show_errors(console: Console, failed: Iterable[Result]) -> None:
         alike.setdefault((result.case, result.error.splitlines()[-1]), []).append(result)
     for first, *others in alike.values():
         more = f" and {len(others)} more runs of this case" if others else ""
-        heading = f"{escape(first.run)}, {first.flavour}{more}"
+        heading = f"{escape(first.run)}, {first.device_kind}{more}"
         console.print(f"\n[bold red]failed[/] {heading}", soft_wrap=True, highlight=False)
         for line in first.error.splitlines()[-ERROR_LINES:]:
             console.print(f"    {escape(line)}", soft_wrap=True, highlight=False)
@@ -87,11 +87,11 @@ def _show_findings(console: Console, results: Iterable[Result]) -> None:
     where: dict[tuple[Finding, str], list[tuple[Result, int]]] = {}
     for result in results:
         for finding, count in result.findings.items():
-            where.setdefault((finding, result.flavour), []).append((result, count))
-    for (finding, flavour), found in where.items():
+            where.setdefault((finding, result.device_kind), []).append((result, count))
+    for (finding, device_kind), found in where.items():
         first = found[0][0]
         owners = ", ".join(owner.rpartition(".")[2] for owner in first.owners(finding.kernel)) or "unknown"
-        heading = f"{finding.fault}: kernel {finding.kernel} of {owners}, {flavour}"
+        heading = f"{finding.fault}: kernel {finding.kernel} of {owners}, {device_kind}"
         console.print(f"\n[bold red]fault[/] {escape(heading)}", soft_wrap=True, highlight=False)
         for line in finding.lines:
             console.print(f"    {escape(line)}", soft_wrap=True, highlight=False)

@@ -1,4 +1,4 @@
-"""Starts a worker for each flavour, watches it, and starts it again behind a run in which it died."""
+"""Starts a worker for each kind of device, watches it, and starts it again behind a run in which it died."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memcheck.records import Log, Result, read
+from optdb.runtime.device_profiles import DEVICE_KINDS
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-FLAVOURS = ("cpu", "gpu")
 POLL_SECONDS = 0.1
 LAST_LINES = 20
 
@@ -44,15 +44,16 @@ class Settings:
     timeout: float = 60
 
 
-def run_all(settings: Settings, flavours: Iterable[str] = FLAVOURS) -> list[Result]:
-    """Run the cases in each flavour, side by side; return what became of each."""
-    flavours = list(flavours)
-    with ThreadPoolExecutor(len(flavours)) as pool:
-        return [result for results in pool.map(lambda f: run_flavour(settings, f), flavours) for result in results]
+def run_all(settings: Settings, device_kinds: Iterable[str] = DEVICE_KINDS) -> list[Result]:
+    """Run the cases with the kernels for each kind of device, side by side; return what became of each."""
+    device_kinds = list(device_kinds)
+    with ThreadPoolExecutor(len(device_kinds)) as pool:
+        of_kinds = pool.map(lambda kind: run_device_kind(settings, kind), device_kinds)
+        return [result for results in of_kinds for result in results]
 
 
-def run_flavour(settings: Settings, flavour: str) -> list[Result]:
-    """Run the cases in one flavour, over as many processes as it takes.
+def run_device_kind(settings: Settings, device_kind: str) -> list[Result]:
+    """Run the cases with the kernels for one kind of device, over as many processes as it takes.
 
     Raises
     ------
@@ -63,22 +64,22 @@ def run_flavour(settings: Settings, flavour: str) -> list[Result]:
     first = 0
     with tempfile.TemporaryDirectory(prefix="memcheck-") as folder:
         while True:
-            log, last_words = _run_process(settings, flavour, first, Path(folder))
+            log, last_words = _run_process(settings, device_kind, first, Path(folder))
             results += log.results
             if log.finished:
                 return results
             if log.running is None:
-                raise CannotRun(f"the worker for flavour {flavour} cannot run: {last_words}")
+                raise CannotRun(f"the worker for kind {device_kind} cannot run: {last_words}")
             place, run, case = log.running
-            results.append(Result(run, case, flavour, error=last_words))
+            results.append(Result(run, case, device_kind, error=last_words))
             first = place + 1
 
 
-def _run_process(settings: Settings, flavour: str, first: int, folder: Path) -> tuple[Log, str]:
+def _run_process(settings: Settings, device_kind: str, first: int, folder: Path) -> tuple[Log, str]:
     """Run one worker to its end; return what it recorded, and its last words."""
     events, log, output = folder / "events.jsonl", folder / "oclgrind.log", folder / "output.txt"
     events.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "memcheck.worker", f"--table={settings.table}", f"--flavour={flavour}"]
+    command = [sys.executable, "-m", "memcheck.worker", f"--table={settings.table}", f"--device-kind={device_kind}"]
     command += [f"--select={settings.select}", f"--first={first}", f"--log={log}", f"--write-to={events}"]
     with output.open("w") as stream:
         process = subprocess.Popen(command, env=_environment(log, folder), stdout=stream, stderr=subprocess.STDOUT)

@@ -72,7 +72,7 @@ def check(run: Run, context: Context, log: Path) -> Result:
     log : Path
         The file that it writes to.
     """
-    result = Result(str(run), str(run.case), context.flavour)
+    result = Result(str(run), str(run.case), context.profile.device_kind)
     before, start = log.stat().st_size, time.process_time()
     with noted() as notes:
         try:
@@ -90,12 +90,12 @@ def check(run: Run, context: Context, log: Path) -> Result:
 
 @click.command()
 @click.option("--table", required=True, help="The module with the cases.")
-@click.option("--flavour", required=True, type=click.Choice(["cpu", "gpu"]), help="Which kernels.")
+@click.option("--device-kind", required=True, type=click.Choice(["cpu", "gpu"]), help="Which kernels.")
 @click.option("--select", default="", help="A part of the names of the runs.")
 @click.option("--first", default=0, help="The place of the first run.")
 @click.option("--log", required=True, type=click.Path(path_type=Path), help="Where the simulator writes.")
 @click.option("--write-to", required=True, type=click.Path(path_type=Path), help="Where the results go.")
-def main(table: str, flavour: str, select: str, first: int, log: Path, write_to: Path) -> None:
+def main(table: str, device_kind: str, select: str, first: int, log: Path, write_to: Path) -> None:
     """Run the cases of a table in the simulator."""
     contexts.register(NAME, "Oclgrind")
     contexts.default = NAME
@@ -103,7 +103,7 @@ def main(table: str, flavour: str, select: str, first: int, log: Path, write_to:
         context = get_context(NAME)
     except DeviceError as error:
         raise click.ClickException(f"{error}\nFor Oclgrind, pip install optdb[oclgrind]") from None
-    context.flavour = flavour
+    context.profile = context.profile.as_kind(device_kind)
     with write_to.open("w") as stream:
         writer = Writer(stream)
         for place, run in enumerate(load(table, select)):

@@ -158,9 +158,9 @@ def main(
     """Load mutants of numbers from FIRST to STOP, and write what became of each."""
     originals = corpus(exports)
     contexts = []
-    for flavour in ("cpu", "gpu"):
+    for device_kind in ("cpu", "gpu"):
         context = Context("opencl" if device == "auto" else device)
-        context.flavour = flavour
+        context.profile = context.profile.as_kind(device_kind)
         contexts.append(context)
     path = folder / f"{os.getpid()}.optdb"
     opened = Opened(path, folder, "/dev/null", "/proc", "/sys", "/tmp", *_caches())

@@ -90,11 +90,12 @@ def install_theano(pip_options: tuple[str, ...]) -> int:
 
 
 @cli.command()
-def devices() -> int:
+@click.option("--profiles", is_flag=True, help="Show what each device can do, and its driver's quirks.")
+def devices(profiles: bool) -> int:
     """Show the OpenCL devices, each of them tried, and what optdb.device calls them."""
     from optdb.cli.hardware import report
 
-    return report()
+    return report(profiles)
 
 
 @cli.command()

@@ -222,7 +222,7 @@ def _opencl() -> str:
     except DeviceError as error:
         found, _, cure = str(error).partition("\nThe cure: ")
         raise Trouble(found, f"to compute on devices: {cure}", optional=True) from error
-    if not any(row.works and row.kind != "simulator" for row in rows):
+    if not any(row.works and not row.profile.quirks.is_memory_checker for row in rows):
         cure = "for the processor, apt-get install pocl-opencl-icd (Debian)"
         raise Trouble(f"{best.name.strip()}: a memory checker", f"install a driver; {cure}", fatal=False)
     return "\n".join(f"{row.spec}: {row.name}" for row in rows if row.works)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+if TYPE_CHECKING:
+    from optdb.runtime.devices import Row
 
-def report() -> int:
+
+def report(profiles: bool = False) -> int:
     """Try all devices, print a table, and return the process's exit status.
+
+    Parameters
+    ----------
+    profiles : bool
+        Whether to print each device's profile, too.
 
     Returns
     -------
@@ -23,6 +34,8 @@ def report() -> int:
         rows = devices.list_devices()
         if rows:
             Console().print(_table(rows))
+        for row in rows if profiles else ():
+            Console().print(_profile_table(row))
         best = devices.find("opencl")
     except DeviceError as error:
         # Whatever it is, its message is what the user came for.
@@ -32,7 +45,23 @@ def report() -> int:
     return 0
 
 
-def _table(rows: list) -> Table:
+def _profile_table(row: Row) -> Table:
+    """Return what a device can do, in the profile's words, and each quirk with its reason."""
+    profile = row.profile
+    table = Table("property", title=f"{row.spec}: {profile.name}", title_justify="left")
+    table.add_column("value", overflow="fold")
+    for field in fields(profile):
+        value = getattr(profile, field.name)
+        if field.name == "driver":
+            value = f"{profile.platform_name}, version {value.version.strip()}"
+        if field.name != "quirks":
+            table.add_row(field.name, escape(str(value)))
+    for name, reason in profile.reasons().items():
+        table.add_row(f"quirks.{name}", escape(reason))
+    return table
+
+
+def _table(rows: list[Row]) -> Table:
     table = Table("optdb.device", "kind", title="optdb: OpenCL devices", title_justify="left")
     table.add_column("device", overflow="fold")
     table.add_column("platform", overflow="fold")

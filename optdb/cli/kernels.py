@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 
-from optdb.runtime.binaries import LEFT_TO_DRIVER, Binaries, configure
+from optdb.runtime.binaries import Binaries, configure
+from optdb.runtime.device_profiles import KNOWN_QUIRKS
 
 
 def report(clear: bool = False) -> int:
@@ -22,7 +23,8 @@ def report(clear: bool = False) -> int:
     for entry in reversed(kept.entries()):
         used = datetime.datetime.fromtimestamp(entry.used).isoformat(" ", "minutes")
         print(f"    {entry.path.name[:12]}  {entry.size / 2**20:8.2f} MB  last used {used}")
-    print(f"Left to the driver, which has a cache of its own or needs none: {', '.join(LEFT_TO_DRIVER)}")
+    drivers = [quirk.platform for quirk in KNOWN_QUIRKS if quirk.name == "keeps_binaries_itself"]
+    print(f"Left to the driver, which has a cache of its own or needs none: {', '.join(drivers)}")
     return int(clear and bool(kept.entries()))
 
 

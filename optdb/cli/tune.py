@@ -37,7 +37,7 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
 
     context = Context(device)
     for dtype in dtypes:
-        reason = context.supports(dtype)
+        reason = context.unsupported_reason(dtype)
         if reason is not None:
             print(f"{dtype}: {reason}")
             continue
@@ -45,7 +45,7 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
         if forget:
             tuning.forget(key)
             continue
-        Console().print(_table(f"{dtype} on {context.device.name.strip()}", tune.tune(context, dtype, library)))
+        Console().print(_table(f"{dtype} on {context.profile.name}", tune.tune(context, dtype, library)))
         print("kept in", tuning.path_of(key))
     return 0
 

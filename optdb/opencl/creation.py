@@ -41,7 +41,7 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Con
     """
     there = context if isinstance(context, Context) else get_context(context)
     lengths = tuple(map(whole, shape)) if isinstance(shape, Sequence) else (whole(shape),)
-    reason = there.supports(dtype)
+    reason = there.unsupported_reason(dtype)
     if reason is not None:
         raise TypeError(f"an array of {np.dtype(dtype)}: {reason}")
     if any(isinstance(length, int) and length < 0 for length in lengths):

@@ -112,7 +112,7 @@ def _ready() -> None:
 
 
 def _refuses(dtype: str, context_name: ContextName) -> str | None:
-    trouble = get_context(context_name).supports(dtype)
+    trouble = get_context(context_name).unsupported_reason(dtype)
     return None if trouble is None else f"{context_name} cannot take arrays of {dtype}: {trouble}"
 
 

@@ -79,7 +79,7 @@ def _place_of(value: Any) -> Hashable:
         return here
     if not isinstance(value, np.ndarray) or value.ndim == 0 or contexts.default is None:
         raise TypeError("for the host, unless a target is given")
-    trouble = contexts.get().supports(value.dtype)
+    trouble = contexts.get().unsupported_reason(value.dtype)
     if trouble is not None:
         raise TypeError(trouble)
     return contexts.default

@@ -5,7 +5,7 @@ had to make room. Processes share it without locks: an entry appears in one step
 was built from, and whoever misses an entry builds it again.
 
 `for_device` says which folder a device's programs go to. Drivers that keep what they built of a source themselves are
-left to it (`LEFT_TO_DRIVER`).
+left to it (`DeviceQuirks.keeps_binaries_itself`).
 """
 
 from __future__ import annotations
@@ -17,22 +17,19 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from platformdirs import user_cache_dir
+
+from optdb.runtime.device_profiles import profile_of
 
 #: Changed when entries are written in another way, or programs are put together in another way.
 FORMAT = "optdb binary 1"
 
 #: How large a folder may grow, in megabytes, unless the user says otherwise.
 DEFAULT_SIZE = 512
-
-#: Platforms whose programs are not kept here. PoCL keeps the programs and the kernels of each source itself; when it is
-#: asked for a binary, it first compiles each kernel that was never launched, for 50 to 75 ms each. The simulator
-#: builds quickly, and can tell of a source's lines only if it has seen the source.
-LEFT_TO_DRIVER = ("Portable Computing Language", "Oclgrind")
 
 _MAGIC = FORMAT.encode().ljust(16)
 _DIGEST = 16
@@ -206,7 +203,7 @@ def current() -> Binaries:
 def for_device(device: Any) -> Binaries | None:
     """Return where a device's programs are kept; None if nowhere."""
     kept = current()
-    if not kept.limit or device.platform.name.strip() in LEFT_TO_DRIVER:
+    if not kept.limit or profile_of(device).quirks.keeps_binaries_itself:
         return None
     return kept
 
@@ -223,11 +220,9 @@ def key_of(device: Any, source: str, options: Iterable[str]) -> str:
     options : iterable of str
         Of the compiler.
     """
-    platform = device.platform
     # PyOpenCL adds what is in this variable to the options.
     added = os.environ.get("PYOPENCL_BUILD_OPTIONS", "")
-    of_device = [device.name, device.vendor, device.version, device.driver_version]
-    parts = [FORMAT, platform.name, platform.version, *of_device, added, *options, source]
+    parts = [FORMAT, *astuple(profile_of(device).driver), added, *options, source]
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()
 
 

@@ -109,7 +109,7 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
     except cl.Error as error:
         log = _log(error)
         given = f" with {' '.join(options)}" if options else ""
-        refusal = f"{name} does not build on {context.device.name.strip()}{given}"
+        refusal = f"{name} does not build on {context.profile.name}{given}"
         raise BuildError(f"{refusal}:\n{log}\n\n{numbered(source, own_lines)}", log, source) from None
 
 

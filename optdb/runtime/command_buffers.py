@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 
 __all__ = ["kept_by_driver"]
 
 Bound = Callable[[], Any]
 
-_EXTENSION = "cl_khr_command_buffer"
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
 _CAPABILITIES, _CAN_BE_SIMULTANEOUS = 0x12A9, 4
 _REQUIRED_OF_QUEUES = 0x12AA
@@ -165,7 +165,7 @@ def _check(name: str, status: int) -> None:
 
 def _driver(device: cl.Device) -> _Driver | None:
     """Return what keeps commands for a device; None if it cannot, or only for one use at a time."""
-    if _EXTENSION not in device.extensions.split() or not _information(device, _CAPABILITIES) & _CAN_BE_SIMULTANEOUS:
+    if not profile_of(device).command_buffers or not _information(device, _CAPABILITIES) & _CAN_BE_SIMULTANEOUS:
         return None
     return None if _information(device, _REQUIRED_OF_QUEUES) else _driver_of(device.platform)
 

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from optdb.runtime import devices
+from optdb.runtime.deprecation import renamed, warn_renamed
+from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.errors import ForkedContext
 from optdb.runtime.library import check_process, cl
 from optdb.runtime.turns import Turn
 
 __all__ = ["Context", "ForkedContext"]
 
-_HELD = frozenset(["bool", "float16", "float32", "float64", "complex64", "complex128"]) | frozenset(
+_DTYPES = frozenset(["bool", "float16", "float32", "float64", "complex64", "complex128"]) | frozenset(
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
 _DOUBLE = frozenset(["float64", "complex128"])
@@ -38,17 +40,9 @@ class Context:
         The same.
     device : pyopencl.Device
         The device.
-    flavour : {'cpu', 'gpu'}
-        What kernels should be written for. Whatever is no processor counts as 'gpu'.
-    units : int
-        For how many compute units the work is cut.
-    float64 : bool
-        Whether it computes in double precision.
-    float16 : bool
-        Whether it computes in half precision. It holds half-precision arrays in any case:
-        they are widened and narrowed where they are read and written.
-    shares_memory : bool
-        Whether its memory is the host's, which then reads arrays where they are.
+    profile : DeviceProfile
+        What the device can do, and which kernels suit it. Tests and exports put another one in its place
+        (`DeviceProfile.as_kind`), before anything is compiled for the context.
     kept : dict
         What others keep of the context as long as there is the context, each by the name of its module.
     turn : Turn
@@ -58,19 +52,12 @@ class Context:
     def __init__(self, spec: str) -> None:
         self.spec = spec
         self.device = devices.find(spec)
+        self.profile = profile_of(self.device)
         self._pid = os.getpid()
         self._cl_context = cl.Context([self.device])
         self._queue = cl.CommandQueue(self._cl_context, self.device)
-        extensions = self.device.extensions.split()
-        self.flavour = "cpu" if self.device.type & cl.device_type.CPU else "gpu"
-        self.units = self.device.max_compute_units
-        self.float64 = "cl_khr_fp64" in extensions
-        self.float16 = "cl_khr_fp16" in extensions
-        self.shares_memory = bool(self.device.host_unified_memory)
         self.kept: dict[str, Any] = {}
         self.turn = Turn(self)
-        # Only the embedded profile may lack it.
-        self._int64 = "EMBEDDED" not in self.device.profile or "cles_khr_int64" in extensions
 
     @property
     def cl_context(self) -> cl.Context:
@@ -95,8 +82,8 @@ class Context:
         if os.getpid() != self._pid:
             check_process()
 
-    def supports(self, dtype: object) -> str | None:
-        """Tell why arrays of a dtype cannot be held or computed with, None if they can.
+    def unsupported_reason(self, dtype: object) -> str | None:
+        """Return why arrays of a dtype cannot be held or computed with, None if they can.
 
         Parameters
         ----------
@@ -104,14 +91,24 @@ class Context:
             The dtype.
         """
         # By its name it is asked for each array of each graph.
-        name = dtype if dtype in _HELD else np.dtype(dtype).name
-        if name not in _HELD:
+        name = dtype if dtype in _DTYPES else np.dtype(dtype).name
+        if name not in _DTYPES:
             return f"OpenCL has no {name}"
-        if name in _DOUBLE and not self.float64:
-            return f"{self.device.name.strip()} has no double precision"
-        if name.endswith("int64") and not self._int64:
-            return f"{self.device.name.strip()} has no 64-bit integers"
+        if name in _DOUBLE and not self.profile.float64:
+            return f"{self.profile.name} has no double precision"
+        if name.endswith("int64") and not self.profile.int64:
+            return f"{self.profile.name} has no 64-bit integers"
         return None
 
+    def supports(self, dtype: object) -> str | None:
+        """Return why a dtype is not supported: an old name of `unsupported_reason`."""
+        warn_renamed("Context.supports", "Context.unsupported_reason")
+        return self.unsupported_reason(dtype)
+
+    flavour = renamed("flavour", "profile.device_kind")
+    units = renamed("units", "profile.compute_units")
+    float64 = renamed("float64", "profile.float64")
+    shares_memory = renamed("shares_memory", "profile.shares_host_memory")
+
     def __repr__(self) -> str:
-        return f"Context({self.spec!r}: {self.device.name.strip()})"
+        return f"Context({self.spec!r}: {self.profile.name})"

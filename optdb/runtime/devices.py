@@ -22,27 +22,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, profile_of
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import check_process, cl, compilers_unheard
 
 __all__ = ["SHORT_NAMES", "DeviceError", "Row", "SlowDeviceWarning", "find", "list_devices", "trouble"]
-
-#: Names that people use for a driver, and a part of what its platform calls itself.
-SHORT_NAMES = {
-    "pocl": "portable computing language",
-    "nvidia": "nvidia",
-    "cuda": "nvidia cuda",
-    "amd": "amd accelerated parallel processing",
-    "rocm": "amd accelerated parallel processing",
-    "intel": "intel(r) opencl",
-    "apple": "apple",
-    "rusticl": "rusticl",
-    "clover": "clover",
-    "oclgrind": "oclgrind",
-}
-
-#: Kinds of devices, the likely fastest first.
-KINDS = ("GPU", "accelerator", "CPU", "simulator")
 
 _SPEC = re.compile(r"^(?P<device>.*?)\s*(\[(?P<part>\d+)/(?P<parts>\d+)\])?$")
 _NUMBERED = re.compile(r"^opencl(?P<platform>\d+):(?P<device>\d+)$")
@@ -71,24 +55,14 @@ class Row:
     ----------
     spec : str
         What finds it.
-    platform, name : str
-        As the driver calls them.
-    kind : str
-        GPU, CPU, accelerator or simulator.
-    units : int
-        Its compute units.
-    memory : int
-        Its memory, in bytes.
+    profile : DeviceProfile
+        What it can do.
     trouble : str or None
         Why it does not work; None if it does.
     """
 
     spec: str
-    platform: str
-    name: str
-    kind: str
-    units: int
-    memory: int
+    profile: DeviceProfile
     trouble: str | None
 
     @property
@@ -97,25 +71,39 @@ class Row:
         return self.trouble is None
 
     @property
+    def platform(self) -> str:
+        """What its platform is called."""
+        return self.profile.platform_name
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.profile.name
+
+    @property
     def short_name(self) -> str | None:
         """The short name of its platform, one of `SHORT_NAMES`; None if it has none."""
-        return next((name for name, part in SHORT_NAMES.items() if part in self.platform.casefold()), None)
+        return self.profile.short_name
+
+    @property
+    def kind(self) -> str:
+        """GPU, CPU, accelerator or simulator."""
+        return self.profile.device_type
+
+    @property
+    def units(self) -> int:
+        """Its compute units."""
+        return self.profile.compute_units
+
+    @property
+    def memory(self) -> int:
+        """Its memory, in bytes."""
+        return self.profile.global_memory_bytes
 
 
 def list_devices() -> list[Row]:
     """Return all devices, each of them tried, in the order of their numbers."""
-    return [
-        Row(
-            spec,
-            device.platform.name.strip(),
-            device.name.strip(),
-            _kind(device),
-            device.max_compute_units,
-            device.global_mem_size,
-            trouble(device),
-        )
-        for spec, device in _all()
-    ]
+    return [Row(spec, profile_of(device), trouble(device)) for spec, device in _all()]
 
 
 def find(spec: str) -> cl.Device:
@@ -154,14 +142,14 @@ def _whole(wanted: str, spec: str) -> cl.Device:
             raise DeviceError(f"{spec}: no device is called that{_guess(wanted)}; {_what_there_is()}")
     for device in sorted(candidates, key=_rank):
         if trouble(device) is None:
-            if wanted == "opencl" and _kind(device) == "simulator":
-                _warn_of_simulator()
+            if wanted == "opencl" and profile_of(device).quirks.is_memory_checker:
+                _warn_of_memory_checker()
             return device
     raise DeviceError(f"{spec}: no such device works; {_what_there_is()}")
 
 
 @functools.cache
-def _warn_of_simulator() -> None:
+def _warn_of_memory_checker() -> None:
     """Say once that what is about to be computed goes through a memory checker."""
     warnings.warn(
         "optdb computes on Oclgrind, the only OpenCL device that works here: a memory checker, and hundreds "
@@ -192,19 +180,23 @@ def _by_name(wanted: str) -> list[cl.Device]:
     wanted = wanted.casefold()
     if not wanted:
         return []
-    named = [(device.name.strip().casefold(), device.platform.name.strip().casefold(), device) for _, device in _all()]
+    named = []
+    for _, device in _all():
+        profile = profile_of(device)
+        kind = profile.device_type.casefold()
+        named.append((profile.name.casefold(), profile.platform_name.casefold(), kind, device))
     short = SHORT_NAMES.get(wanted, wanted)
-    rules: tuple[Callable[[str, str, cl.Device], bool], ...] = (
-        lambda name, platform, device: wanted in (name, platform),
-        lambda name, platform, device: short in platform,
-        lambda name, platform, device: wanted == _kind(device).casefold(),
-        lambda name, platform, device: wanted in platform,
-        lambda name, platform, device: wanted in name,
+    rules: tuple[Callable[[str, str, str], bool], ...] = (
+        lambda name, platform, kind: wanted in (name, platform),
+        lambda name, platform, kind: short in platform,
+        lambda name, platform, kind: wanted == kind,
+        lambda name, platform, kind: wanted in platform,
+        lambda name, platform, kind: wanted in name,
     )
     for rule in rules:
-        found = [device for name, platform, device in named if rule(name, platform, device)]
-        if found:
-            return found
+        matching = [device for *names, device in named if rule(*names)]
+        if matching:
+            return matching
     return []
 
 
@@ -264,18 +256,8 @@ def _all() -> Iterator[tuple[str, cl.Device]]:
             yield f"opencl{p}:{d}", device
 
 
-def _kind(device: cl.Device) -> str:
-    if "oclgrind" in device.platform.name.casefold():
-        return "simulator"
-    if device.type & cl.device_type.GPU:
-        return "GPU"
-    if device.type & cl.device_type.CPU:
-        return "CPU"
-    return "accelerator"
-
-
 def _rank(device: cl.Device) -> int:
-    return KINDS.index(_kind(device))
+    return DEVICE_TYPES.index(profile_of(device).device_type)
 
 
 @functools.cache

@@ -42,7 +42,7 @@ def lend(context: Context, value: np.ndarray, writes: bool = False) -> cl.Buffer
         The array's memory; None if the numbers have to be copied: the device has memory of its own, the array is small,
         does not lie in C order, has the other byte order or begins at an odd place, or the driver refuses it.
     """
-    if not (context.shares_memory and is_worth_it(value.nbytes) and _lies_well(context, value)):
+    if not (context.profile.shares_host_memory and is_worth_it(value.nbytes) and _lies_well(context, value)):
         return None
     access = cl.mem_flags.READ_WRITE if writes else cl.mem_flags.READ_ONLY
     try:
@@ -54,7 +54,7 @@ def lend(context: Context, value: np.ndarray, writes: bool = False) -> cl.Buffer
 def arrived(context: Context, buffer: cl.Buffer) -> None:
     """Wait until the device has done all that was put into its queue, and the host sees what it wrote into a buffer."""
     queue = context.queue
-    if context.flavour == "cpu":  # writes into the array itself; to map it would take longer than to wait
+    if context.profile.writes_wrapped_arrays_directly:  # to map it would take longer than to wait
         queue.finish()
         return
     memory, _ = cl.enqueue_map_buffer(queue, buffer, cl.map_flags.READ, 0, (buffer.size,), np.uint8, is_blocking=True)
@@ -66,4 +66,4 @@ def _lies_well(context: Context, value: np.ndarray) -> bool:
     if not (flags.c_contiguous and flags.aligned and value.dtype.isnative):
         return False
     # Processors read numbers wherever they are; kernels for others may take several at once.
-    return context.flavour == "cpu" or value.ctypes.data % (context.device.mem_base_addr_align // 8) == 0
+    return context.profile.reads_unaligned or value.ctypes.data % context.profile.base_alignment_bytes == 0

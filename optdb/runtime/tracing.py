@@ -60,9 +60,9 @@ class Trace:
 
     Parameters
     ----------
-    flavour : {'cpu', 'gpu'}
+    device_kind : {'cpu', 'gpu'}
         What its kernels are written for.
-    units : int
+    compute_units : int
         For how many compute units the example's work was cut.
     rules : Rules
         How its sizes are worked out, and for which it holds.
@@ -80,8 +80,8 @@ class Trace:
         The dtypes that kernels compute in and that not every device has.
     """
 
-    flavour: str
-    units: int
+    device_kind: str
+    compute_units: int
     rules: Rules = field(default_factory=Rules)
     arguments: list[tuple[Any, ...]] = field(default_factory=list)
     states: dict[Memory, int] = field(default_factory=dict)

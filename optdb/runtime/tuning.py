@@ -17,6 +17,8 @@ from typing import Any
 
 from platformdirs import user_cache_dir
 
+from optdb.runtime.device_profiles import profile_of
+
 #: Changed when files are written in another way.
 FORMAT = "optdb tuning 1"
 
@@ -55,12 +57,13 @@ def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
     version : str
         Of whoever measured.
     """
+    profile = profile_of(device)
     return {
         "format": FORMAT,
-        "platform": device.platform.name.strip(),
-        "device": device.name.strip(),
-        "units": int(device.max_compute_units),
-        "driver": device.driver_version.strip(),
+        "platform": profile.platform_name,
+        "device": profile.name,
+        "units": int(profile.compute_units),
+        "driver": profile.driver.version.strip(),
         "kind": kind,
         "dtype": dtype,
         "version": version,

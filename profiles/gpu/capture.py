@@ -219,8 +219,8 @@ def main(folder: Path, small: bool, units: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with default_context(), theano.change_flags(floatX="float32"):
         context = get_context()
-        before = context.flavour, context.units
-        context.flavour, context.units = "gpu", units
+        before = context.profile
+        context.profile = before.as_kind("gpu", units)
         try:
             for name, build in parts(small).items():
                 function = theano.function([], as_opencl_variable(build(), get_name()), mode=mode())
@@ -231,7 +231,7 @@ def main(folder: Path, small: bool, units: int) -> None:
                 function = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode())
                 capture(folder / f"resnet_{chosen['width']}.npz", function, model.data)
         finally:
-            context.flavour, context.units = before
+            context.profile = before
 
 
 if __name__ == "__main__":

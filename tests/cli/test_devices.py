@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from optdb.cli import hardware
 from optdb.runtime import devices
+from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.devices import Row
 from tests.processes import python, python_path
+from tests.runtime.fake_devices import FakeDevice
 
 
 def test_here():
@@ -31,7 +35,8 @@ def test_no_pyopencl(tmp_path):
 
 def test_none_works(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
-    row = Row("opencl0:0", "[some] platform", "[odd] device", "CPU", 2, 3 * 2**30, "unknown [target]")
+    odd = FakeDevice("[odd] device", "[some] platform", global_mem_size=3 * 2**30)
+    row = Row("opencl0:0", profile_of(odd), "unknown [target]")
     monkeypatch.setattr(devices, "list_devices", lambda: [row])
 
     def none(spec):
@@ -45,9 +50,21 @@ def test_none_works(monkeypatch, capsys):
         assert part in printed
 
 
+def test_profiles_are_shown(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    row = Row("opencl0:0", profile_of(FakeDevice("cpu-[x]", "Portable Computing Language", units=7)), None)
+    monkeypatch.setattr(devices, "list_devices", lambda: [row])
+    monkeypatch.setattr(devices, "find", lambda spec: row)
+    assert hardware.report(profiles=True) == 0
+    shown = {name: value for _, name, value, _ in re.findall(r"(│) (\S+) +│ (.*?) +(│)", capsys.readouterr().out)}
+    assert shown["driver"] == "Portable Computing Language, version 1.0"
+    assert (shown["device_kind"], shown["compute_units"], shown["float16"]) == ("cpu", "7", "False")
+    assert "three functions of a kernel" in shown["quirks.compiles_body_repeatedly"]
+
+
 def test_short_names_are_shown(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
-    row = Row("opencl0:0", "Portable Computing Language", "cpu-x", "CPU", 2, 2**30, None)
+    row = Row("opencl0:0", profile_of(FakeDevice("cpu-x", "Portable Computing Language")), None)
     monkeypatch.setattr(devices, "list_devices", lambda: [row])
     monkeypatch.setattr(devices, "find", lambda spec: row)
     assert hardware.report() == 0

@@ -6,7 +6,9 @@ import pytest
 
 from optdb.cli import checks
 from optdb.runtime import devices
+from optdb.runtime.device_profiles import profile_of
 from tests.processes import ROOT, python
+from tests.runtime.fake_devices import FakeDevice
 
 
 def _nothing():
@@ -86,7 +88,7 @@ def test_without_pyopencl(tmp_path):
 
 
 def test_a_memory_checker_is_slow(monkeypatch):
-    row = devices.Row("opencl0:0", "Oclgrind", "Oclgrind Simulator", "simulator", 1, 2**20, None)
+    row = devices.Row("opencl0:0", profile_of(FakeDevice("Oclgrind Simulator", "Oclgrind")), None)
     monkeypatch.setattr(devices, "list_devices", lambda: [row])
     monkeypatch.setattr(devices, "find", lambda spec: row)
     with pytest.raises(checks.Trouble, match="Oclgrind Simulator: a memory checker") as caught:

@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[list[Result]]:
-    """Return what becomes of the planted faults, in one flavour."""
+    """Return what becomes of the planted faults, with the kernels for one kind of device."""
     yield run_all(Settings(PLANTED), ["gpu"])
 
 
@@ -101,8 +101,8 @@ def test_what_was_not_run(results):
     assert f"{PLANTED}.HasNoCase" in classes
     assert f"{PLANTED}._Planted" not in classes
     missing = gaps(classes, results, ["gpu"], {})
-    assert f"{PLANTED}.HasNoCase has no case in flavour gpu" in missing
-    assert f"{PLANTED}.LaunchesOneOfTwo: no case launches its kernel forgotten in flavour gpu" in missing
+    assert f"{PLANTED}.HasNoCase has no case for kind gpu" in missing
+    assert f"{PLANTED}.LaunchesOneOfTwo: no case launches its kernel forgotten for kind gpu" in missing
     assert not [gap for gap in missing if "Clean" in gap]
 
 
@@ -141,7 +141,7 @@ def test_command_with_a_selection():
 
 
 def test_command_fails_for_a_fault():
-    done = CliRunner().invoke(main, ["--table", PLANTED, "--ops", PLANTED, "--flavour", "cpu", "-k", "Races"])
+    done = CliRunner().invoke(main, ["--table", PLANTED, "--ops", PLANTED, "--device-kind", "cpu", "-k", "Races"])
     assert done.exit_code == 1
     assert "kernel planted of Races, cpu" in done.output
 

@@ -35,7 +35,8 @@ def default():
 
 
 @pytest.fixture(params=["cpu", "gpu"])
-def each_flavour(request, monkeypatch):
+def each_device_kind(request, monkeypatch):
     """Write kernels for a processor, then as for a graphics card, for the device that there is."""
-    monkeypatch.setattr(get_context("dev0"), "flavour", request.param)
+    context = get_context("dev0")
+    monkeypatch.setattr(context, "profile", context.profile.as_kind(request.param))
     return request.param

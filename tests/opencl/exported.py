@@ -28,11 +28,10 @@ def floats(*shape, seed=0):
     return np.random.RandomState(seed).standard_normal(shape).astype("float32")
 
 
-def flavoured(flavour, units=None):
-    """Return a context on the device that there is, that takes kernels of a flavour."""
+def context_of_kind(device_kind, compute_units=None):
+    """Return a context on the device that there is, that takes the kernels of a kind of device."""
     context = Context("opencl")
-    context.flavour = flavour
-    context.units = units or context.units
+    context.profile = context.profile.as_kind(device_kind, compute_units)
     return context
 
 
@@ -42,11 +41,11 @@ def export(path, examples, **functions):
     return write(path, {name: of_function(function) for name, function in functions.items()}, examples)
 
 
-def exported(folder, flavour, examples, **functions):
-    """Write functions, and load them for a flavour."""
+def exported(folder, device_kind, examples, **functions):
+    """Write functions, and load them for a kind of device."""
     path = folder / "functions.optdb"
     export(path, examples, **functions)
-    return load(path, flavoured(flavour))
+    return load(path, context_of_kind(device_kind))
 
 
 def same(got, want, **tolerance):

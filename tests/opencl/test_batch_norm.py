@@ -80,7 +80,7 @@ def expected(case, dtype):
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:Degrees of freedom")
 @pytest.mark.parametrize("case", CASES)
-def test_training(case, each_flavour):
+def test_training(case, each_device_kind):
     close(trained(case, "float32"), expected(case, "float32"), "float32")
 
 
@@ -97,13 +97,13 @@ def test_dtypes_and_layouts(case, dtype):
 
 
 @pytest.mark.parametrize("case", ["spatial", "columns", "channels last", "rows", "all"])
-def test_channels_in_parts(case, monkeypatch, each_flavour):
+def test_channels_in_parts(case, monkeypatch, each_device_kind):
     monkeypatch.setattr(channels.Channels, "parts", lambda self, context, nbytes: (-(-self.size // 3), 3))
     close(trained(case, "float64"), expected(case, "float64"), "float64")
-    test_gradient(case, each_flavour)
+    test_gradient(case, each_device_kind)
 
 
-def test_large_channels_have_parts(each_flavour):
+def test_large_channels_have_parts(each_device_kind):
     x = np.random.default_rng(0).normal(1e3, 1, (3, 2, 200, 120)).astype("float32")
     one = np.ones((1, 2, 1, 1), "float32")
     node = OpenCLBatchNormTrain((0, 2, 3))(variable(x), variable(one), variable(one), return_list=True)[0].owner
@@ -115,7 +115,7 @@ def test_large_channels_have_parts(each_flavour):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gradient(case, each_flavour):
+def test_gradient(case, each_device_kind):
     x, of_channel = sample(case, "float64", 3)
     dy = np.random.default_rng(3).normal(size=x.shape)
     axes = CASES[case][1]
@@ -132,7 +132,7 @@ def test_gradient(case, each_flavour):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("case", ["per activation", "spatial", "every other axis", "no elements"])
-def test_use(case, dtype, each_flavour):
+def test_use(case, dtype, each_device_kind):
     x, of_channel = sample(case, dtype)
     node = OpenCLBatchNormInference(CASES[case][1])(*map(variable, [x, *of_channel]), 1e-3).owner
     arrays = [device_array(value, [-1] * value.ndim) for value in (x, *of_channel)]

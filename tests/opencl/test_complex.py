@@ -91,7 +91,7 @@ def agree(got, want, what, close=None):
 
 
 @pytest.mark.parametrize("dtype", COMPLEX)
-def test_functions_of_one(each_flavour, dtype):
+def test_functions_of_one(each_device_kind, dtype):
     z = np.concatenate([complexes(dtype, (60,)), complexes(dtype, (20,), 30), complexes(dtype, (20,), 1e-3)])
     z = np.append(z, [1, -1, 1j, -1j, 0.5, 2j]).astype(dtype)
     for name, got in all_applied(UNARY, z).items():
@@ -105,7 +105,7 @@ def test_functions_of_one(each_flavour, dtype):
 
 
 @pytest.mark.parametrize("dtype", COMPLEX)
-def test_functions_of_two(each_flavour, dtype):
+def test_functions_of_two(each_device_kind, dtype):
     x, y = complexes(dtype, (80,)), complexes(dtype, (80,))
     y[::3] = x[::3]
     y[1::5] = np.arange(16) - 7
@@ -117,7 +117,7 @@ def test_functions_of_two(each_flavour, dtype):
 
 
 @pytest.mark.parametrize("dtype", COMPLEX)
-def test_ends_of_functions_of_one(each_flavour, dtype):
+def test_ends_of_functions_of_one(each_device_kind, dtype):
     z = ends(dtype)
     names = ["neg", "conj", "real", "imag", "abs_", "sqr", "exp", "sqrt", "log", "isnan", "isinf"]
     for name, got in all_applied(names, z).items():
@@ -130,7 +130,7 @@ def test_ends_of_functions_of_one(each_flavour, dtype):
 
 
 @pytest.mark.parametrize("dtype", COMPLEX)
-def test_ends_of_functions_of_two(each_flavour, dtype):
+def test_ends_of_functions_of_two(each_device_kind, dtype):
     z = ends(dtype)
     x, y = (part.ravel() for part in np.meshgrid(z, z))
     names = ["add", "sub", "mul", "true_div", "eq", "neq", "second"]
@@ -175,7 +175,7 @@ def test_tangents_of_large_numbers():
         agree(got, UNARY[name](z), name)
 
 
-def test_numbers_made_of_two(each_flavour):
+def test_numbers_made_of_two(each_device_kind):
     for dtype, made in (("float32", "complex64"), ("float64", "complex128"), ("int8", "complex64")):
         x, y = (RNG.uniform(0, 9, 40).astype(dtype) for _ in range(2))
         agree(applied(scalar.complex, x, y), (x + 1j * y).astype(made), dtype)
@@ -184,7 +184,7 @@ def test_numbers_made_of_two(each_flavour):
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "uint32", "float16", "float32", "float64"])
-def test_together_with_real_numbers(each_flavour, dtype):
+def test_together_with_real_numbers(each_device_kind, dtype):
     x, z = RNG.integers(0, 5, 40).astype(dtype), complexes("complex64", (40,))
     for name, got in all_applied(["add", "mul", "sub", "true_div", "eq"], z, x).items():
         agree(got, host_result(getattr(scalar, name), z, x), (name, dtype))
@@ -233,14 +233,14 @@ def test_reductions_over_any_axes(data, dtype, name):
 
 
 @pytest.mark.parametrize("shape, axis", [((60_003,), None), ((3, 20_001), 1), ((20_001, 3), 0), ((2, 300, 70), (0, 2))])
-def test_much_is_folded_in_parts(each_flavour, shape, axis):
+def test_much_is_folded_in_parts(each_device_kind, shape, axis):
     value = complexes("complex64", shape)
     for array in (device_array(value), device_array(value, [-1] * value.ndim)):
         (got,) = run(OpenCLCAReduce(scalar.add, axis)(variable(value)).owner, [array])
         np.testing.assert_allclose(got, value.astype("complex128").sum(axis), rtol=1e-6)
 
 
-def test_products_that_leave_out_zeros(each_flavour):
+def test_products_that_leave_out_zeros(each_device_kind):
     value = complexes("complex128", (7, 9)) * (RNG.uniform(size=(7, 9)) < 0.5)
     (got,) = run(OpenCLCAReduce(tt.elemwise.mul_without_zeros, 0)(variable(value)).owner, [device_array(value)])
     want = np.where(value == 0, 1, value).prod(axis=0) * (value != 0).any(axis=0)

@@ -92,18 +92,18 @@ def check(arrays, parameters, dtype):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_lifted_convolutions_are_as_defined(name, each_flavour):
+def test_lifted_convolutions_are_as_defined(name, each_device_kind):
     check(*CASES[name], "float32")
 
 
 @pytest.mark.parametrize("name", ["strided", "depthwise", "unshared"])
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_other_floats(name, dtype, each_flavour):
+def test_other_floats(name, dtype, each_device_kind):
     check(*CASES[name], dtype)
 
 
 @pytest.mark.parametrize("name", ["half", "depthwise"])
-def test_images_are_laid_out_a_few_at_a_time(name, each_flavour, monkeypatch):
+def test_images_are_laid_out_a_few_at_a_time(name, each_device_kind, monkeypatch):
     arrays, parameters = CASES[name]
     monkeypatch.setattr(workspace, "LARGEST", 1)
     check([np.repeat(a, 2, axis=0) if i != 1 else a for i, a in enumerate(arrays)], parameters, "float32")

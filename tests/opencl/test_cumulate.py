@@ -21,7 +21,7 @@ def numbers(dtype, shape):
 
 @pytest.mark.parametrize("mode", ["add", "mul"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_all_axes_and_layouts(each_flavour, dtype, mode):
+def test_all_axes_and_layouts(each_device_kind, dtype, mode):
     ours = {axis: OpenCLCumOp(axis, mode) for axis in (None, 0, 1, -1)}
     numpys = np.cumsum if mode == "add" else np.cumprod
     for shape in [(3, 4, 5), (19, 1, 2), (1, 2, 0)]:
@@ -35,11 +35,11 @@ def test_all_axes_and_layouts(each_flavour, dtype, mode):
 
 @pytest.mark.parametrize("dtype", ["float32", "int16", "float16"])
 @pytest.mark.parametrize("shape, axis", [((5000,), 0), ((2, 1025), 1), ((700, 3), 0), ((513, 2), None)])
-def test_long_rows(each_flavour, dtype, shape, axis):
+def test_long_rows(each_device_kind, dtype, shape, axis):
     value = (np.random.default_rng(1).normal(size=shape) * 9).astype(dtype)
     (got,) = run(OpenCLCumOp(axis, "add")(variable(value)).owner, [device_array(value)])
     want = np.cumsum(value, axis, dtype=dtype)
-    if dtype == "int16" or each_flavour == "cpu":
+    if dtype == "int16" or each_device_kind == "cpu":
         np.testing.assert_array_equal(got, want)
     else:  # the order of additions is another one, and the exact sum is the judge
         exact = np.cumsum(value, axis, dtype="float64")

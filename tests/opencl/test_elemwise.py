@@ -66,7 +66,7 @@ def test_dtypes_come_and_go_as_on_the_host(data, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_casts_to_every_other(each_flavour, dtype):
+def test_every_dtype_casts_to_every_other(each_device_kind, dtype):
     value = np.array([[0, 1, 5], [100, 3, 1]]).astype(dtype)
     x = variable(value)
     node = cast(x, "float16" if dtype != "float16" else "float64").owner
@@ -77,7 +77,7 @@ def test_every_dtype_casts_to_every_other(each_flavour, dtype):
             np.testing.assert_array_equal(got, value.astype(target))
 
 
-def test_halves_are_rounded_once_at_the_end_and_at_casts(each_flavour):
+def test_halves_are_rounded_once_at_the_end_and_at_casts(each_device_kind):
     x = scalar.float16("x")
     op = scalar.Composite([x], [scalar.mul(scalar.add(x, x), x)])
     value = np.array([0.1, 300.0, 1e-3, -7.3], np.float16)
@@ -87,7 +87,7 @@ def test_halves_are_rounded_once_at_the_end_and_at_casts(each_flavour):
         np.testing.assert_array_equal(run(node, [device_array(value)])[0], (2 * wide * wide).astype(np.float16))
 
 
-def test_several_outputs(each_flavour):
+def test_several_outputs(each_device_kind):
     x, y = scalar.float32("x"), scalar.int64("y")
     op = scalar.Composite([x, y], [scalar.add(x, y), scalar.mul(y, 3), scalar.lt(x, y)])
     a, b = np.linspace(-2, 2, 5).astype("float32"), np.arange(5)
@@ -100,13 +100,13 @@ def test_several_outputs(each_flavour):
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1, 1), (5,)])
 @pytest.mark.parametrize("known", [True, False])
-def test_empty_and_single_arrays(each_flavour, shape, known):
+def test_empty_and_single_arrays(each_device_kind, shape, known):
     value = np.ones(shape, "float32")
     pattern = tuple(known and length == 1 for length in shape)
     check(scalar.exp, [(value, device_array(value))], [pattern])
 
 
-def test_large_arrays_are_shared_by_many_items(each_flavour):
+def test_large_arrays_are_shared_by_many_items(each_device_kind):
     n = 70_001
     a, b = np.arange(n, dtype="float32"), np.arange(7, dtype="float32")
     check(scalar.mul, [(a, device_array(a)), (a[::-1].copy(), device_array(a[::-1], [-1]))])
@@ -115,7 +115,7 @@ def test_large_arrays_are_shared_by_many_items(each_flavour):
 
 
 @pytest.mark.parametrize("steps", [[1, 1], [-1, 2]])
-def test_in_place(each_flavour, steps):
+def test_in_place(each_device_kind, steps):
     a, b = np.arange(6, dtype="float32").reshape(2, 3), np.array([[1, 10, 100]], dtype="float32")
     x, y = device_array(a, steps), device_array(b)
     op = OpenCLElemwise(scalar.add, {0: 0})
@@ -204,8 +204,8 @@ def test_chunks_cover_all_elements():
 
 
 def test_nodes_that_are_alike_share_their_code_and_not_their_launches():
-    def elements(op=scalar.add, dtype="float32", single=(False, False), flavour="cpu"):
-        return ElementKernels.of_scalar_op(op, [dtype] * 2, [dtype], list(single), 2, flavour=flavour)
+    def elements(op=scalar.add, dtype="float32", single=(False, False), device_kind="cpu"):
+        return ElementKernels.of_scalar_op(op, [dtype] * 2, [dtype], list(single), 2, device_kind=device_kind)
 
     one, two = elements(), elements()
     assert one.kernels() == two.kernels()
@@ -217,5 +217,6 @@ def test_nodes_that_are_alike_share_their_code_and_not_their_launches():
         a, b, c = (device_array(np.full(shape, value, "float32")) for value in (1, 2, 0))
         these.launch(kernels, context, shape, [a, b, c])
         np.testing.assert_array_equal(np.asarray(c), 3)
-    others = (elements(scalar.mul), elements(dtype="float64"), elements(single=(False, True)), elements(flavour="gpu"))
+    others = (elements(scalar.mul), elements(dtype="float64"), elements(single=(False, True)))
+    others += (elements(device_kind="gpu"),)
     assert len({other.kernels()[0].code for other in (one, *others)}) == 5

@@ -16,11 +16,11 @@ import optdb  # comes before theano
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.exporting import Untraceable, of_function
 from optdb.runtime.exported import FileError, ShapeError, load
-from tests.opencl.exported import export, exported, flavoured, floats, on_device, same, shared
+from tests.opencl.exported import context_of_kind, export, exported, floats, on_device, same, shared
 
 pytestmark = pytest.mark.usefixtures("default")
 
-FLAVOURS = pytest.mark.parametrize("flavour", ["cpu", "gpu"])
+DEVICE_KINDS = pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 
 
 def network(inputs=12, hidden=16, classes=5):
@@ -40,11 +40,11 @@ def batch(n, seed=0):
     return floats(n, 12, seed=seed), np.random.RandomState(seed).randint(0, 5, n).astype("int32")
 
 
-@FLAVOURS
-def test_a_file_trains_as_the_function_does(tmp_path, flavour):
+@DEVICE_KINDS
+def test_a_file_trains_as_the_function_does(tmp_path, device_kind):
     train, predict, params = network()
     examples = {"train": [batch(36)], "predict": [batch(36)[:1]]}
-    there = exported(tmp_path, flavour, examples, train=train, predict=predict)
+    there = exported(tmp_path, device_kind, examples, train=train, predict=predict)
     for step in range(6):
         x, y = batch((36, 36, 40)[step % 3], seed=step)
         same(there(x, y, rate=0.25), train(x, y, 0.25))
@@ -72,7 +72,7 @@ def test_more_than_one_example(tmp_path):
     _, predict, _ = network()
     path = tmp_path / "f.optdb"
     reports = export(path, [[floats(n, 12)] for n in (32, 1, 40, 300)], predict=predict)
-    assert [report.covered for report in reports if report.flavour == "cpu"] == [False, False, True, False]
+    assert [report.covered for report in reports if report.device_kind == "cpu"] == [False, False, True, False]
     there = load(path)
     for n in (1, 20, 32, 50, 300):
         same(there(floats(n, 12, seed=n)), predict(floats(n, 12, seed=n)))
@@ -107,14 +107,14 @@ def formulas():
 NEAR = [(7, 6, 5), (6, 6, 4), (5, 5, 5), (8, 5, 4), (6, 7, 4), (5, 5, 4), (6, 5, 5), (7, 4, 3)]
 
 
-@FLAVOURS
+@DEVICE_KINDS
 @pytest.mark.parametrize("name", list(formulas()))
-def test_shapes_that_were_not_exported(name, flavour):
+def test_shapes_that_were_not_exported(name, device_kind):
     inputs, outputs, values = formulas()[name]
     outputs = [as_opencl_variable(out, "dev0") for out in (outputs if isinstance(outputs, list) else [outputs])]
     function = on_device(inputs, outputs)
     with tempfile.TemporaryDirectory() as folder:
-        there = exported(Path(folder), flavour, [values(6, 5, 4), values(40, 30, 20)], f=function)
+        there = exported(Path(folder), device_kind, [values(6, 5, 4), values(40, 30, 20)], f=function)
 
         def holds(sizes):
             """Tell whether the file says what to do with arguments of some sizes; see to it that it is right then."""
@@ -144,27 +144,27 @@ def test_shapes_that_were_not_exported(name, flavour):
         assert any(map(holds, NEAR))
 
 
-@FLAVOURS
-def test_a_batch_by_its_number(tmp_path, flavour):
+@DEVICE_KINDS
+def test_a_batch_by_its_number(tmp_path, device_kind):
     data = shared(floats(100, 3), "data")
     index, size = tt.lscalar("index"), tt.lscalar("size")
     function = on_device(
         [index, theano.In(size, value=10)], tt.exp(data[index * size : (index + 1) * size]).sum(axis=0)
     )
-    there = exported(tmp_path, flavour, [[2]], f=function)
+    there = exported(tmp_path, device_kind, [[2]], f=function)
     for number in (0, 1, 5, 9):
         same(there(number), function(number))
     same(there(3, size=12), function(3, 12))
 
 
-@FLAVOURS
-def test_rows_by_number(tmp_path, flavour):
+@DEVICE_KINDS
+def test_rows_by_number(tmp_path, device_kind):
     table, y = shared(floats(9, 4), "table"), tt.fmatrix("y")
     rows = tt.lvector("rows")
     taken = table[rows]
     train = on_device([rows, y], taken * y, updates=[(table, tt.inc_subtensor(taken, y))])
     example = np.array([1, 2, 2, -1, 0]), floats(5, 4)
-    there = exported(tmp_path, flavour, [example], f=train)
+    there = exported(tmp_path, device_kind, [example], f=train)
     for n in (5, 8, 20):
         given = np.random.RandomState(n).randint(-9, 9, n), floats(n, 4)
         same(there(*given), train(*given))
@@ -186,12 +186,12 @@ def test_a_class_that_there_is_not(tmp_path):
     np.testing.assert_array_equal(there.get("w1"), before)
 
 
-@FLAVOURS
-def test_shared_values_that_change_places(tmp_path, flavour):
+@DEVICE_KINDS
+def test_shared_values_that_change_places(tmp_path, device_kind):
     a, b, c = (shared(floats(3, 3, seed=seed), name) for seed, name in enumerate("abc"))
     updates = [(a, b), (b, a), (c, c.T)]
     function = on_device([], [as_opencl_variable(v, "dev0") for v in (a + 0 * b, c, a * c.T)], updates=updates)
-    there = exported(tmp_path, flavour, [[]], f=function)
+    there = exported(tmp_path, device_kind, [[]], f=function)
     for _ in range(3):
         same(there(), function())
         for param in (a, b, c):
@@ -257,9 +257,9 @@ def test_a_file_for_other_devices_is_refused(tmp_path):
     from optdb.opencl.exporting import write
 
     x = tt.fvector("x")
-    write(path, {"f": of_function(on_device([x], tt.exp(x)))}, {"f": [[floats(3)]]}, flavours=["gpu"])
+    write(path, {"f": of_function(on_device([x], tt.exp(x)))}, {"f": [[floats(3)]]}, device_kinds=["gpu"])
     with pytest.raises(FileError, match=r"f for devices of kind gpu, and .* is of kind cpu.\nThe cure"):
-        load(path, flavoured("cpu"))
+        load(path, context_of_kind("cpu"))
 
 
 def test_a_device_with_more_units(tmp_path):
@@ -268,16 +268,16 @@ def test_a_device_with_more_units(tmp_path):
     path = tmp_path / "f.optdb"
     export(path, [[floats(100, 90)]], f=function)
     for units in (1, 2, 3, 8, 100):
-        there = load(path, flavoured("cpu", units))
+        there = load(path, context_of_kind("cpu", units))
         same(there(floats(100, 90)), function(floats(100, 90)), rtol=1e-4)
 
 
-@FLAVOURS
-def test_a_number_that_kernels_are_given(tmp_path, flavour):
+@DEVICE_KINDS
+def test_a_number_that_kernels_are_given(tmp_path, device_kind):
     x, y, rate = tt.fmatrix("x"), tt.fmatrix("y"), tt.fscalar("rate")
     w = shared(floats(4, 3), "w")
     step = on_device([x, y, rate], rate * 2, there=False, updates=[(w, w - rate * x.dot(y))])
-    there = exported(tmp_path, flavour, [(floats(4, 5), floats(5, 3), np.float32(0.5))], f=step)
+    there = exported(tmp_path, device_kind, [(floats(4, 5), floats(5, 3), np.float32(0.5))], f=step)
     assert any("Gemm" in str(node.op) for node in step.maker.fgraph.toposort())
     nbytes = None
     for rate in (0.5, 0.25, -3.0, 0.5):
@@ -294,32 +294,32 @@ def test_a_number_that_kernels_are_given(tmp_path, flavour):
         same(got, step(*given[:2], np.float32(0)))
 
 
-@FLAVOURS
-def test_indices_that_the_call_computes_are_refused(tmp_path, flavour):
+@DEVICE_KINDS
+def test_indices_that_the_call_computes_are_refused(tmp_path, device_kind):
     x, y = tt.fmatrix("x"), tt.ivector("y")
     function = on_device([x, y], x[y % 3])
     with pytest.raises(Untraceable, match="indices, rows or classes are computed by the call itself"):
-        exported(tmp_path, flavour, [(floats(8, 4), np.arange(8, dtype="int32"))], f=function)
+        exported(tmp_path, device_kind, [(floats(8, 4), np.arange(8, dtype="int32"))], f=function)
 
 
-@FLAVOURS
-def test_parts_of_a_known_array_of_more_dimensions(tmp_path, flavour):
+@DEVICE_KINDS
+def test_parts_of_a_known_array_of_more_dimensions(tmp_path, device_kind):
     """A gradient of ones is a constant: which part of it is returned follows from an argument."""
     s, i = shared(np.ones((3, 4, 1)), "s"), tt.iscalar("i")
     gradient = theano.grad(s.flatten().sum(), s)
     outputs = [gradient[-3:i], gradient[0, i], s.flatten()]
     sim = optdb.SimulatorOCL(theano.function([i], outputs, mode="FAST_COMPILE"))
-    sim.export(tmp_path / "f.optdb", [(1,), (2,)], flavours=(flavour,))
-    there = load(tmp_path / "f.optdb", flavoured(flavour))
+    sim.export(tmp_path / "f.optdb", [(1,), (2,)], device_kinds=(device_kind,))
+    there = load(tmp_path / "f.optdb", context_of_kind(device_kind))
     for number in (1, 2):
         same(there(number), sim(number))
 
 
-@FLAVOURS
-def test_examples_that_differ_by_a_number(tmp_path, flavour):
+@DEVICE_KINDS
+def test_examples_that_differ_by_a_number(tmp_path, device_kind):
     """What holds for one number of the call is compared with what was traced for another one."""
     x, i = tt.fmatrix("x"), tt.iscalar("i")
     function = on_device([x, i], [as_opencl_variable(out, "dev0") for out in (x[:i] * 2, x[i] + 1)])
-    there = exported(tmp_path, flavour, [(floats(8, 4), 1), (floats(8, 4), 2), (floats(9, 4), 3)], f=function)
+    there = exported(tmp_path, device_kind, [(floats(8, 4), 1), (floats(8, 4), 2), (floats(9, 4), 3)], f=function)
     for number in (1, 2, 3):
         same(there(floats(8, 4), number), function(floats(8, 4), number))

@@ -29,7 +29,7 @@ def pairs(value):
 
 
 @pytest.mark.parametrize("n", LENGTHS)
-def test_all_lengths_there_and_back(each_flavour, n):
+def test_all_lengths_there_and_back(each_device_kind, n):
     value = np.random.default_rng(n).normal(size=(3, n))
     (got,) = run(OpenCLRFFTOp()(variable(value), [n]).owner, [device_array(value), np.array([n])])
     agree(got, pairs(np.fft.rfft(value)), "float64")
@@ -40,7 +40,7 @@ def test_all_lengths_there_and_back(each_flavour, n):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_several_axes_and_layouts(each_flavour, dtype):
+def test_several_axes_and_layouts(each_device_kind, dtype):
     rng = np.random.default_rng(0)
     value = rng.normal(size=(2, 6, 5, 4)).astype(dtype)
     array = device_array(value, [1, -1, 2, -2])

@@ -74,7 +74,7 @@ def test_what_is_wanted_elsewhere_is_one_more_output():
     assert len(node.outputs) == 3
 
 
-def test_all_updates_of_an_optimizer_are_one_kernel_that_works_in_place(each_flavour):
+def test_all_updates_of_an_optimizer_are_one_kernel_that_works_in_place(each_device_kind):
     w, m, v, g = there(A, 0 * A, 0 * A, B)
     m2, v2 = m * np.float32(0.9) + g * np.float32(0.1), v * np.float32(0.99) + tt.sqr(g) * np.float32(0.01)
     w2 = w - np.float32(0.1) * m2 / (tt.sqrt(v2) + np.float32(1e-8))
@@ -110,7 +110,7 @@ def test_no_group_waits_for_itself():
         np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5)
 
 
-def test_dimshuffles_are_seen_through(each_flavour):
+def test_dimshuffles_are_seen_through(each_device_kind):
     x, y, c = there(A, B.T.copy(), COLUMN)
     (node,) = kernels(
         [(y * np.float32(3)).T + x * (c + np.float32(1)).dimshuffle(0, "x")], [3 * B + A * (COLUMN + 1)[:, None]], 1
@@ -142,7 +142,7 @@ def test_a_kernel_has_no_more_arguments_than_the_device_takes():
         assert n <= 3 or argument_bytes(2, n) <= limit or not isinstance(node.op.scalar_op, Program)
 
 
-def test_half_floats_and_casts(each_flavour):
+def test_half_floats_and_casts(each_device_kind):
     h, i = there(A.astype("float16"), np.arange(12).reshape(3, 4))
     out = tt.cast(tt.exp(h) * i, "float16")
     want = np.exp(A.astype("float16").astype("float64")) * np.arange(12).reshape(3, 4)
@@ -270,7 +270,7 @@ def out_dtype(value):
 
 
 @pytest.mark.parametrize("axis", [None, 0, (0, 2), 1])
-def test_reductions_compute_what_they_fold(each_flavour, axis):
+def test_reductions_compute_what_they_fold(each_device_kind, axis):
     a = RNG.uniform(-1, 1, (3, 17, 40)).astype("float32")
     x, y = there(a, a[:, :1].copy())
     y = tt.addbroadcast(y, 1)
@@ -282,7 +282,7 @@ def test_reductions_compute_what_they_fold(each_flavour, axis):
     reductions([tt.any(tt.gt(x, y), axis=axis)], [(a > a[:, :1]).any(axis=axis)])
 
 
-def test_reductions_of_views_and_much(each_flavour):
+def test_reductions_of_views_and_much(each_device_kind):
     a = RNG.uniform(0, 1, (300, 200)).astype("float32")
     x, s = there(a, np.float32(3))
     reductions([tt.sqr(x[::2, ::-1].T + s).sum(axis=0)], [np.square(a[::2, ::-1].T + 3).sum(axis=0)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import types
+from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
@@ -230,8 +232,9 @@ def test_flags_come_as_words_or_in_one_string():
 
 def test_a_device_without_double_precision_is_told_before_anything_is_built(monkeypatch):
     monkeypatch.setattr("optdb.opencl.kernels.programs.make", lambda *args, **kwargs: pytest.fail("it was built"))
-    device = types.SimpleNamespace(name="Small One")
-    small = types.SimpleNamespace(device=device, supports=lambda dtype: dtype == "float64" and "no double precision")
+    small = copy.copy(runtime_context())
+    driver = replace(small.profile.driver, device="Small One")
+    small.profile = replace(small.profile, driver=driver, float64=False)
     kernel = Kernel("", "k", [], Kernel.get_flags("float64"))
     with pytest.raises(UnsupportedKernel, match=r"kernel k needs GA_USE_DOUBLE.*Small One.*no double precision"):
         compile_kernels([kernel], small)

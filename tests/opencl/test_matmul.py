@@ -1,4 +1,4 @@
-"""Products of matrices by the kernels alone: all layouts, both flavours, and how large ones are cut."""
+"""Products of matrices by the kernels alone: all layouts, both kinds of devices, and how large ones are cut."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from optdb.opencl.kernels import compile_kernels
 from optdb.opencl.ops.products import batched_matmul, matmul, matmul_kernels, matvec, matvec_kernels
 from optdb.runtime.arrays import DeviceArray, empty, from_host, to_host
 from optdb.runtime.context import Context
+from optdb.runtime.device_profiles import DEVICE_KINDS
 
-FLAVOURS = ["cpu", "gpu"]
 SIZES = st.sampled_from([0, 1, 2, 7, 10, 17, 33, 40])
 STEPS = st.sampled_from([1, 1, 1, 2, -1])
 
@@ -32,18 +32,18 @@ SMALL_TILES = {
 
 
 @functools.cache
-def context_of(flavour):
+def context_of(device_kind):
     context = Context("opencl")
-    context.flavour = flavour
-    if flavour == "gpu":
+    context.profile = context.profile.as_kind(device_kind)
+    if device_kind == "gpu":
         for dtype in ("float16", "float32", "float64"):
             blocks.choose(context, dtype, blocks.Choice(SMALL_TILES))
     return context
 
 
 @functools.cache
-def kernels_of(flavour, dtype):
-    context = context_of(flavour)
+def kernels_of(device_kind, dtype):
+    context = context_of(device_kind)
     return compile_kernels(matmul_kernels(dtype, context), context)
 
 
@@ -77,11 +77,11 @@ def close(got, want, k):
     np.testing.assert_allclose(got, want, rtol=4 * eps, atol=2 * eps * max(k, 4))
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
 @given(st.data(), st.integers(0, 3), SIZES, SIZES, SIZES, st.sampled_from(["float32", "float32", "float64", "float16"]))
 @settings(max_examples=60)
-def test_any_layout(flavour, data, batch, m, n, k, dtype):
-    context = context_of(flavour)
+def test_any_layout(device_kind, data, batch, m, n, k, dtype):
+    context = context_of(device_kind)
     # Which of the arrays is one matrix for all products.
     shared = data.draw(st.sampled_from(["", "a", "b"])) if batch > 1 else ""
     a, b = sample(dtype, 1 if shared == "a" else batch, m, k), sample(dtype, 1 if shared == "b" else batch, k, n)
@@ -89,22 +89,22 @@ def test_any_layout(flavour, data, batch, m, n, k, dtype):
     beta, inplace = data.draw(st.sampled_from([0.0, 1.0, 2.0])), data.draw(st.booleans())
     x, v, added = (put(context, value, *data.draw(layout(3))) for value in (a, b, y))
     z = added if inplace else put(context, np.full_like(y, np.nan), *data.draw(layout(3)))
-    batched_matmul(kernels_of(flavour, dtype), context, x, v, z, alpha, added, beta)
+    batched_matmul(kernels_of(device_kind, dtype), context, x, v, z, alpha, added, beta)
     want = alpha * np.matmul(a.astype("float64"), b.astype("float64")) + beta * y.astype("float64")
     close(to_host(z), want.astype(dtype), k)
     if not inplace:
         np.testing.assert_array_equal(to_host(added), y)
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
 @pytest.mark.parametrize(("m", "k", "n"), [(100, 784, 10), (64, 33, 17), (20, 50, 100), (96, 64, 64), (130, 40, 70)])
 @pytest.mark.parametrize("orders", [((0, 1), (0, 1)), ((1, 0), (0, 1)), ((0, 1), (1, 0)), ((1, 0), (1, 0))])
-def test_matrices_and_their_transposes(flavour, m, k, n, orders):
-    context = context_of(flavour)
+def test_matrices_and_their_transposes(device_kind, m, k, n, orders):
+    context = context_of(device_kind)
     a, b = sample("float32", m, k), sample("float32", k, n)
     x, v = (put(context, value, order, (1, 1)) for value, order in zip((a, b), orders))
     z = empty(context, (m, n), "float32")
-    matmul(kernels_of(flavour, "float32"), context, x, v, z)
+    matmul(kernels_of(device_kind, "float32"), context, x, v, z)
     close(to_host(z), np.dot(a, b), k)
 
 
@@ -126,9 +126,9 @@ def test_large_products_are_cut_along_all_lengths(monkeypatch, dtype, orders, be
     close(to_host(z), want.astype(dtype), 41)
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_long_sums_are_cut_into_parts(monkeypatch, flavour, beta):
+def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, beta):
     monkeypatch.setattr(cpu_plan, "PART", 10)
     monkeypatch.setattr(gpu_plan, "PART", 10)
     monkeypatch.setattr(products, "_plans", type(products._plans)())
@@ -137,30 +137,30 @@ def test_long_sums_are_cut_into_parts(monkeypatch, flavour, beta):
 
     def on_many_units(chosen, context, dtype, problem):
         block = next(iter(chosen.values()))
-        if flavour == "cpu":
+        if device_kind == "cpu":
             plans.append((cpu_plan.plan(problem, block, 16, False, 4), False))
         else:
             plans.append((gpu_plan.plan(problem, block, 16), False))
         return plans[-1]
 
     monkeypatch.setattr(products, "plan_with", on_many_units)
-    context = context_of(flavour)
+    context = context_of(device_kind)
     a, b, y = sample("float32", 2, 7, 61), sample("float32", 2, 61, 10), sample("float32", 2, 7, 10)
     z = from_host(context, y)
     batched_matmul(
-        kernels_of(flavour, "float32"), context, from_host(context, a), from_host(context, b), z, 0.5, z, beta
+        kernels_of(device_kind, "float32"), context, from_host(context, a), from_host(context, b), z, 0.5, z, beta
     )
     ((plan, _),) = plans
     assert plan.launches[-1].kernel == "matmul_total" and plan.memory > 2 * 7 * 10
     close(to_host(z), 0.5 * np.matmul(a, b) + np.float32(beta) * y, 61)
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_sums_of_many_terms_are_as_exact_as_numpys(flavour):
-    context = context_of(flavour)
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
+def test_sums_of_many_terms_are_as_exact_as_numpys(device_kind):
+    context = context_of(device_kind)
     a, b = sample("float32", 24, 3000), sample("float32", 3000, 40)
     z = empty(context, (24, 40), "float32")
-    matmul(kernels_of(flavour, "float32"), context, from_host(context, a), from_host(context, b), z)
+    matmul(kernels_of(device_kind, "float32"), context, from_host(context, a), from_host(context, b), z)
     want = np.dot(a.astype("float64"), b.astype("float64"))
     assert np.linalg.norm(to_host(z) - want) < 1e-5 * np.linalg.norm(want)
 
@@ -195,11 +195,11 @@ def test_what_products_are_like():
     assert classify(1, 1000, 1000, 132) == "small"
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
 @given(st.data(), st.sampled_from([0, 1, 5, 16, 40]), st.sampled_from([0, 1, 7, 33, 100]))
 @settings(max_examples=25)
-def test_matrix_and_vector(flavour, data, m, k):
-    context, dtype = context_of(flavour), data.draw(st.sampled_from(["float32", "float16"]))
+def test_matrix_and_vector(device_kind, data, m, k):
+    context, dtype = context_of(device_kind), data.draw(st.sampled_from(["float32", "float16"]))
     a, b, y = sample(dtype, m, k), sample(dtype, k), sample(dtype, m)
     x, (v, z) = put(context, a, *data.draw(layout(2))), (put(context, c, *data.draw(layout(1))) for c in (b, y))
     compiled = compile_kernels(matvec_kernels(dtype, context), context)
@@ -208,11 +208,11 @@ def test_matrix_and_vector(flavour, data, m, k):
     close(to_host(z), want.astype(dtype), k)
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_long_rows_are_cut_into_parts(monkeypatch, flavour):
-    monkeypatch.setattr(vector, "PART", dict.fromkeys(FLAVOURS, 10))
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
+def test_long_rows_are_cut_into_parts(monkeypatch, device_kind):
+    monkeypatch.setattr(vector, "PART", dict.fromkeys(DEVICE_KINDS, 10))
     vector._plan.cache_clear()
-    context = context_of(flavour)
+    context = context_of(device_kind)
     a, b, y = sample("float32", 3, 95), sample("float32", 95), sample("float32", 3)
     z = from_host(context, y)
     compiled = compile_kernels(matvec_kernels("float32", context), context)
@@ -222,8 +222,8 @@ def test_long_rows_are_cut_into_parts(monkeypatch, flavour):
 
 
 def test_defaults_can_be_built():
-    for flavour in FLAVOURS:
-        context = context_of(flavour)
+    for device_kind in DEVICE_KINDS:
+        context = context_of(device_kind)
         for dtype in ("float16", "float32", "float64"):
             default = blocks.defaults(context, dtype)
             assert set(default) == set(CLASSES)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.opencl import get_context
-from optdb.opencl.kernels.programs import copies_kernels
 from optdb.opencl.planning import merging, probing
 from optdb.runtime.build import BuildError
 from tests.opencl.simulator.made import simulated, training_step
@@ -20,7 +19,7 @@ from tests.opencl.simulator.made import simulated, training_step
 
 @pytest.fixture(autouse=True)
 def pocl():
-    if not copies_kernels(get_context("dev0").device):
+    if not get_context("dev0").profile.quirks.wakes_threads_per_launch:
         pytest.skip("launches are merged on PoCL alone")
 
 

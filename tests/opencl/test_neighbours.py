@@ -27,7 +27,7 @@ CASES = [
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", ["float32", "int8", "complex128"])
-def test_as_the_host(mode, dtype, each_flavour):
+def test_as_the_host(mode, dtype, each_device_kind):
     x, shape, step = tt.TensorType(dtype, (False,) * 4)(), tt.lvector(), tt.lvector()
     node = host.Images2Neibs(mode)(x, shape, step).owner
     lifted = None

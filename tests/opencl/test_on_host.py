@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,7 +27,8 @@ TALL = RNG.normal(size=(5, 3))
 @pytest.fixture(params=[True, False], ids=["shared", "apart"])
 def each_memory(request, monkeypatch):
     """Have the device share the host's memory, or not."""
-    monkeypatch.setattr(get_context(NAME), "shares_memory", request.param)
+    context = get_context(NAME)
+    monkeypatch.setattr(context, "profile", replace(context.profile, shares_host_memory=request.param))
     return request.param
 
 

@@ -84,7 +84,7 @@ def pooled(case, x, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", CASES)
-def test_of_any_layout(case, mode, each_flavour):
+def test_of_any_layout(case, mode, each_device_kind):
     a = sample(case, "float32")
     op = OpenCLPool(CASES[case][5], mode, len(CASES[case][1]))
     for steps in [1] * a.ndim, [-1, 2, -3, 1, -2][: a.ndim]:
@@ -107,7 +107,7 @@ def test_dtypes(dtype, mode):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gradients_of_the_largest(case, each_flavour):
+def test_gradients_of_the_largest(case, each_device_kind):
     counts, parts = windows(case)
     x = sample(case, "float32")
     top = pooled(case, x, "max")
@@ -135,7 +135,7 @@ def test_gradients_of_the_largest(case, each_flavour):
 
 @pytest.mark.parametrize("mode", MODES[1:])
 @pytest.mark.parametrize("case", [case for case in CASES if len(CASES[case][1]) == 2])
-def test_gradients_of_means(case, mode, each_flavour):
+def test_gradients_of_means(case, mode, each_device_kind):
     x, (counts, parts) = sample(case, "float32"), windows(case)
     lead, _, ws, _, pad, whole = CASES[case]
     by = np.random.default_rng(2).normal(size=lead + counts).astype("float32")
@@ -172,7 +172,7 @@ def test_lifted_with_first_and_second_gradients():
 @pytest.mark.skipif(not theano.config.cxx, reason="the host's pooling needs a compiler")
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 @pytest.mark.parametrize("mode", MODES)
-def test_as_the_host_to_the_last_bit(mode, ndim, each_flavour):
+def test_as_the_host_to_the_last_bit(mode, ndim, each_device_kind):
     x = tt.TensorType("float32", (False,) * (ndim + 1))()
     sizes = [tt.lvector() for _ in range(3)]
     for whole in (True, False):

@@ -369,23 +369,23 @@ def nodes_of(run):
             yield node
 
 
-@pytest.mark.parametrize("flavour", ["cpu", "gpu"])
+@pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 @pytest.mark.filterwarnings("ignore:Tile op is deprecated")
-def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, default, flavour):
+def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, default, device_kind):
     context = get_context(default)
-    monkeypatch.setattr(context, "flavour", flavour)
+    monkeypatch.setattr(context, "profile", context.profile.as_kind(device_kind))
     monkeypatch.setattr(context, "kept", {})
     with one_program():
         for case in CASES:
             for run in {run.turn: run for run in case.runs()}.values():
-                if all(context.supports(given.dtype(run.turn)) is None for given in case.arrays):
+                if all(context.unsupported_reason(given.dtype(run.turn)) is None for given in case.arrays):
                     for node in nodes_of(run):
                         node.op.compiled_kernels(node)
     assert len(built) == 1
     units = context.kept[programs.__name__]
     assert len(units) > 100
     assert [unit.title for unit in units.values() if not unit.built] == []
-    if flavour == "cpu":  # where none of them has items that meet
+    if device_kind == "cpu":  # where none of them has items that meet
         assert [title for unit in units.values() for title in left_together(unit)] == []
 
 

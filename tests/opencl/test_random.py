@@ -29,7 +29,7 @@ def states(n: int, first: int = 5) -> np.ndarray:
     "size, streams", [((7, 5), 5), ((100,), 17), ((3,), 20), ((5, 33), 40), ((64,), 16), ((0,), 2)]
 )
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
-def test_numbers_and_states_are_those_of_the_host(each_flavour, dtype, size, streams):
+def test_numbers_and_states_are_those_of_the_host(each_device_kind, dtype, size, streams):
     state = states(streams)
     host = mrg_uniform(tt.TensorType(dtype, [False] * len(size)))
     wanted = [[None], [None]]
@@ -40,7 +40,7 @@ def test_numbers_and_states_are_those_of_the_host(each_flavour, dtype, size, str
     np.testing.assert_array_equal(new, wanted[0][0])
 
 
-def test_a_negative_seed(each_flavour):
+def test_a_negative_seed(each_device_kind):
     state = np.full((1, 6), -5, "int32")
     op = OpenCLMRGUniform(OpenCLArrayType("float64", [False], NAME))
     host = mrg_uniform(tt.dvector)
@@ -118,7 +118,7 @@ def test_normal_numbers():
 
 
 @with_compiler
-def test_draws_are_those_of_the_host(each_flavour):
+def test_draws_are_those_of_the_host(each_device_kind):
     p, u, n = tt.fmatrix(), tt.fvector(), tt.iscalar()
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(7), 6).astype("float32")

@@ -49,7 +49,7 @@ def test_any_axes_of_any_layout(data, name):
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint64", "float16", "float32", "float64"])
 @pytest.mark.parametrize("name", ["add", "mul", "maximum"])
-def test_dtypes_of_results_are_those_of_the_host(each_flavour, dtype, name):
+def test_dtypes_of_results_are_those_of_the_host(each_device_kind, dtype, name):
     value = np.array([[3, 100, 0], [5, 7, 1]]).astype(dtype)
     op = OpenCLCAReduce(getattr(scalar, name), 1)
     check(op, value, device_array(value, [1, -1]))
@@ -63,7 +63,7 @@ def test_given_dtypes_are_kept(dtype, acc_dtype):
 
 @pytest.mark.parametrize("name", ["or_", "and_", "xor"])
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64"])
-def test_bits(each_flavour, name, dtype):
+def test_bits(each_device_kind, name, dtype):
     value = np.array([[1, 0, 1], [1, 1, 1], [0, 0, 0]]).astype(dtype)
     check(OpenCLCAReduce(getattr(scalar, name), 1, dtype, dtype), value, device_array(value))
 
@@ -80,7 +80,7 @@ def test_nothing_folds_to_what_adds_nothing(axis):
     assert run(OpenCLCAReduce(scalar.maximum, 1)(variable(value)).owner, [device_array(value)])[0].shape == (0,)
 
 
-def test_what_is_not_a_number_wins(each_flavour):
+def test_what_is_not_a_number_wins(each_device_kind):
     value = np.array([[1, np.nan, 3], [np.nan, 1, 2], [3, 2, np.nan]], "float32")
     for name in ("maximum", "minimum"):
         check(OpenCLCAReduce(getattr(scalar, name), 1), value, device_array(value))
@@ -89,7 +89,7 @@ def test_what_is_not_a_number_wins(each_flavour):
 @pytest.mark.parametrize(
     "shape, axis", [((200_003,), None), ((3, 50_001), 1), ((50_001, 3), 0), ((50_001, 3), 1), ((2, 300, 200), (0, 2))]
 )
-def test_much_is_folded_in_parts(each_flavour, shape, axis):
+def test_much_is_folded_in_parts(each_device_kind, shape, axis):
     value = np.random.default_rng(0).uniform(size=shape).astype("float32")
     check(OpenCLCAReduce(scalar.add, axis), value, device_array(value))
     check(OpenCLCAReduce(scalar.maximum, axis, "float32", "float32"), value, device_array(value, [-1] * value.ndim))
@@ -111,7 +111,7 @@ def test_what_cannot_be_folded_is_refused():
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64", "float16", "float32", "float64"])
 @pytest.mark.parametrize("axis", [None, 0, 1])
-def test_products_that_leave_out_zeros(each_flavour, dtype, axis):
+def test_products_that_leave_out_zeros(each_device_kind, dtype, axis):
     rng = np.random.default_rng(4)
     value = (rng.choice([0, 0, 1, 2, 3], (21, 37)) * (rng.uniform(size=(21, 37)) < 0.05)).astype(dtype)
     value[:, 5] = value[7] = 0
@@ -121,7 +121,7 @@ def test_products_that_leave_out_zeros(each_flavour, dtype, axis):
     check(op, value * 0, device_array(value * 0))
 
 
-def test_products_that_leave_out_zeros_in_parts(each_flavour):
+def test_products_that_leave_out_zeros_in_parts(each_device_kind):
     value = np.where(np.arange(60_000) % 7000 == 3, 1.25, 0).astype("float32")
     check(OpenCLCAReduce(tt.elemwise.mul_without_zeros), value, device_array(value))
     check(OpenCLCAReduce(tt.elemwise.mul_without_zeros, 0), value[:, None], device_array(value[:, None]))

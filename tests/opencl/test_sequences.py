@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from optdb.opencl.kernels import ARRAY, BUFFER, SIZE, SSIZES, Kernel, compile_kernels, ctype
-from optdb.opencl.kernels.programs import copies_kernels, origin
+from optdb.opencl.kernels.programs import origin
 from optdb.opencl.kernels.sequences import (
     ADDRESS,
     SEQUENCE,
@@ -50,7 +50,7 @@ CHUNK_KERNEL void k(long16 s, T t, const ga_float its, GLOBAL_MEM const T *restr
 @pytest.fixture
 def context():
     found = runtime_context()
-    if not copies_kernels(found.device):
+    if not found.profile.quirks.compiles_body_repeatedly:
         pytest.skip("the bodies of kernels are functions of their own on PoCL alone")
     return found
 
@@ -106,8 +106,8 @@ def test_work_items_know_their_places(context, items):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_numbers_of_all_dtypes_arrive(context, dtype):
-    if context.supports(dtype) is not None:
-        pytest.skip(context.supports(dtype))
+    if context.unsupported_reason(dtype) is not None:
+        pytest.skip(context.unsupported_reason(dtype))
     kind = ctype(dtype)
     code = f"CHUNK_KERNEL void k(ga_ubyte a, {kind} x, ga_size i, GLOBAL_MEM {kind} *o) {{ if (a == 3) o[i] = x; }}"
     k = kernel_of(context, code, "k", ["uint8", dtype, SIZE, BUFFER])

@@ -30,7 +30,7 @@ def numbers(dtype, shape, seed=0):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_rows_of_all_lengths(each_flavour, dtype, length):
+def test_rows_of_all_lengths(each_device_kind, dtype, length):
     value = numbers(dtype, (3, length))
     (got,) = run(OpenCLSortOp("quicksort")(variable(value), -1).owner, [device_array(value), -1])
     np.testing.assert_array_equal(got, np.sort(value, kind="stable"))
@@ -67,7 +67,7 @@ def test_an_axis_that_there_is_not_is_refused():
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize("k", [1, -1, 3, -3, 40, -200, 300, -300])
-def test_the_largest_and_the_smallest(each_flavour, dtype, k):
+def test_the_largest_and_the_smallest(each_device_kind, dtype, k):
     value = numbers(dtype, (300, 2), seed=k % 7)
     ours = OpenCLTopKOp(0, False, "int16")(variable(value), k, return_list=True)[0].owner
     got, places = run(ours, [device_array(value, [1, -2]), np.array(k)])

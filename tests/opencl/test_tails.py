@@ -64,7 +64,7 @@ def program(dtypes, *steps):
 
 
 @pytest.mark.parametrize("axis", [None, 0, (0, 2), 1, 2])
-def test_means_are_one_kernel(each_flavour, axis):
+def test_means_are_one_kernel(each_device_kind, axis):
     (x,) = there(A)
     computed([x.mean(axis=axis)], [A.mean(axis=axis)])
     (node,) = computed([tt.sqr(x).mean(axis=axis) + np.float32(1)], [np.square(A).mean(axis=axis) + 1])
@@ -72,7 +72,7 @@ def test_means_are_one_kernel(each_flavour, axis):
 
 
 @pytest.mark.parametrize("axis", [0, (0, 2), 1, 2])
-def test_other_arrays_come_in_behind(each_flavour, axis):
+def test_other_arrays_come_in_behind(each_device_kind, axis):
     x, s = there(A, np.float32(3))
     fold = A.sum(axis=axis)
     b, c = RNG.uniform(1, 2, fold.shape).astype("float16"), RNG.uniform(1, 2, fold.shape[::-1])
@@ -91,7 +91,7 @@ def test_what_is_dear_is_computed_behind_one_result_only():
     computed([tt.nnet.sigmoid(x.mean().dimshuffle("x") + y)], [1 / (1 + np.exp(-A.mean() - b))])
 
 
-def test_several_outputs_and_several_reductions(each_flavour):
+def test_several_outputs_and_several_reductions(each_device_kind):
     (x,) = there(A)
     s, m = x.sum(axis=0), x.max(axis=0)
     t = s / m
@@ -103,7 +103,7 @@ def test_several_outputs_and_several_reductions(each_flavour):
 
 
 @pytest.mark.parametrize("shape, axis", [((200_003,), 0), ((3, 50_001), 1), ((50_001, 3), 0), ((300, 2, 200), (0, 2))])
-def test_only_whole_results_go_on(each_flavour, shape, axis):
+def test_only_whole_results_go_on(each_device_kind, shape, axis):
     a = RNG.uniform(size=shape).astype("float32")
     fold = a.sum(axis=axis)
     b = RNG.uniform(size=fold.shape).astype("float32")
@@ -113,7 +113,7 @@ def test_only_whole_results_go_on(each_flavour, shape, axis):
     computed([q + y, q - y], want)
 
 
-def test_dimshuffles_are_seen_through(each_flavour):
+def test_dimshuffles_are_seen_through(each_device_kind):
     b, c = RNG.uniform(1, 2, (3, 1, 40)).astype("float32"), RNG.uniform(1, 2, (40, 3)).astype("float32")
     x, y, z = there(A, b, c)
     kept = x.sum(axis=1, keepdims=True) * np.float32(2) + tt.addbroadcast(y, 1)
@@ -141,7 +141,7 @@ def test_updates_are_written_over_the_present_values():
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (1, 1)])
 @pytest.mark.parametrize("axis", [0, 1, None])
-def test_reductions_of_nothing(each_flavour, shape, axis):
+def test_reductions_of_nothing(each_device_kind, shape, axis):
     a = np.ones(shape, "float32")
     fold = a.sum(axis=axis)
     x, y = there(a, np.full(np.shape(fold), 3, "float32"))
@@ -176,7 +176,7 @@ def test_any_axes_of_any_layout(data, name):
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "float16", "float64", "complex64"])
-def test_dtypes(each_flavour, dtype):
+def test_dtypes(each_device_kind, dtype):
     value = np.array([[3, 1, 0], [5, 7, 1]]).astype(dtype)
     node = OpenCLCAReduce(scalar.add, 1)(variable(value)).owner
     out = node.outputs[0].type.dtype

@@ -25,7 +25,7 @@ def context(tmp_path, monkeypatch):
     """A context of a processor that nobody tuned, and a folder for what is found."""
     monkeypatch.setattr(tuning, "_folder", tmp_path)
     context = Context("opencl")
-    context.flavour = "cpu"
+    context.profile = context.profile.as_kind("cpu")
     return context
 
 
@@ -39,7 +39,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(tune, "SECONDS", 0.002)
 
     def candidates(context, dtype):
-        return [BEST, WORST] if context.flavour == "cpu" else list(ON_GPU)
+        return [BEST, WORST] if context.profile.device_kind == "cpu" else list(ON_GPU)
 
     monkeypatch.setattr(blocks, "candidates", candidates)
     monkeypatch.setattr(blocks, "defaults", lambda *args: dict.fromkeys(CLASSES, candidates(*args)[-1]))
@@ -64,7 +64,7 @@ def test_the_best_are_kept_and_used(context, quick, monkeypatch):
     assert blocks.chosen(context, "float32") == dict.fromkeys(CLASSES, BEST)
     assert BEST.name in multiply(context)
     later = Context("opencl")
-    later.flavour = "cpu"
+    later.profile = later.profile.as_kind("cpu")
     assert blocks.chosen(later, "float32") == dict.fromkeys(CLASSES, BEST)
     assert blocks.chosen(later, "float64") == dict.fromkeys(CLASSES, WORST)
 
@@ -115,7 +115,7 @@ def test_what_the_device_cannot_use_is_left_out(context, found):
 
 
 def test_tiles_too_large_for_a_device_are_left_out(context):
-    context.flavour = "gpu"
+    context.profile = context.profile.as_kind("gpu")
     huge = GroupBlock(1024, 1024, 1024, 16, 16)
     assert huge.trouble("float32") is None
     blocks.save(context, "float32", Choice(dict.fromkeys(CLASSES, huge)))

@@ -7,6 +7,7 @@ import copy
 
 import numpy as np
 
+from optdb.runtime.device_profiles import DEVICE_KINDS
 from optdb.runtime.exported.archive import array_bytes, pack
 from optdb.runtime.exported.sources import SourceError, read_program
 
@@ -66,7 +67,7 @@ MANIFEST = {
         {
             "name": "f",
             "signature": {"arguments": [ARGUMENT], "returns": "single", "keys": None},
-            "traces": [{"flavour": flavour, **TRACE} for flavour in ("cpu", "gpu")],
+            "traces": [{"flavour": device_kind, **TRACE} for device_kind in DEVICE_KINDS],
         }
     ],
 }
@@ -83,7 +84,7 @@ _METHOD["signature"]["arguments"].append(
 _METHOD["traces"] = [
     {
         **copy.deepcopy(TRACE),
-        "flavour": flavour,
+        "flavour": device_kind,
         "units": 4,
         "entries": [
             *(["axis", 0, 0], ["*", "$0", 4], ["axis", 1, 0], ["*", "$2", 8], ["units"], ["ceil", "$0", "$4"]),
@@ -112,7 +113,7 @@ _METHOD["traces"] = [
             {"dtype": "int64", "source": ["table", "mentions", [["argument", 1]]]},
         ],
     }
-    for flavour in ("cpu", "gpu")
+    for device_kind in DEVICE_KINDS
 ]
 
 

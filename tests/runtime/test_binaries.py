@@ -6,8 +6,8 @@ import hashlib
 import os
 import subprocess
 import sys
-import types
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
@@ -15,8 +15,10 @@ import pytest
 
 from optdb.runtime import binaries, build
 from optdb.runtime.binaries import Binaries, key_of
+from optdb.runtime.device_profiles import DeviceQuirks, profile_of
 from tests.opencl.device import runtime_context
 from tests.processes import python_path
+from tests.runtime.fake_devices import FakeDevice
 
 
 def key(name):
@@ -167,11 +169,12 @@ def test_processes_share_a_folder_that_is_too_small_for_all(tmp_path):
 
 
 def device(**changed):
-    facts = {"name": "One", "vendor": "V", "version": "OpenCL 3.0", "driver_version": "1.0"}
-    platform = {"name": "P", "version": "OpenCL 3.0 P"}
-    of_platform = {name[9:]: value for name, value in changed.items() if name.startswith("platform_")}
-    facts.update({name: value for name, value in changed.items() if not name.startswith("platform_")})
-    return types.SimpleNamespace(**facts, platform=types.SimpleNamespace(**{**platform, **of_platform}))
+    platform = {name: changed.pop(name) for name in list(changed) if name.startswith("platform_")}
+    result = FakeDevice("One", vendor="V", version="OpenCL 3.0", driver_version="1.0")
+    vars(result).update(changed)
+    for name, value in platform.items():
+        setattr(result.platform, name.removeprefix("platform_"), value)
+    return result
 
 
 def test_a_key_stands_for_all_that_a_binary_depends_on(monkeypatch):
@@ -207,7 +210,7 @@ def compiled(kept, monkeypatch):
         sources.append(source)
         return real(context, source, *args)
 
-    monkeypatch.setattr(binaries, "LEFT_TO_DRIVER", ())
+    monkeypatch.setattr(binaries, "profile_of", lambda device: replace(profile_of(device), quirks=DeviceQuirks()))
     monkeypatch.setattr(binaries, "_current", kept)
     monkeypatch.setattr(build, "_compile", counting)
     return sources

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def context():
 def test_what_a_context_has(context):
     assert context.queue.context == context.cl_context
     assert context.queue.device == context.device
-    assert context.flavour in ("cpu", "gpu")
+    assert context.profile.device_kind in ("cpu", "gpu")
     assert context.spec == "opencl"
     assert context.device.name.strip() in repr(context)
     # In order: nothing else would say when an array is filled.
@@ -30,17 +31,36 @@ def test_what_a_context_has(context):
 def test_dtypes(context, monkeypatch):
     numbers = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
     for dtype in ["bool", "float16", "float32", "complex64", *numbers, np.dtype("int32"), np.float32]:
-        assert context.supports(dtype) is None
-    monkeypatch.setattr(context, "float64", True)
-    assert context.supports("float64") is context.supports("complex128") is None
-    monkeypatch.setattr(context, "float64", False)
-    assert "has no double precision" in context.supports("float64")
-    assert "has no double precision" in context.supports("complex128")
-    monkeypatch.setattr(context, "_int64", False)
-    assert "has no 64-bit integers" in context.supports("uint64")
-    assert context.supports("int32") is None
-    assert context.supports("float128") == "OpenCL has no float128"
-    assert context.supports("object") == "OpenCL has no object"
+        assert context.unsupported_reason(dtype) is None
+    monkeypatch.setattr(context, "profile", replace(context.profile, float64=True))
+    assert context.unsupported_reason("float64") is context.unsupported_reason("complex128") is None
+    monkeypatch.setattr(context, "profile", replace(context.profile, float64=False))
+    assert "has no double precision" in context.unsupported_reason("float64")
+    assert "has no double precision" in context.unsupported_reason("complex128")
+    monkeypatch.setattr(context, "profile", replace(context.profile, int64=False))
+    assert "has no 64-bit integers" in context.unsupported_reason("uint64")
+    assert context.unsupported_reason("int32") is None
+    assert context.unsupported_reason("float128") == "OpenCL has no float128"
+    assert context.unsupported_reason("object") == "OpenCL has no object"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("flavour", "device_kind"),
+        ("units", "compute_units"),
+        ("float64", "float64"),
+        ("shares_memory", "shares_host_memory"),
+    ],
+)
+def test_old_names_warn(context, old, new):
+    with pytest.warns(FutureWarning, match=rf"Context\.{old} is now \.profile\.{new}"):
+        assert getattr(context, old) == getattr(context.profile, new)
+
+
+def test_the_old_name_of_unsupported_reason_warns(context):
+    with pytest.warns(FutureWarning, match="Context.supports is now Context.unsupported_reason"):
+        assert context.supports("object") == "OpenCL has no object"
 
 
 def test_contexts_are_apart(context):

@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import re
-import types
 import warnings
 
 import pyopencl as cl
 import pytest
 
 from optdb.runtime import devices
+from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.devices import DeviceError, Row, find, list_devices
 from tests.processes import output, run_code
+from tests.runtime.fake_devices import FakeDevice
 
-
-class Device:
-    """What `devices` asks of a device."""
-
-    def __init__(self, name, platform="Some Platform", kind=cl.device_type.CPU, units=8, broken=None):
-        self.name = name
-        self.platform = types.SimpleNamespace(name=platform)
-        self.type = kind
-        self.max_compute_units = units
-        self.global_mem_size = 2**30
-        self.broken = broken
-
-    def create_sub_devices(self, properties):
-        kind, units = properties
-        assert kind == cl.device_partition_property.EQUALLY
-        return [f"{self.name}, {units} units, part {i + 1}" for i in range(self.max_compute_units // units)]
-
-
-SLOW = Device("Oclgrind Simulator", "Oclgrind")
-CPU = Device("Fast Processor", "Portable Language")
-OLD_GPU = Device("Graphics 1", "Graphics", cl.device_type.GPU, broken="unknown target")
-GPU = Device("Graphics 12", "Graphics", cl.device_type.GPU)
+SLOW = FakeDevice("Oclgrind Simulator", "Oclgrind")
+CPU = FakeDevice("Fast Processor", "Portable Language")
+OLD_GPU = FakeDevice("Graphics 1", "Graphics", cl.device_type.GPU, broken="unknown target")
+GPU = FakeDevice("Graphics 12", "Graphics", cl.device_type.GPU)
 
 
 @pytest.fixture
 def there_are(monkeypatch):
-    devices._warn_of_simulator.cache_clear()
+    devices._warn_of_memory_checker.cache_clear()
 
     def set_devices(*some):
         platforms = dict.fromkeys(device.platform.name for device in some)
@@ -77,10 +60,10 @@ def test_find(there_are, spec, device):
     assert find(spec) == device
 
 
-POCL = Device("cpu-skylake-Intel(R) Xeon(R)", "Portable Computing Language")
-INTEL = Device("Intel(R) Xeon(R)", "Intel(R) OpenCL")
-NVIDIA = Device("H200", "NVIDIA CUDA", cl.device_type.GPU)
-AMD = Device("gfx90a", "AMD Accelerated Parallel Processing", cl.device_type.GPU)
+POCL = FakeDevice("cpu-skylake-Intel(R) Xeon(R)", "Portable Computing Language")
+INTEL = FakeDevice("Intel(R) Xeon(R)", "Intel(R) OpenCL")
+NVIDIA = FakeDevice("H200", "NVIDIA CUDA", cl.device_type.GPU)
+AMD = FakeDevice("gfx90a", "AMD Accelerated Parallel Processing", cl.device_type.GPU)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +101,13 @@ def test_a_near_miss_is_guessed(there_are):
 
 
 def test_a_memory_checker_is_no_device_to_train_on(there_are):
-    devices._warn_of_simulator.cache_clear()
+    devices._warn_of_memory_checker.cache_clear()
     there_are(SLOW)
     with pytest.warns(devices.SlowDeviceWarning, match="Oclgrind, the only OpenCL device.*a memory checker") as warned:
         assert find("opencl") is SLOW
         assert find("opencl") is SLOW
     assert len(warned) == 1
-    devices._warn_of_simulator.cache_clear()
+    devices._warn_of_memory_checker.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert find("oclgrind") is SLOW
@@ -169,7 +152,9 @@ def test_nothing_is_there(there_are, spec):
 
 
 def test_rows(there_are):
-    assert list_devices()[2] == Row("opencl2:0", "Graphics", "Graphics 1", "GPU", 8, 2**30, "unknown target")
+    assert list_devices()[2] == Row("opencl2:0", profile_of(OLD_GPU), "unknown target")
+    shown = [(row.platform, row.name, row.kind, row.units, row.memory, row.trouble) for row in list_devices()]
+    assert shown[2] == ("Graphics", "Graphics 1", "GPU", 8, 2**30, "unknown target")
     assert [row.works for row in list_devices()] == [True, True, False, True]
     assert [row.kind for row in list_devices()] == ["simulator", "CPU", "GPU", "GPU"]
 

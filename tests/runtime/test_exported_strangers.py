@@ -45,7 +45,7 @@ def test_the_larger_example_runs(tmp_path, context):
     first, turned, values, constant, mentions = there(X, Y)
     assert first.tolist() == [0, 0, 0]
     assert turned.tolist() == [[1, 1], [0, 0], [2, 2]]
-    assert values.tolist() == [-(-3 // context.units), 3]
+    assert values.tolist() == [-(-3 // context.profile.compute_units), 3]
     assert constant.tolist() == [0, 0, 0]
     assert mentions.tolist() == [1, 2, 0]
     assert there.get("total").tolist() == [1, 1, 1]
@@ -103,7 +103,7 @@ def test_a_changed_manifest_is_refused_or_bound(folder, context, changes):
         return  # such a manifest cannot be written
     try:
         for method in load(path, context).methods.values():
-            method._bind(Call(method.signature.bind((X, Y), {}), context.units))
+            method._bind(Call(method.signature.bind((X, Y), {}), context.profile.compute_units))
     except REFUSED as error:
         assert str(error)
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import types
 from pathlib import Path
 
 import pytest
 
 from optdb.runtime import tuning
+from tests.runtime.fake_devices import FakeDevice
 
 
 def device(name="gpu", driver="1.0", units=4):
-    platform = types.SimpleNamespace(name="a platform ")
-    return types.SimpleNamespace(name=name, driver_version=driver, max_compute_units=units, platform=platform)
+    return FakeDevice(name, "a platform ", units=units, driver_version=driver)
 
 
 def key(*args, kind="matmul", dtype="float32", version="1", **kwargs):

@@ -7,7 +7,7 @@ device, with `host_steps` for what the host does between; `optdb.runtime.exporte
 from __future__ import annotations
 
 from optdb.opencl.exporting.functions import Exportable, Held, of_function, of_method
-from optdb.opencl.exporting.writing import FLAVOURS, Report, write
+from optdb.opencl.exporting.writing import Report, write
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["FLAVOURS", "Exportable", "Held", "Report", "Untraceable", "of_function", "of_method", "write"]
+__all__ = ["Exportable", "Held", "Report", "Untraceable", "of_function", "of_method", "write"]

@@ -59,7 +59,7 @@ def _worked_out_for(trace: Trace, arguments: Sequence[np.ndarray]) -> tuple[Rule
     entries, guards = ([list(x) for x in found] for found in (trace.rules.entries, trace.rules.guards))
     rules = Rules(None, entries, guards, names, [x.ndim for x in arguments], "trace")
     try:
-        return rules, rules.values(Call(arguments, trace.units))
+        return rules, rules.values(Call(arguments, trace.compute_units))
     except ShapeError:
         return rules, None
 

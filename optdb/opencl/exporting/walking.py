@@ -1,6 +1,6 @@
 """Traces a compiled function: each of its nodes once, with sizes for shapes, and nothing computed.
 
-The nodes are copied first, and compiled for a context that stands in for the function's own, of the flavour that is
+The nodes are copied first, and compiled for a context that stands in for the function's own, of the kind that is
 wanted and with nothing remembered: so neither do launches for plain shapes get into a trace, nor those of a trace into
 the function. Nodes of the device run as ever, and a tracer writes down what they do; those of the host are followed
 (``host_steps``). At the end the next values of shared variables are written over the present ones.
@@ -31,6 +31,7 @@ from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
 from optdb.runtime import arrays, commands
 from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
+from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.recording import Memory
 from optdb.runtime.sizes import Later, Size, Sizes, concrete
 from optdb.runtime.tracing import Outlet, Trace, Tracer, Untraceable
@@ -66,22 +67,26 @@ class Entry:
 class _Traced(Context):
     """A context that stands in for another one, and notes what kernels ask of it."""
 
-    def __init__(self, context: Context, flavour: str, units: Any) -> None:
+    def __init__(self, context: Context, device_kind: DeviceKind, compute_units: Any) -> None:
         vars(self).update(vars(context))
-        self.flavour = flavour
-        self.units = units
+        self.profile = context.profile.as_kind(device_kind, compute_units)
         self.kept = {}
         self.asked: set[str] = set()
 
-    def supports(self, dtype: object) -> str | None:
-        trouble = super().supports(dtype)
+    def unsupported_reason(self, dtype: object) -> str | None:
+        trouble = super().unsupported_reason(dtype)
         if trouble is None:
             self.asked.add(np.dtype(dtype).name)
         return trouble
 
 
 def trace(
-    wiring: Wiring, context_name: Hashable, entries: Mapping[Variable, Entry], returned: int, flavour: str, fixed: bool
+    wiring: Wiring,
+    context_name: Hashable,
+    entries: Mapping[Variable, Entry],
+    returned: int,
+    device_kind: DeviceKind,
+    fixed: bool,
 ) -> Trace:
     """Trace a function.
 
@@ -95,7 +100,7 @@ def trace(
         What its inputs are.
     returned : int
         How many of its outputs are for the caller; the others are next values.
-    flavour : {'cpu', 'gpu'}
+    device_kind : {'cpu', 'gpu'}
         Of the device that it is for.
     fixed : bool
         Whether it is traced for the example's shapes alone.
@@ -107,9 +112,10 @@ def trace(
     """
     _all_lifted(wiring)
     context = contexts.get(context_name)
-    units = context.units if flavour == context.flavour else USUAL_UNITS
-    result = Trace(flavour, units)
-    stand_in = _Traced(context, flavour, units if fixed else result.rules.symbol(units, "units"))
+    profile = context.profile
+    units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS
+    result = Trace(device_kind, units)
+    stand_in = _Traced(context, device_kind, units if fixed else result.rules.symbol(units, "units"))
     with contexts.substituted(context_name, stand_in):
         walk = _Walk(wiring, stand_in, context_name, Tracer(result, stand_in), fixed)
         walk.enter(entries)

@@ -15,13 +15,13 @@ from optdb.opencl.exporting.checking import covers
 from optdb.opencl.exporting.functions import Exportable, Held
 from optdb.opencl.exporting.walking import Entry, trace
 from optdb.opencl.planning.roles import on_device
+from optdb.runtime.deprecation import renamed
+from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.exported.writing import Function, State
 from optdb.runtime.exported.writing import write as write_file
 from optdb.runtime.tracing import Trace, Untraceable
 
 __all__ = ["Report", "write"]
-
-FLAVOURS = ("cpu", "gpu")
 
 #: A call: positional arguments, or those by name.
 Example = Sequence[Any] | Mapping[str, Any]
@@ -35,7 +35,7 @@ class Report:
     ----------
     function : str
         Its name.
-    flavour : {'cpu', 'gpu'}
+    device_kind : {'cpu', 'gpu'}
         What kind of device it was traced for.
     shapes : tuple of tuple of int
         Of the example's arguments.
@@ -50,19 +50,21 @@ class Report:
     """
 
     function: str
-    flavour: str
+    device_kind: DeviceKind
     shapes: tuple[tuple[int, ...], ...]
     commands: int
     guards: int
     fixed: str | None
     covered: bool = False
 
+    flavour = renamed("flavour", "device_kind")
+
 
 def write(
     path: str | Path,
     functions: Mapping[str, Exportable],
     examples: Mapping[str, Sequence[Example]] | None = None,
-    flavours: Sequence[str] = FLAVOURS,
+    device_kinds: Sequence[DeviceKind] = DEVICE_KINDS,
     about: str = "",
 ) -> list[Report]:
     """Write functions into a file.
@@ -76,7 +78,7 @@ def write(
     examples : mapping, optional
         For each function, calls of it: their shapes, and whole numbers that decide over shapes, say what is traced. The
         values of arrays do not matter. Without examples, a function is traced for calls like its latest ones.
-    flavours : sequence of str
+    device_kinds : sequence of str
         For which devices: 'cpu' for processors, 'gpu' for all else.
     about : str
         A text that is kept in the file.
@@ -94,13 +96,13 @@ def write(
         If an example is no call of its function.
     """
     examples = {name: (examples or {}).get(name) or function.calls() for name, function in functions.items()}
-    _check(functions, examples, flavours)
+    _check(functions, examples, device_kinds)
     states = _States()
     reports: list[Report] = []
     written = []
     for name, function in functions.items():
         try:
-            traces = _traces(name, function, examples[name], flavours, states, reports)
+            traces = _traces(name, function, examples[name], device_kinds, states, reports)
         except Untraceable as error:
             raise Untraceable(f"{name} cannot be exported: {error}") from error.__cause__
         written.append(Function(name, function.signature, traces))
@@ -109,7 +111,7 @@ def write(
 
 
 def _check(
-    functions: Mapping[str, Exportable], examples: Mapping[str, Sequence[Example]], flavours: Sequence[str]
+    functions: Mapping[str, Exportable], examples: Mapping[str, Sequence[Example]], device_kinds: Sequence[DeviceKind]
 ) -> None:
     if not functions:
         raise ValueError("there is no function to export")
@@ -121,21 +123,21 @@ def _check(
                 f"{name} needs an example of a call, so that it is known for which shapes it is exported.\n"
                 "The cure: call it once before, or give examples"
             )
-    if not flavours or not set(flavours) <= set(FLAVOURS):
-        raise ValueError(f"flavours are some of {FLAVOURS}, and {tuple(flavours)} were given")
+    if not device_kinds or not set(device_kinds) <= set(DEVICE_KINDS):
+        raise ValueError(f"device_kinds are some of {DEVICE_KINDS}, and {tuple(device_kinds)} were given")
 
 
 def _traces(
     name: str,
     function: Exportable,
     examples: Sequence[Example],
-    flavours: Sequence[str],
+    device_kinds: Sequence[DeviceKind],
     states: _States,
     reports: list[Report],
 ) -> list[Trace]:
     context_name = function.context_name()
     found: list[Trace] = []
-    for flavour in flavours:
+    for device_kind in device_kinds:
         ours: list[Trace] = []
         for example in examples:
             args, kwargs = ((), example) if isinstance(example, Mapping) else (tuple(example), {})
@@ -143,14 +145,14 @@ def _traces(
             entries = _entries(function, values, states)
 
             wiring, returned = function.wiring, function.returned
-            traced = functools.partial(trace, wiring, context_name, entries, returned, flavour)
+            traced = functools.partial(trace, wiring, context_name, entries, returned, device_kind)
             known = next((earlier for earlier in ours if covers(earlier, values, traced)), None)
             made, why = (known, None) if known is not None else _trace(traced)
             if known is None:
                 ours.append(made)
             shapes = tuple(value.shape for value in values)
             sizes = len(made.commands), len(made.rules.guards)
-            reports.append(Report(name, flavour, shapes, *sizes, why, known is not None))
+            reports.append(Report(name, device_kind, shapes, *sizes, why, known is not None))
         found += ours
     return found
 

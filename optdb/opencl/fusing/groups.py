@@ -239,7 +239,7 @@ def argument_bytes(ndim: int, arrays: int) -> int:
 def _limit(unit: Unit) -> int:
     some = next(iter(unit.members))
     kind: OpenCLArrayType = some.outputs[0].type
-    return kind.context.device.max_parameter_size
+    return kind.context.profile.max_parameter_bytes
 
 
 def is_cheap(node: Apply, besides: frozenset[type] = frozenset()) -> bool:

@@ -27,4 +27,4 @@ def _has_room(maker: Apply) -> bool:
     kind = maker.outputs[0].type
     axes = max(kind.ndim, 2)
     taken = 8 * (5 + axes) + len(maker.inputs) * (16 + 8 * axes) + 24 + 8 * axes
-    return taken <= kind.context.device.max_parameter_size
+    return taken <= kind.context.profile.max_parameter_bytes

@@ -101,4 +101,4 @@ def _has_room(node: Apply, base: Variable) -> bool:
     kind = base.type
     axes = max(base.owner.inputs[0].type.ndim, 2)
     arrays = len(base.owner.inputs) + len(node.inputs) + len(node.outputs)
-    return 8 * (6 + axes) + arrays * (16 + 8 * axes) <= kind.context.device.max_parameter_size
+    return 8 * (6 + axes) + arrays * (16 + 8 * axes) <= kind.context.profile.max_parameter_bytes

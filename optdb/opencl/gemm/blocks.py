@@ -135,7 +135,7 @@ _LEAST = GroupBlock(8, 8, 8, 1, 1)
 
 def defaults(context: Context, dtype: str) -> dict[str, Block]:
     """Return the block shape for each class of products on a device that was not tuned."""
-    if context.flavour != "cpu":
+    if not context.profile.runs_items_serially:
         return {name: _fitting(context, dtype, block) for name, block in _GPU_DEFAULTS.items()}
     width = vector_width(context, dtype)
     # Of 32 registers where vectors are of 64 bytes, and of 16 elsewhere, most hold sums.
@@ -146,7 +146,7 @@ def defaults(context: Context, dtype: str) -> dict[str, Block]:
 
 def candidates(context: Context, dtype: str) -> list[Block]:
     """Return the block shapes that tuning tries."""
-    if context.flavour != "cpu":
+    if not context.profile.runs_items_serially:
         return [block for block in _GPU_CANDIDATES if _fits(context, dtype, block)]
     width = vector_width(context, dtype)
     shapes = [(8, 2), (6, 2), (12, 2), (6, 4), (8, 3), (4, 3), (12, 1), (8, 1), (14, 1)]
@@ -159,12 +159,12 @@ def vector_width(context: Context, dtype: str) -> int:
 
 
 def _register_bytes(context: Context) -> int:
-    return max(context.device.native_vector_width_float * 4, 16)
+    return max(context.profile.float_vector_width * 4, 16)
 
 
 def _fits(context: Context, dtype: str, block: GroupBlock) -> bool:
-    device = context.device
-    return block.items <= device.max_work_group_size and block.local_bytes(dtype) <= device.local_mem_size
+    profile = context.profile
+    return block.items <= profile.max_local_size and block.local_bytes(dtype) <= profile.local_memory_bytes
 
 
 def _fitting(context: Context, dtype: str, block: GroupBlock) -> GroupBlock:
@@ -223,14 +223,14 @@ def choose(context: Context, dtype: str, choice: Choice | None) -> None:
     Functions compiled before cannot use other block shapes: this is for tuning and tests.
     """
     known = _choices.setdefault(context, {})
-    known.pop((context.flavour, dtype), None)
+    known.pop((context.profile.device_kind, dtype), None)
     if choice is not None:
-        known[context.flavour, dtype] = choice
+        known[context.profile.device_kind, dtype] = choice
 
 
 def key_of(context: Context, dtype: str) -> dict[str, Any]:
     """Return under what the choice for a dtype is kept on disk."""
-    return tuning.key_of(context.device, f"{KIND} {context.flavour}", dtype, __version__)
+    return tuning.key_of(context.device, f"{KIND} {context.profile.device_kind}", dtype, __version__)
 
 
 def save(context: Context, dtype: str, choice: Choice) -> None:
@@ -246,7 +246,7 @@ def save(context: Context, dtype: str, choice: Choice) -> None:
 
 
 def _choice(context: Context, dtype: str) -> Choice:
-    known, key = _choices.setdefault(context, {}), (context.flavour, dtype)
+    known, key = _choices.setdefault(context, {}), (context.profile.device_kind, dtype)
     if key not in known:
         known[key] = _found(context, dtype)
     return known[key]
@@ -268,7 +268,7 @@ def _found(context: Context, dtype: str) -> Choice:
 
 def _from_dict(value: Any, context: Context, dtype: str) -> Block | None:
     """Return a block shape that was kept on disk; None if the device cannot use what is there."""
-    kind = ItemBlock if context.flavour == "cpu" else GroupBlock
+    kind = ItemBlock if context.profile.runs_items_serially else GroupBlock
     try:
         block = kind(**{name: int(number) for name, number in value.items()})
     except (AttributeError, TypeError, ValueError):

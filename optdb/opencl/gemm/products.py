@@ -50,7 +50,7 @@ def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
 def kernels_of(blocks: set[Block], dtype: str, context: Context) -> list[Kernel]:
     """Return the kernels for some block shapes."""
     ordered = sorted(blocks, key=lambda block: block.name)
-    if context.flavour != "cpu":
+    if not context.profile.runs_items_serially:
         return [*(gpu.tile_kernel(dtype, block) for block in ordered), total_kernel(dtype)]
     widths = sorted({side for block in ordered for side in (block.rows, block.cols)})
     kernels = [*(cpu.block_kernel(dtype, block) for block in ordered), total_kernel(dtype)]
@@ -127,7 +127,7 @@ def _by_library(
     context: Context, problem: Problem, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float
 ) -> bool:
     """Have CLBlast compute a product, if it was found faster and can; tell whether it did."""
-    name = classify(problem.batch, problem.m, problem.n, context.units)
+    name = classify(problem.batch, problem.m, problem.n, context.profile.compute_units)
     if name not in by_library(context, z.dtype.name) or (problem.add and y is not z):
         return False
     return clblast.multiply(context.queue, a, b, z, alpha, beta if problem.add else 0.0)
@@ -148,9 +148,9 @@ def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem
     """Return a plan that uses one of some block shapes, by class, and whether the matrices are turned over for it."""
     turned = _better_turned(problem)
     problem = problem.turned() if turned else problem
-    units = context.units
+    units = context.profile.compute_units
     block = blocks[classify(problem.batch, problem.m, problem.n, units)]
-    if context.flavour != "cpu":
+    if not context.profile.runs_items_serially:
         return gpu_plan.plan(problem, block, units), turned
     item = np.dtype(work_dtype(dtype)).itemsize
     return cpu_plan.plan(problem, block, units, load_w(dtype) != "", item), turned

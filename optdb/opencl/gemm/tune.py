@@ -106,7 +106,7 @@ def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
 
 
 def _best(trials: _Trials, name: str, default: Block, library: bool) -> Result:
-    products = typical(name, trials.context.units)
+    products = typical(name, trials.context.profile.compute_units)
     seconds = trials.time(name, products)
     best = min(seconds, key=seconds.__getitem__)
     if default in seconds and seconds[best] * GAIN > seconds[default]:
@@ -181,7 +181,7 @@ class _Trials:
     def _plan(self, block: Block, a: Array, b: Array, z: Array, name: str | None) -> tuple[Plan, bool]:
         (m, k), n = a.shape, b.shape[1]
         problem = Problem(1, m, n, k, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
-        units = self.context.units
+        units = self.context.profile.compute_units
         if name is not None and classify(1, m, n, units) != name:
             raise ValueError(f"{m} by {n} is no typical product of the class {name} on a device of {units} units")
         return plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)

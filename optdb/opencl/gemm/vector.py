@@ -21,6 +21,7 @@ from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
+    from optdb.runtime.device_profiles import DeviceKind
 
 #: Rows that one work item of a processor multiplies.
 ROWS = 16
@@ -133,7 +134,7 @@ _GPU = Template("""
 def matvec_kernels(dtype: str, context: Context) -> list[Kernel]:
     """Return the kernels that `matvec` takes."""
     work, half = work_dtype(dtype), load_w(dtype) != ""
-    body = _CPU if context.flavour == "cpu" else _GPU
+    body = _CPU if context.profile.runs_items_serially else _GPU
     words = {"vector": f"{C_TYPES[work]}16", "load": "vload_half16" if half else "vload16", "rows": ROWS}
     words |= {"memory": "half" if half else "W", "near": NEAR, "far": FAR}
     code = with_types(_HEAD + body.substitute(words) + _STORE + "    }\n}\n", dtype)
@@ -162,18 +163,18 @@ def matvec(
         return
     y = y if add else z
     steps = tuple(step // z.dtype.itemsize for array in (a, x, y, z) for step in array.strides)
-    planned = _plan(context.flavour, context.units, m, k, steps, add)
+    planned = _plan(context.profile.device_kind, context.profile.compute_units, m, k, steps, add)
     run(planned, kernels, context, {"a": a, "x": x, "y": y, "z": z}, alpha, beta, work_dtype(z.dtype.name))
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(flavour: str, units: int, m: int, k: int, steps: tuple[int, ...], add: bool) -> Plan:
+def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int, ...], add: bool) -> Plan:
     a0, a1, _, y0, z0 = steps
     # Short rows would leave most of those items idle that read neighbours.
     along = abs(a1) <= abs(a0) and k > NEAR // 2
-    rows, items = (ROWS, 1) if flavour == "cpu" else (FAR if along else NEAR, NEAR * FAR)
+    rows, items = (ROWS, 1) if device_kind == "cpu" else (FAR if along else NEAR, NEAR * FAR)
     pieces = -(-m // rows)
-    parts = max(min(-(-units * PIECES_PER_UNIT[flavour] // pieces), k // PART[flavour], PARTS), 1)
+    parts = max(min(-(-units * PIECES_PER_UNIT[device_kind] // pieces), k // PART[device_kind], PARTS), 1)
     part = -(-max(k, 1) // parts)
     parts = -(-max(k, 1) // part)
     sizes = pack(m, k, *steps, parts, part, int(add), int(along))
@@ -183,5 +184,5 @@ def _plan(flavour: str, units: int, m: int, k: int, steps: tuple[int, ...], add:
         return Plan([launch])
     # To be added up, the result is a row.
     sizes, more = pack(1, m, parts, m, int(add)), pack(0, 0, 0, y0, 0, 0, 0, z0)
-    columns, group = (1, 1) if flavour == "cpu" else (-(-m // NEAR) * NEAR, NEAR)
+    columns, group = (1, 1) if device_kind == "cpu" else (-(-m // NEAR) * NEAR, NEAR)
     return Plan([launch, Launch("matmul_total", (columns, 1), (group, 1), (sizes, more), "yzw", "ab")], parts * m)

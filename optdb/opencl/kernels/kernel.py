@@ -96,9 +96,9 @@ class Kernel:
             If not.
         """
         for flag in self.flags:
-            reason = context.supports(FLAGS[flag])
+            reason = context.unsupported_reason(FLAGS[flag])
             if reason is not None:
-                device = context.device.name.strip()
+                device = context.profile.name
                 raise UnsupportedKernel(f"kernel {self.name} needs {flag}, which {device} cannot give: {reason}")
 
 

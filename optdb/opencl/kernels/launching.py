@@ -180,8 +180,8 @@ class CompiledKernel:
             device = self._context.device
             largest = self._kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
             # Chosen once: a device may compile a kernel anew for each size.
-            limits = device.max_work_item_sizes
-            groups = GROUPS[self._context.flavour].items()
+            limits = self._context.profile.max_local_sizes
+            groups = GROUPS[self._context.profile.device_kind].items()
             self._groups = {dims: _shrunk(group, largest, limits) for dims, group in groups}
             self._largest = largest
 

@@ -134,7 +134,7 @@ class Unit:
     @functools.cached_property
     def written(self) -> str:
         """The code as suits the driver."""
-        return outlined(self.code) if copies_kernels(self.context.device) else self.code
+        return outlined(self.code) if self.context.profile.quirks.compiles_body_repeatedly else self.code
 
     def _forget(self) -> None:
         """Let the next who asks for these kernels hear what is wrong, too."""
@@ -226,11 +226,6 @@ def _unit(context: Context, codes: tuple[str, ...], title: str) -> Unit:
 
 def _units_of(context: Context) -> dict[tuple[str, ...], Unit]:
     return context.kept.setdefault(__name__, {})
-
-
-def copies_kernels(device: cl.Device) -> bool:
-    """Tell whether a device's driver makes several functions of each kernel, and compiles its body for every one."""
-    return device.platform.name.strip() == "Portable Computing Language"
 
 
 def _build_together(context: Context, units: Sequence[Unit]) -> None:

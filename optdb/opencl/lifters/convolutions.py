@@ -33,9 +33,9 @@ _GROUP = 256
 
 def _convolution_trouble(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     dtypes = [x.type.dtype for x in inputs[:2]]
-    context = get_context(context_name)
-    if context.flavour != "cpu" and context.device.max_work_group_size < _GROUP:
-        return f"{context.device.name.strip()} has groups of fewer than {_GROUP} work items"
+    profile = get_context(context_name).profile
+    if not profile.runs_items_serially and profile.max_local_size < _GROUP:
+        return f"{profile.name} has groups of fewer than {_GROUP} work items"
     if any(dtype.startswith("complex") for dtype in dtypes):
         return "no complex convolutions on the device"
     return floats_only(op, context_name, inputs, outputs) or trouble(context_name, [scalars.upcast(*dtypes)])

@@ -18,7 +18,7 @@ def trouble(context_name: str | None, dtypes: Iterable[str]) -> str | None:
     """Return why a context cannot compute with some dtypes; None if it can."""
     context = get_context(context_name)
     for dtype in dtypes:
-        reason = context.supports(dtype)
+        reason = context.unsupported_reason(dtype)
         if reason is not None:
             return f"it computes in {dtype}, and {reason}"
     return None

@@ -21,7 +21,7 @@ from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.grid import incrementing, setting, stepped_axes, taking
-from optdb.opencl.ops.layout import chunks, collapse, size_of, steps_of, strides_of
+from optdb.opencl.ops.layout import collapse, launch_chunks, size_of, steps_of, strides_of
 from optdb.opencl.ops.parts import broadcast_view
 from optdb.opencl.ops.places import Pattern, Places, find, pattern_of
 from optdb.opencl.ops.views import copying
@@ -29,7 +29,6 @@ from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, empty, from_host
 
 if TYPE_CHECKING:
-    from optdb.opencl.kernels import CompiledKernel
     from optdb.runtime.context import Context
 
 
@@ -50,7 +49,7 @@ class _Take(Counterpart, OpenCLKernelBase):
             return
         lengths, steps = stepped_axes(pattern, grid.lengths, [grid.steps], grid.count)
         places = from_host(context, grid.offsets() + grid.start, constant=True)
-        _launch(kernels["take"], context, out.size, *lengths, x, places, out, *steps)
+        launch_chunks(kernels["take"], context, out.size, *lengths, x, places, out, *steps)
 
     @once_per_node
     def _pattern(self, node: Apply) -> Pattern:
@@ -119,7 +118,7 @@ class _Change(Counterpart, OpenCLKernelBase):
         tables = self._tables(grid)
         lengths, steps = stepped_axes(pattern, grid.lengths, [grid.steps, y_steps], len(tables[0]))
         on_device = [from_host(context, table, constant=True) for table in tables]
-        _launch(kernels["change"], context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
+        launch_chunks(kernels["change"], context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
 
     def _tables(self, grid: Places) -> list[np.ndarray]:
         """Return the distinct places, and the mentions of each: the last one, or all and where they begin."""
@@ -193,11 +192,3 @@ def why_not_added(dtype: str, by: str) -> str | None:
     """Return why NumPy adds no `by` to elements of `dtype` in place; None if it does."""
     wide = scalars.upcast(dtype, by)
     return None if np.can_cast(wide, dtype, "same_kind") else f"{by} is not added to {dtype}: the host says so, too"
-
-
-def _launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
-    items, chunk = chunks(context, n)
-    if context.flavour == "cpu":
-        kernel.call(items, 1, n, chunk, *args)
-    else:
-        kernel.scall(items, n, chunk, *args)

@@ -162,8 +162,8 @@ class OpenCLBatchNormTrain(_OfChannels, host.AbstractBatchNormTrain):
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         fold, numbers, normalize = self._steps(node)
-        flavour = self.get_context(node).flavour
-        return [*fold.kernels(flavour), numbers.kernel(), *normalize.kernels(), *copying(node.inputs[0].type).kernels()]
+        serial = self.get_context(node).profile.runs_items_serially
+        return [*fold.kernels(serial), numbers.kernel(), *normalize.kernels(), *copying(node.inputs[0].type).kernels()]
 
     @once_per_node
     def _steps(self, node: Apply) -> tuple[ChannelFold, ChannelNumbers, ChannelMap]:
@@ -217,8 +217,8 @@ class OpenCLBatchNormTrainGrad(_OfChannels, host.AbstractBatchNormTrainGrad):
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         fold, numbers, gradient = self._steps(node)
-        flavour = self.get_context(node).flavour
-        return [*fold.kernels(flavour), numbers.kernel(), *gradient.kernels(), *copying(node.inputs[0].type).kernels()]
+        serial = self.get_context(node).profile.runs_items_serially
+        return [*fold.kernels(serial), numbers.kernel(), *gradient.kernels(), *copying(node.inputs[0].type).kernels()]
 
     @once_per_node
     def _steps(self, node: Apply) -> tuple[ChannelFold, ChannelNumbers, ChannelMap]:

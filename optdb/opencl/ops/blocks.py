@@ -16,10 +16,10 @@ from optdb.host.graph import Apply, Variable
 from optdb.host.variables import as_tensor_variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.fp16_help import load_w, work_dtype, write_w
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype
+from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elemwise import cast
-from optdb.opencl.ops.layout import size_of, steps_of
+from optdb.opencl.ops.layout import launch_striding, size_of, steps_of
 from optdb.opencl.ops.parts import host_indexes
 from optdb.opencl.ops.views import copying
 from optdb.opencl.transfers import as_opencl_variable
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: So many columns are computed at once on a processor.
 _COLUMNS = 16
+#: Work items for each compute unit of a processor.
+_ITEMS_PER_UNIT = 16
 
 # rows: of the output, each a block; w and h: where the blocks of each product begin.
 _GEMV = """
@@ -161,10 +163,11 @@ class OpenCLSparseBlockGemv(_Blocks, host.SparseBlockGemv):
         lengths = [pieces, columns, h.shape[1], h.shape[2], windows]
         indexes = [from_host(context, places, constant=True) for places in (ins, outs)]
         arrays = [out, *steps_of(out), w, *steps[2:], h, *steps_of(h), *indexes]
-        _launch(kernels["product"], context, batch * windows * pieces, *lengths, *arrays)
+        items = batch * windows * pieces
+        launch_striding(kernels["product"], context, items, _ITEMS_PER_UNIT, items, *lengths, *arrays)
 
     def _width(self, context: Context) -> int:
-        return _COLUMNS if context.flavour == "cpu" else 1
+        return _COLUMNS if context.profile.runs_items_serially else 1
 
 
 class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
@@ -207,17 +210,11 @@ class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
         tables = [from_host(context, table, constant=True) for table in tables]
         lengths = out.shape[2:]
         arrays = [out, *steps[2:], x, steps_of(x)[2], y, steps_of(y)[2], *tables]
-        _launch(kernels["outer"], context, len(first) * size_of(lengths), *lengths, *arrays)
+        items = len(first) * size_of(lengths)
+        launch_striding(kernels["outer"], context, items, _ITEMS_PER_UNIT, items, *lengths, *arrays)
 
 
 def _row_starts(x: Array, batch: int, windows: int) -> np.ndarray:
     """Return where the vectors of an array begin, in elements."""
     outer, inner, _ = steps_of(x)
     return np.add.outer(np.arange(batch) * outer, np.arange(windows) * inner)
-
-
-def _launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
-    if context.flavour == "cpu":
-        kernel.call(min(n, context.units * 16), 1, n, *args)
-    else:
-        kernel.scall(n, n, *args)

@@ -2,7 +2,7 @@
 
 What is summed is described by `Pass` objects, one for each time that the elements are gone
 over. There are kernels for rows and for columns (see :mod:`optdb.opencl.ops.channels`), each
-in two flavours: on a processor an item sums a row in vectors, or some columns side by side;
+in two variants: on a processor an item sums a row in vectors, or some columns side by side;
 elsewhere a group shares a row, and each item has a column of its own. A channel may be folded
 in parts: result ``[part * n + k]`` belongs to channel ``k`` of ``n``.
 """
@@ -72,9 +72,9 @@ class ChannelFold:
     results: tuple[str, ...]
     center: bool = False
 
-    def kernels(self, flavour: str) -> list[Kernel]:
-        """Return the kernels for rows and for columns."""
-        rows, columns = (self._rows, self._columns) if flavour == "cpu" else (self._shared_rows, self._single_columns)
+    def kernels(self, serial: bool) -> list[Kernel]:
+        """Return the kernels for rows and for columns; `serial` says whether a device runs work items serially."""
+        rows, columns = (self._rows, self._columns) if serial else (self._shared_rows, self._single_columns)
         arrays = len(self.arrays) + self.center + len(self.results)
         runs = self.runs.kept + self.runs.folded
         kinds = [SIZE] * 6 + [SIZE] * runs + [SSIZE] * runs + [ARRAY] * arrays
@@ -111,14 +111,14 @@ class ChannelFold:
         kernel = kernels["fold_columns" if channels.in_columns else "fold_rows"]
         n, m = channels.number, channels.size
         args = [n, m, parts, part, *channels.fold_args(), *arrays]
-        if context.flavour == "cpu":
+        if context.profile.runs_items_serially:
             total = (channels.blocks if channels.in_columns else n) * parts
-            each = -(-total // (context.units * ITEMS_PER_UNIT))
+            each = -(-total // (context.profile.compute_units * ITEMS_PER_UNIT))
             kernel.call(-(-total // each), 1, total, each, *args)
         elif channels.in_columns:
             kernel.scall(n * parts, n * parts, 1, *args)
         else:
-            group = min(GROUP, 1 << (context.device.max_work_group_size.bit_length() - 1))
+            group = min(GROUP, 1 << (context.profile.max_local_size.bit_length() - 1))
             kernel.call(n * parts * group, group, n * parts, 1, *args)
 
     def _kernel(self, name: str, body: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import ARRAY, SIZE, CompiledKernel, Kernel, ctype
 from optdb.opencl.ops.channels import Channels, Runs
-from optdb.opencl.ops.layout import chunks
+from optdb.opencl.ops.layout import launch_chunks
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -60,12 +60,7 @@ class ChannelMap:
         """Compute the last array from the others, in C order, and the numbers."""
         kernel = kernels["map_columns" if channels.in_columns else "map_rows"]
         n = channels.number * channels.size
-        items, chunk = chunks(context, n)
-        args = [n, chunk, *channels.place_args(), *arrays]
-        if context.flavour == "cpu":
-            kernel.call(items, 1, *args)
-        else:
-            kernel.scall(items, *args)
+        launch_chunks(kernel, context, n, *channels.place_args(), *arrays)
 
     def _kernel(self, name: str, columns: bool) -> str:
         stored, computed, load = ctype(self.dtype), ctype(work_dtype(self.dtype)), load_w(self.dtype)
@@ -146,8 +141,8 @@ for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {{
 
     def launch(self, kernels: Mapping[str, CompiledKernel], context: Context, n: int, *args: Any) -> None:
         """Compute for `n` channels."""
-        if context.flavour == "cpu":
-            kernels["numbers"].call(min(context.units, max(n // 64, 1)), 1, n, *args)
+        if context.profile.runs_items_serially:
+            kernels["numbers"].call(min(context.profile.compute_units, max(n // 64, 1)), 1, n, *args)
         else:
             kernels["numbers"].scall(n, n, *args)
 

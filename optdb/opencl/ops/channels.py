@@ -138,8 +138,8 @@ class Channels:
         most = self.size
         if not most:
             return 0, 0
-        if context.flavour == "cpu":
-            wanted = context.units * ITEMS_PER_UNIT
+        if context.profile.runs_items_serially:
+            wanted = context.profile.compute_units * ITEMS_PER_UNIT
             if self.in_columns:
                 parts = max(_shared(wanted, self.blocks, most, 64), -(-most // PART_ROWS))
             else:

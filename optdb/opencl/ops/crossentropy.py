@@ -28,9 +28,9 @@ from optdb.opencl.kernels import (
 )
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elemwise import cast
+from optdb.opencl.ops.layout import launch_striding
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, from_host
-from optdb.runtime.sizes import smallest
 from optdb.runtime.tables import computed
 
 if TYPE_CHECKING:
@@ -131,10 +131,7 @@ class _OfClasses(Counterpart, OpenCLKernelBase):
         return from_host(context, classes, constant=True)
 
     def _launch(self, kernel: CompiledKernel, context: Context, rows: int, *args: Any) -> None:
-        if context.flavour == "cpu":
-            kernel.call(smallest(rows, context.units * 8), 1, rows, *args)
-        else:
-            kernel.scall(rows, rows, *args)
+        launch_striding(kernel, context, rows, 8, rows, *args)
 
 
 class OpenCLCrossentropySoftmaxArgmax1HotWithBias(_OfClasses, host.CrossentropySoftmaxArgmax1HotWithBias):

@@ -157,7 +157,7 @@ class OpenCLCumOp(Counterpart, OpenCLKernelBase, CumOp):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x = node.inputs[0].type
         kept = 1 if self.axis is None else max(x.ndim - 1, 1)
-        kernels = _kernels(x.dtype, self.mode, kept, self.get_context(node).flavour)
+        kernels = _kernels(x.dtype, self.mode, kept, self.get_context(node).profile.runs_items_serially)
         return kernels + (copying(x).kernels() if self.axis is None else [])
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
@@ -186,8 +186,8 @@ def _cumulate(kernels: Kernels, context: Context, x: Array, out: Array, axis: in
     arrays = []
     for a, steps in zip((x, out), places, strict=True):
         arrays += [a, *(0,) * missing, *steps, strides_of(a, a.shape)[axis]]
-    if context.flavour == "cpu":
-        each = max(SIDE_BY_SIDE, -(-count // (context.units * 4)))
+    if context.profile.runs_items_serially:
+        each = max(SIDE_BY_SIDE, -(-count // (context.profile.compute_units * 4)))
         kernels["rows"].call(-(-count // each), 1, count, n, each, *lengths, *arrays)
     elif n < LONG or count >= MANY:
         kernels["rows"].scall(count, count, n, 1, *lengths, *arrays)
@@ -199,9 +199,9 @@ def _in_pieces(
     kernels: Kernels, context: Context, count: int, n: int, lengths: Sequence[int], arrays: Sequence[Any], work: str
 ) -> None:
     """Scan long rows by groups of work items."""
-    group = min(GROUP, context.device.max_work_group_size)
+    group = min(GROUP, context.profile.max_local_size)
     tile = group * np.dtype(work).itemsize
-    wanted = max(1, context.units * 8 // count)
+    wanted = max(1, context.profile.compute_units * 8 // count)
     piece = -(-max(-(-n // wanted), LONG) // group) * group
     pieces = -(-n // piece)
     totals = empty(context, (count, pieces), work)
@@ -212,14 +212,14 @@ def _in_pieces(
     kernels["pieces"].call(items, group, pieces, n, piece, 1, *lengths, *arrays, totals, tile)
 
 
-def _kernels(dtype: str, mode: str, kept: int, flavour: str) -> list[Kernel]:
+def _kernels(dtype: str, mode: str, kept: int, serial: bool) -> list[Kernel]:
     dims = range(kept)
     words = {
         "stored": ctype(dtype),
         "work": c_type(dtype),
         "load": load_w(dtype),
         "store": write_w(dtype),
-        "width": SIDE_BY_SIDE if flavour == "cpu" else 1,
+        "width": SIDE_BY_SIDE if serial else 1,
         "identity": 0 if mode == "add" else 1,
         "combine": _combine(dtype, mode),
         "lengths": ", ".join(f"ga_size k{d}" for d in dims),
@@ -231,10 +231,10 @@ def _kernels(dtype: str, mode: str, kept: int, flavour: str) -> list[Kernel]:
         ),
     }
     flags = Kernel.get_flags(dtype)
-    code = (_COMMON + _ROWS + ("" if flavour == "cpu" else _PIECES)).format(**words)
+    code = (_COMMON + _ROWS + ("" if serial else _PIECES)).format(**words)
     arrays = [*[SIZE] * kept, ARRAY, *[SSIZE] * (kept + 1), ARRAY, *[SSIZE] * (kept + 1)]
     rows = Kernel(code, "rows", [SIZE, SIZE, SIZE, *arrays], flags)
-    if flavour == "cpu":
+    if serial:
         return [rows]
     pieces = Kernel(code, "pieces", [SIZE, SIZE, SIZE, SIZE, *arrays, ARRAY, LOCAL], flags)
     return [rows, pieces, Kernel(code, "starts", [SIZE, SIZE, ARRAY], flags)]

@@ -27,6 +27,7 @@ from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
+    from optdb.runtime.device_profiles import DeviceKind
 
 #: Numbers are rounded as NumPy rounds them: after each step.
 _ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF\n"
@@ -78,7 +79,7 @@ class ElementKernels:
         Name and dtype of numbers that the statements use besides.
     once : str
         OpenCL C that comes ahead of all elements.
-    flavour : {'cpu', 'gpu'}, optional
+    device_kind : {'cpu', 'gpu'}, optional
         Of the device, if the kernels are for one alone: for a processor, the statements are of vectors.
     """
 
@@ -93,14 +94,14 @@ class ElementKernels:
         name: str = "elements",
         numbers: Sequence[tuple[str, str]] = (),
         once: str = "",
-        flavour: str | None = None,
+        device_kind: DeviceKind | None = None,
     ) -> None:
         self.ndim = max(ndim, 1)
         self.name = name
         self._code = ElementCode(tuple(inputs), tuple(outputs), statements, once, self.ndim, name, tuple(numbers))
         self._helpers = _ROUND_EACH_STEP + helpers
         self._flags = tuple(flags)
-        self._flavour = flavour
+        self._device_kind = device_kind
         self._known: dict[Any, tuple[Mapping[str, CompiledKernel], BoundKernel]] = {}
 
     @classmethod
@@ -112,7 +113,7 @@ class ElementKernels:
         single: Sequence[bool],
         ndim: int,
         name: str = "elements",
-        flavour: str | None = None,
+        device_kind: DeviceKind | None = None,
     ) -> ElementKernels:
         """Return the kernels that apply a scalar op.
 
@@ -128,7 +129,7 @@ class ElementKernels:
             Number of dimensions.
         name : str
             Of the kernels.
-        flavour : {'cpu', 'gpu'}, optional
+        device_kind : {'cpu', 'gpu'}, optional
             Of the device, if that is known: a processor computes in vectors, but for complex numbers.
 
         Raises
@@ -136,14 +137,16 @@ class ElementKernels:
         NoCode
             If there is no OpenCL C for it.
         """
-        if flavour == "cpu" and any(map(is_complex, signature(op, tuple(dtypes)).computed)):
-            flavour = None
+        if device_kind == "cpu" and any(map(is_complex, signature(op, tuple(dtypes)).computed)):
+            device_kind = None
         inputs, outputs, code = _of_scalar_op(
-            op, tuple(dtypes), tuple(out_dtypes), tuple(single), WIDTH if flavour == "cpu" else 1
+            op, tuple(dtypes), tuple(out_dtypes), tuple(single), WIDTH if device_kind == "cpu" else 1
         )
         flags = Kernel.get_flags(*sorted(code.dtypes))
         return cls(
-            *(inputs, outputs, code.statements, code.helpers, ndim, flags, name), once=code.once, flavour=flavour
+            *(inputs, outputs, code.statements, code.helpers, ndim, flags, name),
+            once=code.once,
+            device_kind=device_kind,
         )
 
     @classmethod
@@ -156,7 +159,7 @@ class ElementKernels:
 
     def kernels(self) -> list[Kernel]:
         """Return the kernels; they are of one code."""
-        return list(_kernels(self._code, self._helpers, self._flags, self._flavour))
+        return list(_kernels(self._code, self._helpers, self._flags, self._device_kind))
 
     def launch(
         self,
@@ -206,12 +209,12 @@ class ElementKernels:
         """Return the launch for arrays like these; the parameters are those of `launch`, and nothing is empty."""
         n = size_of(shape)
         lengths, steps = collapse(shape, [strides_of(array, shape) for array in arrays])
-        if self._flavour == "cpu":
+        if self._device_kind == "cpu":
             lengths, steps = _longest_last(lengths, steps)
         items, chunk = chunks(context, n)
         walked = [own for x, own in zip(self._code.operands, steps, strict=True) if not x.single]
         if len(lengths) <= 1 and all(own in ((1,), ()) for own in walked):
-            if self._flavour is None:
+            if self._device_kind is None:
                 return _bound(kernels[f"{self.name}_alike"], context, items, n, chunk, *numbers, *arrays)
             if self._in_quads(arrays):
                 return _bound(kernels[f"{self.name}_quads"], context, -(-n // QUAD), n, QUAD, *numbers, *arrays)
@@ -223,15 +226,15 @@ class ElementKernels:
 
     def _in_quads(self, arrays: Sequence[Array]) -> bool:
         """Tell whether arrays begin where four elements can be read at once, on a device that does that."""
-        return self._flavour == "gpu" and not any(
+        return self._device_kind == "gpu" and not any(
             array.offset % (QUAD * x.size) for x, array in zip(self._code.operands, arrays, strict=True) if not x.single
         )
 
     def _kind(self, n: int, lengths: Sequence[int], walked: Sequence[Sequence[int]]) -> str:
         """Return which kernel goes over arrays that do not lie alike."""
-        if self._flavour == "cpu":
+        if self._device_kind == "cpu":
             return "lanes"
-        if self._flavour is None:
+        if self._device_kind is None:
             return "strided"
         return "narrow" if max([n, *(_reach(lengths, own) for own in walked)]) <= _NARROW else "wide"
 
@@ -248,15 +251,17 @@ def _of_scalar_op(
 
 
 @functools.lru_cache(maxsize=_CODES)
-def _kernels(code: ElementCode, helpers: str, flags: tuple[str, ...], flavour: str | None) -> tuple[Kernel, ...]:
-    """Return the kernels of a code, for devices of a flavour or for all."""
+def _kernels(
+    code: ElementCode, helpers: str, flags: tuple[str, ...], device_kind: DeviceKind | None
+) -> tuple[Kernel, ...]:
+    """Return the kernels of a code, for devices of a kind or for all."""
     arrays = [ARRAY] * len(code.operands)
     steps = code.ndim * len(code.stepping)
     common = [SIZE, SIZE, *[dtype for _, dtype in code.numbers]]
     wide = [*common, *[SIZE] * code.ndim, *arrays, *[SSIZE] * steps]
-    if flavour == "cpu":
+    if device_kind == "cpu":
         return (Kernel(helpers + code.lanes(), f"{code.name}_lanes", wide, flags),)
-    if flavour is None:
+    if device_kind is None:
         return (
             Kernel(helpers + code.strided(), f"{code.name}_strided", wide, flags),
             Kernel(code.alike(), f"{code.name}_alike", [*common, *arrays], flags),
@@ -287,6 +292,6 @@ def _longest_last(
 
 
 def _bound(kernel: CompiledKernel, context: Context, items: int, *args: Any) -> BoundKernel:
-    if context.flavour == "cpu":
+    if context.profile.runs_items_serially:
         return kernel.bound(items, 1, args)
     return kernel.bound(*kernel.automatic_grid(items), args)

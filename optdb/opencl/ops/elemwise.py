@@ -138,7 +138,7 @@ class OpenCLElemwise(OpenCLKernelBase):
             [out.type.dtype for out in node.outputs],
             [all(x.type.broadcastable) for x in node.inputs],
             node.outputs[0].type.ndim,
-            flavour=self.get_context(node).flavour,
+            device_kind=self.get_context(node).profile.device_kind,
         )
 
 

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, ctype
-from optdb.opencl.ops.layout import chunks
+from optdb.opencl.ops.layout import launch_chunks
 from optdb.runtime.arrays import Array, empty, from_host
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ for (; i < stop; ++i) {{
 
 def complex_dtype(context: Context) -> str:
     """Return the dtype that a context transforms in: the most exact one that it has."""
-    return "complex128" if context.float64 else "complex64"
+    return "complex128" if context.profile.float64 else "complex64"
 
 
 def fourier_kernels(dtype: str, mirroring: bool = False) -> list[Kernel]:
@@ -187,7 +187,7 @@ def transform_rows(kernels: Mapping[str, CompiledKernel], context: Context, x: A
 def mirrored(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, n: int) -> Array:
     """Return all `n` coefficients of real rows from the first ones, which are the rows of `x`, in C order."""
     result = empty(context, (*x.shape[:-1], n), x.dtype)
-    _launch(kernels["fft_mirror"], context, result.size, x.shape[-1], n, x, result)
+    launch_chunks(kernels["fft_mirror"], context, result.size, x.shape[-1], n, x, result)
     return result
 
 
@@ -200,9 +200,9 @@ def _passes(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, f
     done = 1
     for r in factors:
         if r == 4:
-            _launch(kernels["fft_four"], context, x.size // 4, n, done, way, x, other, roots)
+            launch_chunks(kernels["fft_four"], context, x.size // 4, n, done, way, x, other, roots)
         else:
-            _launch(kernels["fft_factor"], context, x.size, n, done, r, way, x, other, roots)
+            launch_chunks(kernels["fft_factor"], context, x.size, n, done, r, way, x, other, roots)
         x, other = other, x
         done *= r
     return x
@@ -216,21 +216,13 @@ def _convolved(kernels: Mapping[str, CompiledKernel], context: Context, x: Array
     chirp = _table(context, ("chirp", n, way), x.dtype, lambda: _chirp(n, way))
     filtered = _table(context, ("filter", n, way), x.dtype, lambda: _filter(n, m, way))
     padded = empty(context, (rows, m), x.dtype)
-    _launch(kernels["fft_times"], context, padded.size, n, m, n, x, padded, chirp)
+    launch_chunks(kernels["fft_times"], context, padded.size, n, m, n, x, padded, chirp)
     spectrum = _passes(kernels, context, padded, _factors(m), FORWARD)
     product = empty(context, (rows, m), x.dtype)
-    _launch(kernels["fft_times"], context, product.size, m, m, m, spectrum, product, filtered)
+    launch_chunks(kernels["fft_times"], context, product.size, m, m, m, spectrum, product, filtered)
     back = _passes(kernels, context, product, _factors(m), BACKWARD)
-    _launch(kernels["fft_times"], context, x.size, m, n, n, back, x, chirp)
+    launch_chunks(kernels["fft_times"], context, x.size, m, n, n, back, x, chirp)
     return x
-
-
-def _launch(kernel: CompiledKernel, context: Context, total: int, *args: object) -> None:
-    items, each = chunks(context, total)
-    if context.flavour == "cpu":
-        kernel.call(items, 1, total, each, *args)
-    else:
-        kernel.scall(items, total, each, *args)
 
 
 def _factors(n: int) -> list[int]:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from optdb.runtime.arrays import Array, DeviceArray
-from optdb.runtime.sizes import largest, whole
+from optdb.runtime.sizes import largest, smallest, whole
 
 if TYPE_CHECKING:
+    from optdb.opencl.kernels import CompiledKernel
     from optdb.runtime.context import Context
 
 #: A processor's work item gets at least so many elements: fewer cost more to start than to compute.
@@ -71,11 +72,31 @@ def chunks(context: Context, n: int) -> tuple[int, int]:
     On a processor each gets one piece of memory after the other; elsewhere each gets one element, so that neighbours
     read neighbours.
     """
-    if context.flavour != "cpu":
+    if not context.profile.runs_items_serially:
         return n, 1
-    pieces = context.units * CHUNKS_PER_UNIT
+    pieces = context.profile.compute_units * CHUNKS_PER_UNIT
     chunk = largest(-(-n // pieces), SMALLEST_CHUNK)
     return -(-n // chunk), chunk
+
+
+def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
+    """Launch a kernel whose work items share `n` elements as `chunks` says; it takes `n`, the chunk, and `args`."""
+    items, chunk = chunks(context, n)
+    if context.profile.runs_items_serially:
+        kernel.call(items, 1, n, chunk, *args)
+    else:
+        kernel.scall(items, n, chunk, *args)
+
+
+def launch_striding(kernel: CompiledKernel, context: Context, n: int, items_per_unit: int, *args: Any) -> None:
+    """Launch a kernel that goes over `n` tasks by the number of all work items; it takes `args`.
+
+    On a processor some items for each unit do, each a group of its own; elsewhere each task has an item.
+    """
+    if context.profile.runs_items_serially:
+        kernel.call(smallest(n, context.profile.compute_units * items_per_unit), 1, *args)
+    else:
+        kernel.scall(n, *args)
 
 
 def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> DeviceArray:

@@ -30,6 +30,7 @@ from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
+    from optdb.runtime.device_profiles import DeviceKind
 
 #: Elements of a block that is sorted by itself; powers of two.
 BLOCK = {"cpu": 32, "gpu": 256}
@@ -42,7 +43,7 @@ ASCENDING, DESCENDING = 0, 1
 NAN_FIRST = 2
 
 
-def sorting_kernels(dtype: str, order: int | None, places: bool, flavour: str) -> list[Kernel]:
+def sorting_kernels(dtype: str, order: int | None, places: bool, device_kind: DeviceKind) -> list[Kernel]:
     """Return the kernels that `sort_rows` launches.
 
     Parameters
@@ -53,14 +54,14 @@ def sorting_kernels(dtype: str, order: int | None, places: bool, flavour: str) -
         Which element comes first; if it is not given, each launch says so.
     places : bool
         Whether to keep account of where the elements were.
-    flavour : {'cpu', 'gpu'}
+    device_kind : {'cpu', 'gpu'}
         Of the context.
     """
     half = dtype == "float16"
-    code = COMMON + (INSERTION if flavour == "cpu" else BITONIC) + MERGE
+    code = COMMON + (INSERTION if device_kind == "cpu" else BITONIC) + MERGE
     text = code.format(
         places=int(places),
-        block=BLOCK[flavour],
+        block=BLOCK[device_kind],
         stored="ushort" if half else ctype(dtype),
         work="int" if half else c_type(dtype),
         value=VALUE_OF_HALF if half else VALUE.format(stored=ctype(dtype), work=c_type(dtype)),
@@ -105,7 +106,7 @@ def sort_rows(
     """
     n = x.shape[-1]
     rows = x.size // n
-    block = BLOCK[context.flavour]
+    block = BLOCK[context.profile.device_kind]
     passes = max(0, (-(-n // block) - 1).bit_length())
     buffers = [(values, *([] if places is None else [places]))]
     if passes:
@@ -123,13 +124,13 @@ def sort_rows(
 def _sort_blocks(
     kernel: CompiledKernel, context: Context, order: int, rows: int, n: int, x: Array, target: tuple[Array, ...]
 ) -> None:
-    block = BLOCK[context.flavour]
+    block = BLOCK[context.profile.device_kind]
     count = rows * -(-n // block)
-    if context.flavour == "cpu":
+    if context.profile.runs_items_serially:
         each = max(-(-count // _pieces(context)), 8)
         kernel.call(-(-count // each), 1, order, rows, n, each, x, *target)
         return
-    group = min(block // 2, context.device.max_work_group_size)
+    group = min(block // 2, context.profile.max_local_size)
     kernel.call(count * group, group, order, rows, n, 1, x, *target)
 
 
@@ -144,10 +145,10 @@ def _merge(
     source: tuple[Array, ...],
     target: tuple[Array, ...],
 ) -> None:
-    segment = min(2 * width, SEGMENT[context.flavour])
+    segment = min(2 * width, SEGMENT[context.profile.device_kind])
     count = rows * -(-n // segment)
     arrays = [array for pair in zip(source, target, strict=True) for array in pair]
-    if context.flavour == "cpu":
+    if context.profile.runs_items_serially:
         each = -(-count // _pieces(context))
         kernel.call(-(-count // each), 1, order, rows, n, width, segment, keep, each, *arrays)
     else:
@@ -156,4 +157,4 @@ def _merge(
 
 def _pieces(context: Context) -> int:
     """Return how many work items share the work of a processor."""
-    return context.units * CHUNKS_PER_UNIT
+    return context.profile.compute_units * CHUNKS_PER_UNIT

@@ -183,7 +183,7 @@ class OpenCLMRGUniform(OpenCLKernelBase, mrg_uniform_base):
         return Apply(self, [rstate, as_tensor_variable(size)], [rstate.type(), self.output_type()])
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return [_kernel(self.output_type.dtype, self.get_context(node).flavour)]
+        return [_kernel(self.output_type.dtype, self.get_context(node).profile.needs_explicit_vectors)]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         rstate, size = inputs
@@ -207,8 +207,7 @@ class OpenCLMRGUniform(OpenCLKernelBase, mrg_uniform_base):
         return shape
 
 
-def _kernel(dtype: str, flavour: str) -> Kernel:
-    vector = flavour == "cpu"
+def _kernel(dtype: str, vector: bool) -> Kernel:
     work = ctype(work_dtype(dtype)).removeprefix("ga_")
     body = _VECTORS if vector else _ONE_STREAM
     store = f"vstore{LANES}(sample, 0, z + done * streams + first)"
@@ -235,9 +234,9 @@ def _scaled(dtype: str, lanes: str, state: str) -> str:
 
 def _launch(kernel: CompiledKernel, context: Context, sample: Array, state: Array) -> None:
     n, streams = sample.size, state.shape[0]
-    if context.flavour != "cpu":
+    if not context.profile.runs_items_serially:
         kernel.scall(streams, n, streams, 1, state, sample)
         return
-    pieces = context.units * CHUNKS_PER_UNIT
+    pieces = context.profile.compute_units * CHUNKS_PER_UNIT
     each = -(-streams // (pieces * LANES)) * LANES
     kernel.call(-(-streams // each), 1, n, streams, each, state, sample)

@@ -27,6 +27,7 @@ from optdb.opencl.kernels import (
     output_array,
 )
 from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.layout import launch_striding
 from optdb.opencl.scalars.types import c_type
 from optdb.runtime.arrays import Array, empty
 
@@ -169,7 +170,4 @@ def _launch(kernel: CompiledKernel, context: Context, p: Array, u: Array, n: int
     item = p.dtype.itemsize
     args = [rows, outcomes, n, p, p.strides[0] // item, p.strides[1] // item]
     args += [u, u.strides[0] // u.dtype.itemsize, *out]
-    if context.flavour == "cpu":
-        kernel.call(min(rows, context.units * 8), 1, *args)
-    else:
-        kernel.scall(rows, *args)
+    launch_striding(kernel, context, rows, 8, *args)

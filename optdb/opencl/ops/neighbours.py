@@ -21,7 +21,7 @@ from optdb.opencl.kernels import (
 )
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import RAW
-from optdb.opencl.ops.layout import chunks
+from optdb.opencl.ops.layout import launch_chunks
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -88,12 +88,8 @@ class OpenCLImages2Neibs(Counterpart, OpenCLKernelBase, host.Images2Neibs):
             return
         starts = [{"half": size // 2, "wrap_centered": size // 2, "full": size - 1}.get(self.mode, 0) for size in sizes]
         strides = [step // x.dtype.itemsize for step in x.strides]
-        items, chunk = chunks(context, out.size)
-        args = [out.size, chunk, stack, *lengths, *grid, *sizes, *steps, *starts, x, *strides, out]
-        if context.flavour == "cpu":
-            kernels["patches"].call(items, 1, *args)
-        else:
-            kernels["patches"].scall(items, *args)
+        args = [stack, *lengths, *grid, *sizes, *steps, *starts, x, *strides, out]
+        launch_chunks(kernels["patches"], context, out.size, *args)
 
     def _numbers(self, neib_shape: np.ndarray, neib_step: np.ndarray) -> tuple[list[int], list[int]]:
         """Return the lengths of patches, and how far apart they are.

@@ -74,7 +74,7 @@ class OpenCLOnHost(Op):
         """Return an input as the host sees it."""
         if not isinstance(var.type, OpenCLArrayType):
             return x
-        shared = var.type.context.shares_memory
+        shared = var.type.context.profile.shares_host_memory
         if not shared:
             record_transfer(self, x.nbytes)
         return mapped.enter_context(seen_by_host(x, shared))

@@ -24,10 +24,10 @@ from optdb.opencl.kernels import (
     output_array,
 )
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.layout import check_shapes, size_of
+from optdb.opencl.ops.layout import check_shapes, launch_chunks, size_of
 from optdb.opencl.ops.pooling import checked_dtypes
 from optdb.opencl.ops.views import contiguous, copying
-from optdb.opencl.ops.windows import Windows, kinds, launch, numbers, params, place, pointers
+from optdb.opencl.ops.windows import Windows, kinds, numbers, params, place, pointers
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class _Gradient(Counterpart, OpenCLKernelBase):
         arrays = [(array, stored) for array in (*self.names, "gx")]
         # What was added so far is kept as it is stored, on the host, too.
         add = f"gx[q] = {write}({load}(gx[q]) + ({self.given(out.dtype)}));"
-        body = _rows if self.get_context(node).flavour == "cpu" else _elements
+        body = _rows if self.get_context(node).profile.runs_items_serially else _elements
         code = f"""
 #pragma OPENCL FP_CONTRACT OFF
 CHUNK_KERNEL void gradient(ga_size n, ga_size chunk, {numbers(self.ndim)}, {params(arrays)})
@@ -159,12 +159,12 @@ CHUNK_KERNEL void gradient(ga_size n, ga_size chunk, {numbers(self.ndim)}, {para
         if not gx.size:
             return
         ready = [contiguous(array, node.outputs[0].type, kernels, context) for array in arrays]
-        if context.flavour == "cpu":
+        if context.profile.runs_items_serially:
             rows = size_of(shape[:-1])
-            chunk = max(1, -(-rows // (context.units * 8)))
+            chunk = max(1, -(-rows // (context.profile.compute_units * 8)))
             kernels["gradient"].call(-(-rows // chunk), 1, rows, chunk, *windows.args, *ready, gx)
         else:
-            launch(kernels["gradient"], context, gx.size, *windows.args, *ready, gx)
+            launch_chunks(kernels["gradient"], context, gx.size, *windows.args, *ready, gx)
 
 
 def _whole(ndim: int) -> str:

@@ -17,9 +17,9 @@ from optdb.host.graph import Apply
 from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.layout import check_shapes
+from optdb.opencl.ops.layout import check_shapes, launch_chunks
 from optdb.opencl.ops.views import contiguous, copying
-from optdb.opencl.ops.windows import Windows, launch, window_kernel
+from optdb.opencl.ops.windows import Windows, window_kernel
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _OfWindows(Counterpart, OpenCLKernelBase):
         shape = (*arrays[0].shape[: -self.ndim], *windows.counts)
         out = output_array(storage, context, shape, arrays[-1].dtype)
         if out.size:
-            launch(kernels["windows"], context, out.size, *windows.args, *arrays, out)
+            launch_chunks(kernels["windows"], context, out.size, *windows.args, *arrays, out)
 
 
 class OpenCLPool(_OfWindows, host.Pool):

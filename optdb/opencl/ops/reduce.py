@@ -272,9 +272,9 @@ def axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, 
 def launch_walk(kernel: CompiledKernel, context: Context, n: int, m: int, parts: int, args: Sequence[Any]) -> None:
     """Launch a kernel of `walk` for `n` outputs of `m` elements each, taken in parts."""
     part = -(-m // parts)
-    if context.flavour != "cpu":
+    if not context.profile.runs_items_serially:
         kernel.scall(n * parts, n, 1, m, parts, part, *args)
         return
     # A processor's item takes several outputs, if they are small.
-    each = max(1, min(SMALLEST_PART // m, -(-n // context.units))) if parts == 1 else 1
+    each = max(1, min(SMALLEST_PART // m, -(-n // context.profile.compute_units))) if parts == 1 else 1
     kernel.call(-(-n // each) * parts, 1, n, each, m, parts, part, *args)

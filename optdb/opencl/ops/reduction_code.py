@@ -59,8 +59,8 @@ class ReductionCode:
         What changes nothing, in OpenCL C.
     kept, folded : int
         How many axes stay, and how many go; 1 at least.
-    flavour : {'cpu', 'gpu'}
-        'cpu' is code for processors, in vectors, and so for no complex numbers.
+    vectors : bool
+        Whether the code is of explicit vectors, and so for no complex numbers.
     group : int
         How many work items of the other code are a group.
     name : str
@@ -77,7 +77,7 @@ class ReductionCode:
     identity: str
     kept: int
     folded: int
-    flavour: str
+    vectors: bool
     group: int
     name: str = "fold"
 
@@ -112,7 +112,7 @@ class ReductionCode:
 
     @property
     def _width(self) -> int:
-        return WIDTH if self.flavour == "cpu" else 1
+        return WIDTH if self.vectors else 1
 
     @property
     def _acc(self) -> str:

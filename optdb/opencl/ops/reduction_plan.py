@@ -7,7 +7,8 @@ which a second kernel folds. All of that is worked out once for arrays that lie 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -122,14 +123,16 @@ class ReductionPlans:
     """
 
     def __init__(self, context: Context, **code: Any) -> None:
-        largest = context.device.max_work_group_size
-        self._flavour = context.flavour
-        self._group = min(_GROUP, 1 << (largest.bit_length() - 1))
-        if context.flavour == "cpu" and _has_complex(code):
-            # They are not computed in vectors: the code for other devices, by items each for itself.
-            self._flavour, self._group = "alone", 1
-        kind = "cpu" if self._flavour == "cpu" else "gpu"
-        self._code = ReductionCode(**code, flavour=kind, group=self._group)
+        profile = context.profile
+        # Complex numbers are not computed in vectors.
+        vectors = profile.needs_explicit_vectors and not _has_complex(code)
+        group = min(_GROUP, 1 << (profile.max_local_size.bit_length() - 1))
+        self._make_grid: Callable[..., Grid] = functools.partial(_grid_of_groups, group=group)
+        if vectors:
+            self._make_grid = _grid_of_processor
+        elif profile.runs_items_serially:
+            group, self._make_grid = 1, _grid_of_items
+        self._code = ReductionCode(**code, vectors=vectors, group=group)
         part = work_dtype(self._code.acc_dtype)
         self._rest = replace(
             self._code, pre=Program((part,), (), (0,)), dtypes=(part,), single=(False,), dtype=part, folded=1,
@@ -243,11 +246,7 @@ class ReductionPlans:
 
     def _grid(self, context: Context, over: Axes, whole: bool = False) -> Grid:
         """Return how to launch for some axes; `whole` if there are to be no parts."""
-        if self._flavour == "cpu":
-            return _grid_of_processor(context.units, over, whole)
-        if self._flavour == "alone":
-            return _grid_of_items(context.units, over, whole)
-        return _grid_of_many(context.units, self._group, over, whole)
+        return self._make_grid(context.profile.compute_units, over, whole)
 
 
 def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:
@@ -275,7 +274,7 @@ def _grid_of_items(units: int, over: Axes, whole: bool) -> Grid:
     return Grid("along", n * parts, 1, 1, parts) if over.lies_along else Grid("across", n * parts, 0, 1, parts)
 
 
-def _grid_of_many(units: int, group: int, over: Axes, whole: bool) -> Grid:
+def _grid_of_groups(units: int, over: Axes, whole: bool, group: int) -> Grid:
     n, m = size_of(over.kept), size_of(over.folded)
     if over.lies_along:
         team = 1

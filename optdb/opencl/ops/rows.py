@@ -172,5 +172,5 @@ def _change_kernel(dtype: str, setting: bool) -> Kernel:
 
 def launch_each(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
     """Launch a kernel that goes over `n` elements by the number of all items."""
-    items = n if context.flavour != "cpu" else smallest(n, context.units * 64)
+    items = smallest(n, context.profile.compute_units * 64) if context.profile.runs_items_serially else n
     kernel.scall(items, n, *args)

@@ -26,6 +26,7 @@ from optdb.opencl.kernels import (
 )
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elemwise import cast
+from optdb.opencl.ops.layout import launch_striding
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array
@@ -114,10 +115,7 @@ class _OfRows(Counterpart, OpenCLKernelBase):
         if not out.size:
             return
         args = [arg for x in inputs for arg in (x, *[step // x.dtype.itemsize for step in x.strides])]
-        if context.flavour == "cpu":
-            kernels["rows"].call(min(shape[0], context.units * 8), 1, *shape, *args, out)
-        else:
-            kernels["rows"].scall(shape[0], *shape, *args, out)
+        launch_striding(kernels["rows"], context, shape[0], 8, *shape, *args, out)
 
 
 def _check_shapes(op: Any, inputs: Sequence[Array], shape: Sequence[int]) -> None:

@@ -33,7 +33,7 @@ class _Sort(Counterpart, OpenCLKernelBase):
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x = node.inputs[0].type
-        kernels = sorting_kernels(x.dtype, ASCENDING, self.places, self.get_context(node).flavour)
+        kernels = sorting_kernels(x.dtype, ASCENDING, self.places, self.get_context(node).profile.device_kind)
         kernels += ElementKernels.copying(x.dtype, x.ndim).kernels()
         if self.places:
             kernels += ElementKernels.copying("int64", x.ndim, "copy_places").kernels()

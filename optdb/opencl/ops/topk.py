@@ -33,7 +33,8 @@ class OpenCLTopKOp(Counterpart, OpenCLKernelBase, TopKOp):
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x = node.inputs[0].type
-        kernels = sorting_kernels(x.dtype, _known_order(node.inputs[1]), True, self.get_context(node).flavour)
+        device_kind = self.get_context(node).profile.device_kind
+        kernels = sorting_kernels(x.dtype, _known_order(node.inputs[1]), True, device_kind)
         kernels += ElementKernels.copying(x.dtype, x.ndim).kernels()
         if self.return_indices:
             kernels += _converting(self.idx_dtype, x.ndim).kernels()

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel
-from optdb.opencl.ops.layout import chunks
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
+from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel
 
 #: What kernels are told of each pooled axis: its length, how many windows there are, their size, step and pad.
 _NUMBERS = ("len", "count", "size", "step", "pad")
@@ -199,12 +195,3 @@ for (ga_ssize q = row + lo{last}; q < row + hi{last}; ++q) {{
 }}
 """
     return Kernel(code, "windows", [SIZE, SIZE, *kinds(ndim), *[ARRAY] * len(arrays)], flags)
-
-
-def launch(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
-    """Launch a kernel for `n` results, each item of a processor taking a piece of them."""
-    items, chunk = chunks(context, n)
-    if context.flavour == "cpu":
-        kernel.call(items, 1, n, chunk, *args)
-    else:
-        kernel.scall(items, n, chunk, *args)

@@ -23,7 +23,7 @@ import numpy as np
 
 from optdb.host.config import config
 from optdb.host.logging import logger
-from optdb.opencl.kernels.programs import Unit, copies_kernels, origin
+from optdb.opencl.kernels.programs import Unit, origin
 from optdb.opencl.kernels.sequences import (
     ADDRESS,
     SEQUENCE,
@@ -36,6 +36,7 @@ from optdb.opencl.kernels.sequences import (
 from optdb.opencl.planning.probing import CALLS, OF_A_LAUNCH, Probe, probed
 from optdb.runtime.bound import BoundLaunch
 from optdb.runtime.build import BuildError, make
+from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 from optdb.runtime.recording import Command, Launch
 
@@ -231,7 +232,7 @@ def _single(one: Bound) -> bool:
 
 def _possible(one: Bound) -> bool:
     """Tell whether a command can be merged, on a device whose kernels can be done by others, if it is small."""
-    if not isinstance(one, functools.partial) or not copies_kernels(one.args[0].device):
+    if not isinstance(one, functools.partial) or not _merges(one.args[0]):
         return False
     if getattr(one, "moves", False):  # a list has addresses
         return False
@@ -242,9 +243,15 @@ def _possible(one: Bound) -> bool:
     return one.func is cl.enqueue_fill_buffer and one.args[2].nbytes <= 8
 
 
+def _merges(queue: cl.CommandQueue) -> bool:
+    """Tell whether it pays to merge launches on a queue's device, and its kernels' bodies can be called by others."""
+    quirks = profile_of(queue.device).quirks
+    return quirks.wakes_threads_per_launch and quirks.compiles_body_repeatedly
+
+
 def may_be_merged(command: Command) -> bool:
     """Tell whether a command that was recorded could be merged, if it is small, and uses no memory that moves."""
-    if config.optdb.merge_launches == "never" or not copies_kernels(command.queue.device):
+    if config.optdb.merge_launches == "never" or not _merges(command.queue):
         return False
     return not isinstance(command, Launch) or _may_be_listed(command.kernel, command.items, command.group)
 

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 from optdb.runtime.timing import seconds_of, timed_beside
 
@@ -58,7 +59,7 @@ class Probe:
     def small(self) -> bool:
         """Whether one core loses less by doing it all alone than a launch costs."""
         # At most: that the others are late has let the first one do more than its share.
-        others = self._timed.device.max_compute_units - 1
+        others = profile_of(self._timed.device).compute_units - 1
         return self.seconds * others < OF_A_SHARED_LAUNCH
 
 

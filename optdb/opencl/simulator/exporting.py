@@ -10,6 +10,7 @@ from optdb.opencl.exporting import Report, of_method, write
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.method import Method
+    from optdb.runtime.device_profiles import DeviceKind
 
 #: What a simulator's own function is called in a file, if it has no name of its own.
 OWN = "call"
@@ -22,7 +23,7 @@ def export(
     methods: Mapping[str, Method],
     own: str,
     examples: Examples | None,
-    flavours: Sequence[str],
+    device_kinds: Sequence[DeviceKind],
 ) -> list[Report]:
     """Write the functions of a simulator into a file, the simulator's own first.
 
@@ -37,7 +38,7 @@ def export(
     examples : sequence or mapping, optional
         Calls of the simulator's own function, or of each function by its name; that of its own is None. A function
         without any is written for calls like its latest ones.
-    flavours : sequence of str
+    device_kinds : sequence of str
         For which devices.
     """
     given = examples if isinstance(examples, Mapping) else {None: examples or ()}
@@ -50,4 +51,4 @@ def export(
     names = {own: ours, **{other: other for other in methods if other != own}}
     functions = {names[method]: of_method(methods[method]) for method in (own, *methods)}
     calls = {names[own if name is None else name]: list(some) for name, some in given.items() if some}
-    return write(path, functions, calls, flavours)
+    return write(path, functions, calls, device_kinds)

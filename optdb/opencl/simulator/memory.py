@@ -168,7 +168,7 @@ def _traced(wiring: Wiring, values: dict[Variable, object], context: Context) ->
     name = next(
         var.type.context_name for node in wiring.nodes for var in (*node.inputs, *node.outputs) if on_device(var)
     )
-    made = trace(wiring, name, entries, len(wiring.outputs) - len(wiring.updates), context.flavour, True)
+    made = trace(wiring, name, entries, len(wiring.outputs) - len(wiring.updates), context.profile.device_kind, True)
     for var, outlet in zip(wiring.outputs, made.outlets):
         if var in wiring.landing and isinstance(outlet.value, Layout) and may_land(outlet.value):
             outlet.value.memory.bare = True  # as `let_move` marks it

@@ -37,7 +37,7 @@ def placed_on_device(fgraph: FunctionGraph, context: Context) -> set[Variable]:
 
 
 def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
-    if not is_host_array(var) or context.supports(var.type.dtype) is not None:
+    if not is_host_array(var) or context.unsupported_reason(var.type.dtype) is not None:
         return False
     if var.type.ndim and var.type.dtype.startswith(("float", "complex")):
         return True

@@ -55,7 +55,7 @@ def _here(device: str) -> str:
     except DeviceError as error:
         if device in (None, "auto"):
             raise
-        found = get_context(context_of("auto")).device.name.strip()
+        found = get_context(context_of("auto")).profile.name
         logger.warning("A simulator was on the device %s. It is now on %s: %s", device, found, error)
         return "auto"
     return device

@@ -15,7 +15,7 @@ from optdb.host.config import config
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.logging import logger
 from optdb.lifters.explain import Explanation
-from optdb.opencl.exporting import FLAVOURS, Report
+from optdb.opencl.exporting import Report
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.check_report import CheckReport
 from optdb.opencl.simulator.checking import check
@@ -30,6 +30,8 @@ from optdb.opencl.simulator.rebuilding import reduced
 from optdb.opencl.simulator.reporting import report
 from optdb.opencl.simulator.signature import signature_of
 from optdb.opencl.simulator.state import State
+from optdb.runtime.deprecation import warn_renamed
+from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 
 __all__ = ["SimulatorClosed", "SimulatorOCL", "fixed_size_opencl_backend", "opencl_backend", "optimize"]
 
@@ -210,7 +212,12 @@ class SimulatorOCL:
     # Files
 
     def export(
-        self, path: str | Path, examples: Examples | None = None, flavours: Sequence[str] = FLAVOURS
+        self,
+        path: str | Path,
+        examples: Examples | None = None,
+        device_kinds: Sequence[DeviceKind] = DEVICE_KINDS,
+        *,
+        flavours: Sequence[DeviceKind] | None = None,
     ) -> list[Report]:
         """Write all functions, and the shared variables as they are on the device now, into a file for `optdb.load`.
 
@@ -222,8 +229,10 @@ class SimulatorOCL:
             Calls, each a sequence of arguments or a mapping of them by name; for the methods that were added, a mapping
             of their names to calls, in which None stands for the simulator's own function. Shapes matter, and whole
             numbers that decide over shapes. Without examples, functions are written for calls like their latest ones.
-        flavours : sequence of str
+        device_kinds : sequence of str
             For which devices: 'cpu' for processors, 'gpu' for all else.
+        flavours : sequence of str, optional
+            An old name of `device_kinds`.
 
         Returns
         -------
@@ -235,8 +244,11 @@ class SimulatorOCL:
         optdb.opencl.exporting.Untraceable
             If something is done that a file cannot hold; by name, where a step was left on the host.
         """
+        if flavours is not None:
+            warn_renamed("export(flavours=...)", "export(device_kinds=...)")
+            device_kinds = flavours
         with self._lock:
-            return export(path, self._methods, CALL, examples, flavours)
+            return export(path, self._methods, CALL, examples, device_kinds)
 
     # Looking inside
 
@@ -368,7 +380,7 @@ class SimulatorOCL:
     @property
     def device(self) -> str:
         """What the device calls itself."""
-        return self._context.device.name.strip()
+        return self._context.profile.name
 
     @property
     def functions(self) -> dict[str, Function]:

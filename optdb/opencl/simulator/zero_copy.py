@@ -62,7 +62,7 @@ class Loans:
         here = [(var, one) for var, one in zip(graph.fgraph.outputs, outputs) if on_device(var)]
         stays = all(one.at_home for _, one in here)
         waits = any(one.at_home for one in outputs)
-        self._possible = context.shares_memory and isinstance(machine.run, PlannedVM) and stays and waits
+        self._possible = context.profile.shares_host_memory and isinstance(machine.run, PlannedVM) and stays and waits
         if self._possible:
             wiring = machine.run.wiring
             self._by_cell = {id(cell): var for var, cell in zip(graph.fgraph.inputs, machine.inputs, strict=True)}

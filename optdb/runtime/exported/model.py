@@ -195,7 +195,7 @@ class Exported:
         shared = [f"{name} {list(state.shape)}" for name, state in self._states.items()]
         if len(shared) > _NAMED:
             shared[_NAMED:] = [f"and {len(shared) - _NAMED} others"]
-        device = self.context.device.name.strip()
+        device = self.context.profile.name
         return f"Exported({str(self._path)!r} on {device}: {'; '.join(lines)}; shared: {', '.join(shared) or 'none'})"
 
 
@@ -224,16 +224,17 @@ class Method:
     def _suitable(self, said: SaidMethod) -> list[FileTrace]:
         """Return the traces for the device."""
         context = self._stock.context
-        device = context.device.name.strip()
-        traces = [trace for trace in said.traces if trace.flavour == context.flavour]
+        device = context.profile.name
+        traces = [trace for trace in said.traces if trace.device_kind == context.profile.device_kind]
         if not traces:
-            there = sorted({trace.flavour for trace in said.traces})
+            there = sorted({trace.device_kind for trace in said.traces})
             raise FileError(
                 f"{self._path} has {said.name} for devices of kind {', '.join(there) or 'none'}, and {device} is of "
-                f"kind {context.flavour}.\nThe cure: name another device, or export with flavours=('cpu', 'gpu')"
+                f"kind {context.profile.device_kind}.\nThe cure: name another device, or export with "
+                "device_kinds=('cpu', 'gpu')"
             )
         for dtype in sorted({dtype for trace in traces for dtype in trace.flags}):
-            trouble = context.supports(dtype)
+            trouble = context.unsupported_reason(dtype)
             if trouble is not None:
                 raise FileError(
                     f"{said.name} of {self._path} needs {dtype}, and {trouble}.\nThe cure: name another device"
@@ -277,7 +278,7 @@ class Method:
         """Do something for a call, with errors that name the function and the file."""
         self._stock.context.check_process()
         with self._lock:
-            call = Call(arguments, self._stock.context.units)
+            call = Call(arguments, self._stock.context.profile.compute_units)
             try:
                 return what(call)
             except FileError as error:
@@ -332,7 +333,7 @@ class Method:
         """Return the sizes of a call if a trace holds for it, or else why it does not, in words."""
         broken = ""
         # What was traced is right however the work is spread. So a rule about units never is what a call fails by.
-        for units in _units(call.units, trace.units):
+        for units in _units(call.compute_units, trace.compute_units):
             spread = Call(call.arguments, units)
             try:
                 values = trace.rules.values(spread)
@@ -376,7 +377,7 @@ class _Shared:
         value = archive.array(said.array)
         if len(said.broadcastable) != value.ndim:
             raise archive.wrong(f"is not valid: the shared value {said.name} has {value.ndim} dimensions")
-        trouble = context.supports(value.dtype)
+        trouble = context.unsupported_reason(value.dtype)
         if trouble is not None:
             raise archive.wrong(
                 f"has a shared value of {value.dtype}, {said.name}: {trouble}", "The cure: name another device"

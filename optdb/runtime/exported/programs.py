@@ -94,9 +94,9 @@ class FileKernel:
         self.program = kernel.program
         self.function_name = kernel.function_name
         self._largest = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
-        self._limits = device.max_work_item_sizes
-        self._local = device.local_mem_size
-        self._device = device.name.strip()
+        self._limits = context.profile.max_local_sizes
+        self._local = context.profile.local_memory_bytes
+        self._device = context.profile.name
         if kernel.num_args != len(params) or not all(_agrees(kernel, *param) for param in enumerate(params)):
             raise FileError(
                 f"the driver of {self._device} does not take the kernel {self.function_name} for what it declares"

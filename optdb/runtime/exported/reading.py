@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optdb.runtime.calling import RESULTS, Argument, Signature
+from optdb.runtime.device_profiles import DEVICE_KINDS
 from optdb.runtime.exported.archive import DTYPES, Archive
 from optdb.runtime.exported.fields import Fields, is_number, is_reference, is_whole
 from optdb.runtime.exported.rules import Rules
@@ -19,7 +20,6 @@ from optdb.runtime.tables import TABLES
 
 __all__ = ["FileTrace", "Place", "Said", "SaidMethod", "SaidState", "deciding", "read"]
 
-FLAVOURS = ("cpu", "gpu")
 #: Compute units of a device are fewer.
 _MOST_UNITS = 1 << 20
 #: How many parts commands have behind their names.
@@ -51,8 +51,8 @@ class Place:
 class FileTrace:
     """What a method does on one kind of device; commands and outlets are as in the manifest, and checked."""
 
-    flavour: str
-    units: int
+    device_kind: str
+    compute_units: int
     flags: tuple[str, ...]
     rules: Rules
     arguments: list[list[Any]]
@@ -235,7 +235,7 @@ class _Reader:
         units = fields.whole("units", _MOST_UNITS)
         if not units:
             raise fields.wrong("units", "at least 1", units)
-        return FileTrace(fields.text("flavour", FLAVOURS), units, flags, rules, shapes, memories, commands, outlets)
+        return FileTrace(fields.text("flavour", DEVICE_KINDS), units, flags, rules, shapes, memories, commands, outlets)
 
     def _place(self, fields: Fields) -> Place:
         if fields.has("state"):

@@ -28,7 +28,6 @@ from optdb.runtime import binaries
 from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
 from optdb.runtime.exported.limits import GIBIBYTE, Limits
-from optdb.runtime.library import cl
 
 __all__ = ["BUILD_TIMEOUT_S", "ENVIRONMENT_VARIABLE", "Rehearsals", "Variant", "is_wanted"]
 
@@ -64,7 +63,7 @@ def is_wanted(said: bool | None, context: Context) -> bool:
     of_environment = os.environ.get(ENVIRONMENT_VARIABLE, "")
     if of_environment in ("0", "1"):
         return of_environment == "1"
-    return bool(context.device.type & cl.device_type.CPU)
+    return context.profile.is_processor
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,8 @@ class Rehearsals:
         )
         request = {
             **{"path": str(self.path.absolute()), "digest": self.digest, "method": method, "count": len(arguments)},
-            **{"spec": self.context.spec, "flavour": self.context.flavour, "units": self.context.units},
+            **{"spec": self.context.spec, "device_kind": self.context.profile.device_kind},
+            **{"compute_units": self.context.profile.compute_units},
             **{"limits": vars(self.limits), "timeout_s": self.timeout_s},
         }
         try:
@@ -209,7 +209,7 @@ def main() -> None:
     request = json.loads(stream.readline())
     arguments = [_read_array(stream) for _ in range(request["count"])]
     context = Context(request["spec"])
-    context.flavour, context.units = request["flavour"], request["units"]
+    context.profile = context.profile.as_kind(request["device_kind"], request["compute_units"])
     limits = Limits(**request["limits"])
     _limit(limits, request["timeout_s"])
     outcome = None

@@ -26,13 +26,13 @@ class Call:
     ----------
     arguments : sequence of numpy.ndarray
         By their places.
-    units : int
+    compute_units : int
         The device's compute units.
     """
 
-    def __init__(self, arguments: Sequence[np.ndarray], units: int) -> None:
+    def __init__(self, arguments: Sequence[np.ndarray], compute_units: int) -> None:
         self.arguments = arguments
-        self.units = units
+        self.compute_units = compute_units
 
 
 class Rules:
@@ -274,7 +274,7 @@ def _step(entry: list) -> Callable[[list[Any], Call], Any]:
     """Return what works an entry out from those before it."""
     word, *rest = entry
     if word == "units":
-        return lambda found, call: call.units
+        return lambda found, call: call.compute_units
     if word == "axis":
         argument, axis = rest
         return lambda found, call: int(call.arguments[argument].shape[axis])

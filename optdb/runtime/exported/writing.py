@@ -179,8 +179,8 @@ class _Writer:
         commands = [self._command(command) for command in trace.commands]
         outlets = [{"dtype": outlet.dtype.name, **self._outlet(outlet.value)} for outlet in trace.outlets]
         return {
-            "flavour": trace.flavour,
-            "units": trace.units,
+            "flavour": trace.device_kind,
+            "units": trace.compute_units,
             "flags": sorted(trace.flags),
             "entries": [list(entry) for entry in trace.rules.entries],
             "guards": [list(guard) for guard in trace.rules.guards],

@@ -18,5 +18,5 @@ def moved(monkeypatch):
 
 @pytest.fixture
 def shares_memory():
-    if not get_context("dev0").shares_memory:
+    if not get_context("dev0").profile.shares_host_memory:
         pytest.skip("the device has memory of its own")

@@ -9,7 +9,7 @@ import theano.tensor as tt
 
 import optdb
 from optdb.opencl.exporting import Untraceable
-from tests.opencl.exported import flavoured, floats
+from tests.opencl.exported import context_of_kind, floats
 
 
 def adam(features=5, classes=3):
@@ -31,8 +31,8 @@ def adam(features=5, classes=3):
     return train, theano.function([x], p.argmax(axis=1)), [w, mean, square, count]
 
 
-@pytest.mark.parametrize("flavour", ["cpu", "gpu"])
-def test_a_file_goes_on_where_the_simulator_was(tmp_path, flavour):
+@pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
+def test_a_file_goes_on_where_the_simulator_was(tmp_path, device_kind):
     train, predict, params = adam()
     sim = optdb.SimulatorOCL(train, device="dev0")
     sim.add_method("predict", predict)
@@ -41,11 +41,11 @@ def test_a_file_goes_on_where_the_simulator_was(tmp_path, flavour):
         sim(*data)
     sim.predict(data[0])
     reports = sim.export(tmp_path / "step.optdb")
-    assert [(report.function, report.shapes) for report in reports if report.flavour == flavour] == [
+    assert [(report.function, report.shapes) for report in reports if report.device_kind == device_kind] == [
         ("train", ((20, 5), (20,))),
         ("predict", ((20, 5),)),
     ]
-    there = optdb.load(tmp_path / "step.optdb", flavoured(flavour))
+    there = optdb.load(tmp_path / "step.optdb", context_of_kind(device_kind))
     for n in (20, 20, 25):
         more = floats(n, 5, seed=n), np.arange(n) % 3
         np.testing.assert_allclose(there(*more), sim(*more), rtol=1e-5)
@@ -63,8 +63,8 @@ def test_examples(tmp_path):
     with pytest.raises(ValueError, match="no such method: it has 'train'"):
         sim.export(tmp_path / "step.optdb", {"trian": [(floats(8, 5), np.arange(8) % 3)]})
     examples = {None: [(floats(8, 5),)], "train": [{"y": np.arange(8) % 3, "x": floats(8, 5)}]}
-    sim.export(tmp_path / "step.optdb", examples, flavours=["cpu"])
-    there = optdb.load(tmp_path / "step.optdb", flavoured("cpu"))
+    sim.export(tmp_path / "step.optdb", examples, device_kinds=["cpu"])
+    there = optdb.load(tmp_path / "step.optdb", context_of_kind("cpu"))
     np.testing.assert_array_equal(there(floats(8, 5)), sim(floats(8, 5)))
     assert list(there) == ["call", "train"]
 
@@ -76,9 +76,9 @@ def test_what_stays_on_the_host_is_refused_by_name(tmp_path):
         sim.export(tmp_path / "f.optdb", [[floats(3, 3)]])
 
 
-@pytest.mark.parametrize("flavour", ["cpu", "gpu"])
-def test_a_loop(tmp_path, flavour):
-    _check_a_loop(tmp_path, flavour)
+@pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
+def test_a_loop(tmp_path, device_kind):
+    _check_a_loop(tmp_path, device_kind)
 
 
 def test_a_loop_whose_op_is_shared(tmp_path):
@@ -86,7 +86,7 @@ def test_a_loop_whose_op_is_shared(tmp_path):
         _check_a_loop(tmp_path, "cpu")
 
 
-def _check_a_loop(tmp_path, flavour):
+def _check_a_loop(tmp_path, device_kind):
     """Export a loop over a batch, and call the file with others."""
     x, w = tt.ftensor3("x"), theano.shared(floats(4, 4) / 4, "w")
     states, _ = theano.scan(lambda now, before: tt.tanh(now + before.dot(w)), [x], [tt.zeros_like(x[0])])
@@ -94,7 +94,7 @@ def _check_a_loop(tmp_path, flavour):
     train = theano.function([x], loss, updates=[(w, w - np.float32(0.1) * theano.grad(loss, w))])
     sim = optdb.SimulatorOCL(train, device="dev0")
     sim.export(tmp_path / "f.optdb", [[floats(5, 9, 4)]])
-    there = optdb.load(tmp_path / "f.optdb", flavoured(flavour))
+    there = optdb.load(tmp_path / "f.optdb", context_of_kind(device_kind))
     for batch in (9, 10, 12):
         np.testing.assert_allclose(there(floats(5, batch, 4)), sim(floats(5, batch, 4)), rtol=1e-5)
     np.testing.assert_allclose(there.get("w"), sim.get(w), rtol=1e-5, atol=1e-6)
@@ -110,6 +110,6 @@ def test_random_numbers_go_on(tmp_path):
     sim = optdb.SimulatorOCL(f, device="dev0")
     sim()
     sim.export(tmp_path / "f.optdb")
-    there = optdb.load(tmp_path / "f.optdb", flavoured("cpu"))
+    there = optdb.load(tmp_path / "f.optdb", context_of_kind("cpu"))
     for _ in range(3):
         np.testing.assert_allclose(there(), sim(), rtol=1e-6)

@@ -15,7 +15,7 @@ import optdb
 from optdb.opencl import get_context
 from optdb.opencl.exporting import Untraceable
 from profiles import models
-from tests.opencl.exported import flavoured
+from tests.opencl.exported import context_of_kind
 
 #: Sizes, the axis of a batch in each argument, and another batch that the trace holds for.
 CASES = {
@@ -52,16 +52,16 @@ def test_a_model_trains_as_the_simulator_does(tmp_path, monkeypatch, name):
     sizes, axes, other = CASES[name]
     sim, data = simulator(name, **sizes)
     reports = sim.export(tmp_path / "step.optdb", [data])
-    assert [(report.flavour, report.fixed) for report in reports] == [("cpu", None), ("gpu", None)]
-    for flavour in ("cpu", "gpu"):
-        there, here = optdb.load(tmp_path / "step.optdb", flavoured(flavour)), copy.copy(sim)
+    assert [(report.device_kind, report.fixed) for report in reports] == [("cpu", None), ("gpu", None)]
+    for device_kind in ("cpu", "gpu"):
+        there, here = optdb.load(tmp_path / "step.optdb", context_of_kind(device_kind)), copy.copy(sim)
         for given in (data, batch_of(data, axes, other)):
             for _ in range(5):
                 for got, want in zip(there(*given), here(*given), strict=True):
                     np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
-def test_a_loop_has_kernels_of_each_flavour(tmp_path):
+def test_a_loop_has_kernels_of_each_device_kind(tmp_path):
     sim, data = simulator("lstm", layers=1, steps=3)
     sim.export(tmp_path / "step.optdb", [data])
     with zipfile.ZipFile(tmp_path / "step.optdb") as file:

@@ -377,7 +377,7 @@ def test_what_a_call_takes_is_known():
     assert foreseen.values == sim.memory(value).values == plan.room.nbytes
 
 
-def test_a_device_that_has_to_be_asked_for_what_it_wrote(each_flavour):
+def test_a_device_that_has_to_be_asked_for_what_it_wrote(each_device_kind):
     context = get_context("dev0")
     home = np.empty(N + 1024, "float32")
     home = home[(-home.ctypes.data % 4096) // 4 :][:N]
@@ -385,7 +385,7 @@ def test_a_device_that_has_to_be_asked_for_what_it_wrote(each_flavour):
     commands.fill(context.queue, buffer, 0, home.nbytes, np.float32(3))
     lending.arrived(context, buffer)
     np.testing.assert_array_equal(home, np.full(N, 3, "float32"))
-    assert (lending.lend(context, np.empty(N + 1, "float32")[1:]) is None) == (each_flavour == "gpu")
+    assert (lending.lend(context, np.empty(N + 1, "float32")[1:]) is None) == (each_device_kind == "gpu")
     assert lending.lend(context, np.empty(10, "float32")) is None
     assert lending.lend(context, np.empty(4 * N + 1, "uint8")[1:].view("float32")) is None
     assert lending.lend(context, np.empty((N, 2), "float32")[:, 0]) is None

@@ -79,7 +79,7 @@ class _Sizes(NamedTuple):
 def correlate_kernels(dtype: str, context: Context) -> list[Kernel]:
     """Return the kernels that `correlate` takes."""
     words = {"params": code.PARAMS, "takes": code.TAKES}
-    if context.flavour == "cpu":
+    if context.profile.runs_items_serially:
         blocks = [{"name": name, "rows": rows, "vectors": vectors} for name, (rows, vectors) in _BLOCKS.items()]
         text = "".join(code.ON_CPU.format(**block, **words) for block in blocks)
     else:
@@ -90,7 +90,7 @@ def correlate_kernels(dtype: str, context: Context) -> list[Kernel]:
 
 def lanes(dtype: str, context: Context) -> int:
     """Return the lanes of the vectors that plans for `correlate` are made of."""
-    return width_of(context, dtype) if context.flavour == "cpu" else 1
+    return width_of(context, dtype) if context.profile.needs_explicit_vectors else 1
 
 
 def correlate(
@@ -125,7 +125,7 @@ def correlate(
     work = work_dtype(out.dtype)
     few = shape.rows <= _FEW
     name = "correlate_few" if few else "correlate"
-    block = 1 if few else _TILE if context.flavour != "cpu" else _BLOCKS[name][0]
+    block = 1 if few else _BLOCKS[name][0] if context.profile.runs_items_serially else _TILE
     blocks = -(-shape.rows // block)
     shifts, tables = workspace(context).tables(context, (plan, shape.channels), lambda: _tables(plan, shape.channels))
     in_place = _fits_as_it_is(images, plan, work)
@@ -189,14 +189,14 @@ def _fits_as_it_is(images: Array, plan: Plan, work: str) -> bool:
 def _launch(kernels: Kernels, name: str, context: Context, sizes: _Sizes, arrays: Sequence[Array], near: int) -> None:
     """Launch one product; a processor's item goes over `near` vectors, or fewer, before it takes the next filters."""
     rows, blocks, images, groups, vectors = sizes[1:6]
-    if context.flavour != "cpu":
+    if not context.profile.runs_items_serially:
         args = [*sizes[:6], 1, 1, *sizes[6:], *arrays]
         if name == "correlate":
             kernels[name].call((-(-images * vectors // _TILE) * 16, blocks * 16, groups), (16, 16, 1), *args)
         else:
             kernels[name].scall((images * vectors, groups * rows), *args)
         return
-    wanted = context.units * 8
+    wanted = context.profile.compute_units * 8
     parts = largest(-(-wanted // groups), -(-images * vectors // near))
     v_items, v_chunk = share(images * vectors, parts, multiple=_BLOCKS[name][1])
     b_items, b_chunk = share(blocks, -(-wanted // (groups * v_items)))

@@ -38,7 +38,7 @@ _PACKING = {
 
 def width_of(context: Context, dtype: str) -> int:
     """Return how many lanes the vectors have that a processor computes with."""
-    wide = context.device.native_vector_width_float >= 16
+    wide = context.profile.float_vector_width >= 16
     return (64 if wide else 32) // (8 if dtype == "float64" else 4)
 
 
@@ -51,7 +51,7 @@ def _definitions(dtype: str, context: Context) -> str:
         work=ctype(work),
         load=load_w(dtype),
         store=write_w(dtype),
-        on_cpu=int(context.flavour == "cpu"),
+        on_cpu=int(context.profile.runs_items_serially),
         width=width,
         vector=f"{C_TYPES[work]}{width}",
         vectors=code.HALF_VECTORS if load_w(dtype) else code.PLAIN_VECTORS,
@@ -163,13 +163,13 @@ def pack_features(
     """
     images, groups, features, pixels = shape
     lines = images * -(-pixels // width_of(context, x.dtype.name))
-    items, chunk = share(lines, context.units * 4)
+    items, chunk = share(lines, context.profile.compute_units * 4)
     kernels["pack_features"].call(items, 1, lines, chunk, pixels, groups, features, padded, x, y)
 
 
 def _launch_lines(kernel: CompiledKernel, context: Context, lines: int, length: int, args: list) -> None:
-    if context.flavour == "cpu":
-        items, chunk = share(lines, context.units * 4)
+    if context.profile.runs_items_serially:
+        items, chunk = share(lines, context.profile.compute_units * 4)
         kernel.call(items, 1, lines, chunk, *args)
     else:
         kernel.scall((length, smallest(lines, _MOST_GROUPS)), lines, 1, *args)

@@ -181,8 +181,8 @@ def unshared_inputs(
 
 
 def _launch(kernel: CompiledKernel, context: Context, n: int, args: Sequence) -> None:
-    if context.flavour == "cpu":
-        items, chunk = share(n, context.units * 4)
+    if context.profile.runs_items_serially:
+        items, chunk = share(n, context.profile.compute_units * 4)
         kernel.call(items, 1, n, chunk, *args)
     else:
         kernel.scall(n, n, 1, *args)

@@ -47,7 +47,7 @@ _PARTS = 2**22
 
 def weights_kernels(dtype: str, context: Context) -> list[Kernel]:
     """Return the kernels that `weights` takes."""
-    on_cpu = context.flavour == "cpu"
+    on_cpu = context.profile.runs_items_serially
     params = [*[SIZE] * 16, *[ARRAY] * 5]
     packed, plain = (
         {"params": code.PARAMS.format(features=features), "takes": code.TAKES.format(features=features)}
@@ -56,7 +56,7 @@ def weights_kernels(dtype: str, context: Context) -> list[Kernel]:
     texts = [
         (code.ON_CPU if on_cpu else code.ON_GPU).format(block=_BLOCK, tile=_TILE, step=_STEP, **packed),
         code.FEW_FEATURES.format(**plain),
-        code.ADD_UP.format(square=_SQUARES[context.flavour]),
+        code.ADD_UP.format(square=_SQUARES[context.profile.device_kind]),
     ]
     own = {"weights": params, "weights_few": params, "add_up": [*[SIZE] * 7, ARRAY, ARRAY]}
     packing = ["pack_images", "pack_features"] if on_cpu else ["pack_images"]
@@ -155,7 +155,7 @@ class _Sizes:
         """Return the sizes for images `x` and gradients of results `t`."""
         channels, features = x.shape[1] // groups, t.shape[1] // groups
         few = features <= _FEW
-        packing = context.flavour == "cpu" and not few
+        packing = context.profile.runs_items_serially and not few
         width = width_of(context, x.dtype.name)
         return cls(
             groups=groups,
@@ -192,8 +192,8 @@ class _Sizes:
 
 def _rows_each(context: Context, sizes: _Sizes, rows: int) -> int:
     """Return how many rows of pixels are added up by one item, or one group of them."""
-    items = context.units * 4
-    if context.flavour != "cpu":
+    items = context.profile.compute_units * 4
+    if not context.profile.runs_items_serially:
         items = -(-items * (256 if sizes.few else 1) // sizes.tiles)
     return share(rows, smallest(items, max(_PARTS // sizes.sums, 1)))[1]
 
@@ -205,8 +205,8 @@ def _launch(
     parts, tiles = -(-rows // rows_each), sizes.tiles
     near = max(_NEAR // (sizes.plane // sizes.lines * (sizes.groups * (sizes.channels + sizes.padded))), 1)
     numbers = [sizes.depth, sizes.groups, sizes.features, sizes.padded, rows, rows_each, near]
-    if context.flavour == "cpu":
-        items, chunk = share(tiles, -(-context.units * 4 // parts))
+    if context.profile.runs_items_serially:
+        items, chunk = share(tiles, -(-context.profile.compute_units * 4 // parts))
         kernel.call((items, parts), (1, 1), *numbers, chunk, int(fresh), *args)
     elif sizes.few:
         kernel.scall((tiles, parts), *numbers, 1, int(fresh), *args)
@@ -216,11 +216,11 @@ def _launch(
 
 
 def _add_up(kernels: Kernels, context: Context, sizes: _Sizes, count: int, parts: Array, out: Array) -> None:
-    square = _SQUARES[context.flavour]
+    square = _SQUARES[context.profile.device_kind]
     lines = sizes.groups * -(-sizes.depth // square) * -(-sizes.features // square)
     args = [count, sizes.depth, sizes.groups, sizes.features, sizes.padded, parts, out]
-    if context.flavour == "cpu":
-        items, chunk = share(lines, context.units * 4)
+    if context.profile.runs_items_serially:
+        items, chunk = share(lines, context.profile.compute_units * 4)
         kernels["add_up"].call(items, 1, lines, chunk, *args)
     else:
         kernels["add_up"].scall(lines, lines, 1, *args)

@@ -96,7 +96,7 @@ def images_at_once(context: Context, elements: int, dtype: str, images: int) -> 
     images : int
         How many there are, at least one.
     """
-    largest_memory = min(LARGEST, context.device.max_mem_alloc_size // 4)
+    largest_memory = min(LARGEST, context.profile.max_allocation_bytes // 4)
     most = max(largest_memory // max(elements * np.dtype(dtype).itemsize, 1), 1)
     return images if images <= most else most
 

@@ -1,0 +1,340 @@
+"""Device profiles: what a device can do, which kernels suit it, and where its driver differs from others.
+
+:func:`profile_of` makes one :class:`DeviceProfile` per device, from what the driver reports and from `KNOWN_QUIRKS`, a
+table of what no query reveals. The rest of optdb asks the profile, by questions that say what is asked
+(``profile.runs_items_serially``, ``profile.quirks.compiles_body_repeatedly``). This file alone looks at the names of
+platforms, vendors and drivers, and at the kind of a device; a test asserts it.
+
+To add a quirk, add a field to :class:`DeviceQuirks`, a row to `KNOWN_QUIRKS` and a test; the code that works around it
+asks for the field.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from optdb.runtime.library import cl
+
+__all__ = [
+    "DEVICE_KINDS",
+    "DEVICE_TYPES",
+    "KNOWN_QUIRKS",
+    "SHORT_NAMES",
+    "DeviceKind",
+    "DeviceProfile",
+    "DeviceQuirks",
+    "Driver",
+    "KnownQuirk",
+    "profile_of",
+]
+
+#: What kernels are written for: 'cpu' for processors, 'gpu' for all other devices.
+DeviceKind = Literal["cpu", "gpu"]
+DEVICE_KINDS: tuple[DeviceKind, ...] = ("cpu", "gpu")
+
+#: What a device is, the likely fastest first.
+DEVICE_TYPES = ("GPU", "accelerator", "CPU", "simulator")
+
+#: Names that people use for a driver, and a part of what its platform calls itself.
+SHORT_NAMES = {
+    "pocl": "portable computing language",
+    "nvidia": "nvidia",
+    "cuda": "nvidia cuda",
+    "amd": "amd accelerated parallel processing",
+    "rocm": "amd accelerated parallel processing",
+    "intel": "intel(r) opencl",
+    "apple": "apple",
+    "rusticl": "rusticl",
+    "clover": "clover",
+    "oclgrind": "oclgrind",
+}
+
+
+@dataclass(frozen=True)
+class DeviceQuirks:
+    """What a driver does differently, and no query reveals; each field is False unless `KNOWN_QUIRKS` says otherwise.
+
+    Parameters
+    ----------
+    compiles_body_repeatedly : bool
+        The driver makes several functions of each kernel, and compiles the kernel's body for every one. Bodies are
+        moved into functions that are never inlined (`OUTLINED_KERNEL`), and compiled once.
+    wakes_threads_per_launch : bool
+        Each launch wakes the device's threads, which takes longer than a small kernel runs. Small launches of a plan
+        are merged into one.
+    keeps_binaries_itself : bool
+        optdb's cache of binaries on disk gains nothing, and is not used.
+    is_memory_checker : bool
+        The device is a simulator that checks each access to memory: the last choice where any device will do.
+    """
+
+    compiles_body_repeatedly: bool = False
+    wakes_threads_per_launch: bool = False
+    keeps_binaries_itself: bool = False
+    is_memory_checker: bool = False
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What a device and its driver call themselves, as they are.
+
+    Parameters
+    ----------
+    platform, platform_version, device, vendor, device_version, version : str
+        Of the platform, the device, and its driver.
+    """
+
+    platform: str
+    platform_version: str
+    device: str
+    vendor: str
+    device_version: str
+    version: str
+
+    @property
+    def version_numbers(self) -> tuple[int, ...]:
+        """The numbers that the driver's version begins with; empty if it begins with none."""
+        match = re.match(r"\s*(\d+(?:\.\d+)*)", self.version)
+        return tuple(map(int, match[1].split("."))) if match else ()
+
+
+@dataclass(frozen=True)
+class KnownQuirk:
+    """A row of `KNOWN_QUIRKS`: which drivers have a quirk, and how that is known.
+
+    Parameters
+    ----------
+    name : str
+        A field of `DeviceQuirks`.
+    reason : str
+        What was observed or measured, and with which version.
+    platform, vendor : str
+        Parts of the platform's and of the vendor's name, in any case; empty for all.
+    fixed_in : tuple of int, optional
+        The first version of the driver without the quirk.
+    """
+
+    name: str
+    reason: str
+    platform: str = ""
+    vendor: str = ""
+    fixed_in: tuple[int, ...] | None = None
+
+    def applies_to(self, driver: Driver) -> bool:
+        """Tell whether a driver has the quirk."""
+        if self.platform.casefold() not in driver.platform.casefold():
+            return False
+        if self.vendor.casefold() not in driver.vendor.casefold():
+            return False
+        return self.fixed_in is None or driver.version_numbers < self.fixed_in
+
+
+_POCL, _OCLGRIND = "Portable Computing Language", "Oclgrind"
+
+KNOWN_QUIRKS = (
+    KnownQuirk(
+        "compiles_body_repeatedly",
+        "PoCL 3.1 makes three functions of a kernel and inlines the body into each: the 43 kernels of a training step "
+        "of resnet50 compile in 5.3 s, and with their bodies outlined in 3.1 s",
+        platform=_POCL,
+    ),
+    KnownQuirk(
+        "wakes_threads_per_launch",
+        "PoCL 3.1 takes 10 to 20 us for a launch, and most kernels of a small graph run for less than 1 us",
+        platform=_POCL,
+    ),
+    KnownQuirk(
+        "keeps_binaries_itself",
+        "PoCL 3.1 caches programs and kernels on disk; asked for a binary, it first compiles each kernel that was "
+        "never launched, for 50 to 75 ms each",
+        platform=_POCL,
+    ),
+    KnownQuirk(
+        "keeps_binaries_itself",
+        "Oclgrind 21.10 builds in 5 ms, and names lines only of a source that it has seen",
+        platform=_OCLGRIND,
+    ),
+    KnownQuirk(
+        "is_memory_checker",
+        "Oclgrind 21.10 interprets kernels, hundreds of times slower than a driver, and claims to be a GPU, too",
+        platform=_OCLGRIND,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """What a device can do, and which kernels suit it.
+
+    Parameters
+    ----------
+    driver : Driver
+        What the device and its driver call themselves.
+    device_type : str
+        What the device is, one of `DEVICE_TYPES`.
+    device_kind : {'cpu', 'gpu'}
+        Which kernels are written for it. `as_kind` makes a profile with the others, for tests and exports.
+    is_processor : bool
+        Whether kernels run on the host's processor, in this process, which a fault in a kernel ends.
+    compute_units : int
+        Over how many compute units work is divided.
+    max_local_size : int
+        The most work items of a group.
+    max_local_sizes : tuple of int
+        The same, in each dimension.
+    local_memory_bytes, global_memory_bytes, max_allocation_bytes, max_parameter_bytes : int
+        Local memory of a group, global memory, the largest buffer, and all arguments of a kernel together.
+    base_alignment_bytes : int
+        To which buffers are aligned.
+    float_vector_width : int
+        How many float32 numbers a register holds; 1 where there are no vector registers.
+    float64, float16, int64 : bool
+        Whether the device computes with such numbers. Arrays of float16 work on every device: kernels widen and narrow
+        elements as they read and write them.
+    shares_host_memory : bool
+        Whether the device's memory is the host's.
+    subgroups, command_buffers : bool
+        Whether the driver has the extensions cl_khr_subgroups and cl_khr_command_buffer.
+    quirks : DeviceQuirks
+        What the driver does differently.
+    """
+
+    driver: Driver
+    device_type: str
+    device_kind: DeviceKind
+    is_processor: bool
+    compute_units: int
+    max_local_size: int
+    max_local_sizes: tuple[int, ...]
+    local_memory_bytes: int
+    global_memory_bytes: int
+    max_allocation_bytes: int
+    max_parameter_bytes: int
+    base_alignment_bytes: int
+    float_vector_width: int
+    float64: bool
+    float16: bool
+    int64: bool
+    shares_host_memory: bool
+    subgroups: bool
+    command_buffers: bool
+    quirks: DeviceQuirks
+
+    @property
+    def name(self) -> str:
+        """What the device is called."""
+        return self.driver.device.strip()
+
+    @property
+    def platform_name(self) -> str:
+        """What the device's platform is called."""
+        return self.driver.platform.strip()
+
+    @property
+    def short_name(self) -> str | None:
+        """The name that people use for the platform, one of `SHORT_NAMES`; None if it has none."""
+        platform = self.platform_name.casefold()
+        return next((name for name, part in SHORT_NAMES.items() if part in platform), None)
+
+    @property
+    def runs_items_serially(self) -> bool:
+        """Whether a compute unit runs work items one after another, as a processor's core does.
+
+        Then a work item takes a piece of the work for itself, from memory that it reads in order, and a group has one
+        item. Otherwise items run side by side: each takes one element, neighbours read neighbours, and the items of a
+        group share local memory.
+        """
+        return self.device_kind == "cpu"
+
+    @property
+    def needs_explicit_vectors(self) -> bool:
+        """Whether kernels fill the device's vector registers only if they are written in OpenCL's vector types."""
+        return self.device_kind == "cpu"
+
+    @property
+    def writes_wrapped_arrays_directly(self) -> bool:
+        """Whether a finished kernel has written into a host array that was wrapped: nothing is left to be mapped."""
+        return self.device_kind == "cpu"
+
+    @property
+    def reads_unaligned(self) -> bool:
+        """Whether kernels may read numbers that are not aligned to `base_alignment_bytes`."""
+        return self.device_kind == "cpu"
+
+    def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
+        """Return this profile with the kernels of a kind of device, such as a GPU's on a processor.
+
+        Parameters
+        ----------
+        device_kind : {'cpu', 'gpu'}
+            Which kernels.
+        compute_units : int, optional
+            Over how many compute units work is divided; as before if it is not given.
+
+        Raises
+        ------
+        ValueError
+            If there is no such kind.
+        """
+        if device_kind not in DEVICE_KINDS:
+            raise ValueError(f"a device is of kind {' or '.join(map(repr, DEVICE_KINDS))}, not {device_kind!r}")
+        units = self.compute_units if compute_units is None else compute_units
+        return replace(self, device_kind=device_kind, compute_units=units)
+
+    def reasons(self) -> dict[str, str]:
+        """Return why the profile has its quirks, by their names."""
+        return {quirk.name: quirk.reason for quirk in KNOWN_QUIRKS if quirk.applies_to(self.driver)}
+
+
+@functools.cache
+def profile_of(device: cl.Device) -> DeviceProfile:
+    """Return a device's profile, made when it is first asked for."""
+    # Not above: what only looks into caches on disk imports this module, and works without PyOpenCL.
+    from optdb.runtime.library import cl
+
+    platform = device.platform
+    driver = Driver(platform.name, platform.version, device.name, device.vendor, device.version, device.driver_version)
+    quirks = quirks_of(driver)
+    extensions = frozenset(device.extensions.split())
+    is_processor, is_gpu = (bool(device.type & kind) for kind in (cl.device_type.CPU, cl.device_type.GPU))
+    return DeviceProfile(
+        driver=driver,
+        device_type=_device_type(is_processor, is_gpu, quirks),
+        device_kind="cpu" if is_processor else "gpu",
+        is_processor=is_processor,
+        compute_units=device.max_compute_units,
+        max_local_size=device.max_work_group_size,
+        max_local_sizes=tuple(device.max_work_item_sizes),
+        local_memory_bytes=device.local_mem_size,
+        global_memory_bytes=device.global_mem_size,
+        max_allocation_bytes=device.max_mem_alloc_size,
+        max_parameter_bytes=device.max_parameter_size,
+        base_alignment_bytes=device.mem_base_addr_align // 8,
+        float_vector_width=device.native_vector_width_float,
+        float64="cl_khr_fp64" in extensions,
+        float16="cl_khr_fp16" in extensions,
+        # The embedded profile alone may lack them.
+        int64="EMBEDDED" not in device.profile or "cles_khr_int64" in extensions,
+        shares_host_memory=bool(device.host_unified_memory),
+        subgroups="cl_khr_subgroups" in extensions,
+        command_buffers="cl_khr_command_buffer" in extensions,
+        quirks=quirks,
+    )
+
+
+def quirks_of(driver: Driver, known: Sequence[KnownQuirk] = KNOWN_QUIRKS) -> DeviceQuirks:
+    """Return the quirks of a driver, by a table of them."""
+    return DeviceQuirks(**{quirk.name: True for quirk in known if quirk.applies_to(driver)})
+
+
+def _device_type(is_processor: bool, is_gpu: bool, quirks: DeviceQuirks) -> str:
+    if quirks.is_memory_checker:
+        return "simulator"
+    if is_gpu:
+        return "GPU"
+    return "CPU" if is_processor else "accelerator"
