@@ -24,7 +24,8 @@ from rich.table import Table
 
 import optdb
 from optdb.opencl import contexts, get_context
-from optdb.runtime import lending
+from optdb.runtime import host_buffers
+from optdb.runtime.command_list import CommandList
 from optdb.runtime.context import Context
 from profiles import screen
 from profiles.stopwatch import race
@@ -57,7 +58,7 @@ def overhead(kernels: int, elements: int, tanh: bool, repeat: int, device: str) 
     for value in values:
         np.testing.assert_allclose(value, values[0], rtol=1e-4)
     (plan,) = chains["device"].fn.plans
-    bound = plan.blindly()
+    bound = plan.unconditional_commands()
     queue = context.queue
     host = {"plan": chains["device"].fn, "bound": lambda: _enqueued(bound)}
     enqueued: dict[str, list[float]] = {name: [] for name in host}
@@ -122,7 +123,7 @@ def _worth(nbytes: int, sim: optdb.SimulatorOCL, *args: np.ndarray) -> Callable[
     """Return a call which does not copy what has so many bytes or more."""
 
     def call() -> object:
-        lending.WORTH = nbytes
+        host_buffers.MIN_ZERO_COPY_BYTES = nbytes
         return sim(*args)
 
     return call
@@ -159,9 +160,8 @@ def _compiled_chain(kernels: int, elements: int, tanh: bool, target: str | None)
     return theano.function([], theano.Out(value.transfer(target), borrow=True), mode=mode.including("opencl"))
 
 
-def _enqueued(bound: list[Callable[[], object]]) -> None:
-    for one in bound:
-        one()
+def _enqueued(bound: CommandList) -> None:
+    bound.enqueue()
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def _held(context: Context) -> Iterator[None]:
         context.queue.finish()
 
 
-def _finished(bound: list[Callable[[], object]], queue: cl.CommandQueue) -> None:
+def _finished(bound: CommandList, queue: cl.CommandQueue) -> None:
     _enqueued(bound)
     queue.finish()
 

@@ -1,9 +1,8 @@
 """Commands that the driver keeps, to be put into the queue all at once: OpenCL's cl_khr_command_buffer.
 
-PyOpenCL has no words for it, so it is reached by ctypes, through the loader that PyOpenCL itself uses. Commands come
-as ``optdb.runtime.bound`` binds them, partial calls of PyOpenCL's functions, and what these would do is read off.
-Where the extension is missing, or cannot be enqueued again before it is done, :func:`kept_by_driver` gives None, and
-whoever asked enqueues one command after the other.
+PyOpenCL has no words for it, so it is reached by ctypes, through the loader that PyOpenCL itself uses. Where the
+extension is missing, or a command buffer cannot be enqueued again before it is done, :func:`kept_by_driver` returns
+None, and the caller enqueues one command after the other.
 """
 
 from __future__ import annotations
@@ -11,17 +10,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from optdb.runtime.command_list import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 
-__all__ = ["kept_by_driver"]
+__all__ = ["CommandBuffer", "kept_by_driver"]
 
-Bound = Callable[[], Any]
+#: What the extension has functions for.
+_KEPT = (EnqueueKernel, EnqueueCopy, EnqueueFill)
 
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
 _CAPABILITIES, _CAN_BE_SIMULTANEOUS = 0x12A9, 4
@@ -43,79 +44,71 @@ _ARGUMENTS: dict[str, tuple[type, ...]] = {
 }
 
 
-def kept_by_driver(bound: Sequence[Bound]) -> Bound | None:
-    """Return what does many commands by a single call of the driver.
+def kept_by_driver(commands: Sequence[Any]) -> CommandBuffer | None:
+    """Return what enqueues many commands by a single call of the driver.
 
     Parameters
     ----------
-    bound : sequence of callable
-        Commands, as `Room.bind` gives them. Their kernels' arguments are to stay as they are: by the specification
-        they may be set anew, but PoCL 3.1 then crashes.
+    commands : sequence of Command
+        Bound ones. Their kernels' arguments are to stay as they are: by the specification they may be set anew, but
+        PoCL 3.1 then crashes.
 
     Returns
     -------
-    callable or None
+    CommandBuffer or None
         None if the driver cannot keep them all: it lacks the extension, a command brings values from the host, or
         the commands are for several queues.
     """
-    if not bound or not all(isinstance(one, functools.partial) and _can_be_kept(one) for one in bound):
+    if not commands or not all(isinstance(command, _KEPT) for command in commands):
         return None
-    queues = {one.args[0].int_ptr: one.args[0] for one in bound}
+    queues = {command.queue.int_ptr: command.queue for command in commands}
     if len(queues) != 1:
         return None
     (queue,) = queues.values()
     driver = _driver(queue.device)
-    return None if driver is None else _Kept(driver, queue, bound)
+    return None if driver is None else CommandBuffer(driver, queue, commands)
 
 
-def _can_be_kept(one: functools.partial) -> bool:
-    if one.func is cl.enqueue_copy:
-        return all(isinstance(arg, cl.MemoryObject) for arg in one.args[1:3])
-    return one.func in (cl.enqueue_nd_range_kernel, cl.enqueue_fill_buffer)
-
-
-class _Kept:
+class CommandBuffer:
     """Commands in the driver's keeping, in the order of the queue."""
 
-    def __init__(self, driver: _Driver, queue: cl.CommandQueue, bound: Sequence[functools.partial]) -> None:
+    def __init__(self, driver: _Driver, queue: cl.CommandQueue, commands: Sequence[Any]) -> None:
         self._driver = driver
         #: Kernels and buffers have to outlive what was made of them.
-        self._parts = list(bound)
+        self._commands = list(commands)
         self._queue = queue
         self._queues = (_POINTER * 1)(queue.int_ptr)
         self._handle = driver.create(self._queues)
         weakref.finalize(self, driver.call, "clReleaseCommandBufferKHR", self._handle)
-        for one in bound:
-            self._append(one)
+        for command in commands:
+            self._append(command)
         driver.call("clFinalizeCommandBufferKHR", self._handle)
 
-    def __call__(self) -> None:
+    def enqueue(self) -> None:
+        """Enqueue all commands."""
         self._driver.call("clEnqueueCommandBufferKHR", 1, self._queues, self._handle, 0, None, None)
 
-    def _append(self, one: functools.partial) -> None:
+    def _append(self, command: Any) -> None:
         behind = (0, None, ctypes.byref(_NUMBER()), None)
-        if one.func is cl.enqueue_nd_range_kernel:
-            _, kernel, items, group = one.args
-            sizes = (_SIZE * len(items))(*items)
-            groups = None if group is None else (_SIZE * len(group))(*group)
-            self._driver.call(
-                *("clCommandNDRangeKernelKHR", self._handle, None, None, kernel.int_ptr, len(items)),
-                *(None, sizes, groups, *behind),
-            )
-        elif one.func is cl.enqueue_fill_buffer:
-            _, target, pattern, offset, nbytes = one.args
-            value = np.asarray(pattern).tobytes()
-            self._driver.call(
-                *("clCommandFillBufferKHR", self._handle, None, target.int_ptr, value),
-                *(len(value), offset, nbytes, *behind),
-            )
-        else:
-            _, target, source = one.args
-            place = one.keywords
-            self._driver.call(
-                *("clCommandCopyBufferKHR", self._handle, None, source.int_ptr, target.int_ptr),
-                *(place["src_offset"], place["dst_offset"], place["byte_count"], *behind),
-            )
+        match command:
+            case EnqueueKernel(kernel=kernel, global_size=items, local_size=group):
+                sizes = (_SIZE * len(items))(*items)
+                groups = None if group is None else (_SIZE * len(group))(*group)
+                self._driver.call(
+                    *("clCommandNDRangeKernelKHR", self._handle, None, None, kernel.int_ptr, len(items)),
+                    *(None, sizes, groups, *behind),
+                )
+            case EnqueueFill():
+                value = np.asarray(command.pattern).tobytes()
+                self._driver.call(
+                    *("clCommandFillBufferKHR", self._handle, None, command.target.int_ptr, value),
+                    *(len(value), command.offset, command.nbytes, *behind),
+                )
+            case EnqueueCopy():
+                self._driver.call(
+                    *("clCommandCopyBufferKHR", self._handle, None, command.source.int_ptr, command.target.int_ptr),
+                    *(command.source_offset, command.target_offset, command.nbytes, *behind),
+                )
 
 
 class _Driver:

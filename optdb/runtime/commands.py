@@ -1,8 +1,9 @@
-"""All that goes into a device's queue: launches, copies, fills.
+"""Functions that put commands into a device's queue: launches, copies, fills.
 
-Whoever computes calls these functions, which do what their names say, at once. A *listener*, in this thread, is told
-of each command, too: that is how a plan (``optdb.runtime.recording``) learns what a function does. While a function is
-only *traced* (``optdb.runtime.tracing``), the listener is told, and nothing is done.
+Ops call these functions, which do at once what their names say. Where a *listener* is set for the thread, each command
+goes to its method `on` in place of the queue, as one of the dataclasses of ``command_list``: a recorder writes it down
+and enqueues it (``recording``), a timer enqueues it on a queue of its own (``timing``), and a tracer writes it down
+only (``tracing``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from optdb.runtime.command_list import (
+    AllocateBuffer,
+    EnqueueCopy,
+    EnqueueDownload,
+    EnqueueFill,
+    EnqueueKernel,
+    EnqueueUpload,
+    HostCall,
+)
 from optdb.runtime.library import cl
 
 __all__ = [
@@ -33,66 +43,30 @@ __all__ = [
 
 
 class Listener(Protocol):
-    """What is told of commands; the parameters are those of the functions here.
+    """What takes a thread's commands in place of the device.
 
     Attributes
     ----------
     tracing : bool
-        Whether commands are not to be done.
+        Whether commands are never enqueued: arrays have no memory then, and numbers may be symbolic.
     """
 
     tracing: bool
 
-    def made(self, buffer: cl.Buffer, nbytes: int) -> None:
-        """A buffer was made for so many bytes."""
+    def on(self, command: Any) -> None:
+        """Take a command, and enqueue it if it is to be done; a kernel's arguments are set.
 
-    def launched(
-        self,
-        queue: cl.CommandQueue,
-        kernel: cl.Kernel,
-        items: Sequence[int],
-        group: Sequence[int] | None,
-        args: list[Any],
-        arrays: Sequence[int],
-    ) -> None:
-        """A kernel was launched."""
-
-    def copied(
-        self,
-        queue: cl.CommandQueue,
-        target: cl.Buffer,
-        target_offset: int,
-        source: cl.Buffer,
-        source_offset: int,
-        nbytes: int,
-    ) -> None:
-        """Bytes were copied on the device."""
-
-    def filled(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pattern: np.generic) -> None:
-        """Bytes were filled with a pattern."""
-
-    def uploaded(
-        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray, constant: bool
-    ) -> None:
-        """Bytes came from the host."""
-
-    def downloaded(self, nbytes: int) -> None:
-        """Bytes are brought to the host."""
-
-    def unrepeatable(self, why: str) -> None:
-        """Something is about to be done that cannot be repeated without Python."""
-
-    def queue(self, queue: cl.CommandQueue) -> cl.CommandQueue:
-        """Return the queue to put a command into that is meant for `queue`."""
-
-    def enqueued(self, event: cl.Event) -> None:
-        """The command that it was told of last is in the queue."""
+        Parameters
+        ----------
+        command : Command, EnqueueDownload, AllocateBuffer or HostCall
+            What is to be done, with buffers as operands.
+        """
 
 
 _state = threading.local()
 
-#: Bytes that are copied on the host sooner than a device comes to them.
-_SMALL = 1 << 16
+#: Arrays of at most so many bytes are copied on the host, since that is quicker than to wait for the device.
+_SMALL_NBYTES = 1 << 16
 #: PyOpenCL waits for the device when it drops the event of a copy from the host: so many are kept, for each thread.
 _KEPT_EVENTS = 64
 
@@ -120,10 +94,10 @@ def tracing() -> Any:
 
 
 def made(buffer: cl.Buffer | None, nbytes: int) -> None:
-    """Tell of a new buffer for so many bytes, whose memory is its maker's own."""
+    """Report a new buffer of `nbytes` bytes, whose memory is its maker's own."""
     listener = getattr(_state, "listener", None)
     if listener is not None and buffer is not None:
-        listener.made(buffer, nbytes)
+        listener.on(AllocateBuffer(buffer, nbytes))
 
 
 def launch(
@@ -134,7 +108,7 @@ def launch(
     args: list[Any],
     arrays: Sequence[int] = (),
 ) -> None:
-    """Launch a kernel on so many work items, in groups of so many.
+    """Launch a kernel.
 
     Parameters
     ----------
@@ -143,22 +117,21 @@ def launch(
     kernel : pyopencl.Kernel
         Whose arguments are set to `args`, and stay so.
     items, group : sequence of int
-        Numbers in each dimension; the driver chooses the group if it is None.
+        The global and the local size; the driver chooses the local one if it is None.
     args : list
         Buffers, NumPy numbers and pieces of local memory.
     arrays : sequence of int
-        The places in `args` of buffers behind each of which stands where in it, in bytes, an array begins: such
+        The positions in `args` of buffers that are followed by the offset, in bytes, at which an array begins: such
         an array may move to another buffer.
     """
     listener = getattr(_state, "listener", None)
-    if listener is None:
+    if listener is None or not listener.tracing:
         kernel.set_args(*args)
+    if listener is None:
         cl.enqueue_nd_range_kernel(queue, kernel, items, group)
         return
-    listener.launched(queue, kernel, items, group, args, arrays)
-    if not listener.tracing:
-        kernel.set_args(*args)
-        listener.enqueued(cl.enqueue_nd_range_kernel(listener.queue(queue), kernel, items, group))
+    local_size = None if group is None else tuple(group)
+    listener.on(EnqueueKernel(queue, kernel, tuple(items), local_size, tuple(args), tuple(arrays)))
 
 
 def copy_bytes(
@@ -170,48 +143,18 @@ def copy_bytes(
     nbytes: int,
 ) -> None:
     """Copy bytes from one buffer to another one, or to another part of it."""
-    listener = getattr(_state, "listener", None)
-    span = {"byte_count": nbytes, "dst_offset": target_offset, "src_offset": source_offset}
-    if listener is None:
-        cl.enqueue_copy(queue, target, source, **span)
-        return
-    listener.copied(queue, target, target_offset, source, source_offset, nbytes)
-    if not listener.tracing:
-        listener.enqueued(cl.enqueue_copy(listener.queue(queue), target, source, **span))
+    _do(EnqueueCopy(queue, target, target_offset, source, source_offset, nbytes))
 
 
 def fill(queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pattern: np.generic) -> None:
     """Fill bytes with a pattern, which fits into them a whole number of times."""
-    listener = getattr(_state, "listener", None)
-    if listener is None:
-        cl.enqueue_fill_buffer(queue, target, pattern, offset, nbytes)
-        return
-    listener.filled(queue, target, offset, nbytes, pattern)
-    if not listener.tracing:
-        listener.enqueued(cl.enqueue_fill_buffer(listener.queue(queue), target, pattern, offset, nbytes))
-
-
-def _upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray) -> cl.Event:
-    if value.nbytes > _SMALL:
-        return cl.enqueue_copy(queue, target, value, dst_offset=offset, is_blocking=True)
-    own = np.array(value, order="C")
-    event = cl.enqueue_copy(queue, target, own, dst_offset=offset, is_blocking=False)
-    _on_their_way().append(event)
-    return event
-
-
-def _on_their_way() -> deque[Any]:
-    """Return the events of this thread's latest copies from the host."""
-    events = getattr(_state, "events", None)
-    if events is None:
-        events = _state.events = deque(maxlen=_KEPT_EVENTS)
-    return events
+    _do(EnqueueFill(queue, target, offset, nbytes, pattern))
 
 
 def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray, constant: bool = False) -> None:
     """Copy an array in C order from the host, which may change it as soon as this returns.
 
-    A small one is copied on the host first, so that nobody waits for the device.
+    A small array is copied on the host first, so that the host does not wait for the device.
 
     Parameters
     ----------
@@ -222,31 +165,45 @@ def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.nda
     offset : int
         In it, in bytes.
     value : numpy.ndarray
-        What.
+        What. While a function is traced, it may be a `Later`.
     constant : bool
-        Whether nobody will write to that buffer again.
+        Whether that buffer is never written again.
     """
-    listener = getattr(_state, "listener", None)
-    if listener is None:
-        _upload(queue, target, offset, value)
+    if tracing() is not None:
+        _do(EnqueueUpload(queue, target, offset, value, constant))
         return
-    listener.uploaded(queue, target, offset, value, constant)
-    if not listener.tracing:
-        listener.enqueued(_upload(listener.queue(queue), target, offset, value))
+    is_small = value.nbytes <= _SMALL_NBYTES
+    command = EnqueueUpload(queue, target, offset, np.array(value, order="C") if is_small else value, constant)
+    command.is_blocking = not is_small
+    _do(command)
+    if is_small:
+        _pending_uploads().append(command.event)
+
+
+def _pending_uploads() -> deque[Any]:
+    """Return the events of this thread's latest copies from the host."""
+    events = getattr(_state, "events", None)
+    if events is None:
+        events = _state.events = deque(maxlen=_KEPT_EVENTS)
+    return events
 
 
 def download(queue: cl.CommandQueue, out: np.ndarray, source: cl.Buffer, offset: int) -> None:
     """Copy an array in C order to the host, and wait until that is done."""
-    listener = getattr(_state, "listener", None)
-    if listener is None:
-        cl.enqueue_copy(queue, out, source, src_offset=offset, is_blocking=True)
-        return
-    listener.downloaded(out.nbytes)
-    listener.enqueued(cl.enqueue_copy(listener.queue(queue), out, source, src_offset=offset, is_blocking=True))
+    _do(EnqueueDownload(queue, out, source, offset))
 
 
 def unknown(why: str) -> None:
-    """Tell that something is about to be done that a listener cannot repeat."""
+    """Report that the host is about to do something that a listener cannot repeat."""
     listener = getattr(_state, "listener", None)
     if listener is not None:
-        listener.unrepeatable(why)
+        listener.on(HostCall(why))
+
+
+def _do(command: Any) -> None:
+    """Enqueue a command, or leave that to the listener."""
+    listener = getattr(_state, "listener", None)
+    if listener is None:
+        command.enqueue()
+    else:
+        listener.on(command)

@@ -1,13 +1,13 @@
-"""What a function did on a device, written down so that it can be done again without Python.
+"""Records what a function does on a device, so that it can be repeated without Python.
 
-A :class:`Recorder` listens to commands (``optdb.runtime.commands``) and writes them into *parts*, one for each step of
-the function. Buffers become :class:`Memory`: what was made meanwhile is known by when it is needed and how large it
-is, and gets its place later (``optdb.runtime.arena``); what was there before stays what it is.
+A :class:`Recorder` listens to commands (``optdb.runtime.commands``) and writes them into *segments*, one for each step
+of the function. Buffers become :class:`~optdb.runtime.command_list.Memory`: one that was allocated meanwhile gets its
+place later (``optdb.runtime.buffer_assignment``); one that existed before stays what it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,118 +15,40 @@ from typing import Any
 import numpy as np
 
 from optdb.runtime.arrays import Array, DeviceArray
+from optdb.runtime.command_list import (
+    AllocateBuffer,
+    CommandList,
+    EnqueueCopy,
+    EnqueueDownload,
+    EnqueueFill,
+    EnqueueKernel,
+    EnqueueUpload,
+    HostCall,
+    Memory,
+)
 from optdb.runtime.commands import listened
 from optdb.runtime.library import cl
 
-__all__ = ["Command", "Copy", "Fill", "Launch", "Layout", "Memory", "Part", "Recorder", "Upload"]
-
-
-@dataclass(eq=False)
-class Memory:
-    """A buffer.
-
-    Parameters
-    ----------
-    nbytes : int
-        Its size.
-    context : pyopencl.Context
-        Where it is.
-    buffer : pyopencl.Buffer or None
-        The buffer, if it was there before or has constants in it; None if it was made while it was recorded.
-    bare : bool
-        Whether a kernel takes it without an offset, so that it has to begin where a buffer begins.
-    moves : bool
-        Whether it is all of a buffer, but of another one each time that the recording is repeated.
-    """
-
-    nbytes: int
-    context: cl.Context
-    buffer: cl.Buffer | None = None
-    bare: bool = False
-    moves: bool = False
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A launch of a kernel; its buffers are `Memory`, and offsets stand behind those at the places in `arrays`."""
-
-    queue: cl.CommandQueue
-    kernel: cl.Kernel
-    items: tuple[int, ...]
-    group: tuple[int, ...] | None
-    args: tuple[Any, ...]
-    arrays: tuple[int, ...]
-
-    def memories(self) -> list[Memory]:
-        """Return what it touches."""
-        return [arg for arg in self.args if isinstance(arg, Memory)]
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A copy of bytes on the device."""
-
-    queue: cl.CommandQueue
-    target: Memory
-    target_offset: int
-    source: Memory
-    source_offset: int
-    nbytes: int
-
-    def memories(self) -> list[Memory]:
-        """Return what it touches."""
-        return [self.target, self.source]
-
-
-@dataclass(frozen=True)
-class Fill:
-    """Bytes filled with a pattern."""
-
-    queue: cl.CommandQueue
-    target: Memory
-    offset: int
-    nbytes: int
-    pattern: np.generic
-
-    def memories(self) -> list[Memory]:
-        """Return what it touches."""
-        return [self.target]
-
-
-@dataclass(frozen=True, eq=False)
-class Upload:
-    """An array from the host, as it was when it was recorded."""
-
-    queue: cl.CommandQueue
-    target: Memory
-    offset: int
-    value: np.ndarray
-
-    def memories(self) -> list[Memory]:
-        """Return what it touches."""
-        return [self.target]
-
-
-Command = Launch | Copy | Fill | Upload
+__all__ = ["Layout", "Recorder", "Segment"]
 
 
 @dataclass
-class Part:
-    """The commands of one step.
+class Segment:
+    """The commands of one step of a function.
 
     Parameters
     ----------
-    commands : list
+    commands : CommandList
         In order.
-    made : list of Memory
+    allocated : list of Memory
         What was allocated meanwhile.
-    trouble : str or None
+    unsupported_reason : str or None
         Why the step cannot be repeated without Python; None if it can.
     """
 
-    commands: list[Command] = field(default_factory=list)
-    made: list[Memory] = field(default_factory=list)
-    trouble: str | None = None
+    commands: CommandList = field(default_factory=CommandList)
+    allocated: list[Memory] = field(default_factory=list)
+    unsupported_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -174,21 +96,21 @@ class Layout:
 
 
 class Recorder:
-    """Listens to the commands of one thread, and writes them down."""
+    """Writes down the commands of one thread, and enqueues them."""
 
     tracing = False
 
     def __init__(self) -> None:
-        self._part = Part()
-        # By the handle: a buffer that has gone leaves it to a later one, which is told of when it is made.
-        self._known: dict[int, Memory] = {}
+        self._segment = Segment()
+        # By the handle: a buffer that was released leaves it to a later one, which is reported when it is allocated.
+        self._memories: dict[int, Memory] = {}
 
     @contextmanager
-    def part(self) -> Iterator[Part]:
-        """Write what is done meanwhile into a part of its own."""
-        self._part = Part()
+    def segment(self) -> Iterator[Segment]:
+        """Write what is done meanwhile into a segment of its own."""
+        self._segment = Segment()
         with listened(self):
-            yield self._part
+            yield self._segment
 
     def layout(self, array: Array) -> Layout:
         """Return how an array lies."""
@@ -196,77 +118,47 @@ class Recorder:
         return Layout(array.queue, memory, int(array.offset), tuple(array.shape), tuple(array.strides), array.dtype)
 
     def memory(self, buffer: cl.MemoryObject) -> Memory:
-        """Return what a buffer is called in the recording."""
+        """Return what stands for a buffer in the recording."""
         handle = buffer.int_ptr
-        known = self._known.get(handle)
-        if known is None:
-            known = self._known[handle] = Memory(buffer.size, _context(buffer), buffer)
-        return known
+        memory = self._memories.get(handle)
+        if memory is None:
+            memory = self._memories[handle] = Memory(buffer.size, _context(buffer), buffer)
+        return memory
 
-    def made(self, buffer: cl.Buffer, nbytes: int) -> None:
-        """Write down a new buffer."""
-        memory = Memory(nbytes, _context(buffer))
-        self._known[buffer.int_ptr] = memory
-        self._part.made.append(memory)
+    def on(self, command: Any) -> None:
+        """Write a command down, and enqueue it."""
+        self.write(command)
+        command.enqueue()
 
-    def launched(
-        self,
-        queue: cl.CommandQueue,
-        kernel: cl.Kernel,
-        items: Sequence[int],
-        group: Sequence[int] | None,
-        args: list[Any],
-        arrays: Sequence[int],
-    ) -> None:
-        """Write down a launch."""
-        recorded = [self.memory(arg) if isinstance(arg, cl.MemoryObject) else arg for arg in args]
-        for place, arg in enumerate(recorded):
-            if isinstance(arg, Memory) and place not in arrays:
-                arg.bare = True
-        groups = None if group is None else tuple(group)
-        self._part.commands.append(Launch(queue, kernel, tuple(items), groups, tuple(recorded), tuple(arrays)))
+    def write(self, command: Any) -> None:
+        """Write a command down."""
+        match command:
+            case EnqueueKernel() | EnqueueCopy() | EnqueueFill():
+                self._segment.commands.append(command.with_operands(self.memory))
+            case EnqueueUpload():
+                self._write_upload(command)
+            case AllocateBuffer():
+                self.allocate(command.buffer, command.nbytes)
+            case EnqueueDownload():
+                self._segment.unsupported_reason = "values are read by the host"
+            case HostCall():
+                self._segment.unsupported_reason = command.reason
 
-    def copied(
-        self,
-        queue: cl.CommandQueue,
-        target: cl.Buffer,
-        target_offset: int,
-        source: cl.Buffer,
-        source_offset: int,
-        nbytes: int,
-    ) -> None:
-        """Write down a copy."""
-        self._part.commands.append(
-            Copy(queue, self.memory(target), target_offset, self.memory(source), source_offset, nbytes)
-        )
+    def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
+        """Write down a new buffer; return what stands for it."""
+        memory = self._memories[buffer.int_ptr] = Memory(nbytes, _context(buffer))
+        self._segment.allocated.append(memory)
+        return memory
 
-    def filled(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pattern: np.generic) -> None:
-        """Write down a fill."""
-        self._part.commands.append(Fill(queue, self.memory(target), offset, nbytes, pattern))
-
-    def uploaded(
-        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray, constant: bool
-    ) -> None:
-        """Write down an upload, with the values of now; keep the buffer instead, if nobody will write to it again."""
-        if constant:
-            self.memory(target).buffer = target
+    def _write_upload(self, command: EnqueueUpload) -> None:
+        """Write an upload down, with the values of now; keep the buffer instead, if it is never written again."""
+        target = self.memory(command.target)
+        if command.is_constant:
+            target.buffer = command.target
             return
-        self._part.commands.append(Upload(queue, self.memory(target), offset, np.array(value, order="C")))
-
-    def downloaded(self, nbytes: int) -> None:
-        """Note that the present part needs Python each time: what it reads may differ."""
-        self.unrepeatable("values are read by the host")
-
-    def unrepeatable(self, why: str) -> None:
-        """Note that the present part needs Python each time."""
-        self._part.trouble = why
-
-    def queue(self, queue: cl.CommandQueue) -> cl.CommandQueue:
-        """Return the queue itself: what is written down is done, too."""
-        return queue
-
-    def enqueued(self, event: cl.Event) -> None:
-        """Let the event go: nobody will ask when the command ran."""
+        # The caller may change an array as soon as a blocking copy is done.
+        value = np.array(command.value, order="C") if command.is_blocking else command.value
+        self._segment.commands.append(EnqueueUpload(command.queue, target, command.offset, value))
 
 
 def _context(buffer: cl.MemoryObject) -> cl.Context:

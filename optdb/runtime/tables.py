@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.runtime.commands import tracing
+from optdb.runtime.commands import tracing, unknown
 from optdb.runtime.sizes import Later, Size
 
 __all__ = ["TABLES", "computed"]
@@ -37,11 +37,10 @@ def _table(shape: Shape) -> Callable[[Callable[..., np.ndarray]], Callable[..., 
 def computed(name: str, *args: Any) -> np.ndarray | Later:
     """Return what the function of a name makes of arguments; while a function is traced, perhaps later."""
     function, shape = TABLES[name]
-    tracer = tracing()
-    if tracer is None or not any(isinstance(x, Later | Size) for x in args):
+    if tracing() is None or not any(isinstance(x, Later | Size) for x in args):
         return function(*args)
     if any(isinstance(x, Later) and x.is_on_device for x in args):
-        tracer.unrepeatable(
+        unknown(
             "indices, rows or classes are computed by the call itself, and the host would have to read them from the "
             "device. Compute them in a function of their own, ahead of the call, and pass them as an argument"
         )

@@ -7,12 +7,10 @@ times: the context's does not, for that costs something. Both queues are waited 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from optdb.runtime.command_list import AllocateBuffer, EnqueueKernel, HostCall
 from optdb.runtime.library import cl
 
 __all__ = ["Timed", "Timer", "seconds_of", "timed_beside"]
@@ -82,7 +80,6 @@ class Timer:
         self._queues: dict[int, tuple[cl.CommandQueue, cl.CommandQueue]] = {}
         # Something was done beside the timed queues, and has to be waited for.
         self._beside = True
-        self._told: tuple[Any, ...] = ()
         self._since = 0.0
 
     def begin(self) -> None:
@@ -96,7 +93,20 @@ class Timer:
         for _, timed in self._queues.values():
             timed.finish()
 
-    def queue(self, queue: cl.CommandQueue) -> cl.CommandQueue:
+    def on(self, command: Any) -> None:
+        """Enqueue a command on a queue that keeps times, and keep its event."""
+        if isinstance(command, AllocateBuffer):
+            return
+        if isinstance(command, HostCall):  # it goes beside the timed queues
+            self.finish()
+            self._beside = True
+            return
+        event = command.enqueue_on(self._timed_queue(command.queue))
+        now = time.perf_counter()
+        self.commands.append(_timed(command, event, self._since, now))
+        self._since = now
+
+    def _timed_queue(self, queue: cl.CommandQueue) -> cl.CommandQueue:
         """Return the queue that keeps times, for one that does not."""
         if queue.int_ptr not in self._queues:
             self._queues[queue.int_ptr] = queue, timed_beside(queue)
@@ -107,59 +117,11 @@ class Timer:
             self._beside = False
         return self._queues[queue.int_ptr][1]
 
-    def enqueued(self, event: cl.Event) -> None:
-        """Keep a command."""
-        now = time.perf_counter()
-        self.commands.append(Timed(*self._told, event, self._since, now))
-        self._since = now
 
-    def made(self, buffer: cl.Buffer, nbytes: int) -> None:
-        """Do nothing: memory takes no time on the device."""
-
-    def launched(
-        self,
-        queue: cl.CommandQueue,
-        kernel: cl.Kernel,
-        items: Sequence[int],
-        group: Sequence[int] | None,
-        args: list[Any],
-        arrays: Sequence[int],
-    ) -> None:
-        """Take note of a launch."""
-        buffers = {arg.int_ptr: arg for arg in args if isinstance(arg, cl.MemoryObject)}
-        groups = None if group is None else tuple(group)
-        self._told = "launch", kernel.function_name, tuple(items), groups, tuple(buffers.values()), 0
-
-    def copied(
-        self,
-        queue: cl.CommandQueue,
-        target: cl.Buffer,
-        target_offset: int,
-        source: cl.Buffer,
-        source_offset: int,
-        nbytes: int,
-    ) -> None:
-        """Take note of a copy."""
-        self._tell("copy", 2 * nbytes)
-
-    def filled(self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pattern: np.generic) -> None:
-        """Take note of a fill."""
-        self._tell("fill", nbytes)
-
-    def uploaded(
-        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray, constant: bool
-    ) -> None:
-        """Take note of an upload."""
-        self._tell("upload", value.nbytes)
-
-    def downloaded(self, nbytes: int) -> None:
-        """Take note of a download."""
-        self._tell("download", nbytes)
-
-    def unrepeatable(self, why: str) -> None:
-        """Make way for something that is done beside."""
-        self.finish()
-        self._beside = True
-
-    def _tell(self, kind: str, nbytes: int) -> None:
-        self._told = kind, kind, None, None, (), nbytes
+def _timed(command: Any, event: cl.Event, begun: float, enqueued: float) -> Timed:
+    """Return what is kept of a command: not its operands, but for a launch's buffers."""
+    if not isinstance(command, EnqueueKernel):
+        return Timed(command.kind, command.name, None, None, (), command.moved_nbytes, event, begun, enqueued)
+    buffers = {buffer.int_ptr: buffer for _, buffer in command.operands()}
+    sizes = command.global_size, command.local_size
+    return Timed(command.kind, command.name, *sizes, tuple(buffers.values()), 0, event, begun, enqueued)

@@ -11,16 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.build import source_of
+from optdb.runtime.command_list import (
+    CommandList,
+    EnqueueDownload,
+    EnqueueKernel,
+    EnqueueUpload,
+    HostCall,
+    Memory,
+)
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Command, Layout, Memory, Recorder, Upload
+from optdb.runtime.recording import Layout, Recorder
 from optdb.runtime.sizes import Later, Rules
 
 __all__ = ["Outlet", "Trace", "Tracer", "Untraceable"]
@@ -31,7 +39,7 @@ class Code:
     """A kernel, as its program's source and its name there."""
 
     source: str
-    name: str
+    function_name: str
 
 
 class Untraceable(RuntimeError):
@@ -72,7 +80,7 @@ class Trace:
         Memory to the number of the shared value in it.
     constants : dict
         Memory to what is in it for good.
-    commands : list
+    commands : CommandList
         In order; numbers in them may be sizes, and what is uploaded a `Later`.
     outlets : list of Outlet
         The results.
@@ -86,7 +94,7 @@ class Trace:
     arguments: list[tuple[Any, ...]] = field(default_factory=list)
     states: dict[Memory, int] = field(default_factory=dict)
     constants: dict[Memory, np.ndarray] = field(default_factory=dict)
-    commands: list[Command] = field(default_factory=list)
+    commands: CommandList = field(default_factory=CommandList)
     outlets: list[Outlet] = field(default_factory=list)
     flags: set[str] = field(default_factory=set)
 
@@ -114,15 +122,15 @@ class Tracer(Recorder):
     @contextmanager
     def following(self) -> Iterator[None]:
         """Write down what is done meanwhile."""
-        with self.part() as part:
-            part.commands = self.trace.commands
+        with self.segment() as segment:
+            segment.commands = self.trace.commands
             yield
 
     def state(self, queue: cl.CommandQueue, number: int, shape: Sequence[int], dtype: Any) -> DeviceArray:
         """Return the array of a shared value; within `following`."""
         array = DeviceArray(queue, tuple(shape), dtype)
         if array.base_data is not None:
-            self.made(array.base_data, array.nbytes)
+            self.allocate(array.base_data, array.nbytes)
             self.trace.states[self.memory(array.base_data)] = number
         return array
 
@@ -136,36 +144,38 @@ class Tracer(Recorder):
         memory = self.memory(array.base_data) if array.base_data is not None and array.size else None
         return Layout(array.queue, memory, array.offset, tuple(array.shape), tuple(array.strides), array.dtype)
 
-    def made(self, buffer: cl.Buffer, nbytes: int) -> None:
+    def on(self, command: Any) -> None:
+        """Write a command down: a launch with its kernel's source, an upload with what is known of its value.
+
+        Raises
+        ------
+        Untraceable
+            If a file cannot hold it.
+        """
+        match command:
+            case EnqueueKernel():
+                source = source_of(self._context, command.kernel.program)
+                if not source:
+                    raise Untraceable(f"nothing is known of what the kernel {command.name} was built from")
+                self.write(replace(command, kernel=Code(source, command.name)))
+            case EnqueueDownload():
+                raise Untraceable("values are read by the host")
+            case HostCall():
+                raise Untraceable(command.reason)
+            case _:
+                self.write(command)
+
+    def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
         """Write down a new buffer."""
         self._alive.append(buffer)
-        super().made(buffer, nbytes)
+        return super().allocate(buffer, nbytes)
 
-    def launched(
-        self,
-        queue: cl.CommandQueue,
-        kernel: cl.Kernel,
-        items: Sequence[int],
-        group: Sequence[int] | None,
-        args: list[Any],
-        arrays: Sequence[int],
-    ) -> None:
-        """Write down a launch, with the kernel's source."""
-        source = source_of(self._context, kernel.program)
-        if not source:
-            raise Untraceable(f"nothing is known of what the kernel {kernel.function_name} was built from")
-        super().launched(queue, Code(source, kernel.function_name), items, group, args, arrays)
-
-    def uploaded(
-        self, queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray | Later, constant: bool
-    ) -> None:
+    def _write_upload(self, command: EnqueueUpload) -> None:
         """Write down an upload, of what is not known yet or of the values of now."""
-        if constant and not isinstance(value, Later) and isinstance(offset, int) and not offset:
-            self.trace.constants[self.memory(target)] = np.array(value, order="C")
+        is_known = not isinstance(command.value, Later)
+        value = np.array(command.value, order="C") if is_known else command.value
+        target = self.memory(command.target)
+        if command.is_constant and is_known and isinstance(command.offset, int) and not command.offset:
+            self.trace.constants[target] = value
             return
-        given = value if isinstance(value, Later) else np.array(value, order="C")
-        self._part.commands.append(Upload(queue, self.memory(target), offset, given))
-
-    def unrepeatable(self, why: str) -> None:
-        """End the trace."""
-        raise Untraceable(why)
+        self._segment.commands.append(EnqueueUpload(command.queue, target, command.offset, value))

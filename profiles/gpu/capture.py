@@ -19,8 +19,17 @@ import theano.tensor as tt
 
 from optdb.opencl import get_context
 from optdb.opencl.planning import PlannedVM
+from optdb.opencl.planning.budget import Budget
 from optdb.opencl.planning.recording import Recording, record
-from optdb.runtime.recording import Command, Copy, Fill, Launch, Layout, Memory, Upload
+from optdb.runtime.command_list import (
+    Command,
+    EnqueueCopy,
+    EnqueueFill,
+    EnqueueKernel,
+    EnqueueUpload,
+    Memory,
+)
+from optdb.runtime.recording import Layout
 from profiles import models
 from profiles.gpu.replay import uniform
 from profiles.gpu.rivals import LARGE, PRODUCTS, RESNETS, SIDE
@@ -55,7 +64,7 @@ class Capture:
         results : dict
             Name of a result to how it lies, and the sum of its elements.
         """
-        steps = [self._step(command) for part in recording.parts for command in part.commands]
+        steps = [self._step(command) for segment in recording.segments for command in segment.commands]
         initial = {}
         for memory, number in self._buffers.items():
             if memory.buffer is None:
@@ -85,15 +94,15 @@ class Capture:
         np.savez_compressed(path, plan=np.array(json.dumps(plan)), **self.arrays)
 
     def _step(self, command: Command) -> dict[str, Any]:
-        if isinstance(command, Launch):
+        if isinstance(command, EnqueueKernel):
             return self._launch(command)
         step = {"target": self._number(command.target)}
-        if isinstance(command, Fill):
+        if isinstance(command, EnqueueFill):
             pattern = np.asarray(command.pattern).tobytes().hex()
             return {**step, "kind": "fill", "offset": command.offset, "nbytes": command.nbytes, "pattern": pattern}
-        if isinstance(command, Upload):
+        if isinstance(command, EnqueueUpload):
             return {**step, "kind": "upload", "offset": command.offset, "data": self._array(command.value)}
-        assert isinstance(command, Copy)
+        assert isinstance(command, EnqueueCopy)
         return {
             **step,
             "kind": "copy",
@@ -103,14 +112,14 @@ class Capture:
             "nbytes": command.nbytes,
         }
 
-    def _launch(self, command: Launch) -> dict[str, Any]:
+    def _launch(self, command: EnqueueKernel) -> dict[str, Any]:
         source = command.kernel.program.get_info(cl.program_info.SOURCE)
         return {
             "kind": "launch",
             "program": self._programs.setdefault(source, len(self._programs)),
             "kernel": command.kernel.function_name,
-            "items": list(command.items),
-            "group": None if command.group is None else list(command.group),
+            "items": list(command.global_size),
+            "group": None if command.local_size is None else list(command.local_size),
             "args": [self._argument(arg) for arg in command.args],
         }
 
@@ -157,19 +166,19 @@ def capture(path: Path, function: Any, data: list[np.ndarray]) -> None:
     vm = function.fn
     if not isinstance(vm, PlannedVM):
         raise click.ClickException(f"{path.name}: nothing of the function is on the device")
-    wiring, context = vm.wiring, get_context()
+    linked, context = vm.linked, get_context()
     for container, value in zip(function.input_storage, data):
         container.storage[0] = container.type.filter(value)
     found = Capture()
-    for var in wiring.inputs:
-        value = wiring.value(var)
+    for var in linked.inputs:
+        value = linked.value(var)
         if getattr(value, "base_data", None) is not None:
             found.note(context.queue, value.base_data)
-    recording = record(wiring)
+    recording = record(linked, Budget(linked))
     results = {}
-    for number, out in enumerate(wiring.outputs[: function.n_returned_outputs]):
+    for number, out in enumerate(linked.outputs[: function.n_returned_outputs]):
         there = out if out in recording.layouts else out.owner.inputs[0]
-        results[f"output {number}"] = (recording.layouts[there], float(np.sum(np.asarray(wiring.value(out)))))
+        results[f"output {number}"] = (recording.layouts[there], float(np.sum(np.asarray(linked.value(out)))))
     found.write(path, recording, results)
 
 

@@ -27,7 +27,7 @@ def compiled(inputs, outputs, **kwargs):
     f = theano.function(inputs, outputs, mode=optdb.mode(device="dev0"), **kwargs)
     machine = f.fn.machine.run
     assert isinstance(machine, PlannedVM)
-    assert machine.wiring.branches is not None
+    assert machine.linked.branches is not None
     return f, machine
 
 
@@ -65,7 +65,7 @@ def test_no_plan_has_steps_of_the_other_branch():
     for number in range(6):
         f(floats(3, 3), number % 2)
     short, long = sorted(len(path.steps) for _, path in machine._known)
-    assert short < long < len(machine.wiring.nodes)
+    assert short < long < len(machine.linked.nodes)
 
 
 @pytest.mark.parametrize("where", ["host", "device"])
@@ -113,7 +113,7 @@ def test_zeros_of_a_branch_that_is_not_taken_are_made_once():
         slope = 2 * product * squash * (squash + product * (1 - squash**2))
         np.testing.assert_allclose(f(value, 1), value.T.dot(slope), rtol=1e-3, atol=1e-4)
     (plan,) = machine.plans
-    assert plan.commands < sum(len(part.commands) for part in plan._recording.parts)
+    assert plan.commands < sum(len(segment.commands) for segment in plan._recording.segments)
 
 
 def test_conditions_of_the_device_that_change_at_each_call():

@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 import optdb  # comes before theano
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.exporting import Untraceable, of_function
+from optdb.opencl.exporting.checking import pinned_lengths
+from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.exported import FileError, ShapeError, load
+from optdb.runtime.sizes import whole
+from optdb.runtime.tracing import Trace
 from tests.opencl.exported import context_of_kind, export, exported, floats, on_device, same, shared
 
 pytestmark = pytest.mark.usefixtures("default")
@@ -68,11 +72,25 @@ def test_the_functions_own_values_are_not_touched(tmp_path):
     assert here != there  # it still trains
 
 
+def test_a_length_that_is_asked_for_as_a_number_is_pinned():
+    found = Trace("cpu", 2)
+    rows, columns = (found.rules.symbol(length, "axis", 0, axis) for axis, length in enumerate((5, 3)))
+    found.arguments.append((rows, columns))
+    assert 2 * rows > columns and whole(rows) is rows
+    signature = Signature((Argument("x", "float32", (False, False)),), "one")
+    assert pinned_lengths(found, signature) == ()
+    assert int(2 * columns) == 6
+    assert pinned_lengths(found, signature) == ("(x.shape[1] * 2) == 6",)
+
+
 def test_more_than_one_example(tmp_path):
     _, predict, _ = network()
     path = tmp_path / "f.optdb"
     reports = export(path, [[floats(n, 12)] for n in (32, 1, 40, 300)], predict=predict)
     assert [report.covered for report in reports if report.device_kind == "cpu"] == [False, False, True, False]
+    for report in reports:  # the weights hold one axis, and nothing but an example of length 1 the other
+        assert any(pinned.endswith(".shape[1] == 12") for pinned in report.pinned)
+        assert any(pinned.endswith(".shape[0] == 1") for pinned in report.pinned) == (report.shapes == ((1, 12),))
     there = load(path)
     for n in (1, 20, 32, 50, 300):
         same(there(floats(n, 12, seed=n)), predict(floats(n, 12, seed=n)))

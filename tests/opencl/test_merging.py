@@ -34,7 +34,7 @@ def merge(monkeypatch):
 
 
 #: So many calls, and merged launches have been done twice: it is recorded, planned, looked at, and merged.
-CALLS = 2 + probing.CALLS + 2
+CALLS = 2 + probing.PROBED_CALLS + 2
 
 
 def plan_of(sim):
@@ -42,7 +42,7 @@ def plan_of(sim):
 
 
 def enqueued(sim):
-    return len(plan_of(sim).blindly())
+    return len(plan_of(sim).unconditional_commands())
 
 
 def chain(length):
@@ -144,7 +144,7 @@ def test_it_waits_until_it_pays(merge, monkeypatch):
         sim(data)
     assert enqueued(sim) == plan_of(sim).commands
 
-    monkeypatch.setattr(merging, "_OF_A_KERNEL", 1e-5)
+    monkeypatch.setattr(merging, "KERNEL_COMPILE_S", 1e-5)
     _, sim = simulated([x], value)
     seen = []
     for _ in range(30):
@@ -156,7 +156,7 @@ def test_it_waits_until_it_pays(merge, monkeypatch):
 
 def test_many_calls_to_come_are_reason_enough(merge, monkeypatch):
     merge("auto")
-    monkeypatch.setattr(merging, "_OF_A_KERNEL", 1e-3)
+    monkeypatch.setattr(merging, "KERNEL_COMPILE_S", 1e-3)
     f, sim, _, data = training_step()
     expected = [f(*data) for _ in range(5000)][-1]
     np.testing.assert_allclose(sim.call_n_times(5000, *data), expected, rtol=1e-3)

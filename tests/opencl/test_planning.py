@@ -11,8 +11,8 @@ import optdb  # noqa: F401  comes before theano
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.kernels import OpenCLKernelBase
 from optdb.opencl.planning import PlannedVM, roles
-from optdb.opencl.planning.steps import Stretch
-from optdb.opencl.planning.vm import FRUITLESS, KEPT
+from optdb.opencl.planning.steps import CommandSegment
+from optdb.opencl.planning.vm import MAX_UNUSED_RECORDINGS, PLAN_CACHE_SIZE
 from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.commands import launch
 from optdb.runtime.library import cl
@@ -114,16 +114,16 @@ def test_each_shape_has_its_plan():
 def test_old_plans_go():
     x = tt.fvector()
     f = on_device([x], tt.exp(x))
-    for n in range(1, KEPT + 4):
+    for n in range(1, PLAN_CACHE_SIZE + 4):
         for _ in range(2):
             np.testing.assert_allclose(np.asarray(f(np.ones(n, "float32"))), np.exp(np.ones(n)), rtol=1e-6)
-    assert len(f.fn.plans) == KEPT
+    assert len(f.fn.plans) == PLAN_CACHE_SIZE
 
 
 def test_shapes_that_never_come_again_are_not_recorded_for_ever():
     x = tt.fvector()
     f = on_device([x], tt.exp(x))
-    for n in range(1, FRUITLESS + 5):
+    for n in range(1, MAX_UNUSED_RECORDINGS + 5):
         np.testing.assert_allclose(np.asarray(f(np.ones(n, "float32"))), np.exp(np.ones(n)), rtol=1e-6)
     assert not f.fn.plans
 
@@ -307,7 +307,7 @@ def test_memory_is_shared_by_values_that_do_not_meet():
     for _ in range(2):
         f(floats(10_000))
     (plan,) = f.fn.plans
-    assert plan.room.nbytes < plan.room.separately / 2
+    assert plan.buffers.nbytes < plan.buffers.nbytes_without_reuse / 2
 
 
 def test_what_is_done_behind_our_back_is_not_repeated_blindly():
@@ -360,13 +360,13 @@ def test_without_a_compiler_there_are_plans_as_well():
 
 def test_more_than_the_device_has():
     from optdb.opencl import get_context
-    from optdb.runtime.bound import Room
-    from optdb.runtime.recording import Memory
+    from optdb.runtime.buffer_assignment import BufferAssignment, Liveness
+    from optdb.runtime.command_list import Memory
 
     context = get_context("dev0")
     half = context.device.global_mem_size // 2 + 1
     with pytest.raises(MemoryError, match="bytes at once"):
-        Room({Memory(half, context.cl_context): (0, 1), Memory(half, context.cl_context): (1, 2)})
+        BufferAssignment(Liveness({Memory(half, context.cl_context): (0, 1), Memory(half, context.cl_context): (1, 2)}))
 
 
 def test_commands_outside_of_recordings_are_done():
@@ -392,8 +392,8 @@ def test_a_result_that_is_a_shared_array_is_what_it_was_before_the_update():
 def test_only_what_sees_another_value_computes(monkeypatch):
     x, i, w = tt.fmatrix(), tt.lscalar(), theano.shared(floats(10, 10), target="dev0")
     f = on_device([x, i], tt.tanh(tt.tanh(x.dot(w))[i] + 1).sum())
-    run, computed = f.fn.wiring.run, []
-    monkeypatch.setattr(f.fn.wiring, "run", lambda number: (computed.append(number), run(number)))
+    run, computed = f.fn.linked.run, []
+    monkeypatch.setattr(f.fn.linked, "run", lambda number: (computed.append(number), run(number)))
     numbers = []
     for seed, at in enumerate((2, 2, 2, 2, 3, 3, 2, 2)):
         value = floats(10, 10, seed=seed)  # too many elements to be compared
@@ -402,7 +402,7 @@ def test_only_what_sees_another_value_computes(monkeypatch):
             np.asarray(f(value, at)), np.tanh(np.tanh(value.dot(floats(10, 10)))[at] + 1).sum(), rtol=1e-4
         )
         numbers.append(len(computed))
-    nodes = len(f.fn.wiring.nodes)
+    nodes = len(f.fn.linked.nodes)
     assert numbers[0] == nodes
     # The transfer computes each time; the row and what comes of it only while it is another one.
     assert numbers[3] == numbers[7] == 1
@@ -424,13 +424,13 @@ def test_a_step_count_of_the_hosts_leaves_the_rest_together():
         np.testing.assert_allclose(np.asarray(w.get_value()), wanted, rtol=1e-4, atol=1e-5)
         assert count.get_value() == number
     (plan,) = f.fn.plans
-    assert not any(step.computes for step in plan._steps if isinstance(step, Stretch))
+    assert not any(step.computes for step in plan._steps if isinstance(step, CommandSegment))
 
 
 def brought_once(function):
     """Return how many commands of a recording a function's plan need not repeat."""
     plan = function.fn.plans[-1]
-    return sum(len(part.commands) for part in plan._recording.parts) - plan.commands
+    return sum(len(segment.commands) for segment in plan._recording.segments) - plan.commands
 
 
 def rows_of(x):

@@ -16,10 +16,10 @@ MODE = theano.compile.get_default_mode().including("opencl")
 
 
 @pytest.fixture
-def advances(monkeypatch):
-    """Gather a number for each call of `advance` itself."""
-    seen, advance = [], updates.advance
-    monkeypatch.setattr(updates, "advance", lambda wiring: (seen.append(1), advance(wiring)))
+def commits(monkeypatch):
+    """Gather a number for each call of `commit` itself."""
+    seen, commit = [], updates.commit
+    monkeypatch.setattr(updates, "commit", lambda linked: (seen.append(1), commit(linked)))
     return seen
 
 
@@ -27,7 +27,7 @@ def shared(*values):
     return theano.shared(np.array(values, "float32"), target="dev0")
 
 
-def test_arrays_that_take_each_others_place(advances):
+def test_arrays_that_take_each_others_place(commits):
     a, b = shared(1, 2, 3), shared(10, 20, 30)
     f = theano.function([], [], updates=[(a, b + 1), (b, a * 2)], mode=MODE)
     host_a, host_b = a.get_value(), b.get_value()
@@ -36,7 +36,7 @@ def test_arrays_that_take_each_others_place(advances):
         host_a, host_b = host_b + 1, host_a * 2
         np.testing.assert_array_equal(a.get_value(), host_a)
         np.testing.assert_array_equal(b.get_value(), host_b)
-    assert len(advances) <= 2
+    assert len(commits) <= 2
 
 
 def test_plain_exchanges_and_results_of_what_moves():

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from optdb.runtime.calling import Signature
 from optdb.runtime.exported.archive import array_bytes
 from optdb.runtime.exported.errors import ShapeError
 from optdb.runtime.exported.rules import Call, Rules, Values
 from optdb.runtime.exported.writing import describe
 from optdb.runtime.tracing import Trace, Untraceable
 
-__all__ = ["covers"]
+__all__ = ["covers", "pinned_lengths"]
 
 
 def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool], Trace]) -> bool:
@@ -38,7 +39,8 @@ def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool
     Untraceable
         If the trace says that it holds, and does something else.
     """
-    rules, values = _worked_out_for(trace, arguments)
+    names = [f"argument {i}" for i in range(len(arguments))]
+    rules, values = _worked_out_for(trace, arguments, names)
     if values is None:
         return False
     shapes = [values.numbers(_references(shape)) for shape in trace.arguments]
@@ -46,18 +48,34 @@ def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool
         return False
     alone = traced(True)
     # Of numbers that the call gives, a trace for one shape has entries of its own.
-    _, values_alone = _worked_out_for(alone, arguments)
+    _, values_alone = _worked_out_for(alone, arguments, names)
     if values_alone is None or _resolved(*describe(trace), values) != _resolved(*describe(alone), values_alone):
         shapes = ", ".join(str(x.shape) for x in arguments)
         raise Untraceable(f"what was traced for other shapes is said to hold for {shapes}, and does not: this is a bug")
     return True
 
 
-def _worked_out_for(trace: Trace, arguments: Sequence[np.ndarray]) -> tuple[Rules, Values | None]:
-    """Return a trace's rules, and the sizes that they give for arguments; None if they cannot be worked out."""
-    names = [f"argument {i}" for i in range(len(arguments))]
+def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
+    """Return which lengths a trace holds to those of its example, in words.
+
+    A length is pinned where an op compares it with a number and finds it equal, as with another array's length, or
+    asks for a plain number (``int(length)``).
+    """
+    names = [signature.called(place) for place in range(len(trace.arguments))]
+    rules = _rules(trace, names, [len(shape) for shape in trace.arguments])
+    equal = (guard[1:] for guard in trace.rules.guards if guard[0] == "==")
+    return tuple(f"{rules.described(one)} == {other}" for one, other in equal if isinstance(other, int))
+
+
+def _rules(trace: Trace, names: Sequence[str], ndims: Sequence[int]) -> Rules:
+    """Return a trace's rules, as a loaded file has them."""
     entries, guards = ([list(x) for x in found] for found in (trace.rules.entries, trace.rules.guards))
-    rules = Rules(None, entries, guards, names, [x.ndim for x in arguments], "trace")
+    return Rules(None, entries, guards, names, ndims, "trace")
+
+
+def _worked_out_for(trace: Trace, arguments: Sequence[np.ndarray], names: Sequence[str]) -> tuple[Rules, Values | None]:
+    """Return a trace's rules, and the sizes that they give for arguments; None if they cannot be worked out."""
+    rules = _rules(trace, names, [x.ndim for x in arguments])
     try:
         return rules, rules.values(Call(arguments, trace.compute_units))
     except ShapeError:

@@ -16,21 +16,21 @@ from optdb.host.loops import Scan
 from optdb.host.scans import inner_function, thunk_around
 from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.planning import PlannedVM
-from optdb.opencl.planning.recording import Wiring
+from optdb.opencl.planning.recording import LinkedFunction
 from optdb.runtime.tracing import Untraceable
 
 __all__ = ["copied", "thunks_of"]
 
-#: Does one node of a wiring, by its number.
-Step = Callable[[Wiring, int], None]
+#: Does one node of a linked function, by its number.
+Step = Callable[[LinkedFunction, int], None]
 
 
-def copied(wiring: Wiring, step: Step) -> Wiring:
+def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
     """Return a function's nodes with variables, cells and thunks of their own.
 
     Parameters
     ----------
-    wiring : Wiring
+    linked : LinkedFunction
         The function.
     step : callable
         Is told of each node inside of a loop when it is to be done.
@@ -43,7 +43,7 @@ def copied(wiring: Wiring, step: Step) -> Wiring:
     ours: dict[Variable, Variable] = {}
     nodes = []
     loops: dict[Apply, Within] = {}
-    for node in wiring.nodes:
+    for node in linked.nodes:
         outputs = [var.clone() for var in node.outputs]
         twin = Apply(node.op, [ours.get(var, var) for var in node.inputs], outputs)
         twin.tag = copy.copy(node.tag)
@@ -52,13 +52,13 @@ def copied(wiring: Wiring, step: Step) -> Wiring:
         if isinstance(node.op, Scan):
             loops[twin] = _traceable(node, step)
     cells: dict[Variable, list[Any]] = {}
-    for var in (*wiring.inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs))):
+    for var in (*linked.inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs))):
         cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
-    updates = {var: ours.get(following, following) for var, following in wiring.updates.items()}
-    outputs = [ours.get(var, var) for var in wiring.outputs]
+    updates = {var: ours.get(following, following) for var, following in linked.updates.items()}
+    outputs = [ours.get(var, var) for var in linked.outputs]
     for var in outputs:
         cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
-    return Wiring(nodes, thunks_of(nodes, cells, loops), cells, [], None, list(wiring.inputs), outputs, updates)
+    return LinkedFunction(nodes, thunks_of(nodes, cells, loops), cells, [], None, list(linked.inputs), outputs, updates)
 
 
 def thunks_of(
@@ -98,7 +98,7 @@ def _traceable(node: Apply, step: Step) -> Within:
     function = inner_function(node)
     if not isinstance(function.fn, PlannedVM):
         raise Untraceable(f"the function inside of {op} runs without plans: compile it with the default linker")
-    if function.fn.wiring.branches is not None:
+    if function.fn.linked.branches is not None:
         raise Untraceable(f"the function inside of {op} has branches (ifelse), which a file cannot have")
     return Within(function, step)
 
@@ -132,13 +132,13 @@ class Within:
 
     def __init__(self, function: Any, step: Step) -> None:
         self.maker = function.maker
-        self._wiring = wiring = copied(function.fn.wiring, step)
+        self._linked = linked = copied(function.fn.linked, step)
         self._step = step
-        self.input_storage = [_Container(wiring.cells[var]) for var in wiring.inputs]
-        self.output_storage = [_Container(wiring.cells[var]) for var in wiring.outputs]
+        self.input_storage = [_Container(linked.cells[var]) for var in linked.inputs]
+        self.output_storage = [_Container(linked.cells[var]) for var in linked.outputs]
         # The loop itself has put there what each output may be written to.
-        given = {id(wiring.cells[var]) for var in (*wiring.inputs, *wiring.outputs)}
-        made = [wiring.cells[var] for node in wiring.nodes for var in node.outputs]
+        given = {id(linked.cells[var]) for var in (*linked.inputs, *linked.outputs)}
+        made = [linked.cells[var] for node in linked.nodes for var in node.outputs]
         self._between = [cell for cell in made if id(cell) not in given]
 
     def fn(self) -> None:
@@ -146,8 +146,8 @@ class Within:
         # Each step has values of its own: the trace gives them their memory.
         for cell in self._between:
             cell[0] = None
-        for number in range(len(self._wiring.nodes)):
-            self._step(self._wiring, number)
+        for number in range(len(self._linked.nodes)):
+            self._step(self._linked, number)
 
     def free(self) -> None:
         """Keep what there is; it goes with the trace."""

@@ -11,7 +11,7 @@ import numpy as np
 from optdb.host.config import config
 from optdb.host.graph import Variable
 from optdb.opencl.planning import PlannedVM
-from optdb.opencl.planning.recording import Wiring
+from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.runtime.arrays import Array, to_host
 from optdb.runtime.calling import Argument, Signature
@@ -50,22 +50,22 @@ class Exportable:
 
     Parameters
     ----------
-    wiring : Wiring
+    linked : LinkedFunction
         Its nodes, lifted to the device.
     signature : Signature
         How it is called.
     arguments : dict
-        Input of the wiring to the number of the argument in the signature.
+        Input of the linked function to the number of the argument in the signature.
     shared : dict
-        Input of the wiring to the shared variable.
+        Input of the linked function to the shared variable.
     returned : int
-        How many of the wiring's outputs are for the caller: the first ones.
+        How many of its outputs are for the caller: the first ones.
     seen : callable
         Returns what is known of the inputs of earlier calls: for each call, input to shape and, if it is a small one of
         the host, value.
     """
 
-    wiring: Wiring
+    linked: LinkedFunction
     signature: Signature
     arguments: Mapping[Variable, int]
     shared: Mapping[Variable, Held]
@@ -92,8 +92,8 @@ class Exportable:
         Untraceable
             If there is none, or more than one.
         """
-        nodes = self.wiring.nodes
-        variables = [*self.wiring.inputs, *(var for node in nodes for var in (*node.inputs, *node.outputs))]
+        nodes = self.linked.nodes
+        variables = [*self.linked.inputs, *(var for node in nodes for var in (*node.inputs, *node.outputs))]
         names = list(dict.fromkeys(var.type.context_name for var in variables if on_device(var)))
         if not names:
             raise Untraceable("nothing of the function is on a device: compile it for one")
@@ -144,9 +144,9 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
             "nothing of the function is on a device, or it runs without plans (profiles and other linkers than the "
             "default one do): compile it for a device, with optdb.plans=True"
         )
-    wiring = machine.wiring
-    if wiring.branches is not None:
-        conditions = ", ".join(dict.fromkeys(str(var.owner or var) for var in wiring.branches.conditions))
+    linked = machine.linked
+    if linked.branches is not None:
+        conditions = ", ".join(dict.fromkeys(str(var.owner or var) for var in linked.branches.conditions))
         raise Untraceable(
             f"the function has branches (ifelse), which a file cannot have; it chooses by {conditions}: give these "
             "values that are known when it is compiled (givens), and export a function for each"
@@ -154,7 +154,7 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
     arguments: dict[Variable, int] = {}
     shared: dict[Variable, Held] = {}
     taken: list[Argument] = []
-    inputs = zip(wiring.inputs, function.maker.inputs, function.input_storage, function.defaults, strict=True)
+    inputs = zip(linked.inputs, function.maker.inputs, function.input_storage, function.defaults, strict=True)
     for var, given, container, default in inputs:
         if container.implicit:
             cell = cell_of(container)
@@ -167,7 +167,7 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
     returns = "none" if function.return_none else "single" if function.unpack_single else "list"
     keys = None if function.output_keys is None else tuple(map(str, function.output_keys))
     signature = Signature(tuple(taken), returns, keys)
-    return Exportable(wiring, signature, arguments, shared, function.n_returned_outputs, machine.seen)
+    return Exportable(linked, signature, arguments, shared, function.n_returned_outputs, machine.seen)
 
 
 class _Same:

@@ -24,17 +24,18 @@ from optdb.opencl.exporting.host_steps import follow, is_open
 from optdb.opencl.kernels import compile_kernels
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.on_host import OpenCLOnHost
-from optdb.opencl.planning.recording import Wiring
+from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
 from optdb.runtime import arrays, commands
 from optdb.runtime.arrays import Array
+from optdb.runtime.command_list import Memory
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
-from optdb.runtime.recording import Memory
 from optdb.runtime.sizes import Later, Size, Sizes, concrete
 from optdb.runtime.tracing import Outlet, Trace, Tracer, Untraceable
+from optdb.runtime.updates import find_commit
 
 __all__ = ["Entry", "trace"]
 
@@ -81,7 +82,7 @@ class _Traced(Context):
 
 
 def trace(
-    wiring: Wiring,
+    linked: LinkedFunction,
     context_name: Hashable,
     entries: Mapping[Variable, Entry],
     returned: int,
@@ -92,7 +93,7 @@ def trace(
 
     Parameters
     ----------
-    wiring : Wiring
+    linked : LinkedFunction
         The function.
     context_name : str
         Where all its arrays are.
@@ -110,14 +111,14 @@ def trace(
     Untraceable
         If it does what cannot be written down.
     """
-    _all_lifted(wiring)
+    _all_lifted(linked)
     context = contexts.get(context_name)
     profile = context.profile
     units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS
     result = Trace(device_kind, units)
     stand_in = _Traced(context, device_kind, units if fixed else result.rules.symbol(units, "units"))
     with contexts.substituted(context_name, stand_in):
-        walk = _Walk(wiring, stand_in, context_name, Tracer(result, stand_in), fixed)
+        walk = _Walk(linked, stand_in, context_name, Tracer(result, stand_in), fixed)
         walk.enter(entries)
         walk.run()
         walk.leave(entries, returned)
@@ -125,9 +126,9 @@ def trace(
     return result
 
 
-def _all_lifted(wiring: Wiring) -> None:
+def _all_lifted(linked: LinkedFunction) -> None:
     """Do nothing if no array of the device is computed with on the host."""
-    left = collections.Counter(str(node.op.op) for node in wiring.nodes if isinstance(node.op, OpenCLOnHost))
+    left = collections.Counter(str(node.op.op) for node in linked.nodes if isinstance(node.op, OpenCLOnHost))
     if left:
         named = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in left.items())
         raise Untraceable(
@@ -139,8 +140,10 @@ def _all_lifted(wiring: Wiring) -> None:
 class _Walk:
     """A trace being made."""
 
-    def __init__(self, wiring: Wiring, context: Context, context_name: Hashable, tracer: Tracer, fixed: bool) -> None:
-        self._wiring = copied(wiring, self._step)
+    def __init__(
+        self, linked: LinkedFunction, context: Context, context_name: Hashable, tracer: Tracer, fixed: bool
+    ) -> None:
+        self._linked = copied(linked, self._step)
         self._context = context
         self._context_name = context_name
         self._tracer = tracer
@@ -152,8 +155,8 @@ class _Walk:
         """Put what stands for the inputs into their cells."""
         arguments = [entry for entry in entries.values() if entry.kind == "argument"]
         self._trace.arguments = [()] * len(arguments)
-        for var in self._wiring.inputs:
-            entry, cell = entries[var], self._wiring.cells[var]
+        for var in self._linked.inputs:
+            entry, cell = entries[var], self._linked.cells[var]
             if entry.kind == "state":
                 cell[0] = self._state(var, entry)
                 continue
@@ -180,14 +183,14 @@ class _Walk:
 
     def run(self) -> None:
         """Go through the nodes."""
-        for number in range(len(self._wiring.nodes)):
-            self._step(self._wiring, number)
+        for number in range(len(self._linked.nodes)):
+            self._step(self._linked, number)
 
-    def _step(self, wiring: Wiring, number: int) -> None:
+    def _step(self, linked: LinkedFunction, number: int) -> None:
         """Do one node, of the function or of one inside of a loop."""
-        node = wiring.nodes[number]
+        node = linked.nodes[number]
         try:
-            self._follow(wiring.cells, node, wiring.thunks[number])
+            self._follow(linked.cells, node, linked.thunks[number])
         except Untraceable as error:
             raise Untraceable(_named(node, str(error))) from None
         except Exception as error:
@@ -252,18 +255,16 @@ class _Walk:
         """Return an array of the device with a value that is not known yet."""
         if isinstance(value, Later) and value.source[0] == "home":
             # Not the array itself: whoever has this one may overwrite it.
-            return self._in_order(value.source[1], always=True)
+            return self.in_order(value.source[1], always=True)
         given = _later(value, dtype) if is_open(value) else np.asarray(value, dtype)
         return arrays.from_host(self._context, given)
 
     def leave(self, entries: Mapping[Variable, Entry], returned: int) -> None:
         """Note the results, and write next values over the present ones."""
         with self._tracer.following():
-            advance = _Advance(self, self._wiring, entries)
-            outputs = [self._wiring.value(var) for var in self._wiring.outputs[:returned]]
-            outputs = [advance.kept(value) for value in outputs]
-            advance.write()
-            for var, value in zip(self._wiring.outputs, outputs):
+            results = [self._linked.value(var) for var in self._linked.outputs[:returned]]
+            outputs = _commit(self, self._linked, entries, results)
+            for var, value in zip(self._linked.outputs, outputs):
                 self._trace.outlets.append(Outlet(self._outlet(value), np.dtype(var.type.dtype)))
 
     def _outlet(self, value: Any) -> Any:
@@ -274,15 +275,40 @@ class _Walk:
             return value
         return np.array(value)
 
-    def memory(self, array: Array) -> Memory | None:
-        """Return where an array lies."""
-        return None if array.base_data is None else self._tracer.memory(array.base_data)
+    def buffer_of(self, value: Any) -> Memory | None:
+        """Return the memory that a value lies in, or that it is to be a copy of."""
+        array = _array_of(value)
+        return None if array is None or not array.size else self._tracer.memory(array.base_data)
+
+    def is_in_place(self, present: Array, following: Any) -> bool:
+        """Tell whether a next value has been computed in the place of the present one."""
+        array = _array_of(following)
+        if array is None or not present.size:
+            return False
+        there = None if array.base_data is None else self._tracer.memory(array.base_data)
+        same = there is self._tracer.memory(present.base_data) and array.shape == present.shape
+        return bool(same and array.offset == 0 and array.flags.c_contiguous)
+
+    def write(self, var: Variable, present: Array, value: Any) -> None:
+        """Write the next value of a shared variable over the present one."""
+        if tuple(getattr(value, "shape", ())) != tuple(present.shape):
+            raise Untraceable(
+                f"the shared variable {var} of shape {present.shape} gets a value of another shape, "
+                f"{_shape_of(value)}; in a file each has the same shape for good"
+            )
+        if not present.size:
+            return
+        array = _array_of(value)
+        if array is None:
+            dtype = var.type.dtype
+            given = _later(value, dtype) if is_open(value) else np.asarray(value, dtype, order="C")
+            commands.upload(present.queue, present.base_data, 0, given)
+            return
+        array = self.in_order(array)
+        commands.copy_bytes(present.queue, present.base_data, 0, array.base_data, array.offset, present.nbytes)
 
     def in_order(self, array: Array, always: bool = False) -> Array:
         """Return an array in C order without gaps: a copy if it is not, or always."""
-        return self._in_order(array, always)
-
-    def _in_order(self, array: Array, always: bool = False) -> Array:
         ordered = array.flags.c_contiguous
         if ordered and not always:
             return array
@@ -303,57 +329,23 @@ class _Walk:
         return self._copying[dtype, ndim]
 
 
-class _Advance:
-    """The next values of shared variables, which are written over the present ones."""
-
-    def __init__(self, walk: _Walk, wiring: Wiring, entries: Mapping[Variable, Entry]) -> None:
-        self._walk = walk
-        self._context = walk._context
-        self._states = {var: _array_of(wiring.value(var)) for var in wiring.inputs if entries[var].kind == "state"}
-        self._moving: list[tuple[Variable, Any]] = []
-        for var, following in wiring.updates.items():
-            if var not in self._states:
-                raise Untraceable(f"the argument {var} gets another value by each call; make it a shared variable")
-            if not self._is_there(var, wiring.value(following)):
-                self._moving.append((var, wiring.value(following)))
-        self._overwritten = {walk.memory(self._states[var]) for var, _ in self._moving}
-
-    def _is_there(self, var: Variable, value: Any) -> bool:
-        """Tell whether a next value has been computed in the place of the present one."""
-        array, here = _array_of(value), self._states[var]
-        if array is None or not here.size:
-            return False
-        same = self._walk.memory(array) is self._walk.memory(here) and array.shape == here.shape
-        return bool(same and array.offset == 0 and array.flags.c_contiguous)
-
-    def kept(self, value: Any) -> Any:
-        """Return what is to outlive the writing: a copy, where it lies in what is overwritten."""
-        array = _array_of(value)
-        if array is None or not array.size or self._walk.memory(array) not in self._overwritten:
-            return value
-        return self._walk.in_order(array, always=True)
-
-    def write(self) -> None:
-        """Write the next values."""
-        ready = [(var, self.kept(value)) for var, value in self._moving]
-        for var, value in ready:
-            here = self._states[var]
-            if tuple(getattr(value, "shape", ())) != tuple(here.shape):
-                raise Untraceable(
-                    f"the shared variable {var} of shape {here.shape} gets a value of another shape, "
-                    f"{_shape_of(value)}; in a file each has the same shape for good"
-                )
-            if here.size:
-                self._write(here, value, var.type.dtype)
-
-    def _write(self, here: Array, value: Any, dtype: str) -> None:
-        array = _array_of(value)
-        if array is None:
-            given = _later(value, dtype) if is_open(value) else np.asarray(value, dtype, order="C")
-            commands.upload(here.queue, here.base_data, 0, given)
-            return
-        array = self._walk.in_order(array)
-        commands.copy_bytes(here.queue, here.base_data, 0, array.base_data, array.offset, here.nbytes)
+def _commit(walk: _Walk, linked: LinkedFunction, entries: Mapping[Variable, Entry], results: list[Any]) -> list[Any]:
+    """Write the next values of shared variables over the present ones; return the results, which are not lost by it."""
+    states = {var: _array_of(linked.value(var)) for var in linked.inputs if entries[var].kind == "state"}
+    for var in linked.updates:
+        if var not in states:
+            raise Untraceable(f"the argument {var} gets another value by each call; make it a shared variable")
+    following = {var: linked.value(later) for var, later in linked.updates.items()}
+    values = {**following, **dict(enumerate(results))}
+    updates = [(var, states[var], value) for var, value in following.items()]
+    commit = find_commit(updates, values.items(), walk.buffer_of, walk.is_in_place)
+    written = set(commit.written)
+    for key in commit.aliased:
+        if key in written or key not in following:
+            values[key] = walk.in_order(_array_of(values[key]), always=True)
+    for var in commit.written:
+        walk.write(var, states[var], values[var])
+    return [values[number] for number in range(len(results))]
 
 
 def _array_of(value: Any) -> Array | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from optdb.host.graph import Variable
-from optdb.opencl.exporting.checking import covers
+from optdb.opencl.exporting.checking import covers, pinned_lengths
 from optdb.opencl.exporting.functions import Exportable, Held
 from optdb.opencl.exporting.walking import Entry, trace
 from optdb.opencl.planning.roles import on_device
@@ -47,6 +47,8 @@ class Report:
         Why it holds for the example's shapes alone; None if it does for more.
     covered : bool
         Whether an earlier trace holds for the example: then there is no other.
+    pinned : tuple of str
+        The lengths for which the trace holds only as they are in the example, in words: ``'x.shape[1] == 784'``.
     """
 
     function: str
@@ -56,6 +58,7 @@ class Report:
     guards: int
     fixed: str | None
     covered: bool = False
+    pinned: tuple[str, ...] = ()
 
     flavour = renamed("flavour", "device_kind")
 
@@ -144,15 +147,16 @@ def _traces(
             values = function.signature.bind(args, kwargs, name)
             entries = _entries(function, values, states)
 
-            wiring, returned = function.wiring, function.returned
-            traced = functools.partial(trace, wiring, context_name, entries, returned, device_kind)
+            linked, returned = function.linked, function.returned
+            traced = functools.partial(trace, linked, context_name, entries, returned, device_kind)
             known = next((earlier for earlier in ours if covers(earlier, values, traced)), None)
             made, why = (known, None) if known is not None else _trace(traced)
             if known is None:
                 ours.append(made)
             shapes = tuple(value.shape for value in values)
             sizes = len(made.commands), len(made.rules.guards)
-            reports.append(Report(name, device_kind, shapes, *sizes, why, known is not None))
+            pinned = pinned_lengths(made, function.signature)
+            reports.append(Report(name, device_kind, shapes, *sizes, why, known is not None, pinned))
         found += ours
     return found
 
@@ -167,7 +171,7 @@ def _trace(traced: Any) -> tuple[Trace, str | None]:
 
 def _entries(function: Exportable, values: Sequence[np.ndarray], states: _States) -> dict[Variable, Entry]:
     found: dict[Variable, Entry] = {}
-    for var in function.wiring.inputs:
+    for var in function.linked.inputs:
         if var in function.shared:
             number, value = states.number(function.shared[var], var)
             found[var] = Entry("state", number, value.shape)

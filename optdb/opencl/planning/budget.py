@@ -13,11 +13,12 @@ from contextlib import AbstractContextManager
 from optdb.host.config import config
 from optdb.host.graph import Apply, Variable
 from optdb.host.loops import Scan
-from optdb.opencl.planning.recording import Recording, Wiring
+from optdb.opencl.planning.recording import LinkedFunction, Recording
 from optdb.runtime.arrays import Array
-from optdb.runtime.bound import Check, Spans
+from optdb.runtime.buffer_assignment import Check
+from optdb.runtime.command_list import Memory
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Layout, Memory, Part, Recorder
+from optdb.runtime.recording import Layout, Recorder, Segment
 
 __all__ = ["Budget", "allowed", "check_plan", "given_bytes", "in_words"]
 
@@ -30,9 +31,9 @@ def allowed(context: cl.Context) -> int:
     return int(context.devices[0].global_mem_size * config.optdb.device_memory_fraction)
 
 
-def given_bytes(wiring: Wiring, context: cl.Context) -> int:
+def given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
     """Return how many bytes the function's inputs and constants take in a context, each buffer once."""
-    values = [wiring.value(var) for var in wiring.cells if var.owner is None]
+    values = [linked.value(var) for var in linked.cells if var.owner is None]
     buffers = {
         value.base_data.int_ptr: value.base_data.size
         for value in values
@@ -46,13 +47,13 @@ class Budget(Recorder):
 
     Parameters
     ----------
-    wiring : Wiring
+    linked : LinkedFunction
         The function, with its inputs in their cells.
     """
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, linked: LinkedFunction) -> None:
         super().__init__()
-        self._wiring = wiring
+        self._linked = linked
         self._held: dict[Memory, set[Variable]] = {}
         self._lies: dict[Variable, Memory] = {}
         #: What the node has made that computes now, and whether that is counted at once.
@@ -62,30 +63,30 @@ class Budget(Recorder):
         self._given: dict[cl.Context, int] = {}
         self._taken: dict[cl.Context, int] = {}
 
-    def made(self, buffer: cl.Buffer, nbytes: int) -> None:
-        """Write down a new buffer.
+    def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
+        """Write down a new buffer; return what stands for it.
 
         Raises
         ------
         MemoryError
             If the device is not to have that much.
         """
-        super().made(buffer, nbytes)
-        memory = self.memory(buffer)
+        memory = super().allocate(buffer, nbytes)
         self._fresh.append(memory)
         context = memory.context
         if context not in self._given:
-            self._given[context] = given_bytes(self._wiring, context)
+            self._given[context] = given_bytes(self._linked, context)
         self._taken[context] = self._taken.get(context, 0) + (memory.nbytes if self._counts else 0)
         if self._given[context] + self._taken[context] > allowed(context):
             sizes = {self._names.get(one, "a value on the way"): one.nbytes for one in (*self._held, memory)}
             raise MemoryError(in_words(context, self._taken[context], self._given[context], sizes.items()))
+        return memory
 
-    def node(self, node: Apply) -> AbstractContextManager[Part]:
-        """Write what a node does into a part of its own."""
+    def node(self, node: Apply) -> AbstractContextManager[Segment]:
+        """Write what a node does into a segment of its own."""
         # The steps of a loop leave behind what they have made.
         self._counts = not isinstance(node.op, Scan)
-        return self.part()
+        return self.segment()
 
     def settle(self, outputs: Sequence[tuple[Variable, Layout]]) -> None:
         """Take note that the node is done: where its outputs lie, and that what it has made besides is gone."""
@@ -111,15 +112,15 @@ class Budget(Recorder):
                 self._taken[memory.context] -= memory.nbytes
 
 
-def check_plan(wiring: Wiring, recording: Recording) -> Check:
-    """Return what refuses a plan that would take too much; see `Room`."""
+def check_plan(linked: LinkedFunction, recording: Recording) -> Check:
+    """Return what refuses a plan that would take too much; see `BufferAssignment`."""
 
-    def check(context: cl.Context, nbytes: int, spans: Spans) -> None:
-        given = given_bytes(wiring, context)
+    def check(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
+        given = given_bytes(linked, context)
         if nbytes + given <= allowed(context):
             return
         names = {layout.memory: named(var, layout) for var, layout in reversed(recording.layouts.items())}
-        sizes = [(names.get(memory, "a value on the way"), memory.nbytes) for memory in spans]
+        sizes = [(names.get(memory, "a value on the way"), memory.nbytes) for memory in memories]
         raise MemoryError(in_words(context, nbytes, given, sizes))
 
     return check

@@ -12,7 +12,6 @@ no more than twice what it had to (ski rental; Karlin et al., "Competitive snoop
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,23 +32,22 @@ from optdb.opencl.kernels.sequences import (
     listed,
     sequence_program,
 )
-from optdb.opencl.planning.probing import CALLS, OF_A_LAUNCH, Probe, probed
-from optdb.runtime.bound import BoundLaunch
+from optdb.opencl.planning.probing import LAUNCH_OVERHEAD_S, PROBED_CALLS, Probe, probed
 from optdb.runtime.build import BuildError, make
+from optdb.runtime.command_list import Command, EnqueueCopy, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Command, Launch
 
 __all__ = ["Merging", "may_be_merged"]
 
-Bound = Callable[[], Any]
-
 #: So many bytes are copied by one work item.
-_SMALL = 1 << 15
-#: Launches of more work items than these are not worth to be looked at.
-_MOST_ITEMS = 64
-#: What it costs to compile a kernel on PoCL, in seconds.
-_OF_A_KERNEL = 0.1
+_MAX_COPIED_BYTES = 1 << 15
+#: Launches of more work items than these are not worth to be timed.
+_MAX_WORK_ITEMS = 64
+#: A pattern of a fill is at most so long.
+_MAX_PATTERN_BYTES = 8
+#: What it costs to compile a kernel on PoCL.
+KERNEL_COMPILE_S = 0.1
 
 
 class Merging:
@@ -57,8 +55,8 @@ class Merging:
 
     Parameters
     ----------
-    stretches : sequence of sequence of callable
-        Commands behind each other, as `Room.bind` gives them.
+    segments : sequence of sequence of Command
+        Bound commands that are enqueued one behind the other.
 
     Attributes
     ----------
@@ -66,86 +64,86 @@ class Merging:
         Whether there is nothing left to do.
     """
 
-    def __init__(self, stretches: Sequence[Sequence[Bound]]) -> None:
-        self._stretches = stretches
+    def __init__(self, segments: Sequence[Sequence[Any]]) -> None:
+        self._segments = segments
         self._calls = 0
-        self._probes: list[list[Bound]] = []
-        #: Which commands are small, by their `id`; None before they have been looked at.
+        self._probes: list[list[Any]] = []
+        #: Which commands are small, by their `id`; None before they have been timed.
         self._small: set[int] | None = None
         self._wish = config.optdb.merge_launches
         self.done = self._wish == "never"
         self._wait(_possible)
 
-    def next(self) -> list[list[Bound]] | None:
-        """Return what is to be done in place of the stretches from the next call on; None if that is as before."""
+    def next(self) -> list[list[Any]] | None:
+        """Return what to enqueue in place of the segments from the next call on; None if that is as before."""
         self._calls += 1
         if self.done or self._calls <= self._due:
             return None
         if not self._probes:
-            self._probes = probed(self._stretches)
-            self._due += CALLS
+            self._probes = probed(self._segments)
+            self._due += PROBED_CALLS
             return self._probes
         if self._small is None:
             self._small = {id(probe.command) for probe in self._small_ones()}
             self._wait(self._is_small)
             if self.done or self._calls <= self._due:
-                return [list(stretch) for stretch in self._stretches]
+                return [list(segment) for segment in self._segments]
         self.done = True
         return self._merged()
 
     def expect(self, times: int) -> bool:
-        """Take note that so many calls are to come, which can be the same; tell whether to change something before."""
+        """Credit `times` calls that are to come without Python; return whether a change is due before them."""
         if self.done:
             return False
         if self._calls < self._due and (self._small is not None or not self._probes):
             self._calls = min(self._calls + times, self._due)
         return self._calls >= self._due or bool(self._probes and self._small is None)
 
-    def _wait(self, small: Callable[[Bound], bool]) -> None:
-        """Find out behind how many calls it pays to merge commands."""
-        runs = [run for stretch in self._stretches for run in _runs(stretch, small) if run.merges]
-        kinds = {_kind(one) for run in runs for one in run.launches}
+    def _wait(self, is_small: Callable[[Any], bool]) -> None:
+        """Find out after how many calls it pays to merge commands."""
+        runs = [run for segment in self._segments for run in _runs(segment, is_small) if run.merges]
+        kinds = {_kind(launch) for run in runs for launch in run.launches}
         self.done = self.done or not kinds
         self._due = 0
         if kinds and self._wish == "auto":
-            spared = sum((len(run.commands) - 1) * OF_A_LAUNCH for run in runs)
-            self._due = math.ceil((len(kinds) + 2) * _OF_A_KERNEL / spared)
+            saved_s = sum((len(run.commands) - 1) * LAUNCH_OVERHEAD_S for run in runs)
+            self._due = math.ceil((len(kinds) + 2) * KERNEL_COMPILE_S / saved_s)
 
-    def _merged(self) -> list[list[Bound]]:
-        """Return the commands of each stretch, as few as can be; as they were, if the driver refuses."""
-        runs = [run for stretch in self._stretches for run in _runs(stretch, self._is_small)]
-        kinds = dict.fromkeys(_kind(one) for run in runs if run.merges for one in run.launches)
+    def _merged(self) -> list[list[Any]]:
+        """Return the commands of each segment, as few as can be; as they were, if the driver refuses."""
+        runs = [run for segment in self._segments for run in _runs(segment, self._is_small)]
+        kinds = dict.fromkeys(_kind(launch) for run in runs if run.merges for launch in run.launches)
         try:
             program = _Program(kinds)
         except BuildError as error:
             logger.warning("Small launches are done one by one, since what merges them does not build:\n%s", error.log)
-            return [list(stretch) for stretch in self._stretches]
+            return [list(segment) for segment in self._segments]
         return [
             [
-                one
-                for run in _runs(stretch, lambda one: self._is_small(one) and program.does(one))
-                for one in program.commands(run)
+                command
+                for run in _runs(segment, lambda command: self._is_small(command) and program.supports(command))
+                for command in program.commands(run)
             ]
-            for stretch in self._stretches
+            for segment in self._segments
         ]
 
-    def _is_small(self, one: Bound) -> bool:
-        return id(one) in self._small
+    def _is_small(self, command: Any) -> bool:
+        return id(command) in self._small
 
     def _small_ones(self) -> Iterator[Probe]:
         """Yield the commands that can be merged, and are small."""
         for probe in itertools.chain(*self._probes):
             if not isinstance(probe, Probe) or not _possible(probe.command):
                 continue
-            if _single(probe.command) or probe.small:
+            if _is_single(probe.command) or probe.small:
                 yield probe
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Commands behind each other of one queue, all of which are small, or none."""
+    """Consecutive commands of one queue, all of which are small, or none."""
 
-    commands: list[Bound]
+    commands: list[Any]
     small: bool
 
     @property
@@ -153,8 +151,8 @@ class _Run:
         return self.small and len(self.commands) > 1
 
     @property
-    def launches(self) -> list[BoundLaunch]:
-        return [one for one in self.commands if isinstance(one, BoundLaunch)]
+    def launches(self) -> list[EnqueueKernel]:
+        return [command for command in self.commands if isinstance(command, EnqueueKernel)]
 
 
 class _Program:
@@ -172,75 +170,71 @@ class _Program:
         self._program = make(kinds[0][0].context, source, name="what merges launches")
         self._addresses: dict[int, int] = {}
 
-    def does(self, one: Bound) -> bool:
+    def supports(self, command: Any) -> bool:
         """Tell whether it can do a command."""
-        return not isinstance(one, BoundLaunch) or _kind(one) in self._cases
+        return not isinstance(command, EnqueueKernel) or _kind(command) in self._cases
 
-    def commands(self, run: _Run) -> list[Bound]:
+    def commands(self, run: _Run) -> list[Any]:
         """Return what does a run of commands."""
         if not run.merges:
             return run.commands
-        queue = run.commands[0].args[0]
-        self._find(queue, {buffer for one in run.commands for buffer in _buffers(one)})
-        content = listed(self._entry(one) for one in run.commands)
+        queue = run.commands[0].queue
+        self._find(queue, (buffer for command in run.commands for _, buffer in command.operands()))
+        content = listed(self._entry(command) for command in run.commands)
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
         kernel, list_ = cl.Kernel(self._program, SEQUENCE), cl.Buffer(queue.context, flags, hostbuf=content)
         kernel.set_args(list_)
-        return [BoundLaunch(kernel, Launch(queue, kernel, (1,), (1,), (list_,), ()), [list_])]
+        return [EnqueueKernel(queue, kernel, (1,), (1,), (list_,))]
 
-    def _entry(self, one: functools.partial) -> list[int]:
-        if isinstance(one, BoundLaunch):
-            return launch_entry(self._cases[_kind(one)], one.args[2], one.arguments, self._addresses)
-        if one.func is cl.enqueue_copy:
-            to, from_ = (self._addresses[buffer.int_ptr] for buffer in one.args[1:])
-            span = one.keywords
-            return copy_entry(to + span["dst_offset"], from_ + span["src_offset"], span["byte_count"])
-        _, target, pattern, offset, nbytes = one.args
-        return fill_entry(self._addresses[target.int_ptr] + offset, nbytes, pattern)
+    def _entry(self, command: Any) -> list[int]:
+        match command:
+            case EnqueueKernel():
+                return launch_entry(self._cases[_kind(command)], command.global_size, command.args, self._addresses)
+            case EnqueueCopy():
+                target = self._addresses[command.target.int_ptr] + command.target_offset
+                source = self._addresses[command.source.int_ptr] + command.source_offset
+                return copy_entry(target, source, command.nbytes)
+            case _:
+                target = self._addresses[command.target.int_ptr] + command.offset
+                return fill_entry(target, command.nbytes, command.pattern)
 
     def _find(self, queue: cl.CommandQueue, buffers: Iterable[cl.Buffer]) -> None:
-        """Find out where buffers are."""
-        new = [buffer for buffer in buffers if buffer.int_ptr not in self._addresses]
-        found = np.zeros(1, np.uint64)
-        there = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, found.nbytes)
+        """Find the addresses of buffers."""
+        new = {buffer.int_ptr: buffer for buffer in buffers if buffer.int_ptr not in self._addresses}
+        address = np.zeros(1, np.uint64)
+        on_device = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, address.nbytes)
         kernel = cl.Kernel(self._program, ADDRESS)
-        for buffer in new:
-            kernel.set_args(buffer, there)
+        for handle, buffer in new.items():
+            kernel.set_args(buffer, on_device)
             cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
-            cl.enqueue_copy(queue, found, there, is_blocking=True)
-            self._addresses[buffer.int_ptr] = int(found[0])
+            cl.enqueue_copy(queue, address, on_device, is_blocking=True)
+            self._addresses[handle] = int(address[0])
 
 
-def _runs(stretch: Sequence[Bound], small: Callable[[Bound], bool]) -> Iterator[_Run]:
-    """Yield the commands of a stretch in runs of those that are small, and others."""
+def _runs(segment: Sequence[Any], is_small: Callable[[Any], bool]) -> Iterator[_Run]:
+    """Yield the commands of a segment in runs of those that are small, and others."""
 
-    def sort(one: Bound) -> tuple[bool, int]:
-        return small(one), one.args[0].int_ptr if isinstance(one, functools.partial) else 0
+    def key(command: Any) -> tuple[bool, int]:
+        return is_small(command), command.queue.int_ptr
 
-    for (merges, _), commands in itertools.groupby(stretch, sort):
-        yield _Run(list(commands), merges)
+    for (small, _), commands in itertools.groupby(segment, key):
+        yield _Run(list(commands), small)
 
 
-def _single(one: Bound) -> bool:
-    """Tell whether a command is for a single work item, and can be merged."""
-    if not _possible(one):
+def _is_single(command: Any) -> bool:
+    """Tell whether a command that can be merged is for a single work item."""
+    if isinstance(command, EnqueueKernel):
+        return math.prod(command.global_size) == 1
+    return command.nbytes <= _MAX_COPIED_BYTES
+
+
+def _possible(command: Any) -> bool:
+    """Tell whether a bound command can be merged, if it is small: a list has addresses, so it cannot be rebound."""
+    if command.is_rebindable or not _merges(command.queue):
         return False
-    if isinstance(one, BoundLaunch):
-        return math.prod(one.args[2]) == 1
-    return (one.keywords["byte_count"] if one.func is cl.enqueue_copy else one.args[4]) <= _SMALL
-
-
-def _possible(one: Bound) -> bool:
-    """Tell whether a command can be merged, on a device whose kernels can be done by others, if it is small."""
-    if not isinstance(one, functools.partial) or not _merges(one.args[0]):
-        return False
-    if getattr(one, "moves", False):  # a list has addresses
-        return False
-    if isinstance(one, BoundLaunch):
-        return _may_be_listed(*one.args[1:4])
-    if one.func is cl.enqueue_copy:
-        return isinstance(one.args[2], cl.MemoryObject)
-    return one.func is cl.enqueue_fill_buffer and one.args[2].nbytes <= 8
+    if isinstance(command, EnqueueKernel):
+        return _may_be_listed(command)
+    return isinstance(command, EnqueueCopy) or command.pattern.nbytes <= _MAX_PATTERN_BYTES
 
 
 def _merges(queue: cl.CommandQueue) -> bool:
@@ -250,29 +244,21 @@ def _merges(queue: cl.CommandQueue) -> bool:
 
 
 def may_be_merged(command: Command) -> bool:
-    """Tell whether a command that was recorded could be merged, if it is small, and uses no memory that moves."""
+    """Tell whether a command that was recorded could be merged, if it is small, and not to be rebound."""
     if config.optdb.merge_launches == "never" or not _merges(command.queue):
         return False
-    return not isinstance(command, Launch) or _may_be_listed(command.kernel, command.items, command.group)
+    return not isinstance(command, EnqueueKernel) or _may_be_listed(command)
 
 
-def _may_be_listed(kernel: cl.Kernel, items: Sequence[int], groups: Sequence[int] | None) -> bool:
+def _may_be_listed(command: EnqueueKernel) -> bool:
     """Tell whether a launch of a kernel can be done by another kernel, one work item behind the other."""
-    kind = _kind_of(kernel)
+    kind = _kind(command)
     outlined = kind is not None and f"{kind[1]}_chunk(" in kind[0].written
-    return outlined and math.prod(groups or items) == 1 and math.prod(items) <= _MOST_ITEMS
+    is_ungrouped = math.prod(command.local_size or command.global_size) == 1
+    return outlined and is_ungrouped and math.prod(command.global_size) <= _MAX_WORK_ITEMS
 
 
-def _kind(one: BoundLaunch) -> tuple[Unit, str] | None:
+def _kind(command: EnqueueKernel) -> tuple[Unit, str] | None:
     """Return what a launch launches."""
-    return _kind_of(one.args[1])
-
-
-def _kind_of(kernel: cl.Kernel) -> tuple[Unit, str] | None:
-    unit = origin(kernel)
-    return None if unit is None else (unit, unit.plain(kernel.function_name))
-
-
-def _buffers(one: functools.partial) -> list[cl.MemoryObject]:
-    given = one.arguments if isinstance(one, BoundLaunch) else one.args
-    return [arg for arg in given if isinstance(arg, cl.MemoryObject)]
+    unit = origin(command.kernel)
+    return None if unit is None else (unit, unit.plain(command.kernel.function_name))

@@ -8,31 +8,29 @@ to wake a thread that waits takes longer than many a kernel.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from optdb.runtime.command_list import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 from optdb.runtime.timing import seconds_of, timed_beside
 
-__all__ = ["CALLS", "OF_A_LAUNCH", "Probe", "probed"]
+__all__ = ["LAUNCH_OVERHEAD_S", "PROBED_CALLS", "Probe", "probed"]
 
-Bound = Callable[[], Any]
-
-#: In so many calls commands are looked at: the quickest counts, since other programs disturb.
-CALLS = 5
-#: What a launch costs on PoCL, in seconds, and what one that several cores share, which are woken for it.
-OF_A_LAUNCH, OF_A_SHARED_LAUNCH = 1e-5, 2e-5
+#: Commands are timed in so many calls: the quickest counts, since other programs disturb.
+PROBED_CALLS = 5
+#: What a launch costs on PoCL, and what one costs that several cores share, which are woken for it.
+LAUNCH_OVERHEAD_S, SHARED_LAUNCH_OVERHEAD_S = 1e-5, 2e-5
 
 
 class Probe:
-    """A command that is looked at.
+    """A command that is timed whenever it is enqueued.
 
     Parameters
     ----------
-    command : functools.partial
-        That puts something into the queue that is its first argument.
+    command : EnqueueKernel, EnqueueCopy or EnqueueFill
+        A bound one.
     timed : pyopencl.CommandQueue
         One of the same device, that keeps times.
 
@@ -42,16 +40,15 @@ class Probe:
         How long the quickest ran.
     """
 
-    def __init__(self, command: functools.partial, timed: cl.CommandQueue) -> None:
+    def __init__(self, command: Any, timed: cl.CommandQueue) -> None:
         self.command = command
         self._timed = timed
         self.seconds = float("inf")
 
-    def __call__(self) -> None:
-        """Do the command, and see how long that takes."""
-        queue, *args = self.command.args
-        queue.finish()
-        event = self.command.func(self._timed, *args, **self.command.keywords)
+    def enqueue(self) -> None:
+        """Do the command, and measure how long that takes."""
+        self.command.queue.finish()
+        event = self.command.enqueue_on(self._timed)
         event.wait()
         self.seconds = min(self.seconds, seconds_of(event))
 
@@ -60,19 +57,19 @@ class Probe:
         """Whether one core loses less by doing it all alone than a launch costs."""
         # At most: that the others are late has let the first one do more than its share.
         others = profile_of(self._timed.device).compute_units - 1
-        return self.seconds * others < OF_A_SHARED_LAUNCH
+        return self.seconds * others < SHARED_LAUNCH_OVERHEAD_S
 
 
-def probed(stretches: Iterable[Sequence[Bound]]) -> list[list[Bound]]:
-    """Return commands, each of which is looked at, by one more queue for each that there is."""
+def probed(segments: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Return segments with a probe in place of each command, with one more queue for each queue that they use."""
     queues: dict[int, cl.CommandQueue] = {}
 
-    def look_at(one: Bound) -> Bound:
-        if not isinstance(one, functools.partial):
-            return one
-        queue = one.args[0]
+    def probe(command: Any) -> Any:
+        if not isinstance(command, EnqueueKernel | EnqueueCopy | EnqueueFill):
+            return command
+        queue = command.queue
         if queue.int_ptr not in queues:
             queues[queue.int_ptr] = timed_beside(queue)
-        return Probe(one, queues[queue.int_ptr])
+        return Probe(command, queues[queue.int_ptr])
 
-    return [[look_at(one) for one in stretch] for stretch in stretches]
+    return [[probe(command) for command in segment] for segment in segments]

@@ -19,19 +19,20 @@ from optdb.host.graph import Apply, Variable
 from optdb.host.linking import raise_with_op
 from optdb.opencl.planning.paths import Branches, Path, Round, final_nodes
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.planning.whole import begin
+from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array
-from optdb.runtime.recording import Layout, Memory, Part
+from optdb.runtime.buffer_assignment import IOBinding
+from optdb.runtime.recording import Layout, Segment
 
 #: Values of the host with more elements are not compared, but taken for changed.
 COMPARED = 64
 
 
-class Watchful(Protocol):
+class RecorderProtocol(Protocol):
     """What writes down what nodes do, and knows of what is needed no longer."""
 
-    def node(self, node: Apply) -> AbstractContextManager[Part]:
-        """Write what a node does into a part of its own."""
+    def node(self, node: Apply) -> AbstractContextManager[Segment]:
+        """Write what a node does into a segment of its own."""
 
     def layout(self, array: Array) -> Layout:
         """Return how an array lies."""
@@ -44,7 +45,7 @@ class Watchful(Protocol):
 
 
 @dataclass(eq=False)
-class Wiring:
+class LinkedFunction:
     """A compiled function: its nodes, what runs them, and the cells of their variables.
 
     Parameters
@@ -63,11 +64,11 @@ class Wiring:
         Of the function.
     updates : dict
         Input to the output that is its next value.
-    movable : frozenset of Variable
-        Inputs on the device that may be in another buffer at each call, if they are large: in C order, all of a buffer
+    rebindable_inputs : frozenset of Variable
+        Inputs on the device that may be in another buffer in each call, if they are large: in C order, all of a buffer
         that no other input is in, and not overwritten.
-    landing : dict
-        Output on the device to what is asked at each call into which buffer its value is to be computed: it is told
+    external_outputs : dict
+        Output on the device to what says in each call into which buffer its value is to be computed: it is told
         how the value lies, and returns a buffer, or None if that is all the same.
     branches : Branches or None
         What finds out which nodes a call computes; None if it computes all of them.
@@ -81,8 +82,8 @@ class Wiring:
     inputs: list[Variable]
     outputs: list[Variable]
     updates: dict[Variable, Variable]
-    movable: frozenset[Variable] = frozenset()
-    landing: dict[Variable, Callable[[Layout], Any]] = field(default_factory=dict)
+    rebindable_inputs: frozenset[Variable] = frozenset()
+    external_outputs: dict[Variable, Callable[[Layout], Any]] = field(default_factory=dict)
     branches: Branches | None = None
 
     @functools.cached_property
@@ -175,7 +176,7 @@ class Recording:
     ----------
     path : Path
         Which nodes it computed.
-    parts : list of Part
+    segments : list of Segment
         The commands of each of these.
     layouts : dict
         Device variable to how it lay.
@@ -185,66 +186,63 @@ class Recording:
         Output of a steady node on the host to its value, in full.
     given : dict
         Host input of the function to its value.
-    moving : dict
-        Input to its memory, for those that may be elsewhere at each call (see ``moving``).
-    landing : dict
-        Output to its memory, for those that are to be where somebody says at each call.
+    io : IOBinding
+        How inputs and outputs are bound (see ``rebinding``).
     """
 
     path: Path | None = None
-    parts: list[Part] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
     layouts: dict[Variable, Layout] = field(default_factory=dict)
     values: dict[Variable, Any] = field(default_factory=dict)
     fixed: dict[Variable, Any] = field(default_factory=dict)
     given: dict[Variable, Any] = field(default_factory=dict)
-    moving: dict[Variable, Memory] = field(default_factory=dict)
-    landing: dict[Variable, Memory] = field(default_factory=dict)
+    io: IOBinding = field(default_factory=IOBinding)
 
 
-def record(wiring: Wiring, recorder: Watchful, first: Round | None = None) -> Recording:
+def record(linked: LinkedFunction, recorder: RecorderProtocol, first: Round | None = None) -> Recording:
     """Run a function's nodes, and write down what they do.
 
     Parameters
     ----------
-    wiring : Wiring
+    linked : LinkedFunction
         The function.
-    recorder : Watchful
+    recorder : RecorderProtocol
         What writes it down; may stop the function.
     first : Round, optional
         The first round of a function with branches, whose early conditions have been looked at.
     """
     recording = Recording()
     copies: dict[Variable, Any] = {}
-    for var in wiring.inputs:
-        _note(recording, recorder, var, wiring.value(var))
+    for var in linked.inputs:
+        _note(recording, recorder, var, linked.value(var))
         if var in recording.values:
             recording.given[var] = recording.values.pop(var)
 
     def compute(number: int) -> None:
-        node = wiring.nodes[number]
-        if number in wiring.final:
-            begin()
-        with recorder.node(node) as part:
-            wiring.run(number)
-        recording.parts.append(part)
+        node = linked.nodes[number]
+        if number in linked.final:
+            commit_point()
+        with recorder.node(node) as segment:
+            linked.run(number)
+        recording.segments.append(segment)
         for var in node.inputs:
             if var.owner is None and var not in recording.layouts and on_device(var):  # a constant
-                recording.layouts[var] = recorder.layout(wiring.value(var))
+                recording.layouts[var] = recorder.layout(linked.value(var))
         for var in node.outputs:
-            _note(recording, recorder, var, wiring.value(var))
+            _note(recording, recorder, var, linked.value(var))
             if var in recording.values and node not in surely_watched:
-                copies[var] = copy.copy(wiring.value(var))
+                copies[var] = copy.copy(linked.value(var))
         recorder.settle([(var, recording.layouts[var]) for var in node.outputs if var in recording.layouts])
 
     # With branches, which nodes are watched is known only when the path is.
-    surely_watched = wiring.path.roles.watched if wiring.branches is None else frozenset()
-    recording.path = wiring.walk(compute, recorder.drop, first)
-    watched = recording.path.roles.watched
+    surely_watched = linked.path.roles.value_dependent if linked.branches is None else frozenset()
+    recording.path = linked.walk(compute, recorder.drop, first)
+    watched = recording.path.roles.value_dependent
     recording.fixed = {var: value for var, value in copies.items() if var.owner not in watched}
     return recording
 
 
-def _note(recording: Recording, recorder: Watchful, var: Variable, value: Any) -> None:
+def _note(recording: Recording, recorder: RecorderProtocol, var: Variable, value: Any) -> None:
     if isinstance(value, Array):
         recording.layouts[var] = recorder.layout(value)
     else:

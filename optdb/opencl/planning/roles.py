@@ -1,10 +1,10 @@
-"""Which nodes of a function do the same at each call, as far as can be told from the graph.
+"""Which nodes of a function do the same in each call, as far as the graph tells.
 
 A node is *steady* if all that it sees of the host is fixed by the shapes of the function's inputs: its commands are
-repeated blindly. It is *watched* if it depends on a value of the host that may change, directly or by way of others.
-It is *free* if it has to compute each time: it brings values of the device to the host, gives a value of the host that
-the plan does not own (see ``aliasing``), or does what cannot be recorded. Small work of the host (see ``small``)
-overwrites nothing.
+repeated without a look. It is *value-dependent* if it depends on a value of the host that may change, directly or by
+way of others: such nodes are guarded, their inputs are compared in each call. It is *always recomputed* if it brings
+values of the device to the host, gives a value of the host that the plan does not own (see ``aliasing``), or does what
+cannot be recorded. Small work of the host (see ``small``) overwrites nothing.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Roles:
 
     Parameters
     ----------
-    watched : frozenset of Apply
-        Depend on values of the host that may change; those that are free are among them.
-    free : frozenset of Apply
+    value_dependent : frozenset of Apply
+        Depend on values of the host that may change; those that are always recomputed are among them.
+    always_recompute : frozenset of Apply
         Compute each time.
     """
 
-    watched: frozenset[Apply]
-    free: frozenset[Apply]
+    value_dependent: frozenset[Apply]
+    always_recompute: frozenset[Apply]
 
 
 def on_device(var: Variable) -> bool:
@@ -103,17 +103,17 @@ def find_roles(
     """
     given = set(inputs)
     changing = {var for var in given if not on_device(var)}
-    watched: set[Apply] = set()
-    free: set[Apply] = set()
+    value_dependent: set[Apply] = set()
+    always_recompute: set[Apply] = set()
     exposed = exposed_variables(nodes, given, outputs, overwrites)
     for node in nodes:
-        if node in unrepeatable or _is_free(node, exposed):
-            free.add(node)
+        if node in unrepeatable or _always_recomputes(node, exposed):
+            always_recompute.add(node)
         elif not any(var in changing for var in _seen(node, given, inputs_of(node))):
             continue
-        watched.add(node)
+        value_dependent.add(node)
         changing.update(node.outputs)
-    return Roles(frozenset(watched), frozenset(free))
+    return Roles(frozenset(value_dependent), frozenset(always_recompute))
 
 
 def _seen(node: Apply, given: set[Variable], inputs: Sequence[Variable]) -> list[Variable]:
@@ -127,7 +127,7 @@ def _is_repeatable(op: Op) -> bool:
     return getattr(op, "repeatable", isinstance(op, (*REPEATABLE, *SHAPES)))
 
 
-def _is_free(node: Apply, exposed: set[Variable]) -> bool:
+def _always_recomputes(node: Apply, exposed: set[Variable]) -> bool:
     if any(var in exposed and not on_device(var) for var in node.outputs):
         return True
     sees_device = any(map(on_device, node.inputs))

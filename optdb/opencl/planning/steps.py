@@ -1,36 +1,35 @@
-"""What a plan does node by node, and how it finds out that there is nothing to find out.
+"""The steps of a plan: commands, and nodes whose commands are guarded by what the nodes see.
 
-A :class:`Watched` step looks whether something that the node sees has changed since the recording, in value or in
-place; if nothing has, its commands are repeated, else it computes. What it then gives goes where the plan has its place
-for it, so that nodes behind it find it there; only if it does not fit, as another shape does not, those are told of a
-change, and compute in turn. A :class:`Stretch` of steps looks once for all of them.
+A :class:`GuardedStep` compares what its node sees with the recording, in value or in place. If nothing has changed, its
+commands are repeated, else the node computes. Its outputs then go where the plan has their places, so that later nodes
+find them there; only if one does not fit, as another shape does not, those nodes compute in turn. A
+:class:`CommandSegment` compares once for many steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from optdb.host.graph import Variable
 from optdb.opencl.planning.paths import Branches, Round
-from optdb.opencl.planning.recording import Wiring, same
+from optdb.opencl.planning.recording import LinkedFunction, same
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
+from optdb.runtime.command_list import CommandList
 
-Bound = Callable[[], Any]
 
-
-class Watched:
+class GuardedStep:
     """A node that may have to compute in Python.
 
     Parameters
     ----------
-    wiring : Wiring
+    linked : LinkedFunction
         The function.
     number : int
         Of the node in it.
     inputs : iterable of Variable
         What the node uses.
-    commands : list of callable
+    commands : CommandList
         What repeats the node, if nothing has changed.
     free : bool
         Whether it computes each time.
@@ -50,20 +49,20 @@ class Watched:
 
     def __init__(
         self,
-        wiring: Wiring,
+        linked: LinkedFunction,
         number: int,
         inputs: Iterable[Variable],
-        commands: list[Bound],
+        commands: CommandList,
         free: bool,
         outputs: list[tuple[Variable, DeviceArray | None, Any, bool]],
     ) -> None:
-        self._wiring = wiring
+        self._linked = linked
         self._number = number
         self.inputs = frozenset(inputs)
         self.commands = commands
         self.free = free
         self._outputs = outputs
-        self._cells = [wiring.cells[var] for var, *_ in outputs]
+        self._cells = [linked.cells[var] for var, *_ in outputs]
         self.on_host = [var for var, array, *_ in outputs if array is None]
         self.stale = False
 
@@ -82,13 +81,12 @@ class Watched:
     def run(self, changed: set[Variable]) -> None:
         """Repeat the node or compute it; add those outputs to `changed` that are not where or what they were."""
         if not (self.free or self.stale) and changed.isdisjoint(self.inputs):
-            for command in self.commands:
-                command()
+            self.commands.enqueue()
             return
-        self._wiring.run(self._number)
+        self._linked.run(self._number)
         self.stale = False
         for cell, (var, array, value, own) in zip(self._cells, self._outputs):
-            unchanged = same(cell[0], value) if array is None else _settled(cell, array, own)
+            unchanged = same(cell[0], value) if array is None else _is_in_place(cell, array, own)
             if not unchanged:
                 changed.add(var)
                 self.stale = True
@@ -108,7 +106,7 @@ class BranchTaken(Exception):
         self.round = round_
 
 
-class Guard:
+class BranchGuard:
     """A look at conditions that are known only within a call, before the steps of the branches that they choose.
 
     Parameters
@@ -126,7 +124,7 @@ class Guard:
 
     def __init__(self, branches: Branches, round_: Round, expected: tuple[bool, ...]) -> None:
         self._branches, self._round, self._expected = branches, round_, expected
-        self.commands: list[Bound] = []
+        self.commands = CommandList()
 
     def restore(self) -> None:
         """Do nothing: a guard keeps no values."""
@@ -143,22 +141,22 @@ class Guard:
             raise BranchTaken(self._round)
 
 
-class Stretch:
+class CommandSegment:
     """Steps behind each other that are mostly repeated together, so that one look is enough for all of them.
 
     Parameters
     ----------
-    steps : sequence of Watched or list of callable
+    steps : sequence of GuardedStep or CommandList
         Nodes that may have to compute, and the commands of those that never have to.
     """
 
-    def __init__(self, steps: Sequence[Watched | list[Bound]]) -> None:
+    def __init__(self, steps: Sequence[GuardedStep | CommandList]) -> None:
         self._steps = steps
-        self._watched = [step for step in steps if isinstance(step, Watched)]
+        self._watched = [step for step in steps if isinstance(step, GuardedStep)]
         self._seen = frozenset().union(*(step.inputs for step in self._watched))
-        self.commands = [
-            command for step in steps for command in (step.commands if isinstance(step, Watched) else step)
-        ]
+        self.commands = CommandList(
+            command for step in steps for command in (step.commands if isinstance(step, GuardedStep) else step)
+        )
         self._stale = False
 
     @property
@@ -173,57 +171,55 @@ class Stretch:
         self._stale = self._stale or any(step.stale for step in self._watched)
 
     def run(self, changed: set[Variable]) -> None:
-        """Repeat all steps, or let each look for itself; see `Watched.run`."""
+        """Repeat all steps, or let each look for itself; see `GuardedStep.run`."""
         if not self._stale and changed.isdisjoint(self._seen):
-            for command in self.commands:
-                command()
+            self.commands.enqueue()
             return
         self._stale = True  # and stays so if a node raises
         for step in self._steps:
-            if isinstance(step, Watched):
+            if isinstance(step, GuardedStep):
                 step.run(changed)
             else:
-                for command in step:
-                    command()
+                step.enqueue()
         self._stale = any(step.stale for step in self._watched)
 
 
-def in_stretches(
-    steps: Iterable[Watched | Guard | list[Bound]], changing: set[Variable]
-) -> list[Watched | Guard | Stretch]:
+def in_segments(
+    steps: Iterable[GuardedStep | BranchGuard | CommandList], changing: set[Variable]
+) -> list[GuardedStep | BranchGuard | CommandSegment]:
     """Gather steps that stay the same together.
 
     Parameters
     ----------
-    steps : iterable of Watched or list of callable
+    steps : iterable of GuardedStep or CommandList
         In order.
     changing : set of Variable
         What may change at each call: steps that look at it stay alone, as those do that compute each time. What these
         give on the host is added.
     """
-    found: list[Watched | Guard | Stretch] = []
-    together: list[Watched | list[Bound]] = []
+    found: list[GuardedStep | BranchGuard | CommandSegment] = []
+    together: list[GuardedStep | CommandList] = []
     for step in steps:
         if _may_be_joined(step, changing):
             together.append(step)
             continue
-        if isinstance(step, Watched):
+        if isinstance(step, GuardedStep):
             changing.update(step.on_host)
         if together:
-            found.append(Stretch(together))
+            found.append(CommandSegment(together))
             together = []
         found.append(step)
-    return [*found, Stretch(together)] if together else found
+    return [*found, CommandSegment(together)] if together else found
 
 
-def _may_be_joined(step: Watched | Guard | list[Bound], changing: set[Variable]) -> bool:
+def _may_be_joined(step: GuardedStep | BranchGuard | CommandList, changing: set[Variable]) -> bool:
     """Tell whether a step is mostly repeated together with others."""
-    if isinstance(step, Watched):
+    if isinstance(step, GuardedStep):
         return not step.free and changing.isdisjoint(step.inputs)
-    return isinstance(step, list)
+    return isinstance(step, CommandList)
 
 
-def _settled(cell: list[Any], array: DeviceArray, own: bool) -> bool:
+def _is_in_place(cell: list[Any], array: DeviceArray, own: bool) -> bool:
     """Tell whether an output lies in its place; bring it there if that can be done."""
     got = cell[0]
     if got is array:

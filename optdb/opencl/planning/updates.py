@@ -1,113 +1,112 @@
-"""Shared arrays stay where they are: their next values are written over the present ones.
+"""Commits updates: the next values of shared arrays are written over the present ones.
 
-Otherwise each call would find them in another place, and no plan would be of use twice. :func:`advance` does it; an
-:class:`Advance` writes down what that has put into the queue, and repeats it for as long as all arrays are where they
-were.
+Otherwise each call would find them in another place, and no plan would be of use twice. :func:`commit` does it for a
+call. :class:`CommitUpdates` records the commands of that for a plan, and repeats them for as long as all arrays are
+where they were.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
-from optdb.host.graph import Variable
-from optdb.opencl.planning.recording import Wiring
+from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.runtime.arrays import Array, copy, overwrite
-from optdb.runtime.bound import Room
+from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness
+from optdb.runtime.command_list import CommandList
 from optdb.runtime.recording import Recorder
+from optdb.runtime.updates import Commit, find_commit
 
-#: So often it is written down what advances: where arrays are elsewhere at each call, that is of no use.
-TRIES = 3
+__all__ = ["MAX_RECORDINGS", "CommitUpdates", "commit"]
+
+#: So often a commit is recorded for a plan: where arrays are elsewhere in each call, that is of no use.
+MAX_RECORDINGS = 3
 
 
-def advance(wiring: Wiring) -> None:
-    """Write the next values of shared arrays over the present ones, behind a call.
+def commit(linked: LinkedFunction) -> None:
+    """Write the next values of shared arrays over the present ones, at the end of a call.
 
-    What else the call has computed there, in place of the present values, is copied elsewhere first.
+    Other values that the call has computed there, in place of the present ones, are copied elsewhere first.
     """
-    moving = moves(wiring)
-    for cell in in_the_way(wiring, moving):
+    found = _find(linked)
+    for cell in found.aliased:
         cell[0] = copy(cell[0])
-    for var, following in moving:
-        here = wiring.value(var)
-        if overwrite(here, wiring.value(following)):
-            wiring.cells[following][0] = here
+    for var, following in found.written:
+        present = linked.value(var)
+        if overwrite(present, linked.value(following)):
+            linked.cells[following][0] = present
 
 
-def moves(wiring: Wiring) -> list[tuple[Variable, Variable]]:
-    """Return the inputs whose next values lie elsewhere, each with its next value."""
-    return [(var, following) for var, following in wiring.advancing if _moves(wiring, var, following)]
+def _find(linked: LinkedFunction) -> Commit:
+    """Return what a commit has to do, with pairs of variables and cells for keys."""
+    updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
+    cells = [linked.cells[var] for var in dict.fromkeys([*linked.outputs, *linked.updates.values()])]
+    return find_commit(updates, [(cell, cell[0]) for cell in cells], _buffer_of, _is_in_place)
 
 
-def in_the_way(wiring: Wiring, moving: list[tuple[Variable, Variable]]) -> list[list[Any]]:
-    """Return the cells of what else lies where next values are to go."""
-    if not moving:
-        return []
-    owner = {wiring.value(var).base_data.int_ptr: following for var, following in moving}
-    found = []
-    for var in dict.fromkeys([*wiring.outputs, *wiring.updates.values()]):
-        cell = wiring.cells[var]
-        if isinstance(cell[0], Array) and cell[0].size and owner.get(cell[0].base_data.int_ptr, var) is not var:
-            found.append(cell)
-    return found
+def _buffer_of(value: Any) -> int | None:
+    return value.base_data.int_ptr if isinstance(value, Array) and value.size else None
 
 
-def _moves(wiring: Wiring, var: Variable, following: Variable) -> bool:
-    """Tell whether the next value lies elsewhere, in another buffer."""
-    here, there = wiring.value(var), wiring.value(following)
-    if here.base_data is there.base_data:
-        return False
-    return bool(here.size and there.size) and here.base_data.int_ptr != there.base_data.int_ptr
+def _is_in_place(present: Array, following: Array) -> bool:
+    """Tell whether a next value lies in the buffer of the present one; one of no elements lies nowhere."""
+    if present.base_data is following.base_data or not (present.size and following.size):
+        return True
+    return present.base_data.int_ptr == following.base_data.int_ptr
 
 
-class Advance:
-    """`advance` for one plan of a function, whose arrays are mostly the same ones at each call.
+class CommitUpdates:
+    """`commit` for one plan of a function, whose arrays are mostly the same ones in each call.
 
     Parameters
     ----------
-    wiring : Wiring
+    linked : LinkedFunction
         The function.
-    tries : int
-        How often it may be written down what advances.
+    max_recordings : int
+        How often it may be recorded.
     """
 
-    def __init__(self, wiring: Wiring, tries: int = TRIES) -> None:
-        self._wiring = wiring
-        concerned = [var for pair in wiring.advancing for var in pair] + [
-            var for var in wiring.outputs if on_device(var)
-        ]
-        self._cells = [wiring.cells[var] for var in dict.fromkeys(concerned)]
+    def __init__(self, linked: LinkedFunction, max_recordings: int = MAX_RECORDINGS) -> None:
+        self._linked = linked
+        pairs = [var for pair in linked.advancing for var in pair]
+        concerned = dict.fromkeys([*pairs, *filter(on_device, linked.outputs)])
+        self._cells = [linked.cells[var] for var in concerned]
         self._before: list[Any] | None = None
         self._after: list[Any] = []
-        self._commands: list[Callable[[], Any]] = []
-        self._tries = tries
+        self._commands = CommandList()
+        self._recordings_left = max_recordings
+
+    def commands(self) -> CommandList | None:
+        """Return what commits the values that are in the cells now; None if that was not recorded."""
+        return self._commands if self._is_recorded([cell[0] for cell in self._cells]) else None
 
     def run(self) -> None:
         """Write the next values over the present ones."""
         before = [cell[0] for cell in self._cells]
-        if self._before is not None and all(map(operator.is_, before, self._before)):
-            for command in self._commands:
-                command()
+        if self._is_recorded(before):
+            self._commands.enqueue()
             for cell, value in zip(self._cells, self._after):
                 cell[0] = value
-        elif self._tries:
-            self._tries -= 1
+        elif self._recordings_left:
+            self._recordings_left -= 1
             self._record(before)
         else:
-            advance(self._wiring)
+            commit(self._linked)
+
+    def _is_recorded(self, before: list[Any]) -> bool:
+        return self._before is not None and all(map(operator.is_, before, self._before))
 
     def _record(self, before: list[Any]) -> None:
         recorder = Recorder()
-        with recorder.part() as part:
-            advance(self._wiring)
+        with recorder.segment() as segment:
+            commit(self._linked)
         self._after = [cell[0] for cell in self._cells]
-        made = set(part.made)
+        allocated = set(segment.allocated)
         # What has been copied for the caller must be new each time.
-        is_new = any(isinstance(array, Array) and recorder.layout(array).memory in made for array in self._after)
-        if part.trouble is not None or is_new:
+        is_new = any(isinstance(array, Array) and recorder.layout(array).memory in allocated for array in self._after)
+        if segment.unsupported_reason is not None or is_new:
             self._before = None
             return
-        room = Room(dict.fromkeys(part.made, (0, 0)))
-        self._before, self._commands = before, [room.bind(command) for command in part.commands]
+        buffers = BufferAssignment(liveness([CommandGroup(segment.commands, segment.allocated)], ()))
+        self._before, self._commands = before, CommandList(map(buffers.bind, segment.commands))

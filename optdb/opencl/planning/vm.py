@@ -20,23 +20,24 @@ from optdb.host.linking import HAS_C_LOOP, VM, VM_Linker
 from optdb.host.logging import logger
 from optdb.host.patching import PatchGroup, Wrapper
 from optdb.opencl.planning.budget import Budget
-from optdb.opencl.planning.moving import advances_from_moving, let_move
 from optdb.opencl.planning.paths import Branches, Path, Round, chooser
 from optdb.opencl.planning.plan import Plan
-from optdb.opencl.planning.recording import Recording, Wiring, record
+from optdb.opencl.planning.rebinding import advances_from_external, bind_io, copied_inputs
+from optdb.opencl.planning.recording import LinkedFunction, Recording, record
 from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.steps import BranchTaken
 from optdb.opencl.planning.thunks import PATCHES
-from optdb.opencl.planning.updates import TRIES, Advance, advance
-from optdb.opencl.planning.whole import begin, whole
+from optdb.opencl.planning.updates import MAX_RECORDINGS, CommitUpdates, commit
+from optdb.runtime.command_list import CommandList
 from optdb.runtime.commands import listening
-from optdb.runtime.lending import is_worth_it
+from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.turns import Turn
 
 #: So many plans are kept, for as many different shapes of inputs.
-KEPT = 8
+PLAN_CACHE_SIZE = 8
 #: After so many recordings in a row, none of which was of use, a function computes without plans.
-FRUITLESS = 16
+MAX_UNUSED_RECORDINGS = 16
 #: So many plans are begun by a call whose branches are not those of the last one; then it computes without.
 _MOST_GUESSES = 3
 #: For so many combinations of shapes and early conditions it is remembered which path was taken.
@@ -48,29 +49,29 @@ class PlannedVM(VM):
 
     Parameters
     ----------
-    wiring : Wiring
+    linked : LinkedFunction
         The function.
     """
 
     # The function's outputs are not the machine's to forget: they may be the plan's.
     allow_gc = False
 
-    def __init__(self, wiring: Wiring) -> None:
-        super().__init__(wiring.nodes, wiring.thunks, wiring.clear_before)
-        self.wiring = wiring
+    def __init__(self, linked: LinkedFunction) -> None:
+        super().__init__(linked.nodes, linked.thunks, linked.clear_before)
+        self.linked = linked
         #: By the shapes of the inputs and the path of the call.
         self._known: OrderedDict[tuple, _Known] = OrderedDict()
         #: The path of the last call with inputs of some shapes, by these and the first round.
         self._expected: dict[tuple, Path] = {}
         self._loaded: Plan | None = None
         self._fruitless = 0
-        self._inputs = [(var, wiring.cells[var], on_device(var)) for var in wiring.inputs]
-        own = {id(cell) for cell in wiring.clear_before}
-        following = set(wiring.updates.values())
+        self._inputs = [(var, linked.cells[var], on_device(var)) for var in linked.inputs]
+        own = {id(cell) for cell in linked.clear_before}
+        following = set(linked.updates.values())
         self._borrowed = frozenset(
             place
-            for place, var in enumerate(wiring.outputs)
-            if var not in following and id(wiring.cells[var]) not in own
+            for place, var in enumerate(linked.outputs)
+            if var not in following and id(linked.cells[var]) not in own
         )
 
     @property
@@ -90,13 +91,31 @@ class PlannedVM(VM):
     @property
     def ready(self) -> Plan | None:
         """The plan of the last call, if the next one will repeat it as inputs are now; None else."""
-        known = self._known_now()
-        return self._loaded if known is not None and known.plan is self._loaded else None
+        known = self._ready_now()
+        return None if known is None else known.plan
+
+    def unconditional_commands(self, times: int) -> CommandList | None:
+        """Return all that each of `times` calls enqueues, with inputs as they are now, if nothing changes between them.
+
+        Returns
+        -------
+        CommandList or None
+            None if Python has to look at what such a call does.
+        """
+        known = self._ready_now()
+        if known is None or known.plan.expect(times):
+            return None
+        commands = known.plan.unconditional_commands()
+        if commands is None:
+            return None
+        known.plan.restore_cells()
+        updates = known.commit.commands()
+        return None if updates is None else CommandList([*commands, *updates])
 
     def seen(self) -> list[dict[Variable, tuple[Any, Any]]]:
         """Return the inputs of recorded calls, the last one at the end: their shapes, and small values of the host."""
         return [
-            {var: (shape, known.recording.given.get(var)) for var, shape in zip(self.wiring.inputs, shapes)}
+            {var: (shape, known.recording.given.get(var)) for var, shape in zip(self.linked.inputs, shapes)}
             for (shapes, _), known in self._known.items()
         ]
 
@@ -111,11 +130,11 @@ class PlannedVM(VM):
         for cell in self.pre_call_clear:
             cell[0] = None
         # Within another function, such as Scan around this one, that one is recorded.
-        if listening() is not None or self._fruitless >= FRUITLESS:
+        if listening() is not None or self._fruitless >= MAX_UNUSED_RECORDINGS:
             self._compute()
             return
         shapes, places = self._key()
-        with whole():
+        with defer_sigint():
             first = self._first()
             path = self._expected_path(shapes, first)
             for _ in range(_MOST_GUESSES):
@@ -132,10 +151,10 @@ class PlannedVM(VM):
                 return
             self._expect(shapes, first, self._record(shapes, places, first))
 
-    def let_go(self) -> None:
-        """Hold on no longer to buffers of inputs that may move, and of outputs that others have a place for."""
+    def drop_external(self) -> None:
+        """Release the external buffers of inputs and outputs."""
         for plan in self.plans:
-            plan.let_go()
+            plan.drop_external()
 
     def clear_storage(self) -> None:
         """Forget all plans, and what they hold."""
@@ -143,13 +162,13 @@ class PlannedVM(VM):
         self._known.clear()
 
     def _key(self) -> tuple[tuple, tuple]:
-        """Return the shapes of the inputs, and the places of those that are on the device and do not move."""
+        """Return the shapes of the inputs, and the places of those on the device that are not rebound."""
         shapes, places = [], []
-        movable = self.wiring.movable
+        rebindable = self.linked.rebindable_inputs
         for var, cell, here in self._inputs:
             value = cell[0]
             shapes.append(getattr(value, "shape", None))
-            if here and var in movable and is_worth_it(value.nbytes):
+            if here and var in rebindable and pays_zero_copy(value.nbytes):
                 places.append(value.dtype)
             elif here:
                 buffer = value.base_data
@@ -159,15 +178,15 @@ class PlannedVM(VM):
     def _compute(self) -> None:
         """Compute without a plan."""
         self._unload()
-        self.wiring.walk(self.wiring.run, _nothing)
+        self.linked.walk(self.linked.run, _nothing)
 
     def _first(self) -> Round | None:
         """Look at the early conditions; return the first round of a function with branches."""
-        return None if self.wiring.branches is None else self.wiring.branches.first(self.wiring.run)
+        return None if self.linked.branches is None else self.linked.branches.first(self.linked.run)
 
     def _expected_path(self, shapes: tuple, first: Round | None) -> Path | None:
         """Return the path that a call will probably take: that of the last one like it; None if there was none."""
-        return self.wiring.path if first is None else self._expected.get((shapes, first))
+        return self.linked.path if first is None else self._expected.get((shapes, first))
 
     def _expect(self, shapes: tuple, first: Round | None, path: Path | None) -> None:
         if first is not None and path is not None:
@@ -175,7 +194,7 @@ class PlannedVM(VM):
 
     def _path_behind(self, found: Round, shapes: tuple) -> Path | None:
         """Return a known path that goes on from a round as the conditions say that it asked for; None if none does."""
-        following = self.wiring.branches.next(found)
+        following = self.linked.branches.next(found)
         paths = [path for known_shapes, path in reversed(self._known) if known_shapes == shapes]
         return next((path for path in paths if following in path.rounds), None)
 
@@ -185,38 +204,46 @@ class PlannedVM(VM):
         known = self._known.get((shapes, self._expected_path(shapes, self._first())))
         return known if known is not None and known.places == places else None
 
+    def _ready_now(self) -> _Known | None:
+        """Return what is known for inputs like those in the cells now, if its plan is that of the last call."""
+        known = self._known_now()
+        return known if known is not None and known.plan is not None and known.plan is self._loaded else None
+
     def _record(self, shapes: tuple, places: tuple, first: Round | None) -> Path | None:
         """Compute, and write down what is done; return the path that was taken, if it is to be planned."""
         self._unload()
         # What a recording keeps only grows, so the collector would find nothing, and that again and again.
         try:
             with collector_paused():
-                recording = record(self.wiring, Budget(self.wiring), first)
+                recording = record(self.linked, Budget(self.linked), first)
         except MemoryError:
-            self.wiring.forget()
+            self.linked.forget()
             raise
-        is_of_use = let_move(self.wiring, recording)
-        begin()
-        advance(self.wiring)
+        recording.io = bind_io(self.linked, recording)
+        copied = copied_inputs(self.linked, recording)
+        self.linked.rebindable_inputs -= copied
+        commit_point()
+        commit(self.linked)
         path = recording.path
-        if not is_of_use or not path.can_begin_anew:
+        # In the next call, inputs that are copied from now on are elsewhere.
+        if copied or not path.can_begin_anew:
             return None
         self._known[shapes, path] = _Known(places, recording)
-        if len(self._known) > KEPT:
+        if len(self._known) > PLAN_CACHE_SIZE:
             self._known.popitem(last=False)
         if len(self._expected) > _MOST_EXPECTED:
             self._expected.clear()
         self._fruitless += 1
-        if self._fruitless == FRUITLESS:
+        if self._fruitless == MAX_UNUSED_RECORDINGS:
             logger.info("A function's inputs differ from call to call; it goes on without plans.")
         return path
 
     def _repeat(self, known: _Known) -> None:
         if known.plan is None:
             self._unload()
-            self.wiring.forget()
-            tries = 0 if advances_from_moving(self.wiring, known.recording) else TRIES
-            known.plan, known.advance = self._plan(known.recording), Advance(self.wiring, tries)
+            self.linked.forget()
+            times = 0 if advances_from_external(self.linked, known.recording) else MAX_RECORDINGS
+            known.plan, known.commit = self._plan(known.recording), CommitUpdates(self.linked, times)
         self._fruitless = 0
         plan = known.plan
         if self._loaded is not plan:
@@ -229,7 +256,7 @@ class PlannedVM(VM):
         except BaseException:
             plan.unload()
             raise
-        known.advance.run()
+        known.commit.run()
         plan.release(self._borrowed)
         self._loaded = plan
 
@@ -237,13 +264,13 @@ class PlannedVM(VM):
         """Return a plan; if there is no room, the others go first."""
         with collector_paused():
             try:
-                return Plan(self.wiring, recording)
+                return Plan(self.linked, recording)
             except MemoryError:
                 if not self.plans:
                     raise
             for known in self._known.values():
-                known.plan = known.advance = None
-            return Plan(self.wiring, recording)
+                known.plan = known.commit = None
+            return Plan(self.linked, recording)
 
     def _unload(self) -> None:
         if self._loaded is not None:
@@ -258,7 +285,7 @@ class _Known:
         self.places = places
         self.recording = recording
         self.plan: Plan | None = None
-        self.advance: Advance | None = None
+        self.commit: CommitUpdates | None = None
 
 
 def _nothing(_: Any) -> None:
@@ -289,27 +316,29 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
             )
         else:
             lasting = [storage_map[var] for var in self.no_recycling]
-            wiring = Wiring(
+            linked = LinkedFunction(
                 *(nodes, thunks, storage_map, lasting, post_thunk_clear),
                 *(list(self.fgraph.inputs), list(self.fgraph.outputs), dict(updated_vars)),
             )
-            machine = PlannedVM(_with_branches(wiring, storage_map, self.fgraph))
+            machine = PlannedVM(_with_branches(linked, storage_map, self.fgraph))
         machine.turn = turn
         return machine
 
     return make_planned_vm
 
 
-def _with_branches(wiring: Wiring, storage_map: dict[Variable, list[Any]], fgraph: FunctionGraph) -> Wiring:
-    """Let a wiring with lazy thunks, which are those of `ifelse`, choose among its branches before it computes."""
-    if any(thunk.lazy for thunk in wiring.thunks):
-        nodes = wiring.nodes
-        wiring.branches = Branches(nodes, wiring.inputs, wiring.outputs, storage_map, fgraph.orderings())
-        wiring.thunks = [
+def _with_branches(
+    linked: LinkedFunction, storage_map: dict[Variable, list[Any]], fgraph: FunctionGraph
+) -> LinkedFunction:
+    """Let a function with lazy thunks, which are those of `ifelse`, choose among its branches before it computes."""
+    if any(thunk.lazy for thunk in linked.thunks):
+        nodes = linked.nodes
+        linked.branches = Branches(nodes, linked.inputs, linked.outputs, storage_map, fgraph.orderings())
+        linked.thunks = [
             chooser(node, storage_map) if thunk.lazy else thunk
-            for node, thunk in zip(nodes, wiring.thunks, strict=True)
+            for node, thunk in zip(nodes, linked.thunks, strict=True)
         ]
-    return wiring
+    return linked
 
 
 def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:

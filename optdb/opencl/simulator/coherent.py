@@ -20,12 +20,12 @@ from optdb.host.sharing import unmarked_writer, version, watch
 from optdb.host.variables import SharedVariable, TensorType
 from optdb.lifters.report import LiftReport
 from optdb.opencl.registry import context_of, get_context
-from optdb.opencl.simulator.ends import Input, Output
 from optdb.opencl.simulator.graph import device_graph
+from optdb.opencl.simulator.io_binding import Input, Output
 from optdb.opencl.simulator.linking import link
 from optdb.opencl.simulator.placing import placed_on_device
 from optdb.opencl.simulator.state import Shared, State
-from optdb.opencl.simulator.zero_copy import Loans
+from optdb.opencl.simulator.zero_copy import ZeroCopyScope
 
 __all__ = ["CoherentFunction", "link_coherent"]
 
@@ -139,7 +139,7 @@ class CoherentFunction:
             Output(cell, isinstance(var.type, TensorType), var.owner is not None and var not in own)
             for cell, var in zip(self.machine.outputs, source.outputs[:returned])
         ]
-        self._loans = Loans(self._context, self.graph, self.machine, self._inputs, self._outputs)
+        self._zero_copy = ZeroCopyScope(self._context, self.graph, self.machine, self._inputs, self._outputs)
         self._results = results
         self._padding = [None] * len(updated)
 
@@ -158,11 +158,11 @@ class CoherentFunction:
             for one in self._shared:
                 one.refresh()
             try:
-                with self._loans:
+                with self._zero_copy:
                     for one in self._inputs:
-                        one.take(self._context, loans=self._loans)
+                        one.take(self._context, scope=self._zero_copy)
                     self.machine()
-                    outputs = [one.give(self._loans) for one in self._outputs]
+                    outputs = [one.give(self._zero_copy) for one in self._outputs]
                     following = [one.value() for one in self._changing]
             except BaseException:
                 for one in self._changing:

@@ -17,8 +17,8 @@ from optdb.host.linking import VM_Linker, infer_reuse_pattern
 from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.planning.repeating import repeat
 from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.vm import PlannedVM
-from optdb.opencl.planning.whole import begin, whole
 from optdb.opencl.simulator.graph import DeviceGraph
 from optdb.runtime.arrays import Array
 
@@ -44,9 +44,9 @@ class Machine:
 
     def __call__(self) -> None:
         """Compute, and let the next values be the present ones."""
-        with whole():
+        with defer_sigint():
             self.run()
-            begin()
+            commit_point()
             self._advance()
 
     def repeat(self, times: int) -> None:

@@ -18,23 +18,23 @@ from optdb.host.graph import Variable
 from optdb.opencl.exporting.walking import Entry, trace
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.budget import allowed, named
-from optdb.opencl.planning.moving import may_land
-from optdb.opencl.planning.plan import spans
-from optdb.opencl.planning.recording import Recording, Wiring
+from optdb.opencl.planning.plan import plan_liveness
+from optdb.opencl.planning.rebinding import may_be_external
+from optdb.opencl.planning.recording import LinkedFunction, Recording
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.simulator.method import Method
 from optdb.opencl.simulator.state import State
 from optdb.runtime.arrays import Array
-from optdb.runtime.bound import Spans, needed
+from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness
+from optdb.runtime.command_list import Memory
 from optdb.runtime.context import Context
-from optdb.runtime.recording import Launch, Layout, Memory
+from optdb.runtime.recording import Layout
 from optdb.runtime.tracing import Trace, Untraceable
 
 __all__ = ["MemoryReport", "memory_of"]
 
 #: So many of the largest values are told.
 _LARGEST = 5
-_AFTERWARDS = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -134,45 +134,55 @@ def _report(method: Method, state: State, context: Context) -> MemoryReport:
         raise Untraceable("the function runs without plans: what it takes is not known beforehand")
     recording = machine.recorded
     if recording is not None:
-        found = spans(machine.wiring, recording)
+        live, io = plan_liveness(machine.linked, recording), recording.io
         names = {layout.memory: named(var, layout) for var, layout in reversed(recording.layouts.items())}
-    elif machine.wiring.branches is not None:
+    elif machine.linked.branches is not None:
         raise Untraceable("which branches a call takes is not known before it: call it with such arguments first")
     else:
-        found, names = _traced(machine.wiring, cells, context)
+        live, io, names = _traced(machine.linked, cells, context)
     buffers = {id(one): one for one in (shared.cell[0] for shared in state)}
     return MemoryReport(
-        values=needed(found),
-        separately=sum(memory.nbytes for memory in found),
+        values=live.nbytes(io),
+        separately=live.nbytes_without_reuse,
         inputs=_nbytes(value for value in cells.values() if id(value) not in buffers),
         shared=_nbytes(buffers.values()),
-        constants=_nbytes(_constants(machine.wiring, recording)),
+        constants=_nbytes(_constants(machine.linked, recording)),
         allowed=allowed(context.cl_context),
-        largest=sorted(((memory.nbytes, names.get(memory, "on the way")) for memory in found), reverse=True)[:_LARGEST],
+        largest=_largest(live, names),
         recorded=recording is not None,
     )
+
+
+def _largest(live: Liveness, names: dict[Memory, str]) -> list[tuple[int, str]]:
+    sizes = [(memory.nbytes, names.get(memory, "on the way")) for memory in live.ranges]
+    return sorted(sizes, reverse=True)[:_LARGEST]
 
 
 def _nbytes(values: Iterable[object]) -> int:
     return sum(value.base_data.size for value in values if isinstance(value, Array) and value.base_data is not None)
 
 
-def _constants(wiring: Wiring, recording: Recording | None) -> Iterable[object]:
-    return [wiring.value(var) for var in wiring.cells if var.owner is None and var not in wiring.inputs]
+def _constants(linked: LinkedFunction, recording: Recording | None) -> Iterable[object]:
+    return [linked.value(var) for var in linked.cells if var.owner is None and var not in linked.inputs]
 
 
-def _traced(wiring: Wiring, values: dict[Variable, object], context: Context) -> tuple[Spans, dict[Memory, str]]:
+def _traced(
+    linked: LinkedFunction, values: dict[Variable, object], context: Context
+) -> tuple[Liveness, IOBinding, dict[Memory, str]]:
     here = [var for var in values if on_device(var)]
     there = [var for var in values if not on_device(var)]
     entries = {var: _entry(number, var, values[var]) for some in (here, there) for number, var in enumerate(some)}
     name = next(
-        var.type.context_name for node in wiring.nodes for var in (*node.inputs, *node.outputs) if on_device(var)
+        var.type.context_name for node in linked.nodes for var in (*node.inputs, *node.outputs) if on_device(var)
     )
-    made = trace(wiring, name, entries, len(wiring.outputs) - len(wiring.updates), context.profile.device_kind, True)
-    for var, outlet in zip(wiring.outputs, made.outlets):
-        if var in wiring.landing and isinstance(outlet.value, Layout) and may_land(outlet.value):
-            outlet.value.memory.bare = True  # as `let_move` marks it
-    return _spans(made), _by(made)
+    made = trace(linked, name, entries, len(linked.outputs) - len(linked.updates), context.profile.device_kind, True)
+    given = {var: outlet.value for var, outlet in zip(linked.outputs, made.outlets)}
+    lying = {var: layout for var, layout in given.items() if isinstance(layout, Layout)}
+    external = [var for var in linked.external_outputs if var in lying and may_be_external(lying[var])]
+    outputs = {var: lying[var].memory for var in external}
+    results = [layout.memory for layout in lying.values() if layout.memory is not None]
+    live = liveness([CommandGroup(made.commands)], results, {*made.states, *made.constants})
+    return live, IOBinding(outputs=outputs), _names(made)
 
 
 def _entry(number: int, var: Variable, value: object) -> Entry:
@@ -184,24 +194,10 @@ def _entry(number: int, var: Variable, value: object) -> Entry:
     return Entry("argument", number, value.shape, int(value) if counts else None)
 
 
-def _spans(made: Trace) -> Spans:
-    found: dict[Memory, tuple[int, int]] = {}
-    for step, command in enumerate(made.commands):
-        for memory in command.memories():
-            if memory not in made.states and memory not in made.constants:
-                found[memory] = (found.get(memory, (step, step))[0], step)
-    for outlet in made.outlets:
-        memory = getattr(outlet.value, "memory", None)
-        if memory in found:
-            found[memory] = (found[memory][0], _AFTERWARDS)
-    return found
-
-
-def _by(made: Trace) -> dict[Memory, str]:
+def _names(made: Trace) -> dict[Memory, str]:
     """Return by which kernel each memory is used first."""
     names: dict[Memory, str] = {}
     for command in made.commands:
-        for memory in command.memories():
-            what = command.kernel.name if isinstance(command, Launch) else type(command).__name__.lower()
-            names.setdefault(memory, f"first in {what}")
+        for _, memory in command.operands():
+            names.setdefault(memory, f"first in {command.name}")
     return names

@@ -16,14 +16,14 @@ from optdb.host.config import as_when_compiling
 from optdb.host.graph import Variable
 from optdb.host.variables import TensorType
 from optdb.opencl.registry import get_context
-from optdb.opencl.simulator.ends import Input, Output
 from optdb.opencl.simulator.graph import device_graph
+from optdb.opencl.simulator.io_binding import Input, Output
 from optdb.opencl.simulator.linking import endangered, link
 from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.placing import placed_on_device
 from optdb.opencl.simulator.progress import in_chunks
 from optdb.opencl.simulator.state import Shared, State
-from optdb.opencl.simulator.zero_copy import Loans
+from optdb.opencl.simulator.zero_copy import ZeroCopyScope
 from optdb.runtime.asynchronous import Span
 
 
@@ -99,7 +99,7 @@ class Method:
             for cell, var, spec in zip(self.machine.outputs[:returned], source.outputs, function.maker.outputs)
         ]
         self._padding = [None] * len(updates)
-        self._loans = Loans(self._context, self.graph, self.machine, self._inputs, self._outputs)
+        self._zero_copy = ZeroCopyScope(self._context, self.graph, self.machine, self._inputs, self._outputs)
         self.tools: dict[str, Any] = {}
 
     def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
@@ -141,15 +141,15 @@ class Method:
 
     def _several(self, times: int, with_progress: bool = False) -> list[Any]:
         try:
-            with self._loans:
-                self.take(self._loans)
+            with self._zero_copy:
+                self.take(self._zero_copy)
                 if times == 1:
                     self.machine()
                 elif with_progress:
                     in_chunks(self._repeat_to_the_end, times)
                 else:
                     self.machine.repeat(times)
-                return self.give(self._loans)
+                return self.give(self._zero_copy)
         except BaseException as error:
             self._restore_defaults(error)
             raise
@@ -202,14 +202,14 @@ class Method:
         self.take()
         return {var: cell[0] for var, cell in zip(self.graph.fgraph.inputs, self.machine.inputs, strict=True)}
 
-    def take(self, loans: Loans | None = None) -> None:
+    def take(self, scope: ZeroCopyScope | None = None) -> None:
         """Put the inputs on the device, or lend them, as far as that can be."""
         for one in self._inputs:
-            one.take(self._context, loans=loans)
+            one.take(self._context, scope=scope)
 
-    def give(self, loans: Loans) -> list[Any]:
+    def give(self, scope: ZeroCopyScope) -> list[Any]:
         """Bring the outputs home, and the next values of inputs that Theano's Function keeps."""
-        outputs = [one.give(loans) for one in self._outputs]
+        outputs = [one.give(scope) for one in self._outputs]
         for one in self._inputs:
             one.give_back()
         return outputs + self._padding

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.lifters.explain import Explanation, explained
 from optdb.lifters.transfers import Traffic, count_transfers
-from optdb.opencl.simulator.ends import ARGUMENTS, RESULTS
+from optdb.opencl.simulator.io_binding import ARGUMENTS, RESULTS
 from optdb.opencl.simulator.stepping import Steps, Values
 from optdb.runtime.arrays import Array
 

@@ -1,9 +1,8 @@
-"""What of the caller's memory a device works in during a call, where it shares the host's memory.
+"""Zero copy: a device that shares the host's memory reads arguments and writes results where the caller has them.
 
-A large argument is used where it lies, and a large result is computed where the caller finds it. :class:`Loans` knows
-what is lent, for one function. Nothing is lent longer than a call: at its end, and where it is stopped, the device is
-waited for, and all that knows of the caller's memory lets go of it. So arguments may be changed behind a call, and
-results are nobody else's.
+:class:`ZeroCopyScope` binds large arguments and results of one function for the time of a call. After the call, even
+an interrupted one, the device is done, and holds no reference to the caller's memory. So the caller may change its
+arguments, and owns its results.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ import numpy as np
 
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.simulator.ends import Input, Output
 from optdb.opencl.simulator.graph import DeviceGraph
+from optdb.opencl.simulator.io_binding import Input, Output
 from optdb.opencl.simulator.linking import Machine
 from optdb.runtime.arrays import Array, fitting
 from optdb.runtime.context import Context
-from optdb.runtime.lending import arrived, lend
+from optdb.runtime.host_buffers import sync_to_host, wrap_host_array
 from optdb.runtime.recording import Layout
 
-__all__ = ["Loans"]
+__all__ = ["ZeroCopyScope"]
 
 
-class Loans:
+class ZeroCopyScope:
     """What is lent to a device while a function is called.
 
     It is open within a ``with`` block, and lends nothing else. Nothing is ever lent to a function that gives arrays of
@@ -64,18 +63,18 @@ class Loans:
         waits = any(one.at_home for one in outputs)
         self._possible = context.profile.shares_host_memory and isinstance(machine.run, PlannedVM) and stays and waits
         if self._possible:
-            wiring = machine.run.wiring
+            linked = machine.run.linked
             self._by_cell = {id(cell): var for var, cell in zip(graph.fgraph.inputs, machine.inputs, strict=True)}
-            wiring.movable = frozenset(self._by_cell[id(one.cell)] for one in inputs if one.may_be_lent)
+            linked.rebindable_inputs = frozenset(self._by_cell[id(one.cell)] for one in inputs if one.may_be_external)
             for var, one in here:
-                wiring.landing.setdefault(var, functools.partial(one.land, self))
+                linked.external_outputs.setdefault(var, functools.partial(one.bind_external, self))
         #: The arrays that belong to the call: those that are lent, and others that are read meanwhile.
         self._minded: list[np.ndarray] = []
         self._buffers: list[Any] = []
         #: By the cell: the array where a result is to be, and what that is for the machine.
         self._homes: dict[int, tuple[np.ndarray, Any]] = {}
 
-    def __enter__(self) -> Loans:
+    def __enter__(self) -> ZeroCopyScope:
         self._settle()  # what a call has left that was interrupted twice
         self._open = self._possible
         return self
@@ -89,16 +88,16 @@ class Loans:
         if not self._open or not isinstance(value, np.ndarray):
             return None
         # Of two buffers with the same memory nothing is certain.
-        if self._by_cell[id(cell)] not in self._machine.run.wiring.movable or self._overlaps(value):
+        if self._by_cell[id(cell)] not in self._machine.run.linked.rebindable_inputs or self._overlaps(value):
             return None
-        return self._note(value, lend(self._context, value))
+        return self._note(value, wrap_host_array(self._context, value))
 
-    def mind(self, value: Any) -> None:
+    def track(self, value: Any) -> None:
         """Take note of an argument that nodes read on the host: no result is to be computed over it."""
         if self._open and isinstance(value, np.ndarray):
             self._minded.append(value)
 
-    def land(self, cell: list[Any], layout: Layout, kept: np.ndarray | None) -> Any:
+    def bind_output(self, cell: list[Any], layout: Layout, kept: np.ndarray | None) -> Any:
         """Lend an array for the result that a cell gets.
 
         Parameters
@@ -122,21 +121,21 @@ class Loans:
             # A call that has found another branch to be taken may want another array.
             if home.shape == layout.shape and home.dtype == layout.dtype:
                 return buffer
-        home = fitting(self.spared(kept), layout)
-        buffer = self._note(home, lend(self._context, home, writes=True))
+        home = fitting(self.reusable(kept), layout)
+        buffer = self._note(home, wrap_host_array(self._context, home, writes=True))
         if buffer is not None:
             self._homes[id(cell)] = home, buffer
         return buffer
 
-    def landed(self, cell: list[Any]) -> np.ndarray | None:
+    def take_output(self, cell: list[Any]) -> np.ndarray | None:
         """Return the array where a result is, the first time that it is asked for; None if it is elsewhere."""
         home, buffer = self._homes.pop(id(cell), (None, None))
         if home is None or cell[0].base_data is not buffer or cell[0].shape != home.shape:
             return None
-        arrived(self._context, buffer)
+        sync_to_host(self._context, buffer)
         return home
 
-    def spared(self, kept: np.ndarray | None) -> np.ndarray | None:
+    def reusable(self, kept: np.ndarray | None) -> np.ndarray | None:
         """Return the array of a last result if it may be written over: it may be an argument now."""
         return None if kept is None or self._overlaps(kept) else kept
 
@@ -156,7 +155,7 @@ class Loans:
         if not self._buffers:
             return
         self._context.queue.finish()
-        self._machine.run.let_go()
+        self._machine.run.drop_external()
         handles = {buffer.int_ptr for buffer in self._buffers}
         _empty((*self._machine.inputs, *self._machine.outputs), handles)
         self._homes.clear()

@@ -7,15 +7,15 @@ uploaded lies within its memory, kernels get as many arguments as they take, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from optdb.runtime import arena
 from optdb.runtime.arrays import span, to_host
-from optdb.runtime.bound import Room, check_room
+from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, check_device_memory, liveness
+from optdb.runtime.command_list import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import Budget
@@ -25,7 +25,7 @@ from optdb.runtime.exported.rehearsal import Rehearsals
 from optdb.runtime.exported.rules import Call, Values
 from optdb.runtime.exported.sources import LONG16
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Copy, Fill, Launch, Layout, Memory
+from optdb.runtime.recording import Layout
 from optdb.runtime.tables import TABLES
 
 __all__ = ["Bound", "Stock"]
@@ -39,8 +39,6 @@ _VALUE_BYTES = 512
 _NUMBER_BYTES = 16
 _TABLE_ARRAYS = 3
 _BYTES_OF_AN_ITEM = 64
-#: Later than all commands.
-_AFTERWARDS = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -85,23 +83,6 @@ class Stock:
         return self.constants[name]
 
 
-@dataclass(frozen=True)
-class _Upload:
-    """Something that comes from the host at each call."""
-
-    queue: cl.CommandQueue
-    buffer: cl.Buffer
-    offset: int
-    source: int
-
-    def run(self, sources: Sequence[np.ndarray], wait: bool) -> Any:
-        """Bring it there; return the event, which has to be kept as long as the array is read from."""
-        value = sources[self.source]
-        if not value.nbytes:
-            return None
-        return cl.enqueue_copy(self.queue, self.buffer, value, dst_offset=self.offset, is_blocking=wait)
-
-
 class Bound:
     """A trace that is ready to be run for calls like one.
 
@@ -144,29 +125,36 @@ class Bound:
         self._values = values
         self._stock = stock
         self.host_bytes = self._reserve_host(call)
+        #: Those that a file wants to begin where a buffer begins, besides what its kernels tell.
+        self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(place) for place in trace.memories]
-        #: What is uploaded, and how much of it there is room for.
+        #: What is uploaded, and how much space there is for it.
         self._sources: list[list[Any]] = []
-        self._rooms: list[int] = []
-        made = [self._made(command) for command in trace.commands]
+        self._spaces: list[int] = []
+        commands = CommandList(self._command(said) for said in trace.commands)
         self._outlets = [self._outlet(outlet) for outlet in trace.outlets]
-        spans = self._spans(made)
-        peak = arena.peak([(*span, memory.nbytes) for memory, span in spans.items()])
+        live = self._liveness(commands)
         # Before places are looked for, which takes its time where there are many pieces.
-        stock.budget.limits.check("max_device_bytes", stock.budget.device_bytes + peak, "what is computed in a call")
-        self._check_work(made)
-        self._room = Room(spans, self._check_room)
-        self._steps: list[list[Callable[[], Any]] | _Upload] = []
-        #: Kernels, places and numbers, of what they are given that may be another one in each call.
+        limits, peak_nbytes = stock.budget.limits, live.peak_nbytes
+        limits.check("max_device_bytes", stock.budget.device_bytes + peak_nbytes, "what is computed in a call")
+        self._check_work(commands)
+        self._buffers = BufferAssignment(live, self._check_device_memory)
+        self._commands = CommandList()
+        #: Those of the commands that bring something from the host at each call, in the order of the sources.
+        self._uploads: list[EnqueueUpload] = []
+        #: Kernels, slots and numbers, of what they are given that may be another one in each call.
         self._free: list[tuple[Any, int, list[Any]]] = []
         self._freely = trace.rules.freely(free)
-        for said, command in zip(trace.commands, made, strict=True):
-            self._append(command, said)
+        for said, command in zip(trace.commands, commands, strict=True):
+            self._bind(command, said)
         #: Whether a result is brought home, behind all else that is in the queue.
         self._waits = any(outlet.get("memory") is not None for outlet in trace.outlets)
-        self._pending: list[Any] = []
-        self.nbytes = self._room.nbytes
-        self.commands = len(made)
+        for upload, source in zip(self._uploads, self._sources, strict=True):
+            # Nobody waits for an upload, unless it is of an array that the caller may change, and nobody waits at the
+            # end.
+            upload.is_blocking = not self._waits and source[0] in ("argument", "shaped")
+        self.nbytes = self._buffers.nbytes
+        self.commands = len(commands)
 
     def suits(self, call: Call) -> bool:
         """Make ready for a call like the one that this is for; tell whether that can be done."""
@@ -184,21 +172,17 @@ class Bound:
         """Do it; return the results."""
         # All that may be wrong with a call is found before anything is done.
         sources = [np.asarray(self._source(source, call), order="C") for source in self._sources]
-        for value, room in zip(sources, self._rooms, strict=True):
-            if value.nbytes > room:
-                raise FileError(f"{value.nbytes} bytes are to be uploaded, and there is room for {room}")
-        # Nobody waits for an upload, unless it is of an array that the caller may change, and nobody waits at the end.
-        events = []
-        for step in self._steps:
-            if isinstance(step, _Upload):
-                wait = not self._waits and self._sources[step.source][0] in ("argument", "shaped")
-                events.append(step.run(sources, wait))
-                continue
-            for command in step:
-                command()
+        for value, space in zip(sources, self._spaces, strict=True):
+            if value.nbytes > space:
+                raise FileError(f"{value.nbytes} bytes are to be uploaded, and there is room for {space}")
+        # An event that is dropped waits until it is over. At the end of the next call, these are, or what that call
+        # waits for comes behind them.
+        last_events = [upload.event for upload in self._uploads]
+        for upload, value in zip(self._uploads, sources, strict=True):
+            upload.value = value
+        self._commands.enqueue()
         results = [outlet(call) for outlet in self._outlets]
-        # An event that goes waits until it is over. By the next call these are, or behind what that has to wait for.
-        self._pending = events
+        last_events.clear()
         return results
 
     def _reserve_host(self, call: Call) -> int:
@@ -235,16 +219,17 @@ class Bound:
         shape = self._values.numbers(outlet["shape"])
         return math.prod(max(length, 0) for length in shape) * np.dtype(outlet["dtype"]).itemsize
 
-    def _check_work(self, made: Sequence[Any]) -> None:
+    def _check_work(self, commands: CommandList) -> None:
         """Refuse more work than a call may take."""
-        items = sum(math.prod(command.items) for command in made if isinstance(command, Launch))
-        nbytes = sum(command.nbytes for command in made if isinstance(command, Copy | Fill)) + sum(self._rooms)
+        items = sum(math.prod(command.global_size) for command in commands if isinstance(command, EnqueueKernel))
+        nbytes = sum(command.nbytes for command in commands if isinstance(command, EnqueueCopy | EnqueueFill))
+        nbytes += sum(self._spaces)
         self._stock.budget.limits.check("max_work_items", items + nbytes // _BYTES_OF_AN_ITEM, "a call")
 
-    def _check_room(self, context: cl.Context, nbytes: int, spans: Mapping[Memory, Any]) -> None:
+    def _check_device_memory(self, context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
         """Refuse more memory than the file may take, or than the device has."""
         self._stock.budget.reserve_device(nbytes, "what is computed in a call")
-        check_room(context, nbytes, spans)
+        check_device_memory(context, nbytes, memories)
 
     def _memory(self, place: Place) -> Memory:
         context = self._stock.context.cl_context
@@ -257,10 +242,13 @@ class Bound:
         nbytes = self._values.number(place.nbytes)
         if nbytes < 0:
             raise FileError(f"a memory is to have {nbytes} bytes")
-        return Memory(nbytes, context, bare=place.bare)
+        memory = Memory(nbytes, context)
+        if place.bare:
+            self._own_buffer.add(memory)
+        return memory
 
-    def _made(self, command: list[Any]) -> Any:
-        """Return a command of a file as one that can be bound, or an upload with its memory."""
+    def _command(self, command: list[Any]) -> Any:
+        """Return a command of a file as one that can be bound; an upload has no value yet."""
         word, *parts = command
         if word == "launch":
             return self._launch(*parts)
@@ -273,21 +261,23 @@ class Bound:
             _within(source, source_offset, nbytes)
             if target is source and abs(target_offset - source_offset) < nbytes:
                 raise FileError("bytes are to be copied onto themselves")
-            return Copy(queue, target, target_offset, source, source_offset, nbytes)
+            return EnqueueCopy(queue, target, target_offset, source, source_offset, nbytes)
         if word == "fill":
             offset, nbytes = self._values.numbers(parts[1:3])
             _within(target, offset, nbytes)
             pattern = np.frombuffer(bytes.fromhex(parts[3]), np.uint8)
             if nbytes % pattern.nbytes or offset % pattern.nbytes:
                 raise FileError(f"{nbytes} bytes from {offset} on are to be filled with a pattern of {pattern.nbytes}")
-            return Fill(queue, target, offset, nbytes, pattern)
+            return EnqueueFill(queue, target, offset, nbytes, pattern)
         offset = self._values.number(parts[1])
         _within(target, offset, 0)
         self._sources.append(parts[2])
-        self._rooms.append(target.nbytes - offset)
-        return target, offset, len(self._sources) - 1
+        self._spaces.append(target.nbytes - offset)
+        return EnqueueUpload(queue, target, offset, None)
 
-    def _launch(self, program: int, name: str, items: list, group: list | None, args: list, arrays: list) -> Launch:
+    def _launch(
+        self, program: int, name: str, items: list, group: list | None, args: list, arrays: list
+    ) -> EnqueueKernel:
         kernel = self._stock.kernels.get(program, name)
         sizes = self._values.numbers(items)
         groups = None if group is None else self._values.numbers(group)
@@ -296,12 +286,9 @@ class Bound:
         for place in arrays:
             if isinstance(given[place], Memory) and not 0 <= int(given[place + 1]) <= given[place].nbytes:
                 raise FileError(f"an array begins {int(given[place + 1])} bytes into a memory of {given[place].nbytes}")
-        for place, arg in enumerate(given):
-            # Placed where a buffer begins, whatever the file says: its kernel is told of no other place.
-            if isinstance(arg, Memory) and place not in arrays:
-                arg.bare = True
         kernel.check_arguments(given)
-        return Launch(self._stock.context.queue, kernel, sizes, groups, tuple(given), tuple(arrays))
+        # A memory that is not in `arrays` begins where a buffer begins, whatever the file says of it.
+        return EnqueueKernel(self._stock.context.queue, kernel, sizes, groups, tuple(given), tuple(arrays))
 
     def _argument(self, arg: list[Any] | None) -> Any:
         if arg is None:
@@ -353,7 +340,7 @@ class Bound:
         if "source" in outlet:
             return lambda call: np.array(self._source(outlet["source"], call))
         layout = self._layout(outlet, dtype)
-        return lambda call: to_host(self._room.array(layout))
+        return lambda call: to_host(self._buffers.array(layout))
 
     def _layout(self, outlet: dict[str, Any], dtype: np.dtype) -> Layout:
         shape, strides = (self._values.numbers(outlet[name]) for name in ("shape", "strides"))
@@ -370,38 +357,30 @@ class Bound:
         _within(layout.memory, start, stop - start)
         return layout
 
-    def _spans(self, made: Sequence[Any]) -> Mapping[Memory, tuple[int, int]]:
-        """Return the first and the last command that needs each memory that has no buffer of its own."""
-        spans: dict[Memory, tuple[int, int]] = {}
-        for number, command in enumerate(made):
-            for memory in _touched(command):
-                if memory.buffer is None:
-                    spans[memory] = (spans.get(memory, (number, number))[0], number)
-        for outlet in self._trace.outlets:
-            memory = None if outlet.get("memory") is None else self._memories[outlet["memory"]]
-            if memory is not None and memory.buffer is None:
-                spans[memory] = (spans.get(memory, (0, 0))[0], _AFTERWARDS)
-        return spans
+    def _liveness(self, commands: CommandList) -> Liveness:
+        """Return when each memory is needed that has no buffer of its own."""
+        outlets = [outlet.get("memory") for outlet in self._trace.outlets]
+        results = [self._memories[number] for number in outlets if number is not None]
+        live = liveness([CommandGroup(commands)], results)
+        return replace(live, own_buffer=live.own_buffer | self._own_buffer)
 
-    def _append(self, command: Any, said: list[Any]) -> None:
-        if isinstance(command, tuple):
-            memory, offset, source = command
-            buffer, shift = self._room.place(memory)
-            self._steps.append(_Upload(self._stock.context.queue, buffer, shift + offset, source))
+    def _bind(self, command: Any, said: list[Any]) -> None:
+        """Bind a command, unless it does nothing."""
+        if isinstance(command, EnqueueUpload):
+            upload = command.bind(self._buffers.locate)
+            self._uploads.append(upload)
+            self._commands.append(upload)
             return
-        if isinstance(command, Copy | Fill) and not command.nbytes:
+        if isinstance(command, EnqueueCopy | EnqueueFill) and not command.nbytes:
             return
-        if isinstance(command, Launch) and 0 in command.items:
+        if isinstance(command, EnqueueKernel) and 0 in command.global_size:
             return
-        if not self._steps or isinstance(self._steps[-1], _Upload):
-            self._steps.append([])
-        bound = self._room.bind(command)
-        self._steps[-1].append(bound)
-        if isinstance(command, Launch):
-            kernel = bound.args[1]
-            for place, arg in enumerate(said[5]):
+        bound = self._buffers.bind(command)
+        self._commands.append(bound)
+        if isinstance(bound, EnqueueKernel):
+            for slot, arg in enumerate(said[5]):
                 if arg is not None and arg[0] == "number" and any(map(self._freely.has, arg[2])):
-                    self._free.append((kernel, place, arg))
+                    self._free.append((bound.kernel, slot, arg))
 
 
 @dataclass(frozen=True)
@@ -417,10 +396,6 @@ class _Seen:
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
-
-
-def _touched(command: Any) -> list[Memory]:
-    return [command[0]] if isinstance(command, tuple) else command.memories()
 
 
 def _within(memory: Memory, offset: int, nbytes: int) -> None:

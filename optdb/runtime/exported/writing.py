@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from optdb.runtime.calling import Signature
+from optdb.runtime.command_list import Command, EnqueueCopy, EnqueueFill, EnqueueKernel, Memory
 from optdb.runtime.exported.archive import array_bytes, pack
 from optdb.runtime.exported.preprocessing import preprocess
 from optdb.runtime.exported.sources import SourceError, read_program
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Command, Copy, Fill, Launch, Layout, Memory
+from optdb.runtime.recording import Layout
 from optdb.runtime.sizes import Argument, Later, Size, Sizes
 from optdb.runtime.tracing import Trace, Untraceable
 
@@ -172,6 +173,7 @@ class _Writer:
         self._members = members
         self._memories: dict[Memory, int] = {}
         self._described: list[dict[str, Any]] = []
+        self._own_buffer = trace.commands.needing_own_buffer()
 
     def described(self) -> dict[str, Any]:
         """Return what the manifest says of the trace."""
@@ -191,24 +193,25 @@ class _Writer:
         }
 
     def _command(self, command: Command) -> list[Any]:
-        if isinstance(command, Launch):
+        if isinstance(command, EnqueueKernel):
             return self._launch(command)
         target = self._memory(command.target)
-        if isinstance(command, Copy):
+        if isinstance(command, EnqueueCopy):
             source = self._memory(command.source)
             places = (target, command.target_offset, source, command.source_offset, command.nbytes)
             return ["copy", *_numbers(places)]
-        if isinstance(command, Fill):
+        if isinstance(command, EnqueueFill):
             pattern = np.asarray(command.pattern).tobytes().hex()
             return ["fill", target, *_numbers((command.offset, command.nbytes)), pattern]
         return ["upload", target, _number(command.offset), self._source(command.value)]
 
-    def _launch(self, command: Launch) -> list[Any]:
+    def _launch(self, command: EnqueueKernel) -> list[Any]:
         code = command.kernel
-        group = None if command.group is None else _numbers(command.group)
+        group = None if command.local_size is None else _numbers(command.local_size)
         args = [self._argument(arg) for arg in command.args]
         program = self._members.program(code.source)
-        return ["launch", program, code.name, _numbers(command.items), group, args, list(command.arrays)]
+        items = _numbers(command.global_size)
+        return ["launch", program, code.function_name, items, group, args, list(command.array_slots)]
 
     def _argument(self, arg: Any) -> list[Any] | None:
         if arg is None:
@@ -268,13 +271,13 @@ class _Writer:
         if memory in self._trace.states:
             return {"state": self._trace.states[memory]}
         if memory in self._trace.constants:
-            return {"array": self._members.array(self._trace.constants[memory]), "bare": memory.bare}
+            return {"array": self._members.array(self._trace.constants[memory]), "bare": memory in self._own_buffer}
         if memory.buffer is not None:
             content = np.empty(memory.buffer.size, np.uint8)
             with cl.CommandQueue(memory.context) as queue:
                 cl.enqueue_copy(queue, content, memory.buffer)
-            return {"array": self._members.array(content), "bare": memory.bare}
-        return {"nbytes": _number(memory.nbytes), "bare": memory.bare}
+            return {"array": self._members.array(content), "bare": memory in self._own_buffer}
+        return {"nbytes": _number(memory.nbytes), "bare": memory in self._own_buffer}
 
 
 def _items(value: np.ndarray) -> list[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import theano.tensor as tt
 
-from optdb.runtime import lending
+from optdb.runtime import host_buffers
 from tests.opencl.simulator.made import simulated
 
-N = 3 * lending.WORTH // 4  # numbers of 4 bytes: enough to be lent
+N = 3 * host_buffers.MIN_ZERO_COPY_BYTES // 4  # numbers of 4 bytes: enough to be lent
 
 
 class Moved:

@@ -11,8 +11,8 @@ import theano
 import theano.tensor as tt
 from theano.compile.ops import as_op
 
-from optdb.opencl.planning.updates import Advance
-from optdb.opencl.planning.whole import begin, whole
+from optdb.opencl.planning.sigint import commit_point, defer_sigint
+from optdb.opencl.planning.updates import CommitUpdates
 from tests.opencl.simulator.made import simulated, training_step
 
 
@@ -95,13 +95,13 @@ def test_an_interrupt_at_the_end_waits_for_it(monkeypatch, calls):
     for _ in range(calls):
         sim(*data)
         f(*data)
-    run = Advance.run
+    run = CommitUpdates.run
 
     def run_and_be_interrupted(self):
         press_ctrl_c()
         run(self)
 
-    monkeypatch.setattr(Advance, "run", run_and_be_interrupted)
+    monkeypatch.setattr(CommitUpdates, "run", run_and_be_interrupted)
     with pytest.raises(KeyboardInterrupt):
         sim(*data)
     monkeypatch.undo()
@@ -125,13 +125,13 @@ def test_defaults_are_back_behind_an_interrupt():
 
 def test_interrupts_are_held_back_only_from_the_beginning_of_the_end():
     done = []
-    with pytest.raises(KeyboardInterrupt), whole():
+    with pytest.raises(KeyboardInterrupt), defer_sigint():
         press_ctrl_c()
         done.append("never")
-    with pytest.raises(KeyboardInterrupt), whole():
-        begin()
-        with whole():
-            begin()
+    with pytest.raises(KeyboardInterrupt), defer_sigint():
+        commit_point()
+        with defer_sigint():
+            commit_point()
             press_ctrl_c()
             done.append("inner")
         done.append("outer")
@@ -142,8 +142,8 @@ def test_interrupts_are_held_back_only_from_the_beginning_of_the_end():
 def test_who_ignores_interrupts_still_does():
     usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with whole():
-            begin()
+        with defer_sigint():
+            commit_point()
             press_ctrl_c()
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:

@@ -9,7 +9,7 @@ import theano.tensor as tt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optdb.runtime import lending
+from optdb.runtime import host_buffers
 from tests.opencl.simulator.lent import N, called, doubled, numbers
 from tests.opencl.simulator.made import simulated
 
@@ -104,7 +104,7 @@ def layouts(draw):
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(layouts(), min_size=1, max_size=4))
 def test_any_layouts_in_turn(monkeypatch, kept_sim, given):
-    monkeypatch.setattr(lending, "WORTH", 256)
+    monkeypatch.setattr(host_buffers, "MIN_ZERO_COPY_BYTES", 256)
     f, sim = kept_sim
     for seed, (length, steps, order, start, keep) in enumerate(given):
         base = numbers(seed, shape=(length + 3, 12, 9))[start:]

@@ -9,7 +9,7 @@ import theano.tensor as tt
 from rich.console import Console
 from theano.compile.ops import as_op
 
-from optdb.runtime import bound
+from optdb.runtime import buffer_assignment
 from tests.opencl.simulator.made import simulated, training_step
 
 
@@ -44,7 +44,7 @@ def test_what_is_traced_is_what_is_taken(make):
         sim(*data)
     known = sim.memory(*data)
     assert known.recorded
-    assert known.values == plan_of(sim).room.nbytes
+    assert known.values == plan_of(sim).buffers.nbytes
     assert known.total == pytest.approx(foreseen.total, rel=0.05)
     assert known.inputs == sum(one.nbytes for one in data if one.dtype == np.float32)
 
@@ -102,16 +102,16 @@ def test_plans_for_other_shapes_go_where_room_is_short(monkeypatch):
     for _ in range(2):
         sim(data[:100])
         f(data[:100])
-    room = bound.Room
+    assign = buffer_assignment.BufferAssignment
     refused = []
 
     def short_of_room(*args):
         if not refused:
             refused.append(args)
             raise MemoryError("no room")
-        return room(*args)
+        return assign(*args)
 
-    monkeypatch.setattr("optdb.opencl.planning.plan.Room", short_of_room)
+    monkeypatch.setattr("optdb.opencl.planning.plan.BufferAssignment", short_of_room)
     for _ in range(3):
         np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
     assert refused
@@ -119,11 +119,11 @@ def test_plans_for_other_shapes_go_where_room_is_short(monkeypatch):
 
 
 def test_values_lie_in_several_buffers_where_one_may_not_be_so_large(monkeypatch):
-    monkeypatch.setattr(bound, "_largest_buffer", lambda context: 60_000)
+    monkeypatch.setattr(buffer_assignment, "_largest_buffer", lambda context: 60_000)
     f, sim, ws, data = layers()
     for _ in range(4):
         np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
-    arenas = {buffer.int_ptr: buffer.size for buffer, _ in plan_of(sim).room._places.values()}
+    arenas = {buffer.int_ptr: buffer.size for buffer, _ in plan_of(sim).buffers._places.values()}
     assert len(arenas) > 1
     assert max(arenas.values()) <= 60_000
     np.testing.assert_allclose(sim.get(ws[0]), ws[0].get_value())

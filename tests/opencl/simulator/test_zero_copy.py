@@ -13,7 +13,7 @@ from theano.compile.ops import as_op
 
 import optdb
 from optdb.opencl import get_context
-from optdb.runtime import commands, lending
+from optdb.runtime import commands, host_buffers
 from optdb.runtime.library import cl
 from tests.opencl.simulator.lent import N, called, doubled, numbers
 from tests.opencl.simulator.made import simulated
@@ -294,8 +294,8 @@ def test_the_device_is_waited_for_before_memory_is_let_go(monkeypatch):
     _, sim = doubled()
     called(sim, numbers())
     run, order = sim._methods["__call__"].machine.run, []
-    finish, let_go = cl.CommandQueue.finish, run.let_go
-    monkeypatch.setattr(run, "let_go", lambda: (order.append("let go"), let_go()))
+    finish, let_go = cl.CommandQueue.finish, run.drop_external
+    monkeypatch.setattr(run, "drop_external", lambda: (order.append("let go"), let_go()))
     monkeypatch.setattr(cl.CommandQueue, "finish", lambda queue: (order.append("wait"), finish(queue)))
     monkeypatch.setattr(run, "_repeat", lambda known: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -374,41 +374,43 @@ def test_what_a_call_takes_is_known():
     foreseen = sim.memory(value)
     called(sim, value)
     (plan,) = sim._methods["__call__"].machine.run.plans
-    assert foreseen.values == sim.memory(value).values == plan.room.nbytes
+    assert foreseen.values == sim.memory(value).values == plan.buffers.nbytes
 
 
 def test_a_device_that_has_to_be_asked_for_what_it_wrote(each_device_kind):
     context = get_context("dev0")
     home = np.empty(N + 1024, "float32")
     home = home[(-home.ctypes.data % 4096) // 4 :][:N]
-    buffer = lending.lend(context, home, writes=True)
+    buffer = host_buffers.wrap_host_array(context, home, writes=True)
     commands.fill(context.queue, buffer, 0, home.nbytes, np.float32(3))
-    lending.arrived(context, buffer)
+    host_buffers.sync_to_host(context, buffer)
     np.testing.assert_array_equal(home, np.full(N, 3, "float32"))
-    assert (lending.lend(context, np.empty(N + 1, "float32")[1:]) is None) == (each_device_kind == "gpu")
-    assert lending.lend(context, np.empty(10, "float32")) is None
-    assert lending.lend(context, np.empty(4 * N + 1, "uint8")[1:].view("float32")) is None
-    assert lending.lend(context, np.empty((N, 2), "float32")[:, 0]) is None
+    assert (host_buffers.wrap_host_array(context, np.empty(N + 1, "float32")[1:]) is None) == (
+        each_device_kind == "gpu"
+    )
+    assert host_buffers.wrap_host_array(context, np.empty(10, "float32")) is None
+    assert host_buffers.wrap_host_array(context, np.empty(4 * N + 1, "uint8")[1:].view("float32")) is None
+    assert host_buffers.wrap_host_array(context, np.empty((N, 2), "float32")[:, 0]) is None
 
 
-def test_only_what_uses_it_is_told_of_a_move():
-    from optdb.runtime.bound import Room
-    from optdb.runtime.recording import Memory
+def test_only_what_uses_it_is_rebound():
+    from optdb.runtime.buffer_assignment import BufferAssignment, IOBinding, Liveness
+    from optdb.runtime.command_list import Memory
 
     context = get_context("dev0")
-    memory, other = (Memory(N, context.cl_context, moves=True) for _ in range(2))
-    room, told = Room({}), []
-    room.when_moved(memory, told.append)
+    memory, other = (Memory(N, context.cl_context) for _ in range(2))
+    buffers, told = BufferAssignment(Liveness({}), io=IOBinding({"x": memory}, {"y": other})), []
+    buffers.when_rebound(memory, told.append)
     first, second = (cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, N) for _ in range(2))
-    room.move(memory, first)
-    room.move(memory, first)
-    room.move(other, second)
+    buffers.rebind(memory, first)
+    buffers.rebind(memory, first)
+    buffers.rebind(other, second)
     assert told == [first]
-    room.move(memory, second)
-    room.move(memory, None)
+    buffers.rebind(memory, second)
+    buffers.rebind(memory, None)
     assert told[:2] == [first, second] and len(told) == 3
-    assert room.place(memory) == (told[2], 0)
-    assert room.own(memory) is room.own(memory)
+    assert buffers.locate(memory) == (told[2], 0)
+    assert buffers.fallback(other) is buffers.fallback(other)
 
 
 @pytest.mark.parametrize("steps, copied", [(2, False), (40, True)])

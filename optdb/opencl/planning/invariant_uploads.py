@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from optdb.host.destroy import destroyed_slots, viewed_slots
 from optdb.host.graph import Constant, Variable
-from optdb.opencl.planning.recording import Recording, Wiring
+from optdb.opencl.planning.recording import LinkedFunction, Recording
 from optdb.opencl.planning.roles import Roles, on_device
-from optdb.runtime.recording import Upload
+from optdb.runtime.command_list import EnqueueUpload
 
-__all__ = ["invariant", "settled"]
+__all__ = ["invariant_nodes", "invariant_uploads"]
 
 #: So many bytes may lie there for good: what is larger shares its memory with others.
 _LARGEST = 4096
@@ -21,12 +21,12 @@ _LARGEST = 4096
 _LARGEST_COMPUTED_BYTES = 1 << 18
 
 
-def settled(wiring: Wiring, recording: Recording, roles: Roles) -> dict[int, Upload]:
+def invariant_uploads(linked: LinkedFunction, recording: Recording, roles: Roles) -> dict[int, EnqueueUpload]:
     """Find nodes of which all that they do is to bring a small array to the device that nobody changes.
 
     Parameters
     ----------
-    wiring : Wiring
+    linked : LinkedFunction
         The function.
     recording : Recording
         What it did.
@@ -38,24 +38,25 @@ def settled(wiring: Wiring, recording: Recording, roles: Roles) -> dict[int, Upl
     dict
         The number of a node to its only command.
     """
-    found: dict[int, Upload] = {}
-    overwritten = _overwritten(wiring)
-    for (number, node), part in zip(recording.path.steps, recording.parts, strict=True):
-        if node in roles.watched or len(part.commands) != 1 or not overwritten.isdisjoint(node.outputs):
+    found: dict[int, EnqueueUpload] = {}
+    overwritten = _overwritten(linked)
+    own_buffer = set().union(*(segment.commands.needing_own_buffer() for segment in recording.segments))
+    for (number, node), segment in zip(recording.path.steps, recording.segments, strict=True):
+        if node in roles.value_dependent or len(segment.commands) != 1 or not overwritten.isdisjoint(node.outputs):
             continue
-        (command,) = part.commands
-        whole = isinstance(command, Upload) and command.value.nbytes == command.target.nbytes <= _LARGEST
-        if whole and command.target in part.made and not command.target.bare:
+        (command,) = segment.commands
+        whole = isinstance(command, EnqueueUpload) and command.value.nbytes == command.target.nbytes <= _LARGEST
+        if whole and command.target in segment.allocated and command.target not in own_buffer:
             found[number] = command
     return found
 
 
-def invariant(wiring: Wiring, recording: Recording) -> set[int]:
+def invariant_nodes(linked: LinkedFunction, recording: Recording) -> set[int]:
     """Find nodes that compute the same small arrays of constants at each call, which nobody changes.
 
     Parameters
     ----------
-    wiring : Wiring
+    linked : LinkedFunction
         The function.
     recording : Recording
         What it did.
@@ -67,27 +68,27 @@ def invariant(wiring: Wiring, recording: Recording) -> set[int]:
     """
     found: set[int] = set()
     known: set[Variable] = set()
-    overwritten = _overwritten(wiring)
-    watched = recording.path.roles.watched
-    for (number, node), part in zip(recording.path.steps, recording.parts, strict=True):
+    overwritten = _overwritten(linked)
+    watched = recording.path.roles.value_dependent
+    for (number, node), segment in zip(recording.path.steps, recording.segments, strict=True):
         here = [var for var in recording.path.inputs_of(node) if on_device(var)]
         if not all(isinstance(var, Constant) or var in known for var in here):
             continue
-        if node in watched or part.trouble is not None or not all(map(on_device, node.outputs)):
+        if node in watched or segment.unsupported_reason is not None or not all(map(on_device, node.outputs)):
             continue
-        small = part.made and sum(memory.nbytes for memory in part.made) <= _LARGEST_COMPUTED_BYTES
-        uploads = any(isinstance(command, Upload) for command in part.commands)
-        if part.commands and small and not uploads and overwritten.isdisjoint(node.outputs):
+        small = segment.allocated and sum(memory.nbytes for memory in segment.allocated) <= _LARGEST_COMPUTED_BYTES
+        uploads = any(isinstance(command, EnqueueUpload) for command in segment.commands)
+        if segment.commands and small and not uploads and overwritten.isdisjoint(node.outputs):
             found.add(number)
             known.update(node.outputs)
     return found
 
 
-def _overwritten(wiring: Wiring) -> set[Variable]:
+def _overwritten(linked: LinkedFunction) -> set[Variable]:
     """Return the variables in whose memory something else may be written."""
     # The next value of an input may be put in its place, and results are the caller's.
-    found = {*wiring.updates.values(), *wiring.outputs}
-    for node in reversed(wiring.nodes):
+    found = {*linked.updates.values(), *linked.outputs}
+    for node in reversed(linked.nodes):
         found.update(node.inputs[slot] for slot in destroyed_slots(node))
         found.update(node.inputs[slot] for out, slot in viewed_slots(node) if out in found)
     return found

@@ -20,7 +20,7 @@ from optdb.runtime.arrays import copy as copied
 from optdb.runtime.asynchronous import fetch, send
 
 if TYPE_CHECKING:
-    from optdb.opencl.simulator.zero_copy import Loans
+    from optdb.opencl.simulator.zero_copy import ZeroCopyScope
     from optdb.runtime.recording import Layout
 
 #: What transfers are called that are no op's.
@@ -65,8 +65,8 @@ class Input:
         #: Whether a call may leave another value than it was given.
         self.may_change = updated or mutable
         #: Whether the machine may use it where the caller has it.
-        self.may_be_lent = placed and not self.may_change
-        self._dtype = np.dtype(variable.type.dtype) if self.may_be_lent else None
+        self.may_be_external = placed and not self.may_change
+        self._dtype = np.dtype(variable.type.dtype) if self.may_be_external else None
         self._lent: Array | None = None
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
 
@@ -79,7 +79,7 @@ class Input:
     def value(self, value: Any) -> None:
         self._storage[0] = value
 
-    def take(self, context: Any, events: list[Any] | None = None, loans: Loans | None = None) -> None:
+    def take(self, context: Any, events: list[Any] | None = None, scope: ZeroCopyScope | None = None) -> None:
         """Let the machine have the value.
 
         Parameters
@@ -88,7 +88,7 @@ class Input:
             Where.
         events : list, optional
             Gets the event of a copy that is not waited for.
-        loans : Loans, optional
+        scope : ZeroCopyScope, optional
             What lends the value, so that it need not be copied.
         """
         value = self._storage[0]
@@ -96,11 +96,11 @@ class Input:
             raise TypeError(f"the input {self._variable} is None; it has to be {self._variable.type}")
         if not self._placed:
             self.cell[0] = value
-            if loans is not None:
-                loans.mind(value)
+            if scope is not None:
+                scope.track(value)
             return
-        if loans is not None and self.may_be_lent and value.dtype == self._dtype:
-            buffer = loans.take(self.cell, value)
+        if scope is not None and self.may_be_external and value.dtype == self._dtype:
+            buffer = scope.take(self.cell, value)
             if buffer is not None:
                 self.cell[0] = self._around(context, buffer, value.shape)
                 return
@@ -149,9 +149,9 @@ class Output:
         self._borrow = borrow
         self._kept: np.ndarray | None = None
 
-    def land(self, loans: Loans, layout: Layout) -> Any:
+    def bind_external(self, scope: ZeroCopyScope, layout: Layout) -> Any:
         """Return the buffer of an array for the caller, into which the machine is to compute; None if it may choose."""
-        return loans.land(self.cell, layout, self._kept)
+        return scope.bind_output(self.cell, layout, self._kept)
 
     def coming(self, events: list[Any]) -> Coming:
         """Return the value on its way, the caller's own; its event goes into the list."""
@@ -162,17 +162,17 @@ class Output:
         events.extend([] if event is None else [event])
         return Coming(value)
 
-    def give(self, loans: Loans) -> Any:
+    def give(self, scope: ZeroCopyScope) -> Any:
         """Return the value, the caller's own unless it is borrowed."""
         value = self.cell[0]
         if not isinstance(value, Array):
             return value if self._borrow else copy.deepcopy(value)
         if not self.at_home:
             return value if self._borrow else copied(value)
-        home = loans.landed(self.cell)
+        home = scope.take_output(self.cell)
         if home is None:
             record_transfer(RESULTS, value.nbytes)
-            home = to_host(value, loans.spared(self._kept))
+            home = to_host(value, scope.reusable(self._kept))
         if self._borrow:
             self._kept = home
         return home

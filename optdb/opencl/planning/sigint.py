@@ -1,8 +1,7 @@
-"""What is done wholly or not at all, whenever Ctrl-C comes.
+"""Defers SIGINT, so that a call commits its updates wholly or not at all.
 
-A call writes the next values of its shared arrays at its end. Until then nothing is lost where it is interrupted. From
-then on, which whoever runs the nodes tells by :func:`begin`, an interrupt waits for the end of the call: a few commands
-more, which are only put into the queue.
+A call writes the next values of its shared arrays at its end. Until then an interrupt loses nothing. From the
+:func:`commit_point` on, an interrupt waits for the end of the call: a few commands more, which are only enqueued.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["begin", "whole"]
+__all__ = ["commit_point", "defer_sigint"]
 
 _SIGINT = int(signal.SIGINT)
 
@@ -24,8 +23,8 @@ _state = threading.local()
 
 
 @contextmanager
-def whole() -> Iterator[None]:
-    """Let what begins within be done to its end: an interrupt that comes meanwhile is raised behind it."""
+def defer_sigint() -> Iterator[None]:
+    """Defer SIGINT from the block's `commit_point` on until the outermost such block exits."""
     if getattr(_state, "holder", None) is not None:
         yield
         return
@@ -37,8 +36,8 @@ def whole() -> Iterator[None]:
         holder.release()
 
 
-def begin() -> None:
-    """Hold interrupts back from now on, until the outermost `whole` of this thread ends."""
+def commit_point() -> None:
+    """Defer SIGINT from now on, until the outermost `defer_sigint` of this thread exits."""
     holder = getattr(_state, "holder", None)
     if holder is not None:
         holder.hold()

@@ -1,8 +1,8 @@
-"""NumPy arrays that a device works in where they lie, if it shares the host's memory.
+"""Buffers that wrap NumPy arrays, for devices that share the host's memory (zero copy).
 
-A buffer that is made of an array's memory (`lend`) costs a microsecond, whatever its size. Nobody copies into it or out
-of it: for who computes, it is a buffer as any other. It is made anew each time, since a driver may look at what is in
-the array when it is made. The device has written what it computes there when :func:`arrived` returns.
+To wrap an array costs a microsecond, whatever its size, and nothing is copied. An array is wrapped anew in each call,
+since a driver may read it when the buffer is made. What the device writes is in the array when :func:`sync_to_host`
+returns.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import numpy as np
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = ["WORTH", "arrived", "is_worth_it", "lend"]
+__all__ = ["MIN_ZERO_COPY_BYTES", "pays_zero_copy", "sync_to_host", "wrap_host_array"]
 
-#: In bytes: what is smaller is copied sooner than it is seen to that it need not be.
-WORTH = 1 << 16
-
-
-def is_worth_it(nbytes: int) -> bool:
-    """Tell whether it pays not to copy so many bytes."""
-    return nbytes >= WORTH
+#: Below this size, copying is cheaper than wrapping.
+MIN_ZERO_COPY_BYTES = 1 << 16
 
 
-def lend(context: Context, value: np.ndarray, writes: bool = False) -> cl.Buffer | None:
-    """Let a device use an array's memory.
+def pays_zero_copy(nbytes: int) -> bool:
+    """Tell whether wrapping an array of so many bytes is cheaper than copying it."""
+    return nbytes >= MIN_ZERO_COPY_BYTES
+
+
+def wrap_host_array(context: Context, value: np.ndarray, writes: bool = False) -> cl.Buffer | None:
+    """Wrap an array's memory as a buffer.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def lend(context: Context, value: np.ndarray, writes: bool = False) -> cl.Buffer
         The array's memory; None if the numbers have to be copied: the device has memory of its own, the array is small,
         does not lie in C order, has the other byte order or begins at an odd place, or the driver refuses it.
     """
-    if not (context.profile.shares_host_memory and is_worth_it(value.nbytes) and _lies_well(context, value)):
+    if not (context.profile.shares_host_memory and pays_zero_copy(value.nbytes) and _lies_well(context, value)):
         return None
     access = cl.mem_flags.READ_WRITE if writes else cl.mem_flags.READ_ONLY
     try:
@@ -51,7 +51,7 @@ def lend(context: Context, value: np.ndarray, writes: bool = False) -> cl.Buffer
         return None
 
 
-def arrived(context: Context, buffer: cl.Buffer) -> None:
+def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
     """Wait until the device has done all that was put into its queue, and the host sees what it wrote into a buffer."""
     queue = context.queue
     if context.profile.writes_wrapped_arrays_directly:  # to map it would take longer than to wait

@@ -1,0 +1,97 @@
+"""How the inputs and outputs of a recorded call are bound: copied, or as external memory that is rebound in each call.
+
+On a device that shares the host's memory an argument is used where it lies, and a result is computed where the caller
+finds it. The buffers of these differ from call to call; all else of a plan stays where it is. :func:`bind_io` decides
+once, behind the call that was recorded, and gives an immutable table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from optdb.host.graph import Variable
+from optdb.opencl.planning.merging import may_be_merged
+from optdb.opencl.planning.probing import LAUNCH_OVERHEAD_S
+from optdb.opencl.planning.recording import LinkedFunction, Recording
+from optdb.runtime.buffer_assignment import IOBinding
+from optdb.runtime.command_list import Memory
+from optdb.runtime.host_buffers import pays_zero_copy
+from optdb.runtime.recording import Layout
+
+__all__ = ["advances_from_external", "bind_io", "copied_inputs", "may_be_external"]
+
+#: What is saved by not copying: at least, and for each byte.
+_SAVED_S, _SAVED_BY_BYTE_S = 3e-5, 5e-11
+
+
+def bind_io(linked: LinkedFunction, recording: Recording) -> IOBinding:
+    """Decide how the inputs and outputs of a recorded call are bound.
+
+    A command with external memory cannot be merged with others (``merging``). Where that costs more than a copy, the
+    value is copied. The buffers of external inputs are dropped from the recording, since they are the caller's.
+
+    Parameters
+    ----------
+    linked : LinkedFunction
+        The function, which says what may be external.
+    recording : Recording
+        What it did.
+
+    Raises
+    ------
+    ValueError
+        If inputs that may be external are not in buffers of their own: the function's caller has to see to it.
+    """
+    merged = _merged(recording)
+    inputs: dict[Variable, Memory] = {}
+    for var in linked.rebindable_inputs:
+        memory = recording.layouts[var].memory
+        if memory is None or not pays_zero_copy(memory.nbytes) or not _pays(memory, merged):
+            continue
+        if memory in inputs.values():
+            raise ValueError(f"{var} is in the buffer of another input, and was to be in one of its own")
+        memory.buffer = None
+        inputs[var] = memory
+    taken = {recording.layouts[var].memory for var in linked.updates.values() if var in recording.layouts}
+    taken.update(inputs.values())
+    outputs: dict[Variable, Memory] = {}
+    for var in linked.external_outputs:
+        layout = recording.layouts.get(var)
+        if layout is None or not may_be_external(layout) or layout.memory in taken or not _pays(layout.memory, merged):
+            continue
+        outputs[var] = layout.memory
+        taken.add(layout.memory)
+    return IOBinding(inputs, outputs)
+
+
+def copied_inputs(linked: LinkedFunction, recording: Recording) -> frozenset[Variable]:
+    """Return the inputs that may be external, are large enough, and had better be copied."""
+    candidates = linked.rebindable_inputs - recording.io.inputs.keys()
+    memories = {var: recording.layouts[var].memory for var in candidates}
+    return frozenset(var for var, memory in memories.items() if memory is not None and pays_zero_copy(memory.nbytes))
+
+
+def advances_from_external(linked: LinkedFunction, recording: Recording) -> bool:
+    """Tell whether a next value lies in an external input, so that the copy of it is another one each time."""
+    external = set(recording.io.inputs.values())
+    layouts = recording.layouts
+    return any(var in layouts and layouts[var].memory in external for var in linked.updates.values())
+
+
+def may_be_external(layout: Layout) -> bool:
+    """Tell whether a value is all of a memory that the function has allocated, and is large."""
+    memory = layout.memory
+    if memory is None or memory.buffer is not None:
+        return False
+    return layout.is_whole and pays_zero_copy(memory.nbytes)
+
+
+def _merged(recording: Recording) -> Counter[Memory]:
+    """Count the commands that could be merged, for each memory that they use."""
+    commands = [command for segment in recording.segments for command in segment.commands if may_be_merged(command)]
+    return Counter(memory for command in commands for memory in {memory for _, memory in command.operands()})
+
+
+def _pays(memory: Memory, merged: Counter[Memory]) -> bool:
+    """Tell whether a memory had better be external: as long as that saves more time than its commands would, merged."""
+    return merged[memory] * LAUNCH_OVERHEAD_S < _SAVED_S + memory.nbytes * _SAVED_BY_BYTE_S

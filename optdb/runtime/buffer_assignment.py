@@ -1,0 +1,336 @@
+"""Liveness and buffer assignment: which buffer each memory of a command list lies in.
+
+:func:`liveness` goes through a list once, and finds out when each memory is needed, and which of them need a buffer of
+their own. Plans, exported files and memory reports all use it. :class:`BufferAssignment` lets memories that are not
+live at the same time share buffers (``arena``), and binds commands and arrays to them.
+
+The buffers of *external* memories are given by the caller for each call: `BufferAssignment.rebind` gives them to the
+commands and arrays that use them.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from optdb.runtime.arena import pack, pack_in_pieces, peak
+from optdb.runtime.arrays import Array
+from optdb.runtime.command_list import Command, CommandList, EnqueueUpload, Memory
+from optdb.runtime.library import cl
+from optdb.runtime.recording import Layout
+
+__all__ = ["BufferAssignment", "Check", "CommandGroup", "IOBinding", "Liveness", "check_device_memory", "liveness"]
+
+#: Later than all commands.
+_AFTERWARDS = 1 << 60
+
+
+@dataclass(frozen=True)
+class CommandGroup:
+    """Commands of a list that belong together, such as those of one node.
+
+    Parameters
+    ----------
+    commands : CommandList
+        In order.
+    operands : iterable of Memory
+        What is live throughout the step: the memories that its variables lie in.
+    """
+
+    commands: CommandList
+    operands: Iterable[Memory] = ()
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """When each memory is needed that buffer assignment has to provide.
+
+    Parameters
+    ----------
+    ranges : mapping
+        Memory to the first and the last command that needs it.
+    own_buffer : collection of Memory
+        Those that have to begin where a buffer begins, since a kernel is told no offset.
+    """
+
+    ranges: Mapping[Memory, tuple[int, int]]
+    own_buffer: Collection[Memory] = frozenset()
+
+    def nbytes(self, io: IOBinding) -> int:
+        """Return how many bytes a buffer assignment takes."""
+        alone = {*self.own_buffer, *io.outputs.values()}
+        shared = [(*live, memory.nbytes) for memory, live in self.ranges.items() if memory not in alone]
+        return pack(shared)[1] + sum(memory.nbytes for memory in self.ranges if memory in alone)
+
+    @property
+    def peak_nbytes(self) -> int:
+        """How many bytes are needed at once, at most: no assignment takes fewer."""
+        return peak([(*live, memory.nbytes) for memory, live in self.ranges.items()])
+
+    @property
+    def nbytes_without_reuse(self) -> int:
+        """How many bytes there would be with a buffer for each memory."""
+        return sum(memory.nbytes for memory in self.ranges)
+
+
+def liveness(
+    steps: Iterable[CommandGroup],
+    results: Iterable[Memory],
+    provided: Collection[Memory] = (),
+    persistent: Iterable[Memory] = (),
+) -> Liveness:
+    """Find when each memory of a list is live.
+
+    A memory that an operand of some step lies in is live from the first command of each step that uses it to the last
+    one; what a step allocates besides, as the iterations of a loop do, only for its commands.
+
+    Parameters
+    ----------
+    steps : iterable of CommandGroup
+        The list.
+    results : iterable of Memory
+        What is needed after all commands.
+    provided : collection of Memory
+        What needs no buffer. Nor does a memory that has one.
+    persistent : iterable of Memory
+        What is needed from before the first command to after the last one, in each run.
+    """
+    steps = [CommandGroup(step.commands, list(step.operands)) for step in steps]
+    of_variables = {memory for step in steps for memory in step.operands}
+    ranges: dict[Memory, tuple[int, int]] = {}
+
+    def extend(memory: Memory, start: int, stop: int) -> None:
+        if memory.buffer is None and memory not in provided:
+            first, last = ranges.get(memory, (start, stop))
+            ranges[memory] = (min(first, start), max(last, stop))
+
+    for memory in persistent:
+        extend(memory, 0, _AFTERWARDS)
+    stop = 0
+    for step in steps:
+        start, stop = stop + 1, stop + 1 + len(step.commands)
+        for number, command in enumerate(step.commands, start):
+            for _, memory in command.operands():
+                extend(memory, *((start, stop) if memory in of_variables else (number, number)))
+        for memory in step.operands:
+            extend(memory, start, stop)
+    for memory in results:
+        extend(memory, _AFTERWARDS, _AFTERWARDS)
+    own_buffer = frozenset().union(*(step.commands.needing_own_buffer() for step in steps))
+    return Liveness(ranges, own_buffer)
+
+
+@dataclass(frozen=True)
+class IOBinding:
+    """How the inputs and outputs of a list are bound: those that are not named here are copied.
+
+    Parameters
+    ----------
+    inputs : mapping
+        Input to its external memory, which is another buffer in each call.
+    outputs : mapping
+        The same for outputs. An output may lie in a buffer of the assignment's own as well.
+    """
+
+    inputs: Mapping[Any, Memory] = field(default_factory=dict)
+    outputs: Mapping[Any, Memory] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "outputs"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    @property
+    def external(self) -> frozenset[Memory]:
+        """All external memories."""
+        return frozenset((*self.inputs.values(), *self.outputs.values()))
+
+
+#: Is told, for each context, how many bytes are needed there and by what; raises if that is too much.
+Check = Callable[[cl.Context, int, Iterable[Memory]], None]
+
+
+class BufferAssignment:
+    """Buffers for the memories of a command list.
+
+    Parameters
+    ----------
+    live : Liveness
+        When each memory is needed that has no buffer.
+    check : callable, optional
+        Called before anything is allocated; see `Check`. By default, more than the device has is refused.
+    preloaded : iterable of EnqueueUpload
+        What is brought from the host once, to memory of its own.
+    io : IOBinding
+        Which memories are external: `rebind` says where they lie.
+
+    Attributes
+    ----------
+    nbytes : int
+        How much memory there is, in bytes, in all contexts.
+    nbytes_without_reuse : int
+        How much there would be with a buffer for each memory, in bytes.
+
+    Raises
+    ------
+    MemoryError
+        If a device has not that much.
+    """
+
+    def __init__(
+        self,
+        live: Liveness,
+        check: Check | None = None,
+        preloaded: Iterable[EnqueueUpload] = (),
+        io: IOBinding | None = None,
+    ) -> None:
+        self._check = check or check_device_memory
+        self.nbytes_without_reuse = live.nbytes_without_reuse
+        self.nbytes = 0
+        self.io = io or IOBinding()
+        self._external = self.io.external
+        self._own_buffer = {*live.own_buffer, *self.io.outputs.values()}
+        self._places: dict[Memory, tuple[cl.Buffer, int]] = {
+            upload.target: (upload.preload(), 0) for upload in preloaded
+        }
+        #: Where external memories lie in this call.
+        self._external_buffers: dict[Memory, cl.Buffer] = {}
+        #: What to tell of another buffer, for each external memory.
+        self._dependants: dict[Memory, list[Callable[[cl.Buffer], Any]]] = {}
+        #: Stand in for external buffers between calls; no command runs with them.
+        self._placeholders: dict[cl.Context, cl.Buffer] = {}
+        #: The assignment's own buffers for external outputs.
+        self._fallbacks: dict[Memory, cl.Buffer] = {}
+        ranges = {memory: span for memory, span in live.ranges.items() if memory not in self._places}
+        for context in dict.fromkeys(memory.context for memory in ranges):
+            self._allocate(context, {memory: span for memory, span in ranges.items() if memory.context == context})
+        self._handles = {buffer.int_ptr for buffer, _ in self._places.values()}
+
+    def _allocate(self, context: cl.Context, ranges: Mapping[Memory, tuple[int, int]]) -> None:
+        """Allocate as few buffers in a context as the device allows, and give each memory its place."""
+        shared = [memory for memory in ranges if memory not in self._own_buffer]
+        alone = [memory for memory in ranges if memory in self._own_buffer]
+        values = [(*ranges[memory], memory.nbytes) for memory in shared]
+        places, totals = pack_in_pieces(values, _largest_buffer(context))
+        nbytes = sum(totals) + sum(memory.nbytes for memory in alone)
+        self._check(context, nbytes, ranges)
+        arenas = [_buffer(context, total) for total in totals]
+        self._places.update({memory: (arenas[piece], offset) for memory, (piece, offset) in zip(shared, places)})
+        alone = [memory for memory in alone if memory not in self._external]
+        self._places.update({memory: (_buffer(context, memory.nbytes), 0) for memory in alone})
+        self.nbytes += nbytes
+
+    @property
+    def separately(self) -> int:
+        """The former name of `nbytes_without_reuse`."""
+        warnings.warn("separately is now nbytes_without_reuse", DeprecationWarning, stacklevel=2)
+        return self.nbytes_without_reuse
+
+    def locate(self, memory: Memory) -> tuple[cl.Buffer, int]:
+        """Return a buffer, and the offset in it, in bytes, at which a memory begins."""
+        if memory in self._external:
+            return self._external_buffers.get(memory) or self._placeholder(memory.context), 0
+        return (memory.buffer, 0) if memory.buffer is not None else self._places[memory]
+
+    def owns(self, array: Array) -> bool:
+        """Tell whether an array lies in these buffers, or where an external output does."""
+        if array.base_data is None:
+            return False
+        external = (self._external_buffers.get(memory) for memory in self.io.outputs.values())
+        return array.base_data.int_ptr in self._handles or any(array.base_data is buffer for buffer in external)
+
+    def rebind(self, memory: Memory, buffer: cl.Buffer | None) -> None:
+        """Let an external memory lie in a buffer, for commands that are enqueued from now on.
+
+        Parameters
+        ----------
+        memory : Memory
+            One of the external ones.
+        buffer : pyopencl.Buffer or None
+            Where it lies. None releases the last one: what uses the memory must not be enqueued until it is rebound.
+        """
+        if self._external_buffers.get(memory) is buffer:
+            return
+        if buffer is None:
+            del self._external_buffers[memory]
+            buffer = self._placeholder(memory.context)
+        else:
+            self._external_buffers[memory] = buffer
+        for tell in self._dependants.get(memory, ()):
+            tell(buffer)
+
+    def fallback(self, memory: Memory) -> cl.Buffer:
+        """Return the assignment's own buffer for an external output, always the same.
+
+        Raises
+        ------
+        MemoryError
+            If the device has not that much.
+        """
+        if memory not in self._fallbacks:
+            self._fallbacks[memory] = _buffer(memory.context, memory.nbytes)
+        return self._fallbacks[memory]
+
+    def array(self, layout: Layout) -> Any:
+        """Return an array that lies as a recorded one did; it is rebound as its memory is."""
+        if layout.memory is None:
+            return layout.array(None)
+        array = layout.array(*self.locate(layout.memory))
+        self.when_rebound(layout.memory, functools.partial(setattr, array, "base_data"))
+        return array
+
+    def bind(self, command: Command) -> Any:
+        """Return a command that can be enqueued; it is rebound as its operands are.
+
+        An upload becomes a copy from a buffer that keeps its values on the device.
+        """
+        is_upload = isinstance(command, EnqueueUpload)
+        bound = command.bind_preloaded(self.locate) if is_upload else command.bind(self.locate)
+        for operand, memory in command.operands():
+            if memory in self._external:
+                bound.is_rebindable = True
+                self.when_rebound(memory, functools.partial(bound.rebind, operand))
+        return bound
+
+    def when_rebound(self, memory: Memory, tell: Callable[[cl.Buffer], Any]) -> None:
+        """Call `tell` with each new buffer of a memory; never, if it is not external."""
+        if memory in self._external:
+            self._dependants.setdefault(memory, []).append(tell)
+
+    def _placeholder(self, context: cl.Context) -> cl.Buffer:
+        if context not in self._placeholders:
+            self._placeholders[context] = _buffer(context, 1)
+        return self._placeholders[context]
+
+
+def _largest_buffer(context: cl.Context) -> int:
+    return context.devices[0].max_mem_alloc_size
+
+
+def _buffer(context: cl.Context, nbytes: int) -> cl.Buffer:
+    try:
+        return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(nbytes, 1))
+    except (cl.MemoryError, cl.LogicError) as error:
+        name = context.devices[0].name.strip()
+        raise MemoryError(f"no room for {nbytes:,} bytes in one piece on {name}: {error}") from error
+
+
+def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
+    """Refuse what a device cannot have: some drivers promise any memory, and fail when it is used.
+
+    Raises
+    ------
+    MemoryError
+        If the device has less.
+    """
+    device = context.devices[0]
+    if nbytes <= device.global_mem_size:
+        return
+    largest = sorted((memory.nbytes for memory in memories), reverse=True)[:3]
+    raise MemoryError(
+        f"the values of this function need {nbytes:,} bytes at once, and {device.name.strip()} has "
+        f"{device.global_mem_size:,}; the largest take {', '.join(f'{size:,}' for size in largest)} bytes"
+    )
