@@ -51,6 +51,8 @@ class Memory:
     buffer: cl.Buffer | None = None
 
 
+#: Looked up once: it takes a microsecond, and a plan calls it for each launch.
+_launch = cl.enqueue_nd_range_kernel
 #: What of a kernel's arguments is an operand.
 _OPERANDS = (Memory, cl.MemoryObject)
 #: Replaces an operand of a command by another one.
@@ -97,11 +99,11 @@ class EnqueueKernel:
 
     def enqueue(self) -> Any:
         """Launch the kernel, whose arguments are set already."""
-        return cl.enqueue_nd_range_kernel(self.queue, self.kernel, self.global_size, self.local_size)
+        return _launch(self.queue, self.kernel, self.global_size, self.local_size)
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Launch the kernel on another queue."""
-        return cl.enqueue_nd_range_kernel(queue, self.kernel, self.global_size, self.local_size)
+        return _launch(queue, self.kernel, self.global_size, self.local_size)
 
     def operands(self) -> Iterator[tuple[int, Any]]:
         """Yield the buffers that it uses, each with the number that `rebind` knows it by."""

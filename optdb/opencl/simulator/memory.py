@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.table import Table
@@ -22,7 +22,6 @@ from optdb.opencl.planning.plan import plan_liveness
 from optdb.opencl.planning.rebinding import may_be_external
 from optdb.opencl.planning.recording import LinkedFunction, Recording
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.simulator.method import Method
 from optdb.opencl.simulator.state import State
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness
@@ -30,6 +29,9 @@ from optdb.runtime.command_list import Memory
 from optdb.runtime.context import Context
 from optdb.runtime.recording import Layout
 from optdb.runtime.tracing import Trace, Untraceable
+
+if TYPE_CHECKING:
+    from optdb.opencl.simulator.method import Method
 
 __all__ = ["MemoryReport", "memory_of"]
 

@@ -22,9 +22,9 @@ __all__ = ["rebuild", "reduced"]
 
 def reduced(simulator: SimulatorOCL) -> tuple[Any, ...]:
     """Return what makes a simulator again, as ``__reduce__`` does; nobody may call it meanwhile."""
-    values = [shared.value() for shared in simulator._state]
-    kept = {name: method.kept() for name, method in simulator._methods.items()}
-    return restore, (simulator.functions, simulator._asked_for, values, kept)
+    values = [shared.value() for shared in simulator._session.state]
+    kept = {name: function.method.kept() for name, function in simulator._methods.items()}
+    return restore, (simulator.functions, simulator._session.device, values, kept)
 
 
 def rebuild(functions: dict[str, Function], device: str, values: list[Any], kept: dict[str, list[Any]]) -> SimulatorOCL:
@@ -41,10 +41,10 @@ def rebuild(functions: dict[str, Function], device: str, values: list[Any], kept
     simulator = SimulatorOCL(functions.pop(CALL), _here(device))
     for name, function in functions.items():
         simulator.add_method(name, function)
-    for shared, value in zip(simulator._state, values, strict=True):
+    for shared, value in zip(simulator._session.state, values, strict=True):
         shared.assign(value)
     for name, inputs in kept.items():
-        simulator._methods[name].keep(inputs)
+        simulator._methods[name].method.keep(inputs)
     return simulator
 
 

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import functools
-import inspect
-import operator
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from optdb.host.compiled import Function, optimize
-from optdb.host.config import config
 from optdb.host.graph import FunctionGraph, Variable
-from optdb.host.logging import logger
 from optdb.lifters.explain import Explanation
 from optdb.opencl.exporting import Report
-from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.check_report import CheckReport
-from optdb.opencl.simulator.checking import check
+from optdb.opencl.simulator.device_function import DeviceFunction
 from optdb.opencl.simulator.exporting import Examples, export
-from optdb.opencl.simulator.memory import MemoryReport, memory_of
-from optdb.opencl.simulator.method import Method
+from optdb.opencl.simulator.memory import MemoryReport
 from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.profile_report import ProfileReport
-from optdb.opencl.simulator.profiling import profile
-from optdb.opencl.simulator.progress import shows_progress
 from optdb.opencl.simulator.rebuilding import reduced
-from optdb.opencl.simulator.reporting import report
-from optdb.opencl.simulator.signature import signature_of
-from optdb.opencl.simulator.state import State
+from optdb.opencl.simulator.session import Session, SimulatorClosed
 from optdb.runtime.deprecation import warn_renamed
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 
@@ -37,10 +26,6 @@ __all__ = ["SimulatorClosed", "SimulatorOCL", "fixed_size_opencl_backend", "open
 
 #: What the function that a simulator is made of is called among its methods.
 CALL = "__call__"
-
-
-class SimulatorClosed(RuntimeError):
-    """A simulator was used after it was closed."""
 
 
 class SimulatorOCL:
@@ -81,25 +66,17 @@ class SimulatorOCL:
     """
 
     def __init__(self, function: Function, device: str = "auto", progress_bar: bool | None = None) -> None:
-        self._turn = threading.RLock()
-        self._closed = False
-        self.progress_bar = progress_bar
-        self._asked_for = device
-        self._context_name = context_of(device)
-        self._context = get_context(self._context_name)
-        self._state = State(self._context_name)
-        self._methods: dict[str, Method] = {}
-        self._signatures: dict[str, inspect.Signature] = {}
-        self._warned = False
+        self._session = Session(self, device, progress_bar)
+        self._methods: dict[str, DeviceFunction] = {}
         self._add(CALL, function)
         #: What `inspect.signature` returns: the inputs of the function.
-        self.__signature__ = self._signatures[CALL]
+        self.__signature__ = self._methods[CALL].__signature__
 
     # Calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute on the device what the function computes; arguments and results are the function's."""
-        return self._call(CALL, args, kwargs)
+        return self._own(*args, **kwargs)
 
     def call_n_times(self, times: int, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function several times with the same arguments, and return what the last call returns.
@@ -112,14 +89,14 @@ class SimulatorOCL:
         ValueError
             If `times` is not positive.
         """
-        return self._call_n_times(CALL, times, args, kwargs)
+        return self._own.call_n_times(times, *args, **kwargs)
 
     def run_async(self, /, *args: Any, **kwargs: Any) -> Pending:
         """Begin a call, and return before the device is done with it, as far as no node needs the host.
 
         Later calls come behind it; the arguments may be changed.
         """
-        return self._begin(CALL, args, kwargs)
+        return self._own.run_async(*args, **kwargs)
 
     def memory(self, /, *args: Any, **kwargs: Any) -> MemoryReport:
         """Return what a call takes on the device, without making it; arguments are the function's.
@@ -129,7 +106,7 @@ class SimulatorOCL:
         optdb.runtime.tracing.Untraceable
             If there was no call with such arguments, and it cannot be known without one.
         """
-        return self._memory(CALL, args, kwargs)
+        return self._own.memory(*args, **kwargs)
 
     def add_method(self, name: str, function: Function) -> None:
         """Let ``simulator.name(...)`` compute another function, on the same shared variables.
@@ -150,18 +127,19 @@ class SimulatorOCL:
         self._add(name, function)
 
     def __getattr__(self, name: str) -> Any:
-        if self.__dict__.get("_closed") and not name.startswith("__"):
-            raise self._closed_error()
+        session = self.__dict__.get("_session")
+        if session is not None and not name.startswith("__"):
+            session.check_open()
         methods = self.__dict__.get("_methods", {})
         if name in methods and name != CALL:
-            return BoundMethod(self, name)
+            return methods[name]
         there = ", ".join(sorted(known for known in methods if known != CALL)) or "none"
         raise AttributeError(f"the simulator has no attribute {name!r}; methods that were added: {there}")
 
     def __getitem__(self, name: str) -> Any:
-        self._check_open()
+        self._session.check_open()
         if name in self._methods and name != CALL:
-            return BoundMethod(self, name)
+            return self._methods[name]
         raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
@@ -177,31 +155,29 @@ class SimulatorOCL:
 
     def reset(self) -> None:
         """Start over: let all shared variables, and inputs that calls update, have Theano's values again."""
-        with self._lock:
-            for shared in self._state:
+        with self._session.lock:
+            for shared in self._session.state:
                 shared.from_theano()
-            for method in self._methods.values():
-                method.reset()
+            for function in self._methods.values():
+                function.method.reset()
 
     def close(self) -> None:
         """Release the memory on the device. Later use, but for `closed` and ``repr``, raises `SimulatorClosed`.
 
         What was not copied by `sync_to_theano` is lost. Closing twice is the same as once.
         """
-        with self._turn:
-            if self._closed:
+        with self._session.turn:
+            if self.closed:
                 return
-            self._context.queue.finish()
-            self._described = repr(self)
-            self._closed = True
-            for shared in self._state:
-                shared.cell[0] = None
+            self._session.close(repr(self).replace("<SimulatorOCL", "<closed SimulatorOCL", 1))
+            for function in self._methods.values():
+                function.close()
             self._methods = {}
 
     @property
     def closed(self) -> bool:
         """Whether the simulator was closed."""
-        return self._closed
+        return self._session.closed_as is not None
 
     def __enter__(self) -> SimulatorOCL:
         return self
@@ -247,8 +223,9 @@ class SimulatorOCL:
         if flavours is not None:
             warn_renamed("export(flavours=...)", "export(device_kinds=...)")
             device_kinds = flavours
-        with self._lock:
-            return export(path, self._methods, CALL, examples, device_kinds)
+        with self._session.lock:
+            methods = {name: function.method for name, function in self._methods.items()}
+            return export(path, methods, CALL, examples, device_kinds)
 
     # Looking inside
 
@@ -275,7 +252,7 @@ class SimulatorOCL:
         StepsDiffer
             If a step differs, and that was asked for.
         """
-        return self._check(CALL, args, kwargs, raise_on_difference)
+        return self._own.check(*args, raise_on_difference=raise_on_difference, **kwargs)
 
     def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
         """Measure where the time of a call goes: each kernel's on the device, each node's on the host.
@@ -299,12 +276,12 @@ class SimulatorOCL:
         ValueError
             If `n` is less than 1.
         """
-        return self._profile(CALL, args, kwargs, n)
+        return self._own.profile(*args, n=n, **kwargs)
 
     def __debugprint__(self) -> list[FunctionGraph]:
         """Return what ``theano.printing.debugprint`` prints: the graphs on the device, one for each method."""
-        with self._lock:
-            return [method.graph.fgraph for method in self._methods.values()]
+        with self._session.lock:
+            return [function.method.graph.fgraph for function in self._methods.values()]
 
     def report(self, *args: Any, **kwargs: Any) -> Explanation:
         """Tell what runs where, and why; with a call's arguments, what that call moves, too. Nothing changes.
@@ -321,15 +298,15 @@ class SimulatorOCL:
         Explanation
             As `optdb.explain` gives it: it prints as tables, and draws a picture.
         """
-        return self._report(CALL, args, kwargs)
+        return self._own.report(*args, **kwargs)
 
     # Shared variables
 
     @property
     def shared(self) -> list[Variable]:
         """Theano's shared variables of which the simulator has copies."""
-        self._check_open()
-        return [shared.variable for shared in self._state]
+        self._session.check_open()
+        return [shared.variable for shared in self._session.state]
 
     def get(self, which: Any) -> Any:
         """Return a copy of a shared variable's value on the device, as the host has it.
@@ -344,8 +321,8 @@ class SimulatorOCL:
         KeyError
             If there is no such, or several have the name.
         """
-        with self._lock:
-            return self._state.find(which).value()
+        with self._session.lock:
+            return self._session.state.find(which).value()
 
     def set(self, which: Any, value: Any) -> None:
         """Give a shared variable on the device another value; Theano's stays as it is.
@@ -357,13 +334,13 @@ class SimulatorOCL:
         TypeError
             If the variable's type does not admit the value.
         """
-        with self._lock:
-            self._state.find(which).assign(value)
+        with self._session.lock:
+            self._session.state.find(which).assign(value)
 
     def sync_to_theano(self, *which: Any) -> None:
         """Copy shared variables from the device to Theano: those that are given, or all."""
-        with self._lock:
-            for shared in self._state.chosen(which):
+        with self._session.lock:
+            for shared in self._session.state.chosen(which):
                 shared.to_theano()
 
     #: As the thread has it.
@@ -371,36 +348,45 @@ class SimulatorOCL:
 
     def sync_from_theano(self, *which: Any) -> None:
         """Copy shared variables from Theano to the device: those that are given, or all."""
-        with self._lock:
-            for shared in self._state.chosen(which):
+        with self._session.lock:
+            for shared in self._session.state.chosen(which):
                 shared.from_theano()
 
     # What it is
 
     @property
+    def progress_bar(self) -> bool | None:
+        """Whether long runs of `call_n_times` show a progress bar; None if that is so on a terminal."""
+        return self._session.progress_bar
+
+    @progress_bar.setter
+    def progress_bar(self, shown: bool | None) -> None:
+        self._session.progress_bar = shown
+
+    @property
     def device(self) -> str:
         """What the device calls itself."""
-        return self._context.profile.name
+        return self._session.context.profile.name
 
     @property
     def functions(self) -> dict[str, Function]:
         """Theano's functions, by the names of the methods; that of the simulator itself is ``'__call__'``."""
-        self._check_open()
-        return {name: method.function for name, method in self._methods.items()}
+        self._session.check_open()
+        return {name: function.method.function for name, function in self._methods.items()}
 
     def __repr__(self) -> str:
-        if self._closed:
-            return self._described.replace("<SimulatorOCL", "<closed SimulatorOCL", 1)
-        own = self._methods[CALL].function.name
+        if self.closed:
+            return self._session.closed_as
+        own = self._methods[CALL].method.function.name
         methods = "".join(f", {name}" for name in self)
-        return f"<SimulatorOCL {own or 'of a function'}{methods} on {self.device}: {len(self._state)} shared>"
+        return f"<SimulatorOCL {own or 'of a function'}{methods} on {self.device}: {len(self._session.state)} shared>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Say how the simulator is pickled and copied: as its functions, the device as it was asked for, and the state.
 
         A copy is of the same functions, and has a state of its own; a deep copy has functions of its own, too.
         """
-        with self._lock:
+        with self._session.lock:
             return reduced(self)
 
     # Inside
@@ -408,120 +394,14 @@ class SimulatorOCL:
     def _add(self, name: str, function: Function) -> None:
         if not isinstance(function, Function):
             raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")
-        with self._lock:
-            self._methods[name] = Method(function, self._context_name, self._state)
-            self._signatures[name] = signature_of(function)
-
-    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with self._lock:
-            self._look_after()
-            return self._methods[name].call(*args, **kwargs)
-
-    def _check(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], insist: bool) -> CheckReport:
-        with self._lock:
-            self._look_after()
-            report = check(self._methods[name], args, kwargs)
-        if insist:
-            report.raise_if_different()
-        return report
-
-    def _call_n_times(self, name: str, times: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        times = operator.index(times)
-        if times < 1:
-            raise ValueError(f"a function can be called 1 time or more, not {times}")
-        with self._lock:
-            self._look_after()
-            return self._methods[name].call_n_times(times, args, kwargs, shows_progress(self.progress_bar))
-
-    def _begin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pending:
-        with self._lock:
-            self._look_after()
-            return self._methods[name].begin(args, kwargs)
-
-    def _profile(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], n: int) -> ProfileReport:
-        with self._lock:
-            self._look_after()
-            return profile(self._methods[name], args, kwargs, n)
-
-    def _report(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
-        with self._lock:
-            self._look_after()
-            return report(self._methods[name], args, kwargs)
-
-    def _memory(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MemoryReport:
-        with self._lock:
-            self._look_after()
-            return memory_of(self._methods[name], self._state, self._context, args, kwargs)
+        with self._session.lock:
+            self._methods[name] = DeviceFunction(name, function, self._session)
 
     @property
-    def _lock(self) -> threading.RLock:
-        """What a thread holds that uses the simulator; refused in a forked process, where another one may hold it."""
-        _ = self._context.queue
-        self._check_open()
-        return self._turn
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise self._closed_error()
-
-    def _closed_error(self) -> SimulatorClosed:
-        return SimulatorClosed(
-            f"{self!r}: its memory on the device was released. Make another one of the same function: "
-            "optdb.SimulatorOCL(function)"
-        )
-
-    def _look_after(self) -> None:
-        """Say so once if Theano's values were changed meanwhile."""
-        if self._warned or not config.optdb.trace:
-            return
-        changed = [str(shared.name) for shared in self._state if not shared.in_step]
-        if changed:
-            self._warned = True
-            logger.warning(
-                "Theano's values of %s were changed, and the simulator has others; "
-                "sync_from_theano() or sync_to_theano() brings them into step.",
-                ", ".join(changed),
-            )
-
-
-class BoundMethod:
-    """A method of a simulator, to be called."""
-
-    def __init__(self, simulator: SimulatorOCL, name: str) -> None:
-        self._simulator = simulator
-        self.__name__ = name
-        self.__signature__ = simulator._signatures[name]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute on the device what the method's function computes."""
-        return self._simulator._call(self.__name__, args, kwargs)
-
-    def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
-        """Compare a call with what Theano's own ops give, as `SimulatorOCL.check` does."""
-        return self._simulator._check(self.__name__, args, kwargs, raise_on_difference)
-
-    def call_n_times(self, times: int, /, *args: Any, **kwargs: Any) -> Any:
-        """Call it several times with the same arguments; see `SimulatorOCL.call_n_times`."""
-        return self._simulator._call_n_times(self.__name__, times, args, kwargs)
-
-    def run_async(self, /, *args: Any, **kwargs: Any) -> Pending:
-        """Begin a call; see `SimulatorOCL.run_async`."""
-        return self._simulator._begin(self.__name__, args, kwargs)
-
-    def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
-        """Measure where the time of a call goes, as `SimulatorOCL.profile` does."""
-        return self._simulator._profile(self.__name__, args, kwargs, n)
-
-    def report(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Tell what runs where, as `SimulatorOCL.report` does."""
-        return self._simulator._report(self.__name__, args, kwargs)
-
-    def memory(self, /, *args: Any, **kwargs: Any) -> MemoryReport:
-        """Return what a call takes on the device; see `SimulatorOCL.memory`."""
-        return self._simulator._memory(self.__name__, args, kwargs)
-
-    def __repr__(self) -> str:
-        return f"<method {self.__name__} of {self._simulator!r}>"
+    def _own(self) -> DeviceFunction:
+        """What a call of the simulator itself calls."""
+        self._session.check_open()
+        return self._methods[CALL]
 
 
 def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:

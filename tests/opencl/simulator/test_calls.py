@@ -45,7 +45,7 @@ def test_steps_are_planned(step):
     _, sim, _, _, data = step
     for _ in range(3):
         sim(*data)
-    machine = sim._methods["__call__"].machine.run
+    machine = sim._methods["__call__"].method.machine.run
     assert isinstance(machine, PlannedVM)
     assert [plan.commands > 0 for plan in machine.plans] == [True]
 
@@ -284,4 +284,4 @@ def test_filters_that_are_updated_by_flipped_gradients_stay_where_they_are():
     data = rng.randn(2, 3, 6, 6).astype("float32")
     for _ in range(4):
         np.testing.assert_allclose(sim(data), f(data), rtol=1e-4)
-    assert len(sim._methods["__call__"].machine.run.plans) == 1
+    assert len(sim._methods["__call__"].method.machine.run.plans) == 1

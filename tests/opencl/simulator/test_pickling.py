@@ -101,10 +101,10 @@ def test_a_variable_that_travels_with_it_is_still_its_own():
 
 def test_the_device_is_looked_for_as_it_was_asked_for(default):
     sim = make("auto")
-    assert sim._context_name == "dev0"
+    assert sim._session.context_name == "dev0"
     data = pickle.dumps(sim)
     contexts.default = "dev1"
-    assert pickle.loads(data)._context_name == "dev1"
+    assert pickle.loads(data)._session.context_name == "dev1"
 
 
 def test_without_that_device_the_default_one_is_taken(default, caplog):
@@ -112,7 +112,7 @@ def test_without_that_device_the_default_one_is_taken(default, caplog):
     data = pickle.dumps(make("elsewhere"))
     contexts.forget("elsewhere")
     again = pickle.loads(data)
-    assert again._context_name == "dev0"
+    assert again._session.context_name == "dev0"
     assert f"was on the device elsewhere. It is now on {again.device}" in caplog.text
     assert "elsewhere" not in contexts
     np.testing.assert_array_equal(again.get("w"), np.full((3, 2), 3))
@@ -203,3 +203,11 @@ def test_without_a_device_the_error_names_the_cure(folder):
 def test_where_theano_leaves_functions_out_the_error_says_so(folder):
     done = run_code(READ, cwd=folder, flags="unpickle_function=False")
     assert done.stderr.strip().endswith("The cure: THEANO_FLAGS=unpickle_function=True")
+
+
+def test_a_method_travels_with_its_simulator():
+    predict = make().predict  # which keeps the simulator
+    again = pickled(predict)
+    np.testing.assert_array_equal(again(X), predict(X))
+    assert copy.copy(predict) is predict
+    assert "predict of <SimulatorOCL step" in repr(again)
