@@ -11,6 +11,7 @@ whomever, in this order:
    OPENCL, and ``linker`` the name opencl;
 4. ``theano.gof.cmodule``: C code is compiled with a header of ours, where Python or NumPy need one;
 5. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
+   ``theano.tensor.inc_code``: other C code, where NumPy lacks what it uses;
 6. the end of ``theano``: `finish` makes these modes and the linker known, and turns on the engine, the
    cache of ops and the device, if the flags say so;
 7. ``theano.scan_module.scan_perform_ext``, later: its C code is made to compile;
@@ -218,6 +219,12 @@ def _blas_headers(module: ModuleType) -> Iterator[None]:
 
 
 @contextmanager
+def _inc_code(module: ModuleType) -> Iterator[None]:
+    yield
+    ccode.replace_inc_code(module)
+
+
+@contextmanager
 def _scan_perform_ext(module: ModuleType) -> Iterator[None]:
     """Let scan's C code compile."""
     from theano.gof import cmodule
@@ -237,6 +244,7 @@ AROUND = {
     "theano.configdefaults": _configdefaults,
     "theano.gof.cmodule": _cmodule,
     "theano.tensor.blas_headers": _blas_headers,
+    "theano.tensor.inc_code": _inc_code,
     "theano.scan_module.scan_perform_ext": _scan_perform_ext,
     **hooks.AROUND,
 }

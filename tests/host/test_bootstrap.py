@@ -120,7 +120,7 @@ def test_header_folder_is_there_for_scan_only(tmp_path):
         cmodule.GCC_compiler.compile_str = lambda *a, **k: seen.extend(cmodule.std_include_dirs()) or 1 / 0
         try:
             import theano.scan_module.scan_perform_ext
-        except ZeroDivisionError:
+        except (ZeroDivisionError, ImportError):
             pass
         print([folder for folder in seen if folder not in before], cmodule.std_include_dirs() == before)
     """

@@ -1,7 +1,7 @@
 """Calls that Theano's source makes and that do something else by now.
 
 `translation` puts these functions in place of float(), int(), complex(), bool() and repr(), of ``np.dtype()``, of the
-method ``fill``, and of the operator ``%`` behind a text with numbers in it.
+method ``fill``, and of the operator ``%`` behind a text with numbers in it; and around lists that are indexes.
 """
 
 from __future__ import annotations
@@ -67,3 +67,14 @@ def format_text(template: str, values: Any) -> str:
         return template % values
     with np.printoptions(legacy="1.25"):
         return template % values
+
+
+def to_index(indexed: Any, index: Any) -> Any:
+    """Return an index; a list with slices or sequences in it indexes an array as a tuple does."""
+    if isinstance(indexed, np.ndarray) and type(index) is list and any(map(_needs_tuple, index)):
+        return tuple(index)
+    return index
+
+
+def _needs_tuple(part: Any) -> bool:
+    return part is None or part is Ellipsis or isinstance(part, slice | list | tuple | np.ndarray)

@@ -1,8 +1,8 @@
 """Lets the C code that Theano compiles, and Scan's own, compile with today's Python and NumPy.
 
 The header is ``include/theano_compat.h``. The compiler takes it in ahead of the source (``-include``), found by the
-include path, so that no path is part of the keys of compiled modules; its digest is. Where no header is needed,
-nothing is added, and the compiled code and its keys are Theano's own.
+include path, so that no path is part of the keys of compiled modules; the digest of all of our headers is. Where no
+header is needed, nothing is added, and the compiled code and its keys are Theano's own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import hashlib
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from optdb.host.compat import versions
 
 INCLUDE_DIR = Path(__file__).parent.parent / "include"
 HEADER = INCLUDE_DIR / "theano_compat.h"
+#: What only NumPy 2 needs.
+NUMPY_2_DIR = INCLUDE_DIR / "numpy2"
 
 
 @functools.cache
@@ -27,7 +30,8 @@ def compile_args() -> tuple[str, ...]:
     """Return the compiler's arguments that bring the header in, none where it is not needed."""
     if not versions.needs_header():
         return ()
-    digest = hashlib.sha256(HEADER.read_bytes()).hexdigest()[:12]
+    headers = sorted(INCLUDE_DIR.rglob("*.h"))
+    digest = hashlib.sha256(b"".join(header.read_bytes() for header in headers)).hexdigest()[:12]
     # One word: Theano sorts arguments, and drops repeated ones.
     return (f"-include{HEADER.name}", f"-DOPTDB_COMPAT=0x{digest}")
 
@@ -50,7 +54,20 @@ def install(cmodule: Any) -> None:
         return [*theirs(*args, **options), *compile_args()]
 
     cmodule.GCC_compiler.compile_args = staticmethod(args_with_header)
-    cmodule.std_include_dirs = lambda: [*include_dirs(), str(INCLUDE_DIR)]
+    ours = [INCLUDE_DIR, NUMPY_2_DIR] if versions.needs_promotion() else [INCLUDE_DIR]
+    cmodule.std_include_dirs = lambda: [*include_dirs(), *map(str, ours)]
+
+
+def replace_inc_code(inc_code: Any) -> None:
+    """Make rows be incremented by C code that does without what NumPy 2 lacks.
+
+    Parameters
+    ----------
+    inc_code : module
+        ``theano.tensor.inc_code``, whose code has just run.
+    """
+    if versions.needs_promotion():
+        inc_code.inc_code = (NUMPY_2_DIR / "increment_rows.h").read_text
 
 
 @contextmanager
@@ -81,7 +98,10 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
     if folder:
         cmodule.std_include_dirs = lambda: [*include_dirs(), str(INCLUDE_DIR / folder)]
     try:
-        yield
+        with warnings.catch_warnings():
+            # NumPy 2 has room for more arrays in this struct than its header tells. Scan does not use it.
+            warnings.filterwarnings("ignore", message="numpy.broadcast size changed")
+            yield
     finally:
         compiler.compile_str, cmodule.std_include_dirs = staticmethod(compile_str), include_dirs
 

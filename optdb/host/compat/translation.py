@@ -47,9 +47,11 @@ REDIRECTED = {
     "numpy.linalg": f"{HERE}.numpy.linalg",
     "numpy.linalg.linalg": f"{HERE}.numpy.linalg",
     "numpy.testing": f"{HERE}.numpy.testing",
+    "pickle": f"{HERE}.pickle",
     "pkg_resources": f"{HERE}.pkg_resources",
     "scipy.signal.signaltools": f"{HERE}.scipy_signaltools",
     "scipy.signal.sigtools": f"{HERE}.scipy_sigtools",
+    "six.moves.cPickle": f"{HERE}.pickle",
 }
 
 #: Modules that take long to import and that few programs use: SciPy imports them when they are asked for.
@@ -168,7 +170,7 @@ def helpers(promoting: bool) -> dict[str, Callable[..., Any]]:
 
     functions: dict[str, Callable[..., Any]] = {
         _helper(name): getattr(builtins, name)
-        for name in (*_Translator.CONVERSIONS.values(), "fill", "format_text", "make_dtype")
+        for name in (*_Translator.CONVERSIONS.values(), "fill", "format_text", "make_dtype", "to_index")
     }
     if promoting:
         from optdb.host.compat import promotion
@@ -196,6 +198,14 @@ class _Translator(ast.NodeTransformer):
 
     def __init__(self, promoting: bool) -> None:
         self.promoting = promoting
+        #: Names that the present function assigns lists to.
+        self.lists: frozenset[str] = frozenset()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        outer, self.lists = self.lists, _lists_of(node)
+        self.generic_visit(node)
+        self.lists = outer
+        return node
 
     # Imports
 
@@ -220,6 +230,16 @@ class _Translator(ast.NodeTransformer):
         return node
 
     # Operators and calls
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        index = node.slice
+        if not isinstance(node.value, ast.Name):
+            return node
+        if isinstance(index, ast.ListComp) or (isinstance(index, ast.Name) and index.id in self.lists):
+            indexed = ast.copy_location(ast.Name(node.value.id, ast.Load()), node)
+            node.slice = _call("to_index", [indexed, index], index)
+        return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
@@ -299,6 +319,25 @@ def _import(alias: ast.alias) -> list[ast.stmt]:
 def _call(name: str, arguments: list[ast.expr], node: ast.AST) -> ast.Call:
     function = ast.copy_location(ast.Name(_helper(name), ast.Load()), node)
     return ast.copy_location(ast.Call(function, arguments, []), node)
+
+
+def _lists_of(function: ast.FunctionDef) -> frozenset[str]:
+    """Return the names that a function assigns lists to which it writes out itself, as ``[None] * n``."""
+    return frozenset(
+        target.id
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.Assign) and _is_list(statement.value)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    )
+
+
+def _is_list(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Mult) and (_is_list(node.left) or _is_list(node.right))
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "list"
+    return isinstance(node, ast.List | ast.ListComp)
 
 
 def _formats_numbers(node: ast.expr) -> bool:

@@ -55,6 +55,29 @@
 #define PyEval_CallObject(function, arguments) PyObject_CallObject(function, arguments)
 #endif
 
+/* Complex numbers had the fields real and imag, which Theano's own numbers are derived from. */
+#if NPY_ABI_VERSION >= 0x02000000 && defined(__cplusplus)
+template <typename Real, typename Numpy>
+struct optdb_complex {
+    Real real, imag;
+
+    operator Numpy() const
+    {
+        Numpy value;
+        value._Val[0] = real;
+        value._Val[1] = imag;
+        return value;
+    }
+};
+
+typedef optdb_complex<npy_float, npy_cfloat> optdb_complex64;
+typedef optdb_complex<npy_double, npy_cdouble> optdb_complex128;
+#undef npy_complex64
+#undef npy_complex128
+#define npy_complex64 optdb_complex64
+#define npy_complex128 optdb_complex128
+#endif
+
 /* NPY_MAXDIMS as an axis means all axes; NumPy 2 has another number for that. */
 #if NPY_ABI_VERSION >= 0x02000000
 static inline int optdb_axis(int axis) { return axis == NPY_MAXDIMS ? NPY_RAVEL_AXIS : axis; }

@@ -45,15 +45,18 @@ def test_where_no_header_is_needed_nothing_is_added(cmodule, header):
     assert cmodule.std_include_dirs() == ["numpy"]
 
 
-def test_the_header_is_included_and_part_of_keys(cmodule, header):
+@pytest.mark.parametrize(("numpy", "folders"), [((1, 26), 1), ((2, 0), 2)])
+def test_the_header_is_included_and_part_of_keys(cmodule, header, monkeypatch, numpy, folders):
     header(True)
+    monkeypatch.setattr(versions, "installed", lambda package: numpy)
     ccode.install(cmodule)
     args = cmodule.GCC_compiler.compile_args(march_flags=False)
     assert args[0] == "-O3"
     assert "-includetheano_compat.h" in args
     assert any(argument.startswith("-DOPTDB_COMPAT=0x") for argument in args)
     assert not any("/" in argument for argument in args), "keys are not to depend on where optdb lies"
-    assert cmodule.std_include_dirs() == ["numpy", str(ccode.INCLUDE_DIR)]
+    ours = [str(ccode.INCLUDE_DIR), str(ccode.NUMPY_2_DIR)]
+    assert cmodule.std_include_dirs() == ["numpy", *ours[:folders]]
 
 
 @pytest.mark.parametrize(

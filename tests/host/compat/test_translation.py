@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 
 import numpy as np
 import pytest
@@ -51,6 +52,7 @@ def test_numpy_s_names_of_python_s_types(source, name):
         "from nose.plugins.attrib import attr",
         "from scipy.signal.signaltools import _valfrommode, _bvalfromboundary, convolve",
         "from scipy.signal.sigtools import _convolve2d",
+        "import six.moves.cPickle as pickle; pickle.dumps, pickle.Pickler, pickle.HIGHEST_PROTOCOL",
         "import scipy.signal.signaltools as tools; tools.convolve",
     ],
 )
@@ -217,3 +219,34 @@ def test_a_signature_of_one_character_is_a_type():
 def test_integers_are_rounded_to_floating_types(dtype, wanted):
     source = f"import numpy as np\na = np.ones(2, '{dtype}')\nx = [np.ceil(a), np.floor(a), np.trunc(a)]"
     assert {str(rounded.dtype) for rounded in run(source)["x"]} == {wanted}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "y = x[[slice(1, 3) for i in range(2)]]",
+        "def f(x):\n    index = [None] * 2\n    index[0] = index[1] = slice(1, 3)\n    return x[index]\ny = f(x)",
+        "def f(x):\n    index = list((slice(1, 3), [1, 2]))\n    x[index] += 0\n    return x[index]\ny = f(x)",
+        "y = x[[1 + i for i in range(2)]][:, 1:3]",
+    ],
+)
+def test_lists_with_slices_index_arrays_as_tuples_do(source):
+    namespace = {"x": np.arange(16.0).reshape((4, 4)), **translation.helpers(True)}
+    exec(compile(translation.translate(source, "test", True), "test", "exec"), namespace)
+    np.testing.assert_array_equal(namespace["y"], namespace["x"][1:3, 1:3])
+
+
+def test_lists_index_what_is_no_array_as_they_are():
+    assert run("class A:\n    def __getitem__(self, i):\n        return i\na = A()\nx = a[[None for i in range(1)]]")[
+        "x"
+    ] == [None]
+
+
+def test_picklers_take_functions_for_persistent_objects():
+    pickle, file = run("import pickle")["pickle"], io.BytesIO()
+    pickler = pickle.Pickler(file, 2)
+    pickler.persistent_id = lambda value: "five" if value == 5 else None
+    pickler.dump([5, 6])
+    unpickler = pickle.Unpickler(io.BytesIO(file.getvalue()))
+    unpickler.persistent_load = {"five": 5}.get
+    assert unpickler.load() == [5, 6]
