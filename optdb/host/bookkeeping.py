@@ -15,17 +15,18 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from theano.gof import toolbox
+from theano.gof import graph, toolbox
 from theano.gof.fg import MissingInputError
 
-from optdb.host.graph import Apply, Constant, FunctionGraph, nodes_outside
+from optdb.host.graph import Apply, Constant, FunctionGraph, io_toposort, nodes_outside
 from optdb.host.patching import Patch
 
 _stock_execute_callbacks = FunctionGraph.execute_callbacks
 _stock_toposort = FunctionGraph.toposort
 
 _Listeners = dict[str, tuple[list[Any], list[Callable[..., Any]]]]
-_listeners: WeakKeyDictionary[FunctionGraph, _Listeners] = WeakKeyDictionary()
+#: A graph is kept until the last session ends: a look-up for each event is to be a plain one.
+_listeners: dict[FunctionGraph, _Listeners] = {}
 
 KeptOrder = Callable[[], "list[Apply] | None"]
 _kept_orders: WeakKeyDictionary[FunctionGraph, KeptOrder] = WeakKeyDictionary()
@@ -163,5 +164,6 @@ def patches() -> list[Patch]:
     return [
         Patch(FunctionGraph, "execute_callbacks", execute_callbacks, "features that do not listen are not called"),
         Patch(FunctionGraph, "__import__", import_node, "a node is imported without sorting what is above it"),
+        Patch(graph, "io_toposort", io_toposort, "what is sorted already is not looked at again"),
         Patch(FunctionGraph, "toposort", toposort, "the engine keeps the order"),
     ]

@@ -30,6 +30,8 @@ _stock_make_new_inplace = Composite.make_new_inplace
 _code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
 #: Scalar op (by id, and kept) and input dtypes to output dtypes.
 _dtypes_of: dict[tuple[int, tuple[str, ...]], tuple[Any, list[str]]] = {}
+#: Elementwise op (by id, and kept) and input types, all of one rank, to output types.
+_output_types_of: dict[tuple[Any, ...], tuple[Elemwise, list[TensorType]]] = {}
 _types: dict[tuple[str, tuple[bool, ...]], TensorType] = {}
 _params_types: list[Any] = []
 #: Arguments of TensorType to what its __init__ makes of them.
@@ -39,6 +41,7 @@ _type_state: dict[tuple[Any, ...], dict[str, Any]] = {}
 def forget() -> None:
     """Forget what depends on ops that may go, or on flags that may change."""
     _dtypes_of.clear()
+    _output_types_of.clear()
     _types.clear()
     _type_state.clear()
 
@@ -134,9 +137,21 @@ def _check_inplace(op: Elemwise, inputs: list[Variable], dtypes: list[str], patt
 def make_node(self: Elemwise, *inputs: Any) -> Apply:
     """Make the node of an elementwise op; lower ranks are completed from the left."""
     variables = [x if type(getattr(x, "type", None)) is TensorType else as_tensor_variable(x) for x in inputs]
+    key = (id(self), *[(var.type.dtype, var.type.broadcastable) for var in variables])
+    known = _output_types_of.get(key)
+    if known is None:
+        return _make_node(self, variables, key)
+    return Apply(self, variables, [output_type() for output_type in known[1]])
+
+
+def _make_node(self: Elemwise, variables: list[Variable], key: tuple[Any, ...]) -> Apply:
+    """Make a node, and keep its output types where its inputs are used as they are."""
+    given = variables
     dtypes, patterns, variables = self.get_output_info(DimShuffle, *variables)
-    outputs = [tensor_type(dtype, tuple(pattern))() for dtype, pattern in zip(dtypes, patterns, strict=True)]
-    return Apply(self, variables, outputs)
+    types = [tensor_type(dtype, tuple(pattern)) for dtype, pattern in zip(dtypes, patterns, strict=True)]
+    if all(var is before for var, before in zip(variables, given, strict=True)):
+        _output_types_of[key] = (self, types)
+    return Apply(self, variables, [output_type() for output_type in types])
 
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:

@@ -13,13 +13,14 @@ from theano.scalar import Composite, get_scalar_type
 from theano.tensor.opt import FusionOptimizer, elemwise_max_input_fct, local_elemwise_fusion
 
 from optdb.host.config import config
-from optdb.host.graph import Variable
+from optdb.host.graph import MetaObject, Variable
 from optdb.host.testvalues import without_test_values
 
 __all__ = [
     "Composite",
     "FusionOptimizer",
     "apply_scalar_op",
+    "composite_of_new_graph",
     "elemwise_max_input_fct",
     "has_c_code",
     "is_cheap",
@@ -64,6 +65,23 @@ def apply_scalar_op(op: Any, inputs: Sequence[Variable]) -> Variable:
         outputs = node.op(*[known.get(var, var) for var in node.inputs], return_list=True)
         known.update(zip(node.outputs, outputs, strict=True))
     return known[op.outputs[0]]
+
+
+def composite_of_new_graph(inputs: Sequence[Variable], output: Variable) -> Composite:
+    """Return a Composite of a scalar graph that was made for it alone, and contains no Composite.
+
+    Theano copies the graph twice: once because others may use it, and once for the op's own FunctionGraph.
+    """
+    if type(Composite) is not MetaObject:  # ops are shared, and made by whoever shares them
+        return Composite(inputs, [output])
+    op = object.__new__(Composite)
+    op.inputs, op.outputs = list(inputs), [output]
+    op.inputs_type, op.outputs_type = tuple(var.type for var in inputs), (output.type,)
+    op.nin, op.nout = len(inputs), 1
+    op.init_fgraph()
+    op.name = None
+    op.prepare_node_called = set()
+    return op
 
 
 def has_c_code(op: Any, dtypes: Sequence[str]) -> bool:

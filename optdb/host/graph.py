@@ -9,10 +9,11 @@ Data flows one way: these names are imported from Theano and handed on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from theano.gof import Apply, Constant, FunctionGraph, InconsistencyError, Op, Variable
-from theano.gof.graph import clone_get_equiv, io_toposort
+from theano.gof import graph as _stock
+from theano.gof.graph import clone_get_equiv
 from theano.gof.op import PureOp
 from theano.gof.utils import MetaObject
 
@@ -106,6 +107,39 @@ def drop_repeated_traces(variables: Iterable[Variable]) -> None:
         once = {id(trace): trace for trace in traces}
         if len(once) < len(traces):
             var.tag.trace = list(once.values())
+
+
+_stock_io_toposort = _stock.io_toposort
+
+
+def io_toposort(
+    inputs: Iterable[Variable],
+    outputs: Sequence[Variable],
+    orderings: dict[Apply, list[Apply]] | None = None,
+    clients: dict | None = None,
+) -> list[Apply]:
+    """Return the nodes between `inputs` and `outputs` in the order in which Theano's function gives them.
+
+    Theano's pushes each operand's node again for each of its users; here a node that is done is not pushed.
+    """
+    if orderings or clients is not None:
+        return _stock_io_toposort(inputs, outputs, orderings, clients)
+    computed = set(inputs)
+    todo = [var.owner for var in reversed(outputs) if var.owner is not None]
+    order = []
+    while todo:
+        node = todo[-1]
+        if node.outputs[0] in computed:
+            todo.pop()
+            continue
+        missing = [var.owner for var in node.inputs if var.owner is not None and var not in computed]
+        if missing:
+            todo += missing
+            continue
+        todo.pop()
+        computed.update(node.outputs)
+        order.append(node)
+    return order
 
 
 def node_ancestors(outputs: Iterable[Variable]) -> set[Apply]:

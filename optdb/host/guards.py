@@ -12,9 +12,11 @@ from typing import Any
 
 from theano import scalar
 from theano import tensor as tt
+from theano.compile.ops import DeepCopyOp, OutputGuard, Shape_i
 from theano.gof.opt import PatternSub
 from theano.tensor import opt
-from theano.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from theano.tensor.elemwise import DimShuffle, Elemwise
+from theano.tensor.subtensor import Subtensor
 
 from optdb.host.graph import Apply, Constant, Variable
 
@@ -75,8 +77,14 @@ def _has_sum_as_factor(node: Apply) -> bool:
     )
 
 
-def _has_constant_factor(node: Apply) -> bool:
+def _has_constant_operand(node: Apply) -> bool:
     return any(_may_be_constant(var, _MAX_DEPTH) for var in node.inputs)
+
+
+#: Ops whose first input Theano's get_scalar_constant_value looks at in their place.
+_PASSED_THROUGH = (tt.Alloc, DimShuffle, tt.Rebroadcast, OutputGuard, DeepCopyOp)
+#: Others that it knows; those that are named nowhere have no constant value to it.
+_MAYBE_CONSTANT = (Shape_i, opt.Assert, scalar.ScalarOp, tt.ScalarFromTensor, tt.TensorFromScalar)
 
 
 def _may_be_constant(var: Variable, depth: int) -> bool:
@@ -84,12 +92,14 @@ def _may_be_constant(var: Variable, depth: int) -> bool:
     if isinstance(var, Constant) or not depth:
         return True
     owner = var.owner
-    if owner is None or isinstance(owner.op, CAReduce):
+    if owner is None:
         return False
-    if isinstance(owner.op, DimShuffle):
+    if isinstance(owner.op, _PASSED_THROUGH):
         return _may_be_constant(owner.inputs[0], depth - 1)
+    if isinstance(owner.op, Subtensor):
+        return var.type.ndim == 0
     if not isinstance(owner.op, Elemwise):
-        return True
+        return isinstance(owner.op, _MAYBE_CONSTANT)
     if isinstance(owner.op.scalar_op, scalar.Second):
         return _may_be_constant(owner.inputs[1], depth - 1)
     return all(_may_be_constant(operand, depth - 1) for operand in owner.inputs)
@@ -99,5 +109,6 @@ _GUARDS: dict[Any, Guard] = {
     opt.local_upcast_elemwise_constant_inputs: _has_input_of_another_dtype,
     opt.local_merge_switch_same_cond: _begins_with_switch,
     opt.local_greedy_distributor: _has_sum_as_factor,
-    opt.local_mul_zero: _has_constant_factor,
+    opt.local_mul_zero: _has_constant_operand,
+    opt.local_add_specialize: _has_constant_operand,
 }

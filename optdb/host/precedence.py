@@ -20,10 +20,14 @@ _BEFORE: dict[LocalOptimizer, LocalOptimizer] = {
     opt.local_zero_div: opt.local_div_switch_sink,
 }
 
+_FIRST_IDS = frozenset(map(id, _BEFORE))
+
 
 def in_order_of_precedence(rewriters: Iterable[LocalOptimizer]) -> list[LocalOptimizer]:
     """Return `rewriters` in the given order, except that some come right before another one."""
     ordered = list(rewriters)
+    if _FIRST_IDS.isdisjoint(map(id, ordered)):
+        return ordered
     for first, second in _BEFORE.items():
         if first in ordered and second in ordered[: ordered.index(first)]:
             ordered.remove(first)

@@ -28,6 +28,7 @@ from optdb.host.fusion import (
     Composite,
     FusionOptimizer,
     apply_scalar_op,
+    composite_of_new_graph,
     elemwise_max_input_fct,
     has_c_code,
     is_cheap,
@@ -42,6 +43,8 @@ from optdb.host.tensor import Elemwise, copy_stack_trace
 MAX_RECOMPUTING_GROUPS = 4
 #: A group recomputes at most this many nodes for each element.
 MAX_RECOMPUTED_PER_GROUP = 8
+#: Likewise where there is one element only, so that any op is cheaper than a node.
+MAX_RECOMPUTED_SCALARS = 16
 
 
 class GroupFusion(FusionOptimizer):
@@ -191,12 +194,14 @@ def _may_join(node: Apply, groups: list[Group], recomputed: bool) -> bool:
 
 
 def _is_worth_recomputing(node: Apply, groups: list[Group]) -> bool:
-    if len(groups) > MAX_RECOMPUTING_GROUPS or not is_cheap(node.op.scalar_op):
-        return False
     (out,) = node.outputs
+    is_scalar = out.type.ndim == 0
+    most = MAX_RECOMPUTED_SCALARS if is_scalar else MAX_RECOMPUTED_PER_GROUP
+    if len(groups) > MAX_RECOMPUTING_GROUPS or not (is_scalar or is_cheap(node.op.scalar_op)):
+        return False
     for group in groups:
         same_pattern = group.root.outputs[0].broadcastable == out.broadcastable
-        if group.recomputed >= MAX_RECOMPUTED_PER_GROUP or not (same_pattern or all(out.broadcastable)):
+        if group.recomputed >= most or not (same_pattern or all(out.broadcastable)):
             return False
     arrays = {var for var in node.inputs if not all(var.broadcastable)}
     more_reads = sum(len(arrays - group.inputs) for group in groups)
@@ -244,4 +249,4 @@ def _composite(inputs: list[Variable], steps: list[tuple[Any, tuple[int, ...]]])
     values = list(scalars)
     for op, slots in steps:
         values.append(apply_scalar_op(op, [values[slot] for slot in slots]))
-    return Composite(scalars, values[-1:])
+    return composite_of_new_graph(scalars, values[-1])

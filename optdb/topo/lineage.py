@@ -31,6 +31,8 @@ class Lineage:
         self._numbers: dict[Hashable, int] = {}
         self._number_of: dict[Apply, int] = {}
         self._kept: list[Any] = []
+        # The op is kept with its number: its id stays its own that way.
+        self._op_numbers: dict[int, tuple[Any, Hashable]] = {}
         self._replaced: set[int] = set()
         self._loops: dict[int, int] = {}
         self._stopped: set[tuple[Rule, int]] = set()
@@ -95,9 +97,14 @@ class Lineage:
         return self._identity(var)
 
     def _intern(self, op: Any) -> Hashable:
-        key = (type(op), op)
+        known = self._op_numbers.get(id(op))
+        if known is None:
+            known = self._op_numbers[id(op)] = (op, self._number_of_op(op))
+        return known[1]
+
+    def _number_of_op(self, op: Any) -> Hashable:
         try:
-            return self._numbers.setdefault(key, len(self._numbers))
+            return self._numbers.setdefault((type(op), op), len(self._numbers))
         except TypeError:  # an unhashable op is equal to itself only
             return self._identity(op)
 

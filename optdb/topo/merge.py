@@ -13,8 +13,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from optdb.host.graph import Apply, Constant, FunctionGraph, Variable
+import numpy as np
+
+from optdb.host.graph import Apply, Constant, FunctionGraph, Op, Variable
 from optdb.host.rewriters import MergeFeature, MergeOptimizer
+
+#: Up to how many elements a constant is known by its bytes.
+_MAX_SMALL_SIZE = 8
+#: Attributes that a pickle leaves out.
+_INDEX = ("_nodes", "_keys", "_first_equal", "_op_of_id")
 
 
 class MergeIndex(MergeFeature):
@@ -24,12 +31,17 @@ class MergeIndex(MergeFeature):
     -----
     Invariants: ``_nodes[key]`` is in the graph, and ``_keys[node]`` is the
     key of its op and its inputs as they are now; ``nodes_seen``, Theano's
-    name for the distinct nodes, is the view of ``_keys``.
+    name for the distinct nodes, is the view of ``_keys``. Keys are integers,
+    so that no op is hashed or compared but the first time that it is met:
+    ``_first_equal`` has the first of the ops that are equal to one, and
+    ``_op_of_id`` keeps each op, whose id stays its own that way.
     """
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
         self._nodes: dict[Hashable, Apply] = {}
         self._keys: dict[Apply, Hashable] = {}
+        self._first_equal: dict[Op, Op] = {}
+        self._op_of_id: dict[int, tuple[Op, int]] = {}
         super().on_attach(fgraph)
         self.nodes_seen = self._keys.keys()
 
@@ -54,11 +66,29 @@ class MergeIndex(MergeFeature):
             if isinstance(var, Constant) and len(var.clients) <= 1:
                 self._forget_constant(var)
 
+    def process_constant(self, fgraph: FunctionGraph, constant: Constant) -> None:
+        """Enter `constant` into the index, or schedule its merge with an equal one."""
+        if id(constant) in self.seen_constants:
+            return
+        signature = _small_signature(constant)
+        if signature is None:
+            super().process_constant(fgraph, constant)
+            return
+        equal = self.const_sig_inv.get(signature, None)
+        if equal is None:
+            self.const_sig[constant] = signature
+            self.const_sig_inv[signature] = constant
+            self.seen_constants.add(id(constant))
+            return
+        if constant.name:  # of two names one has to go: Theano keeps the later one
+            equal.name = constant.name
+        self.scheduled.append([[(constant, equal, "merge")]])
+
     def process_node(self, fgraph: FunctionGraph, node: Apply) -> None:
         """Enter `node` into the index, or schedule its merge with its twin."""
         if node in self._keys:
             return
-        key = _key(node)
+        key = self._key(node)
         twin = self._nodes.setdefault(key, node)
         if twin is node:
             self._keys[node] = key
@@ -73,7 +103,7 @@ class MergeIndex(MergeFeature):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as Theano's own feature, which loads where optdb is not installed."""
-        state = {k: v for k, v in vars(self).items() if k not in ("_nodes", "_keys")}
+        state = {k: v for k, v in vars(self).items() if k not in _INDEX}
         state["nodes_seen"] = set(self._keys)
         return MergeFeature, (), state
 
@@ -81,6 +111,20 @@ class MergeIndex(MergeFeature):
         key = self._keys.pop(node, None)
         if key is not None:
             del self._nodes[key]
+
+    def _key(self, node: Apply) -> Hashable:
+        """Return what two nodes that compute the same have in common."""
+        op = node.op
+        known = self._op_of_id.get(id(op)) or self._enter(op)
+        return (known[1], *map(id, node.inputs))
+
+    def _enter(self, op: Op) -> tuple[Op, int]:
+        try:
+            first = self._first_equal.setdefault(op, op)
+        except TypeError:  # an unhashable op is equal to itself only
+            first = op
+        known = self._op_of_id[id(op)] = (op, id(first))
+        return known
 
     def _forget_constant(self, constant: Constant) -> None:
         """The last user of `constant` goes: a later equal one starts anew."""
@@ -92,14 +136,13 @@ class MergeIndex(MergeFeature):
         self.seen_constants.discard(id(constant))
 
 
-def _key(node: Apply) -> Hashable:
-    """Return what two nodes that compute the same have in common."""
-    inputs = tuple(map(id, node.inputs))
-    try:
-        hash(node.op)
-    except TypeError:  # an unhashable op is equal to itself only
-        return (id(node.op), inputs)
-    return (node.op, inputs)
+def _small_signature(constant: Constant) -> Hashable | None:
+    """Return what equal constants have in common, where they are a few numbers; Theano's signature sums them up."""
+    data = constant.data
+    if type(data) is not np.ndarray or data.size > _MAX_SMALL_SIZE or data.dtype.kind not in "biufc":
+        return None
+    # Adding zero makes a negative zero positive: the two are equal to Theano.
+    return (constant.type, data.shape, (data + 0).tobytes())
 
 
 class IndexedMergeOptimizer(MergeOptimizer):

@@ -14,7 +14,7 @@ from theano.gof import Apply, InconsistencyError, Op
 from theano.gof.destroyhandler import DestroyHandler
 from theano.gof.opt import MergeFeature, MergeOptimizer
 
-from optdb.topo.merge import IndexedMergeOptimizer, MergeIndex, _key
+from optdb.topo.merge import IndexedMergeOptimizer, MergeIndex
 from tests.topo.graphs import graph_of, ops, rewriter, run
 
 
@@ -30,7 +30,7 @@ def check_index(fgraph):
     assert isinstance(index, MergeIndex)
     assert set(index._keys) <= fgraph.apply_nodes
     for node, key in index._keys.items():
-        assert key == _key(node)
+        assert key == index._key(node)
         assert index._nodes[key] is node
     assert len(index._nodes) == len(index._keys)
     assert set(index.nodes_seen) == set(index._keys)
