@@ -15,7 +15,8 @@ whomever, in this order:
 6. the end of ``theano``: `finish` makes these modes and the linker known, and turns on the engine, the
    cache of ops and the device, if the flags say so;
 7. ``theano.scan_module.scan_perform_ext``, later: its C code is made to compile;
-8. modules that start a compiler: it is asked once, and what it builds has a lock of its own (see ``clinker``).
+8. modules that start a compiler: it is asked once, and what it builds has a lock of its own (see ``clinker``);
+9. modules that import SciPy's largest packages: these are imported when they are used (see ``compat.deferring``).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Any
 from optdb import flags as wanted_flags
 from optdb.host import flags, support
 from optdb.host.clinker import hooks
-from optdb.host.compat import ccode, versions
+from optdb.host.compat import ccode, deferring, versions
 from optdb.host.compat.finder import TranslatingFinder
 from optdb.host.importhook import ImportHook
 from optdb.host.support import UnsupportedHost
@@ -246,5 +247,6 @@ AROUND = {
     "theano.tensor.blas_headers": _blas_headers,
     "theano.tensor.inc_code": _inc_code,
     "theano.scan_module.scan_perform_ext": _scan_perform_ext,
+    **dict.fromkeys(deferring.MODULES, deferring.deferred),
     **hooks.AROUND,
 }
