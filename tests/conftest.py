@@ -8,19 +8,23 @@ and so holds for the processes that tests start too.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: THEANO_FLAGS that hold for all tests, unless the user says otherwise. Compilers take more of the time than anything
-#: else does: functions of Theano alone are also built in batches, for all processes together, and without optimizing.
-#: What tests see is Theano's code; those of the C linker itself compile it as users do.
+# Compilers take more of the tests' time than anything else does. So the code is built for all processes together, and
+# without optimizing, which changes no value: rounding is decided before. Tests of the C linker itself, tests with the
+# mark `optimized`, and other programs that tests start, on devices, have it compiled as users do.
+
+#: THEANO_FLAGS that hold for all tests, unless the user says otherwise. Functions of Theano alone are built in batches.
 FLAGS = {
     "base_compiledir": str(ROOT / "build" / "theano-cache"),
     "optdb.clinker": "True",
     "gcc.cxxflags": "-O0",
 }
+#: What PoCL adds to the options of each program.
+KERNEL_OPTIONS = "POCL_EXTRA_BUILD_FLAGS"
 
 
 def _set_environment() -> None:
@@ -28,6 +32,7 @@ def _set_environment() -> None:
     ours = [f"{name}={value}" for name, value in FLAGS.items() if f"{name}=" not in flags]
     os.environ["THEANO_FLAGS"] = ",".join(filter(None, [flags, *ours]))
     os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
+    os.environ.setdefault(KERNEL_OPTIONS, "-cl-opt-disable")
     # Hundreds of files are made and loaded here, and trusted. Tests of what is done for others say so.
     os.environ.setdefault("OPTDB_BUILD_IN_CHILD", "0")
 
@@ -41,6 +46,15 @@ import optdb  # noqa: E402, F401 (before any test imports Theano)
 
 #: With OPTDB_TESTS=quick, which `make test` sets, Hypothesis makes one of so many of the examples that a test asks for.
 QUICK_SHARE = 4
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kernel_options(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have the driver optimize the kernels of modules with the mark `optimized`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("optimized"):
+            patch.delenv(KERNEL_OPTIONS)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -43,6 +43,8 @@ def python(
         "PYTHONPATH": python_path(),
         **(env or {}),
     }
+    # Kernels are compiled as users' are; see tests/conftest.py.
+    everything.pop("POCL_EXTRA_BUILD_FLAGS", None)
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=everything, cwd=cwd)
 
 

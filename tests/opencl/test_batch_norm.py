@@ -18,6 +18,8 @@ from tests.opencl.layouts import device_array, run, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 
 # Shapes and the axes that are normalized over.
+pytestmark = pytest.mark.optimized
+
 CASES = {
     "per activation": ((5, 3), (0,)),
     "columns": ((7, 4, 21), (0,)),

@@ -14,6 +14,8 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
 from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1
 
+pytestmark = pytest.mark.optimized
+
 ENGINES = {"stock": lambda mode: mode, "engine": optdb.mode}
 
 

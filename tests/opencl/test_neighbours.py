@@ -12,6 +12,8 @@ from optdb.opencl.ops.neighbours import OpenCLImages2Neibs
 from tests.opencl.layouts import device_array, run, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 
+pytestmark = pytest.mark.optimized
+
 MODES = ["valid", "half", "full", "ignore_borders", "wrap_centered"]
 # Shapes of images, of patches, and steps, which suit some modes.
 CASES = [

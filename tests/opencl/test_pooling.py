@@ -19,6 +19,8 @@ from optdb.opencl.ops.pooling import OpenCLDownsampleFactorMaxGradGrad, OpenCLMa
 from tests.opencl.layouts import NAME, device_array, run, variable
 from tests.opencl.lifted import both, host_function, lifted_function, ops_of
 
+pytestmark = pytest.mark.optimized
+
 MODES = ["max", "sum", "average_inc_pad", "average_exc_pad"]
 # Lengths in front, lengths to pool, ws, stride, pad, ignore_border
 CASES = {

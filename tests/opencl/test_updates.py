@@ -10,7 +10,7 @@ import theano.tensor as tt
 import optdb  # noqa: F401  comes before theano
 from optdb.opencl.planning import updates
 
-pytestmark = pytest.mark.usefixtures("default")
+pytestmark = [pytest.mark.optimized, pytest.mark.usefixtures("default")]
 
 MODE = theano.compile.get_default_mode().including("opencl")
 

@@ -234,6 +234,7 @@ def test_ops_without_c_code_are_computed_in_python(tmp_path):
     assert run(code, tmp_path) == [7.0, 14.0, 2.0]
 
 
+@pytest.mark.slow
 def test_the_inner_functions_of_nested_scans_are_built_with_the_others(tmp_path, compiler_log):
     code = """
         rows = tt.dmatrix("rows")
@@ -249,6 +250,7 @@ def test_the_inner_functions_of_nested_scans_are_built_with_the_others(tmp_path,
     assert len(units) <= 4
 
 
+@pytest.mark.slow
 def test_processes_on_one_empty_compiledir_some_of_them_killed(tmp_path):
     code = OPS + textwrap.dedent("""
         rows = tt.dmatrix("rows")
