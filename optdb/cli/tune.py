@@ -31,7 +31,7 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
     from optdb.host.bootstrap import import_host
 
     import_host()
-    from optdb.opencl.gemm import blocks, tune
+    from optdb.codegen.gemm import blocks, tune
     from optdb.runtime import tuning
     from optdb.runtime.context import Context
 

@@ -9,6 +9,7 @@ from optdb.host import bootstrap
 
 bootstrap.import_host()
 
+from optdb.codegen.kernels.programs import one_program
 from optdb.host.compiled import wrap_compilation
 from optdb.host.config import config
 from optdb.opencl import blas, inplace, ordering, pickling, planning, shared, transfers, variables
@@ -17,7 +18,6 @@ from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.creation import empty, zeros
 from optdb.opencl.device import OPENCL, follow_flag, lifters_db
 from optdb.opencl.fusing import rewriters as _rewriters  # noqa: F401  registers itself
-from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLVariable

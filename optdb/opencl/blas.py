@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from optdb.codegen.gemm.blocks import chosen
+from optdb.codegen.layout import view
 from optdb.opencl.contexts import contexts, get_context
-from optdb.opencl.gemm.blocks import chosen
 from optdb.opencl.kernels import CompiledKernel, Kernel, compile_kernels
-from optdb.opencl.ops.layout import view
 from optdb.opencl.ops.products import matmul, matmul_kernels, matvec, matvec_kernels
 from optdb.runtime.arrays import Array, empty
 

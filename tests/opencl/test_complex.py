@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from theano.scalar import basic as scalar
 
 import optdb
+from optdb.codegen.scalars.types import NoCode, literal
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalars.code import scalar_code, why_not
 from optdb.opencl.scalars.program import ProgramBuilder
-from optdb.opencl.scalars.types import NoCode, literal
 from tests.opencl.layouts import STEPS, device_array, run, shapes, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 

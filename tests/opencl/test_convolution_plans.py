@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.tensor.nnet.abstract_conv import get_conv_output_shape
 
-from optdb.opencl.ops.convolve.geometry import Axis, axes_of, paddings, phases_of
-from optdb.opencl.ops.convolve.plan import backward, cover, forward
+from optdb.codegen.convolve.geometry import Axis, axes_of, paddings, phases_of
+from optdb.codegen.convolve.plan import backward, cover, forward
 from tests.opencl.convolved import Reference, lengths_of
 
 BORDERS = st.sampled_from(["valid", "full", "half"]) | st.lists(

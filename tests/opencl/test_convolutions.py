@@ -10,8 +10,9 @@ import theano
 import theano.tensor as tt
 from theano.tensor.nnet import abstract_conv as host
 
+from optdb.codegen.convolve import workspace
 from optdb.opencl import HostFromOpenCL, OpenCLFromHost, get_context
-from optdb.opencl.ops.convolve import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights, workspace
+from optdb.opencl.ops.convolve import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
 from tests.opencl.convolved import Reference, lengths_of
 from tests.opencl.layouts import NAME, device_array, run, variable
 from tests.opencl.lifted import lifted_function, ops_of

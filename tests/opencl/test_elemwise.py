@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.scalar import basic as scalar
 
+from optdb.codegen.layout import chunks, collapse
 from optdb.opencl import OpenCLArrayType, get_context
 from optdb.opencl.kernels import compile_kernels
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
-from optdb.opencl.ops.layout import chunks, collapse
 from tests.opencl.layouts import STEPS, device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 from tests.opencl.test_scalars import Odd

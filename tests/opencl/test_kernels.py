@@ -231,7 +231,7 @@ def test_flags_come_as_words_or_in_one_string():
 
 
 def test_a_device_without_double_precision_is_told_before_anything_is_built(monkeypatch):
-    monkeypatch.setattr("optdb.opencl.kernels.programs.make", lambda *args, **kwargs: pytest.fail("it was built"))
+    monkeypatch.setattr("optdb.codegen.kernels.programs.make", lambda *args, **kwargs: pytest.fail("it was built"))
     small = copy.copy(runtime_context())
     driver = replace(small.profile.driver, device="Small One")
     small.profile = replace(small.profile, driver=driver, float64=False)
@@ -291,7 +291,7 @@ def test_theanos_kernels_compile_as_they_are():
 def test_kernels_of_one_code_and_of_several_are_one_program(monkeypatch):
     built = []
     monkeypatch.setattr(
-        "optdb.opencl.kernels.programs.make", lambda *args, **kwargs: built.append(args) or build.make(*args, **kwargs)
+        "optdb.codegen.kernels.programs.make", lambda *args, **kwargs: built.append(args) or build.make(*args, **kwargs)
     )
     both = "KERNEL void one(GLOBAL_MEM int *a) { a[0] = 1; } KERNEL void two(GLOBAL_MEM int *a) { a[0] += 2; }"
     third = "KERNEL void three(GLOBAL_MEM int *a) { a[0] += 4; }"

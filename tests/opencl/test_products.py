@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from theano.tensor import blas as host
 from theano.tensor.nnet import nnet
 
+from optdb.codegen.layout import view
 from optdb.opencl.ops import blas, softmax
-from optdb.opencl.ops.layout import view
 from tests.opencl.layouts import STEPS, device_array, run, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 

@@ -15,6 +15,8 @@ from theano.gof.graph import io_toposort
 
 from memcheck.case import Given, Number
 from memcheck.cases import CASES
+from optdb.codegen.kernels import programs
+from optdb.codegen.kernels.outlining import outlined
 from optdb.opencl import OpenCLArrayType, as_opencl_variable, get_context
 from optdb.opencl.kernels import (
     ARRAY,
@@ -28,9 +30,7 @@ from optdb.opencl.kernels import (
     compile_kernels,
     one_program,
     output_array,
-    programs,
 )
-from optdb.opencl.kernels.outlining import outlined
 from optdb.runtime.arrays import from_host
 from optdb.runtime.build import make
 from optdb.runtime.context import Context
@@ -129,7 +129,7 @@ import numpy as np
 import theano
 import theano.tensor as tt
 from optdb.opencl import contexts
-from optdb.opencl.kernels import programs
+from optdb.codegen.kernels import programs
 from tests.opencl.lifted import both
 
 contexts.register("dev0", "opencl")

@@ -11,9 +11,9 @@ import theano
 from theano.gof.graph import io_toposort
 
 import optdb  # noqa: F401
+from optdb.codegen.scalars.types import C_TYPES, NoCode, literal
 from optdb.host import scalars as host
 from optdb.opencl.scalars.code import scalar_code, why_not
-from optdb.opencl.scalars.types import C_TYPES, NoCode, literal
 
 cl = pytest.importorskip("pyopencl")
 

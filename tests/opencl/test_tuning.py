@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from optdb.cli.tune import report
-from optdb.opencl.gemm import blocks, tune
-from optdb.opencl.gemm.blocks import Choice, GroupBlock, ItemBlock
-from optdb.opencl.gemm.problem import CLASSES, classify
-from optdb.opencl.kernels import Kernel, compile_kernels
+from optdb.codegen.gemm import blocks, tune
+from optdb.codegen.gemm.blocks import Choice, GroupBlock, ItemBlock
+from optdb.codegen.gemm.problem import CLASSES, classify
+from optdb.codegen.kernels import Kernel, compile_kernels
 from optdb.opencl.ops.products import matmul, matmul_kernels
 from optdb.runtime import clblast, tuning
 from optdb.runtime.arrays import DeviceArray, empty, from_host, to_host

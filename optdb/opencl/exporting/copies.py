@@ -11,10 +11,10 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from optdb.codegen.kernels.programs import one_program
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.loops import Scan
 from optdb.host.scans import inner_function, thunk_around
-from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.runtime.tracing import Untraceable

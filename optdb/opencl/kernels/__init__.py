@@ -4,13 +4,13 @@ An op describes its kernels as :class:`Kernel` objects, in Python (:class:`OpenC
 (:class:`OpenCLKernelFileBase`). They are compiled when a function is, and launched from the op's ``run``.
 """
 
+from optdb.codegen.kernels.kernel import Kernel, UnsupportedKernel
+from optdb.codegen.kernels.launching import CompiledKernel
+from optdb.codegen.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES, KernelArgumentError
+from optdb.codegen.kernels.prelude import PRELUDE, ctype
+from optdb.codegen.kernels.programs import compile_kernels, one_program
 from optdb.opencl.kernels.base import Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.kernels.files import KernelFileError, OpenCLKernelFileBase
-from optdb.opencl.kernels.kernel import Kernel, UnsupportedKernel
-from optdb.opencl.kernels.launching import CompiledKernel
-from optdb.opencl.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES, KernelArgumentError
-from optdb.opencl.kernels.prelude import PRELUDE, ctype
-from optdb.opencl.kernels.programs import compile_kernels, one_program
 from optdb.runtime.build import BuildError
 
 __all__ = [

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from optdb.codegen.kernels.kernel import Kernel
+from optdb.codegen.kernels.launching import CompiledKernel
+from optdb.codegen.kernels.programs import compile_kernels
 from optdb.host.graph import Apply, Op, Variable
-from optdb.opencl.kernels.kernel import Kernel
-from optdb.opencl.kernels.launching import CompiledKernel
-from optdb.opencl.kernels.programs import compile_kernels
 from optdb.runtime import commands
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import whole

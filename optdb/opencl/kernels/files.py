@@ -21,12 +21,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from optdb.codegen.fp16 import load_w, work_dtype, write_w
+from optdb.codegen.kernels.kernel import Kernel
+from optdb.codegen.kernels.params import KernelArgumentError
+from optdb.codegen.kernels.prelude import ctype
 from optdb.host.graph import Apply, Variable
-from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels.base import OpenCLKernelBase
-from optdb.opencl.kernels.kernel import Kernel
-from optdb.opencl.kernels.params import KernelArgumentError
-from optdb.opencl.kernels.prelude import ctype
 
 _SECTION = re.compile(r"\s*#\s*section\s+(\w+)\s*$")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.layout import collapse, launch_chunks, size_of, steps_of, strides_of
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
@@ -21,7 +22,6 @@ from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.grid import incrementing, setting, stepped_axes, taking
-from optdb.opencl.ops.layout import collapse, launch_chunks, size_of, steps_of, strides_of
 from optdb.opencl.ops.parts import broadcast_view
 from optdb.opencl.ops.places import Pattern, Places, find, pattern_of
 from optdb.opencl.ops.views import copying

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.fp16 import load_w
+from optdb.codegen.layout import size_of
+from optdb.codegen.reduce.gather_reduce import walk
+from optdb.codegen.scalars.types import c_type
 from optdb.host import ops as host
 from optdb.host.graph import Apply
-from optdb.opencl.fp16_help import load_w
 from optdb.opencl.kernels import (
     ARRAY,
     SIZE,
@@ -22,10 +25,7 @@ from optdb.opencl.kernels import (
     output_array,
 )
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.folds import walk
-from optdb.opencl.ops.layout import size_of
 from optdb.opencl.ops.reduce import axes_of, launch_walk
-from optdb.opencl.scalars.types import c_type
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:

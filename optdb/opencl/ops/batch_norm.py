@@ -13,19 +13,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from optdb.codegen.batch_norm.channel_maps import ChannelMap, ChannelNumbers
+from optdb.codegen.batch_norm.channel_reductions import ChannelFold, Pass
+from optdb.codegen.batch_norm.channels import Channels, Runs
+from optdb.codegen.fp16 import load_w, work_dtype, write_w
+from optdb.codegen.layout import check_shapes
 from optdb.host import layers as host
 from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
-from optdb.opencl.ops.channel_folds import ChannelFold, Pass
-from optdb.opencl.ops.channel_maps import ChannelMap, ChannelNumbers
-from optdb.opencl.ops.channels import Channels, Runs
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.ops.elemwise import cast
-from optdb.opencl.ops.layout import check_shapes
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, empty

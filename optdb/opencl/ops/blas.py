@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from optdb.codegen.elementwise.operand import Operand
+from optdb.codegen.fp16 import work_dtype
+from optdb.codegen.layout import view
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.fp16_help import work_dtype
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.elemwise import cast
-from optdb.opencl.ops.layout import view
-from optdb.opencl.ops.operand import Operand
 from optdb.opencl.ops.products import batched_matmul, matmul, matmul_kernels, matvec, matvec_kernels
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array

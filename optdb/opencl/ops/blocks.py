@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.fp16 import load_w, work_dtype, write_w
+from optdb.codegen.layout import launch_striding, size_of, steps_of
 from optdb.host import ops as host
 from optdb.host.graph import Apply, Variable
 from optdb.host.variables import as_tensor_variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elemwise import cast
-from optdb.opencl.ops.layout import launch_striding, size_of, steps_of
 from optdb.opencl.ops.parts import host_indexes
 from optdb.opencl.ops.views import copying
 from optdb.opencl.transfers import as_opencl_variable

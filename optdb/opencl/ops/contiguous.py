@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from optdb.codegen.layout import is_contiguous
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
-from optdb.opencl.ops.layout import is_contiguous
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import empty
 

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.fp16 import load_w, work_dtype, write_w
+from optdb.codegen.layout import collapse, strides_of, view
+from optdb.codegen.scalars.types import c_type, unsigned
 from optdb.host.graph import Apply
 from optdb.host.sorting import CumOp
-from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import (
     ARRAY,
     LOCAL,
@@ -34,9 +36,7 @@ from optdb.opencl.kernels import (
     output_array,
 )
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.layout import collapse, strides_of, view
 from optdb.opencl.ops.views import contiguous, copying
-from optdb.opencl.scalars.types import c_type, unsigned
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from optdb.codegen.layout import view
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
@@ -16,7 +17,6 @@ from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, out
 from optdb.opencl.ops.counterpart import Counterpart, View
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.elemwise import cast
-from optdb.opencl.ops.layout import view
 from optdb.opencl.ops.views import copying
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, DeviceArray

@@ -1,8 +1,8 @@
 """Kernels that go over the elements of arrays, and how they are launched.
 
 The work items take pieces of the elements, each piece one after the other (see
-:func:`optdb.opencl.ops.layout.chunks`). How the pieces are walked is in the code, see
-:mod:`optdb.opencl.ops.element_code`. What a launch needs but the arrays themselves is worked
+:func:`optdb.codegen.layout.chunks`). How the pieces are walked is in the code, see
+:mod:`optdb.codegen.elementwise.element_code`. What a launch needs but the arrays themselves is worked
 out once for arrays of the same shapes and strides.
 """
 
@@ -15,14 +15,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from optdb.codegen.elementwise.element_code import WIDTH, ElementCode
+from optdb.codegen.elementwise.operand import QUAD, Operand
+from optdb.codegen.kernels.launching import BoundKernel
+from optdb.codegen.layout import chunks, collapse, size_of, strides_of
+from optdb.codegen.scalars.types import is_complex
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel
-from optdb.opencl.kernels.launching import BoundKernel
-from optdb.opencl.ops.element_code import WIDTH, ElementCode
-from optdb.opencl.ops.layout import chunks, collapse, size_of, strides_of
-from optdb.opencl.ops.operand import QUAD, Operand
 from optdb.opencl.scalars.code import ScalarCode, scalar_code, signature
-from optdb.opencl.scalars.types import is_complex
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:

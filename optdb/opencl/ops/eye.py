@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from optdb.codegen.fp16 import write_w
 from optdb.host.config import config
 from optdb.host.creation import as_tensor_variable, grad_undefined
 from optdb.host.graph import Apply, Variable
-from optdb.opencl.fp16_help import write_w
 from optdb.opencl.kernels import (
     ARRAY,
     SIZE,

@@ -2,7 +2,7 @@
 
 Complex numbers outside are pairs along an axis at the end; inside, they are complex, in
 double precision where the device has it, as on the host. An axis that is transformed is
-brought to the end, so that its elements lie side by side, see `optdb.opencl.ops.fourier`.
+brought to the end, so that its elements lie side by side, see `optdb.codegen.fourier`.
 Lengths come from the host: what is longer is cut, and what is shorter is filled with zeros.
 """
 
@@ -11,6 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from optdb.codegen.elementwise.operand import Operand
+from optdb.codegen.fourier import BACKWARD, FORWARD, complex_dtype, fourier_kernels, mirrored, transform_rows
+from optdb.codegen.layout import is_contiguous, view
+from optdb.codegen.scalars.types import c_type
 from optdb.host.fourier import IRFFTOp, RFFTOp
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import (
@@ -24,11 +28,7 @@ from optdb.opencl.kernels import (
 )
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels
-from optdb.opencl.ops.fourier import BACKWARD, FORWARD, complex_dtype, fourier_kernels, mirrored, transform_rows
-from optdb.opencl.ops.layout import is_contiguous, view
-from optdb.opencl.ops.operand import Operand
 from optdb.opencl.ops.sort import axis_last
-from optdb.opencl.scalars.types import c_type
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:

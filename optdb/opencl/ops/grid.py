@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.fp16 import load_w, write_w
+from optdb.codegen.layout import collapse
+from optdb.codegen.scalars.types import c_type, convert
 from optdb.host import scalars
-from optdb.opencl.fp16_help import load_w, write_w
 from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel, ctype
 from optdb.opencl.ops.elements import RAW
-from optdb.opencl.ops.layout import collapse
 from optdb.opencl.ops.places import Pattern
 from optdb.opencl.scalars.code import scalar_code
-from optdb.opencl.scalars.types import c_type, convert
 
 _WALK = """
 #pragma OPENCL FP_CONTRACT OFF

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.fp16 import work_dtype, write_w
+from optdb.codegen.layout import view
+from optdb.codegen.scalars.types import unsigned
 from optdb.host import ops as host
 from optdb.host.graph import Apply
-from optdb.opencl.fp16_help import work_dtype, write_w
 from optdb.opencl.kernels import (
     ARRAY,
     SIZE,
@@ -26,8 +28,6 @@ from optdb.opencl.kernels import (
     output_array,
 )
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
-from optdb.opencl.ops.layout import view
-from optdb.opencl.scalars.types import unsigned
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.sizes import whole

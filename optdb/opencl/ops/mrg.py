@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.fp16 import work_dtype, write_w
+from optdb.codegen.layout import CHUNKS_PER_UNIT
 from optdb.host.creation import as_tensor_variable
 from optdb.host.graph import Apply
 from optdb.host.random import mrg_uniform_base
-from optdb.opencl.fp16_help import work_dtype, write_w
 from optdb.opencl.kernels import (
     ARRAY,
     SIZE,
@@ -37,7 +38,6 @@ from optdb.opencl.kernels import (
     ctype,
     output_array,
 )
-from optdb.opencl.ops.layout import CHUNKS_PER_UNIT
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.arrays import Array, copy

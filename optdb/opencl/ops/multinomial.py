@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from optdb.codegen.fp16 import load_w, write_w
+from optdb.codegen.layout import launch_striding
+from optdb.codegen.scalars.types import c_type
 from optdb.host.graph import Apply
 from optdb.host.random import ChoiceFromUniform, MultinomialFromUniform
-from optdb.opencl.fp16_help import load_w, write_w
 from optdb.opencl.kernels import (
     ARRAY,
     SIZE,
@@ -27,8 +29,6 @@ from optdb.opencl.kernels import (
     output_array,
 )
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.layout import launch_striding
-from optdb.opencl.scalars.types import c_type
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:

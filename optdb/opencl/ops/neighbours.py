@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.layout import launch_chunks
 from optdb.host import layers as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import (
@@ -21,7 +22,6 @@ from optdb.opencl.kernels import (
 )
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import RAW
-from optdb.opencl.ops.layout import launch_chunks
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.fp16 import load_w, work_dtype, write_w
+from optdb.codegen.layout import steps_of
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply
 from optdb.host.variables import as_tensor_variable
-from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import (
     ARRAY,
     SIZE,
@@ -28,7 +29,6 @@ from optdb.opencl.kernels import (
     output_zeros,
 )
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.layout import steps_of
 from optdb.opencl.ops.parts import host_indexes
 from optdb.opencl.ops.rows import launch_each
 from optdb.runtime.arrays import from_host

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.layout import view
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
@@ -15,7 +16,6 @@ from optdb.opencl.kernels import CompiledKernel, Kernel, Kernels, OpenCLKernelBa
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.elemwise import cast
-from optdb.opencl.ops.layout import view
 from optdb.opencl.ops.views import copying, subtensor
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, DeviceArray, empty, may_share_memory

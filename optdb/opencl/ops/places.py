@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.layout import size_of
 from optdb.host import ops as host
 from optdb.host.graph import Variable
-from optdb.opencl.ops.layout import size_of
 
 
 @dataclass(frozen=True)

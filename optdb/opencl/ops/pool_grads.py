@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from optdb.codegen.fp16 import load_w, work_dtype, write_w
+from optdb.codegen.layout import check_shapes, launch_chunks, size_of
+from optdb.codegen.pooling.windows import Windows, kinds, numbers, params, place, pointers
 from optdb.host import layers as host
 from optdb.host.graph import Apply
-from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import (
     ARRAY,
     SIZE,
@@ -24,10 +26,8 @@ from optdb.opencl.kernels import (
     output_array,
 )
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.layout import check_shapes, launch_chunks, size_of
 from optdb.opencl.ops.pooling import checked_dtypes
 from optdb.opencl.ops.views import contiguous, copying
-from optdb.opencl.ops.windows import Windows, kinds, numbers, params, place, pointers
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.fp16 import load_w, work_dtype, write_w
+from optdb.codegen.layout import check_shapes, launch_chunks
+from optdb.codegen.pooling.windows import Windows, window_kernel
 from optdb.host import layers as host
 from optdb.host.graph import Apply
-from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.layout import check_shapes, launch_chunks
 from optdb.opencl.ops.views import contiguous, copying
-from optdb.opencl.ops.windows import Windows, window_kernel
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.fp16 import work_dtype
+from optdb.codegen.layout import collapse
+from optdb.codegen.scalars.types import NoCode, c_type, literal
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.creation import as_tensor_variable, grad_undefined
 from optdb.host.graph import Apply, Variable
 from optdb.host.lifting import is_host_array
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.fp16_help import work_dtype
 from optdb.opencl.kernels import CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.ops.elemwise import OpenCLElemwise, common_shape
-from optdb.opencl.ops.layout import collapse
 from optdb.opencl.ops.reduction_plan import SMALLEST_PART, ReductionPlans
 from optdb.opencl.ops.reduction_tail import Tail
 from optdb.opencl.scalars.code import scalar_code, signature
 from optdb.opencl.scalars.program import Program
-from optdb.opencl.scalars.types import NoCode, c_type, literal
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, from_host
 

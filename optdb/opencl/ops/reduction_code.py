@@ -18,14 +18,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from optdb.codegen.elementwise.element_code import WIDTH
+from optdb.codegen.elementwise.operand import Operand
+from optdb.codegen.scalars.helpers import Helpers
+from optdb.codegen.scalars.types import c_type, convert
 from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel
-from optdb.opencl.ops.element_code import WIDTH
-from optdb.opencl.ops.operand import Operand
 from optdb.opencl.ops.reduction_tail import Tail
 from optdb.opencl.scalars.code import ScalarCode, scalar_code
-from optdb.opencl.scalars.helpers import Helpers
 from optdb.opencl.scalars.lanes import convert_lanes
-from optdb.opencl.scalars.types import c_type, convert
 
 _ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF"
 

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from optdb.opencl.fp16_help import work_dtype
+from optdb.codegen.elementwise.element_code import WIDTH
+from optdb.codegen.fp16 import work_dtype
+from optdb.codegen.kernels.launching import BoundKernel
+from optdb.codegen.layout import collapse, size_of, strides_of
+from optdb.codegen.scalars.types import is_complex
 from optdb.opencl.kernels import CompiledKernel, Kernel
-from optdb.opencl.kernels.launching import BoundKernel
-from optdb.opencl.ops.element_code import WIDTH
-from optdb.opencl.ops.layout import collapse, size_of, strides_of
 from optdb.opencl.ops.reduction_code import STRIP, ReductionCode
 from optdb.opencl.scalars.code import signature
 from optdb.opencl.scalars.program import Program
-from optdb.opencl.scalars.types import is_complex
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import largest, smallest
 

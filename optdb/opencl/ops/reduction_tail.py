@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from optdb.codegen.elementwise.operand import Operand
+from optdb.codegen.scalars.helpers import Helpers
+from optdb.codegen.scalars.types import c_type, convert
 from optdb.opencl.kernels import ARRAY, SSIZE
-from optdb.opencl.ops.operand import Operand
 from optdb.opencl.scalars.code import ScalarCode, scalar_code
-from optdb.opencl.scalars.helpers import Helpers
 from optdb.opencl.scalars.program import Program
-from optdb.opencl.scalars.types import c_type, convert
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.fp16 import load_w, write_w
+from optdb.codegen.layout import is_contiguous, size_of, view
+from optdb.codegen.scalars.types import c_type
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply
-from optdb.opencl.fp16_help import load_w, write_w
 from optdb.opencl.kernels import (
     ARRAY,
     SIZE,
@@ -29,11 +31,9 @@ from optdb.opencl.kernels import (
 )
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import RAW, ElementKernels
-from optdb.opencl.ops.layout import is_contiguous, size_of, view
 from optdb.opencl.ops.parts import broadcast_view, host_indexes, of_one_dtype
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.opencl.scalars.code import scalar_code
-from optdb.opencl.scalars.types import c_type
 from optdb.runtime.arrays import Array, empty, from_host
 from optdb.runtime.sizes import smallest
 from optdb.runtime.tables import computed

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from optdb.codegen.fp16 import load_w, work_dtype, write_w
+from optdb.codegen.layout import launch_striding
 from optdb.host import ops as host
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.fp16_help import load_w, work_dtype, write_w
 from optdb.opencl.kernels import (
     ARRAY,
     SIZE,
@@ -26,7 +27,6 @@ from optdb.opencl.kernels import (
 )
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elemwise import cast
-from optdb.opencl.ops.layout import launch_striding
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.core.multiarray import normalize_axis_index
 
+from optdb.codegen.layout import is_contiguous, view
+from optdb.codegen.sort.merge import ASCENDING, sort_rows, sorting_kernels
 from optdb.host.graph import Apply
 from optdb.host.sorting import ArgSortOp, SortOp
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels
-from optdb.opencl.ops.layout import is_contiguous, view
-from optdb.opencl.ops.merge import ASCENDING, sort_rows, sorting_kernels
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optdb.codegen.layout import c_strides, view
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
-from optdb.opencl.ops.layout import c_strides, view
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from optdb.codegen.elementwise.operand import Operand
+from optdb.codegen.layout import view
+from optdb.codegen.scalars.types import c_type
+from optdb.codegen.sort.merge import ASCENDING, DESCENDING, NAN_FIRST, sort_rows, sorting_kernels
 from optdb.host.graph import Apply, Constant
 from optdb.host.sorting import TopKOp
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels
-from optdb.opencl.ops.layout import view
-from optdb.opencl.ops.merge import ASCENDING, DESCENDING, NAN_FIRST, sort_rows, sorting_kernels
-from optdb.opencl.ops.operand import Operand
 from optdb.opencl.ops.sort import axis_last, rows_along
-from optdb.opencl.scalars.types import c_type
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optdb.codegen.layout import c_strides, collapse, is_contiguous, size_of, view
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.counterpart import Counterpart, View
 from optdb.opencl.ops.elements import ElementKernels
-from optdb.opencl.ops.layout import c_strides, collapse, is_contiguous, size_of, view
 from optdb.runtime.arrays import Array, DeviceArray, empty
 from optdb.runtime.sizes import lengths_of, part_of, whole
 

@@ -3,7 +3,7 @@
 On a processor a launch takes some ten microseconds, and most kernels of a small graph less than one. :class:`Merging`
 looks which of a plan's commands are of a single work item, which one core had computed anyway, and has others looked
 at that are small (``probing``). Where these stand behind each other, they are written into a list that one kernel goes
-through (``optdb.opencl.kernels.sequences``).
+through (``optdb.codegen.kernels.sequences``).
 
 To compile that kernel takes as long as to compile those that it replaces. So it is made when the launches that it
 would have spared have taken that long: a program that ends before then has lost nothing, and one that goes on has lost
@@ -20,10 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.config import config
-from optdb.host.logging import logger
-from optdb.opencl.kernels.programs import Unit, origin
-from optdb.opencl.kernels.sequences import (
+from optdb.codegen.kernels.programs import Unit, origin
+from optdb.codegen.kernels.sequences import (
     ADDRESS,
     SEQUENCE,
     copy_entry,
@@ -32,6 +30,8 @@ from optdb.opencl.kernels.sequences import (
     listed,
     sequence_program,
 )
+from optdb.host.config import config
+from optdb.host.logging import logger
 from optdb.opencl.planning.probing import LAUNCH_OVERHEAD_S, PROBED_CALLS, Probe, probed
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.command_list import Command, EnqueueCopy, EnqueueKernel

@@ -12,16 +12,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from optdb.codegen.scalars.helpers import Helpers
+from optdb.codegen.scalars.step import Step, expression
+from optdb.codegen.scalars.types import NoCode, c_type, is_complex, literal
 from optdb.host.graph import Constant, io_toposort
 from optdb.host.scalars import Composite, scalar_node
 from optdb.opencl.scalars import complex_table as _complex_table  # noqa: F401  and so does this
 from optdb.opencl.scalars import special as _special  # noqa: F401  and so does this
 from optdb.opencl.scalars import table as _table  # noqa: F401  fills the table
-from optdb.opencl.scalars.helpers import Helpers
 from optdb.opencl.scalars.lanes import LaneStep, lane_by_lane, lanes_expression
 from optdb.opencl.scalars.program import Number, Program
-from optdb.opencl.scalars.step import Step, expression
-from optdb.opencl.scalars.types import NoCode, c_type, is_complex, literal
 
 
 @dataclass(frozen=True)

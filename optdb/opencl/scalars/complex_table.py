@@ -1,16 +1,16 @@
 """Which expression of OpenCL C stands for which scalar op, where complex numbers go in or come out.
 
 An entry takes a :class:`Step` as those of :mod:`optdb.opencl.scalars.table` do. A complex number is a vector of two, so
-sums, differences and signs are the operators of vectors; the rest is in :mod:`optdb.opencl.scalars.complexes`.
+sums, differences and signs are the operators of vectors; the rest is in :mod:`optdb.codegen.scalars.complexes`.
 """
 
 from __future__ import annotations
 
 import math
 
+from optdb.codegen.scalars.step import COMPLEX_ENTRIES, Entry, Step, entry
+from optdb.codegen.scalars.types import c_type, convert, literal, part_dtype
 from optdb.host import scalars as host
-from optdb.opencl.scalars.step import COMPLEX_ENTRIES, Entry, Step, entry
-from optdb.opencl.scalars.types import c_type, convert, literal, part_dtype
 
 
 def _put(entries: dict[type, Entry]) -> None:

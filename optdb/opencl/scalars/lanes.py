@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from optdb.codegen.scalars.step import ENTRIES, Step
+from optdb.codegen.scalars.types import NoCode, c_type, is_float
 from optdb.host import scalars as host
-from optdb.opencl.scalars.step import ENTRIES, Step
-from optdb.opencl.scalars.types import NoCode, c_type, is_float
 
 #: Entries of the scalar table that hold for vectors of floats; by their width they call what is built in.
 _AS_THEY_ARE = {

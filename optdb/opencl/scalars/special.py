@@ -6,9 +6,9 @@ as SciPy does and the host's C code: what they are made of nearly cancels.
 
 from __future__ import annotations
 
+from optdb.codegen.scalars.step import ENTRIES, Entry, Step
+from optdb.codegen.scalars.types import convert
 from optdb.host import scalars as host
-from optdb.opencl.scalars.step import ENTRIES, Entry, Step
-from optdb.opencl.scalars.types import convert
 
 
 def _own(kind: str) -> Entry:

@@ -7,9 +7,9 @@ dtype first, as NumPy does it: C would add an int to a float as floats, and lose
 
 from __future__ import annotations
 
+from optdb.codegen.scalars.step import ENTRIES, Entry, Step, entry
+from optdb.codegen.scalars.types import c_type, convert, is_float, unsigned
 from optdb.host import scalars as host
-from optdb.opencl.scalars.step import ENTRIES, Entry, Step, entry
-from optdb.opencl.scalars.types import c_type, convert, is_float, unsigned
 
 
 def _functions(names: dict[type, str]) -> None:

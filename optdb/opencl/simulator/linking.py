@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from optdb.codegen.kernels.programs import one_program
 from optdb.host.destroy import destroyed_slots, viewed_slots
 from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.linking import VM_Linker, infer_reuse_pattern
-from optdb.opencl.kernels.programs import one_program
 from optdb.opencl.planning.repeating import repeat
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint

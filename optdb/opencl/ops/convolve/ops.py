@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from optdb.codegen.convolve import plan
+from optdb.codegen.convolve.correlate import Groups, correlate, correlate_kernels, lanes
+from optdb.codegen.convolve.geometry import Axis, axes_of
+from optdb.codegen.convolve.unshared import unshared, unshared_inputs, unshared_kernels
+from optdb.codegen.convolve.weights import weights, weights_kernels
 from optdb.host import convolutions as host
 from optdb.host.graph import Apply, Variable
 from optdb.host.variables import patternbroadcast
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
-from optdb.opencl.ops.convolve import plan
-from optdb.opencl.ops.convolve.correlate import Groups, correlate, correlate_kernels, lanes
-from optdb.opencl.ops.convolve.geometry import Axis, axes_of
-from optdb.opencl.ops.convolve.unshared import unshared, unshared_inputs, unshared_kernels
-from optdb.opencl.ops.convolve.weights import weights, weights_kernels
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.opencl.type import OpenCLArrayType

@@ -1,0 +1,324 @@
+"""Kernels that fold channels: sums over the elements of each, in double precision.
+
+What is summed is described by `Pass` objects, one for each time that the elements are gone
+over. There are kernels for rows and for columns (see :mod:`optdb.codegen.batch_norm.channels`), each
+in two variants: on a processor an item sums a row in vectors, or some columns side by side;
+elsewhere a group shares a row, and each item has a column of its own. A channel may be folded
+in parts: result ``[part * n + k]`` belongs to channel ``k`` of ``n``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from optdb.codegen.batch_norm.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
+from optdb.codegen.fp16 import load_w
+from optdb.codegen.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, ctype
+from optdb.runtime.arrays import Array
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+#: The most items of a group that shares a row; a power of two.
+GROUP = 256
+_LANES = 8
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One way through the elements of a channel.
+
+    Parameters
+    ----------
+    sums : tuple of str
+        What is summed; all begin with 0.
+    each : str
+        OpenCL C for an element: ``T`` is double or a vector of it, ``LOAD(x)`` the element of array `x`.
+    after : str
+        What follows, with the sums: ``count`` is the number of elements that were seen.
+    """
+
+    sums: tuple[str, ...]
+    each: str
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class ChannelFold:
+    """Kernels that fold channels.
+
+    Parameters
+    ----------
+    dtype : str
+        Of the arrays.
+    runs : Runs
+        How many runs their axes make.
+    arrays : tuple of str
+        What the passes call them.
+    passes : tuple of Pass
+        What is done.
+    results : tuple of str
+        Which of the passes' variables are kept; the arrays that get them have the names ``out0``, ...
+    center : bool
+        Whether there is an array ``center`` besides, of one element for each channel, which passes know as ``c``.
+    """
+
+    dtype: str
+    runs: Runs
+    arrays: tuple[str, ...]
+    passes: tuple[Pass, ...]
+    results: tuple[str, ...]
+    center: bool = False
+
+    def kernels(self, serial: bool) -> list[Kernel]:
+        """Return the kernels for rows and for columns; `serial` says whether a device runs work items serially."""
+        rows, columns = (self._rows, self._columns) if serial else (self._shared_rows, self._single_columns)
+        arrays = len(self.arrays) + self.center + len(self.results)
+        runs = self.runs.kept + self.runs.folded
+        kinds = [SIZE] * 6 + [SIZE] * runs + [SSIZE] * runs + [ARRAY] * arrays
+        flags = Kernel.get_flags(self.dtype, "float64")
+        return [
+            Kernel(self._kernel("fold_rows", rows()), "fold_rows", kinds, flags),
+            Kernel(self._kernel("fold_columns", columns()), "fold_columns", kinds, flags),
+        ]
+
+    def launch(
+        self,
+        kernels: Mapping[str, CompiledKernel],
+        context: Context,
+        channels: Channels,
+        parts: int,
+        part: int,
+        arrays: Sequence[Array],
+    ) -> None:
+        """Fold.
+
+        Parameters
+        ----------
+        kernels : mapping
+            The compiled kernels.
+        context : Context
+            Where they run.
+        channels : Channels
+            Of the arrays; there is at least one element.
+        parts, part : int
+            Into how many parts each channel goes, and how many elements there are in one.
+        arrays : sequence of Array
+            Those that are folded, the centers if there are any, and the results, all in C order.
+        """
+        kernel = kernels["fold_columns" if channels.in_columns else "fold_rows"]
+        n, m = channels.number, channels.size
+        args = [n, m, parts, part, *channels.fold_args(), *arrays]
+        if context.profile.runs_items_serially:
+            total = (channels.blocks if channels.in_columns else n) * parts
+            each = -(-total // (context.profile.compute_units * ITEMS_PER_UNIT))
+            kernel.call(-(-total // each), 1, total, each, *args)
+        elif channels.in_columns:
+            kernel.scall(n * parts, n * parts, 1, *args)
+        else:
+            group = min(GROUP, 1 << (context.profile.max_local_size.bit_length() - 1))
+            kernel.call(n * parts * group, group, n * parts, 1, *args)
+
+    def _kernel(self, name: str, body: str) -> str:
+        stored, kept, folded = ctype(self.dtype), range(self.runs.kept), range(self.runs.folded)
+        lengths = [f"ga_size k{d}" for d in kept] + [f"ga_size r{d}" for d in folded]
+        steps = [f"ga_ssize ks{d}" for d in kept] + [f"ga_ssize rs{d}" for d in folded]
+        arrays = [(array, stored) for array in (*self.arrays, *["center"] * self.center)]
+        arrays += [(f"out{i}", "double") for i in range(len(self.results))]
+        params = [f"GLOBAL_MEM {kind} *restrict {array}, ga_size {array}_off" for array, kind in arrays]
+        pointers = [
+            f"{array} = (GLOBAL_MEM {kind} *)((GLOBAL_MEM char *){array} + {array}_off);" for array, kind in arrays
+        ]
+        sizes = "ga_size total, ga_size each, ga_size n, ga_size m, ga_size parts, ga_size part"
+        return f"""
+#pragma OPENCL FP_CONTRACT OFF
+CHUNK_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *params])})
+{{
+{_lines(pointers)}
+{body}
+}}
+"""
+
+    def _loads(self, width: int, at: str) -> str:
+        """Return the macros that the passes use, for vectors or for single elements."""
+        if width == 1:
+            return f"#undef T\n#undef LOAD\n#define T double\n#define LOAD(a) ((double){load_w(self.dtype)}(a[{at}]))"
+        read = f"vload{width}(0, a + {at})"
+        if self.dtype == "float16":
+            read = f"vload_half{width}(0, (const GLOBAL_MEM half *)(a + {at}))"
+        return f"#undef T\n#undef LOAD\n#define T double{width}\n#define LOAD(a) convert_double{width}({read})"
+
+    def _base(self) -> str:
+        """Return code that finds the first element of channel `k`."""
+        steps = [f"base += (ga_ssize)(rest % k{d}) * ks{d}; rest /= k{d};" for d in reversed(range(self.runs.kept))]
+        return "ga_size rest = k;\nga_ssize base = 0;\n" + _lines(steps)
+
+    def _down(self) -> str:
+        """Return code that finds element `i` of a channel, wherever it lies."""
+        last = self.runs.folded - 1
+        outer = [f"p += (ga_ssize)(at % r{d}) * rs{d}; at /= r{d};" for d in reversed(range(1, last + 1))]
+        return "ga_size at = i;\nga_ssize p = base;\n" + _lines([*outer, "p += (ga_ssize)at * rs0;"])
+
+    def _center(self, load: str) -> str:
+        return f"const T c = {load};" if self.center else ""
+
+    def _results(self, which: str = "k", lane: str = "") -> str:
+        return _lines(f"out{i}[mine * n + {which}] = {name}{lane};" for i, name in enumerate(self.results))
+
+    def _rows(self) -> str:
+        """A row at a time, in vectors."""
+        last = self.runs.folded - 1
+        outer = [f"p += (ga_ssize)(at % r{d}) * rs{d}; at /= r{d};" for d in reversed(range(1, last))]
+        outer += ["p += (ga_ssize)at * rs0;"] * (last > 0)
+        steps = []
+        for once in self.passes:
+            lanes = [f"lanes_{name}" for name in once.sums]
+            steps.append(
+                f"""
+double {", ".join(f"{name} = 0" for name in once.sums)};
+{{
+double{_LANES} {", ".join(f"{name} = 0" for name in lanes)};
+ga_size i = begin;
+while (i < end) {{
+const ga_size column = i % r{last};
+ga_size at = i / r{last};
+ga_ssize p = base + column;
+{_lines(outer)}
+const ga_ssize stop = p + min(end - i, r{last} - column);
+i += stop - p;
+{self._loads(_LANES, "p")}
+for (; p + {_LANES} <= stop; p += {_LANES}) {{
+{_renamed(once.each, once.sums)}
+}}
+{self._loads(1, "p")}
+for (; p < stop; ++p) {{
+{once.each}
+}}
+}}
+{_lines(f"{name} += {_all_lanes(f'lanes_{name}')};" for name in once.sums)}
+}}
+{once.after}"""
+            )
+        return f"""
+const ga_size item_end = min(((ga_size)get_global_id(0) + 1) * each, total);
+for (ga_size item = get_global_id(0) * each; item < item_end; ++item) {{
+const ga_size k = item / parts, mine = item % parts;
+const ga_size begin = mine * part, end = min(begin + part, m);
+const double count = end - begin;
+{self._base()}
+{self._loads(1, "k")}
+{self._center("LOAD(center)")}
+{"".join(steps)}
+{self._results()}
+}}"""
+
+    def _columns(self) -> str:
+        """Some columns side by side; where there are fewer in a run, one after the other."""
+        inner = self.runs.kept - 1
+        return f"""
+const ga_size pieces = (k{inner} + {WIDTH} - 1) / {WIDTH};
+const ga_size blocks = total / parts;
+const ga_size item_end = min(((ga_size)get_global_id(0) + 1) * each, total);
+for (ga_size item = get_global_id(0) * each; item < item_end; ++item) {{
+const ga_size mine = item / blocks, block = item % blocks;
+const ga_size begin = mine * part, end = min(begin + part, m);
+const double count = end - begin;
+const ga_size first = block % pieces * {WIDTH}, row = block / pieces * k{inner};
+if (k{inner} >= {WIDTH}) {{
+const ga_size start = min(first, k{inner} - {WIDTH}), k = row + start;
+{self._base()}
+{self._loads(WIDTH, "k")}
+{self._center("LOAD(center)")}
+{self._loads(WIDTH, "p")}
+{self._passes()}
+{self._unpacked()}
+}} else {{
+for (ga_size k = row; k < row + k{inner}; ++k) {{
+{self._base()}
+{self._loads(1, "k")}
+{self._center("LOAD(center)")}
+{self._loads(1, "p")}
+{self._passes()}
+{self._results()}
+}}
+}}
+}}"""
+
+    def _unpacked(self) -> str:
+        """Vectors of results, of which the columns that belong to another item are left out."""
+        stores = [
+            f"{{\ndouble all[{WIDTH}];\nvstore{WIDTH}({name}, 0, all);\n"
+            f"for (ga_size j = first - start; j < {WIDTH}; ++j)\nout{i}[mine * n + k + j] = all[j];\n}}"
+            for i, name in enumerate(self.results)
+        ]
+        return _lines(stores)
+
+    def _passes(self) -> str:
+        """The passes of an item that goes down alone."""
+        return _lines(
+            f"T {', '.join(f'{name} = 0' for name in once.sums)};\n"
+            f"for (ga_size i = begin; i < end; ++i) {{\n{self._down()}\n{once.each}\n}}\n{once.after}"
+            for once in self.passes
+        )
+
+    def _single_columns(self) -> str:
+        """A column for each item."""
+        return f"""
+if (get_global_id(0) >= total)
+    return;
+const ga_size k = get_global_id(0) % n, mine = get_global_id(0) / n;
+const ga_size begin = mine * part, end = min(begin + part, m);
+const double count = end - begin;
+{self._base()}
+{self._loads(1, "k")}
+{self._center("LOAD(center)")}
+{self._loads(1, "p")}
+{self._passes()}
+{self._results()}"""
+
+    def _shared_rows(self) -> str:
+        """A group for each row."""
+        steps = []
+        for once in self.passes:
+            shared = [
+                f"buffer[LID_0] = {name};\nlocal_barrier();\n"
+                "for (uint half_of = LDIM_0 / 2; half_of > 0; half_of /= 2) {\n"
+                "if (LID_0 < half_of)\nbuffer[LID_0] += buffer[LID_0 + half_of];\nlocal_barrier();\n}\n"
+                f"{name} = buffer[0];\nlocal_barrier();"
+                for name in once.sums
+            ]
+            steps.append(
+                f"double {', '.join(f'{name} = 0' for name in once.sums)};\n"
+                f"for (ga_size i = begin + LID_0; i < end; i += LDIM_0) {{\n{self._down()}\n{once.each}\n}}\n"
+                f"{_lines(shared)}\n{once.after}"
+            )
+        return f"""
+LOCAL_MEM double buffer[{GROUP}];
+const ga_size k = GID_0 / parts, mine = GID_0 % parts;
+const ga_size begin = mine * part, end = min(begin + part, m);
+const double count = end - begin;
+{self._base()}
+{self._loads(1, "k")}
+{self._center("LOAD(center)")}
+{self._loads(1, "p")}
+{_lines(steps)}
+if (LID_0 == 0) {{
+{self._results()}
+}}"""
+
+
+def _all_lanes(vector: str) -> str:
+    return " + ".join(f"{vector}.s{lane}" for lane in range(_LANES))
+
+
+def _renamed(each: str, sums: Iterable[str]) -> str:
+    """Return the code of a pass that adds to the lanes."""
+    for name in sums:
+        each = each.replace(f"{name} +=", f"lanes_{name} +=")
+    return each
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines)

@@ -1,0 +1,289 @@
+"""How convolutions become products of matrices, in tables: what is read where, and written where.
+
+An image is laid out with the zeros of its padding around it, and cut into pieces, one for
+each rest that the places of the taps leave when they are divided by the step. Then every tap
+reads one piece from one place on, row after row, whatever step and dilation are: the matrix
+that im2col would write lies there already, its rows overlapping, and all that a product needs
+to know of it is where each row begins (its *offset*). The gradient for the image reads the
+gradient of the result in the same way, once for each rest of the step.
+
+Outputs are computed in vectors of neighbours. A vector may run over the end of a row, where
+it meets what is nobody's result; `places` says for each lane where it goes, or that it does
+not.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from optdb.codegen.convolve.geometry import Axis, Phase, phases_of
+
+#: So many plans are kept.
+_KEPT = 256
+#: Vectors of whole rows are taken if they are at most so many times as many.
+_ROWS_MAY_COST = 1.15
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one channel lies in memory, with zeros around it, cut into pieces.
+
+    Element ``q`` of piece ``i`` along an axis is element ``q * step + shifts[i]`` of the channel, or zero.
+
+    Parameters
+    ----------
+    lengths : tuple of int
+        Of the channel's axes.
+    steps : tuple of int
+        For each axis.
+    shifts : tuple of tuple of int
+        For each axis, one for each piece.
+    extents : tuple of int
+        Lengths of a piece's axes.
+    """
+
+    lengths: tuple[int, ...]
+    steps: tuple[int, ...]
+    shifts: tuple[tuple[int, ...], ...]
+    extents: tuple[int, ...]
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """How many pieces there are along each axis."""
+        return tuple(map(len, self.shifts))
+
+    @property
+    def channel(self) -> int:
+        """How many elements a channel takes."""
+        return math.prod([*self.extents, *self.pieces])
+
+    @property
+    def as_it_is(self) -> bool:
+        """Whether that is the channel itself."""
+        return self.extents == self.lengths and self.shifts == ((0,),) * len(self.lengths)
+
+    def place(self, at: Sequence[int], piece: Sequence[int] = (0, 0, 0)) -> int:
+        """Return where an element of a piece lies; indexes may be negative."""
+        flat = 0
+        for index, count in zip((*piece, *at), (*self.pieces, *self.extents)):
+            flat = flat * count + index
+        return flat
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is multiplied.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the images, or of the gradient of the result.
+    products : tuple of Product
+        Of filters with these.
+    complete : bool
+        Whether they write all of the result.
+    """
+
+    layout: Layout
+    products: tuple[Product, ...]
+    complete: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """One product of matrices: some of the taps, and some of the outputs.
+
+    Parameters
+    ----------
+    taps : numpy.ndarray
+        Which taps, as the filter has them in memory.
+    offsets : numpy.ndarray
+        For each of these, where its row of the matrix begins in a channel.
+    starts : numpy.ndarray
+        Where each vector of outputs begins in a row.
+    places : numpy.ndarray
+        Vectors by lanes: where each output goes in a channel of the result, or -1.
+    """
+
+    taps: np.ndarray
+    offsets: np.ndarray
+    starts: np.ndarray
+    places: np.ndarray
+
+    @property
+    def runs(self) -> np.ndarray:
+        """For each vector, where it goes if it can be written as it is, else -1."""
+        lanes = np.arange(self.places.shape[1])
+        whole = (self.places == self.places[:, :1] + lanes).all(axis=1) & (self.places[:, 0] >= 0)
+        return np.where(whole, self.places[:, 0], -1)
+
+    def inside(self, layout: Layout) -> bool:
+        """Tell whether all vectors end within their channel."""
+        if not len(self.starts) or not len(self.offsets):
+            return True
+        last = self.starts.max() + self.places.shape[1] - 1 + self.offsets.max()
+        return bool(last < layout.channel)
+
+
+def image_layout(axes: Sequence[Axis]) -> Layout:
+    """Return the layout of an image to be convolved; no filter is empty."""
+    rests = [sorted({tap * axis.dilation % axis.step for tap in range(axis.taps)}) for axis in axes]
+    return Layout(
+        lengths=tuple(axis.length for axis in axes),
+        steps=tuple(axis.step for axis in axes),
+        shifts=tuple(tuple(rest - axis.low for rest in own) for own, axis in zip(rests, axes)),
+        extents=tuple(axis.out + (axis.taps - 1) * axis.dilation // axis.step for axis in axes),
+    )
+
+
+def image_offsets(axes: Sequence[Axis], layout: Layout, flip: bool) -> np.ndarray:
+    """Return where each tap, in the filter's order, begins to read an image of `image_layout`."""
+    offsets = []
+    for taps in itertools.product(*[range(axis.taps) for axis in axes]):
+        pairs = [divmod(tap * axis.dilation, axis.step) for tap, axis in zip(taps, axes)]
+        pieces = [own.index(rest - axis.low) for (_, rest), own, axis in zip(pairs, layout.shifts, axes)]
+        offsets.append(layout.place([shift for shift, _ in pairs], pieces))
+    # To turn a filter around along all its axes is to take its taps from the last to the first.
+    return np.array(offsets[::-1] if flip else offsets, np.int64)
+
+
+def image_tables(axes: Sequence[Axis], layout: Layout, flip: bool, channels: int) -> list[np.ndarray]:
+    """Return what kernels look up that read `channels` of an image, in arrays of int64.
+
+    Returns
+    -------
+    shifts, offsets, pixels : numpy.ndarray
+        The shifts of the layout, one axis after the other; where the row of each channel and tap begins; where each
+        output lies in it.
+    """
+    out = tuple(axis.out for axis in axes)
+    per_channel = np.arange(channels, dtype=np.int64)[:, None] * layout.channel
+    pixels, _ = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), 1)
+    offsets = (per_channel + image_offsets(axes, layout, flip)).ravel()
+    return [np.concatenate(layout.shifts).astype(np.int64), offsets, pixels]
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> Plan:
+    """Return how to convolve, in one product.
+
+    Parameters
+    ----------
+    axes : tuple of Axis
+        Of the convolution; no filter and no result is empty.
+    flip : bool
+        Whether filters are turned around.
+    width : int
+        Lanes of a vector.
+    """
+    layout = image_layout(axes)
+    offsets = image_offsets(axes, layout, flip)
+    out = tuple(axis.out for axis in axes)
+    starts, places = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), width)
+    return Plan(layout, (Product(np.arange(len(offsets)), offsets, starts, places),))
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> Plan:
+    """Return how to get the gradient for the image from that of the result.
+
+    The arguments are those of `forward`. Elements of the image that no tap meets belong to none of the products.
+    """
+    by_axis = [[phase for phase in phases_of(axis) if phase.taps] for axis in axes]
+    if not all(by_axis):
+        out = tuple(axis.out for axis in axes)
+        return Plan(Layout(out, (1, 1, 1), ((0,), (0,), (0,)), out), (), complete=False)
+    bounds = [_bounds(phases) for phases in by_axis]
+    layout = Layout(
+        lengths=tuple(axis.out for axis in axes),
+        steps=(1, 1, 1),
+        shifts=tuple((low,) for low, _ in bounds),
+        extents=tuple(high - low + 1 for low, high in bounds),
+    )
+    count = math.prod(axis.taps for axis in axes)
+    products = []
+    for phases in itertools.product(*by_axis):
+        taps, offsets = [], []
+        for pairs in itertools.product(*[phase.taps for phase in phases]):
+            flat = 0
+            for (tap, _), axis in zip(pairs, axes):
+                flat = flat * axis.taps + tap
+            taps.append(count - 1 - flat if flip else flat)
+            offsets.append(layout.place([-back for _, back in pairs]))
+        starts, places = cover(
+            layout.extents,
+            tuple(phase.origin - low for phase, (low, _) in zip(phases, bounds)),
+            tuple(phase.count for phase in phases),
+            tuple(axis.length for axis in axes),
+            tuple(phase.first for phase in phases),
+            tuple(axis.step for axis in axes),
+            width,
+        )
+        products.append(Product(np.array(taps), np.array(offsets, np.int64), starts, places))
+    written = sum(int((product.places >= 0).sum()) for product in products)
+    return Plan(layout, tuple(products), complete=written == math.prod(axis.length for axis in axes))
+
+
+def _bounds(phases: Sequence[Phase]) -> tuple[int, int]:
+    """Return the first and the last output that any tap takes anywhere."""
+    low = min(phase.origin - max(back for _, back in phase.taps) for phase in phases)
+    high = max(phase.origin + phase.count - 1 - min(back for _, back in phase.taps) for phase in phases)
+    return low, high
+
+
+def cover(
+    extents: Sequence[int],
+    origin: Sequence[int],
+    counts: Sequence[int],
+    out: Sequence[int],
+    first: Sequence[int],
+    steps: Sequence[int],
+    width: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cover a block of elements by vectors.
+
+    Parameters
+    ----------
+    extents : sequence of int
+        Shape of the array that the block lies in.
+    origin, counts : sequence of int
+        Where the block begins, and its shape.
+    out : sequence of int
+        Shape of the array that its elements go to,
+    first, steps : sequence of int
+        and where they go there: index i of the block to ``first + i * steps``.
+    width : int
+        Lanes of a vector.
+
+    Returns
+    -------
+    starts, places : numpy.ndarray
+        Where each vector begins, and where each of its lanes goes: each element of the block once. Vectors are moved
+        back so as not to reach behind the block's last element, where it is long enough.
+    """
+    _, height, row = extents
+    begin = (origin[0] * height + origin[1]) * row + origin[2]
+    span = ((counts[0] - 1) * height + counts[1] - 1) * row + counts[2]
+    rows = (np.arange(counts[0])[:, None] * height + np.arange(counts[1])).ravel() * row
+    in_row = -(-counts[2] // width)
+    if len(rows) * in_row <= _ROWS_MAY_COST * -(-span // width):
+        wanted = (rows[:, None] + np.arange(in_row) * width).ravel()
+        ends = np.repeat(rows + counts[2], in_row)
+    else:
+        wanted = np.arange(0, span, width)
+        ends = wanted + width
+    starts = np.minimum(wanted, max(span - width, 0))
+    lanes = starts[:, None] + np.arange(width)
+    at = (lanes // (height * row), lanes // row % height, lanes % row)
+    mine = (lanes >= wanted[:, None]) & (lanes < ends[:, None]) & (lanes < span)
+    places = np.zeros_like(lanes)
+    for index, count, length, begins, step in zip(at, counts, out, first, steps):
+        mine &= index < count
+        places = places * length + begins + index * step
+    return (begin + starts).astype(np.int64), np.where(mine, places, -1).astype(np.int64)

@@ -1,0 +1,1 @@
+"""Kernels that compute elements, each of those at the same place."""

@@ -1,0 +1,162 @@
+"""Products of matrices: the kernels that a device needs for them, and what computes one.
+
+See the package for how the data flows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from optdb.codegen.fp16 import load_w, work_dtype
+from optdb.codegen.gemm import cpu, cpu_plan, gpu, gpu_plan
+from optdb.codegen.gemm.blocks import Block, by_library, chosen
+from optdb.codegen.gemm.code import total_kernel
+from optdb.codegen.gemm.launches import Plan, run
+from optdb.codegen.gemm.problem import Problem, check, classify, steps
+from optdb.codegen.kernels import CompiledKernel, Kernel
+from optdb.runtime import clblast
+from optdb.runtime.arrays import Array
+from optdb.runtime.commands import tracing
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+#: Plans that are remembered for a context.
+_REMEMBERED = 1024
+
+#: The block shapes that a plan was made with, the plan, and whether it is that of the matrices turned over.
+_Planned = tuple[Mapping[str, Block], Plan, bool]
+
+_plans: WeakKeyDictionary[Context, dict[tuple[str, Problem], _Planned]] = WeakKeyDictionary()
+
+
+def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
+    """Return the kernels that `matmul` and `batched_matmul` take.
+
+    Parameters
+    ----------
+    dtype : str
+        Of the matrices: float16, float32 or float64.
+    context : Context
+        Where they are to run.
+    """
+    return kernels_of(set(chosen(context, dtype).values()), dtype, context)
+
+
+def kernels_of(blocks: set[Block], dtype: str, context: Context) -> list[Kernel]:
+    """Return the kernels for some block shapes."""
+    ordered = sorted(blocks, key=lambda block: block.name)
+    if not context.profile.runs_items_serially:
+        return [*(gpu.tile_kernel(dtype, block) for block in ordered), total_kernel(dtype)]
+    widths = sorted({side for block in ordered for side in (block.rows, block.cols)})
+    kernels = [*(cpu.block_kernel(dtype, block) for block in ordered), total_kernel(dtype)]
+    return kernels + [cpu.pack_kernel(dtype, width) for width in widths]
+
+
+def matmul(
+    kernels: Mapping[str, CompiledKernel],
+    context: Context,
+    a: Array,
+    b: Array,
+    z: Array,
+    alpha: float = 1.0,
+    y: Array | None = None,
+    beta: float = 0.0,
+) -> None:
+    """Set `z` to ``alpha * dot(a, b) + beta * y``.
+
+    Parameters
+    ----------
+    kernels : mapping
+        Those of `matmul_kernels`, compiled.
+    context : Context
+        Where they run.
+    a, b : Array
+        Matrices of one dtype, of any strides.
+    z : Array
+        For the result, of any strides; it may be `y`, and must not share memory with `a` or `b`.
+    alpha, beta : float
+        Factors.
+    y : Array, optional
+        What is added; not looked at where `beta` is 0.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+    """
+    batched_matmul(kernels, context, a, b, z, alpha, y, beta)
+
+
+def batched_matmul(
+    kernels: Mapping[str, CompiledKernel],
+    context: Context,
+    a: Array,
+    b: Array,
+    z: Array,
+    alpha: float = 1.0,
+    y: Array | None = None,
+    beta: float = 0.0,
+) -> None:
+    """Set each matrix of `z` to ``alpha * dot(a, b) + beta * y`` of those at its place, like `matmul`.
+
+    All arrays are of three dimensions, the first of which counts the products (or all of two). Of `a` and `b`, one
+    may be a single matrix, with a first dimension of 1, that all products share.
+    """
+    add = y is not None and beta != 0
+    check(a.shape, b.shape, y.shape if add else None, z.shape)
+    if not z.size:
+        return
+    y = y if add else z
+    batch = z.shape[0] if z.ndim == 3 else 1
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    problem = Problem(batch, m, n, k, steps(a, batch), steps(b, batch), steps(y, batch), steps(z, batch), add)
+    dtype = z.dtype.name
+    if tracing() is None and by_library(context, dtype) and _by_library(context, problem, a, b, y, z, alpha, beta):
+        return
+    planned, turned = _planned(context, dtype, problem)
+    arrays = {"a": b, "b": a, "y": y, "z": z} if turned else {"a": a, "b": b, "y": y, "z": z}
+    run(planned, kernels, context, arrays, alpha, beta, work_dtype(dtype))
+
+
+def _by_library(
+    context: Context, problem: Problem, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float
+) -> bool:
+    """Have CLBlast compute a product, if it was found faster and can; tell whether it did."""
+    name = classify(problem.batch, problem.m, problem.n, context.profile.compute_units)
+    if name not in by_library(context, z.dtype.name) or (problem.add and y is not z):
+        return False
+    return clblast.multiply(context.queue, a, b, z, alpha, beta if problem.add else 0.0)
+
+
+def _planned(context: Context, dtype: str, problem: Problem) -> tuple[Plan, bool]:
+    """Return the plan of a product, and whether it is that of the matrices turned over."""
+    known, blocks = _plans.setdefault(context, {}), chosen(context, dtype)
+    found = known.get((dtype, problem))
+    if found is None or found[0] is not blocks:
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        found = known[dtype, problem] = (blocks, *plan_with(blocks, context, dtype, problem))
+    return found[1:]
+
+
+def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem: Problem) -> tuple[Plan, bool]:
+    """Return a plan that uses one of some block shapes, by class, and whether the matrices are turned over for it."""
+    turned = _better_turned(problem)
+    problem = problem.turned() if turned else problem
+    units = context.profile.compute_units
+    block = blocks[classify(problem.batch, problem.m, problem.n, units)]
+    if not context.profile.runs_items_serially:
+        return gpu_plan.plan(problem, block, units), turned
+    item = np.dtype(work_dtype(dtype)).itemsize
+    return cpu_plan.plan(problem, block, units, load_w(dtype) != "", item), turned
+
+
+def _better_turned(problem: Problem) -> bool:
+    """Tell whether rows are better taken for columns: where the result lies column by column."""
+    _, row, column = problem.z
+    return column != 1 and row == 1 and problem.m > 1

@@ -1,0 +1,228 @@
+"""Keeps codes that stand in one source apart.
+
+What a kernel's code defines for itself (functions, types, tables, macros) has names that other codes have, too: many
+have a ``matmul``, an ``elements_alike`` or a macro ``T``. :func:`isolate` finds these names, by a small scanner of
+OpenCL C. :meth:`Isolated.between` puts lines around the code that give its functions and types other names meanwhile,
+and take its macros away behind it.
+
+The scanner knows what kernels are commonly written in. A code with anything else in it (functions that macros write,
+``#include``, pragmas and directives that it does not know, brackets that do not match) is not isolated, and has to be
+built on its own. So a code among others either means what it meant before, or does not compile.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from optdb.codegen.kernels.prelude import PRELUDE
+
+_COMMENT = r"//[^\n]*|/\*.*?\*/"
+_TEXT = r'"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])*'"
+_NAME = r"[A-Za-z_]\w*"
+
+#: All that says where functions begin and end; what is between need not be looked at.
+STRUCTURE = re.compile(
+    rf"(?P<idle>{_COMMENT}|{_TEXT})"
+    r"|^[ \t]*\#(?P<directive>(?:\\\n|[^\n])*)"
+    r"|(?P<bracket>[][(){}])"
+    r"|(?P<strange>[\\\"'#]|/\*)",
+    re.DOTALL | re.MULTILINE,
+)
+_OUTER = re.compile(rf"{_NAME}|\(\)|\[\]|\{{\}}|\S")
+_IDLE = re.compile(f"{_COMMENT}|{_TEXT}", re.DOTALL)
+_WORD = re.compile(rf"(?<![\w.]){_NAME}")
+_MEMBER = re.compile(rf"(?:\.|->)\s*({_NAME})")
+_DIRECTIVE = re.compile(r"\s*(\w*)\s*(.*)", re.DOTALL)
+_PRAGMA = re.compile(r"(OPENCL\s+FP_CONTRACT\s+\w+|OPENCL\s+EXTENSION\s+\w+\s*:\s*enable|unroll\b[^\n]*)\s*\Z")
+
+_CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
+
+#: A code may say how products and sums are contracted, for all that stands behind it.
+_AS_BEFORE = "#pragma OPENCL FP_CONTRACT DEFAULT\n"
+
+
+class _NotUnderstood(Exception):
+    """A code has something in it that the scanner does not know."""
+
+
+@dataclass(frozen=True)
+class Isolated:
+    """A code and the names that are its own.
+
+    Parameters
+    ----------
+    code : str
+        The code.
+    names : frozenset of str
+        What it declares.
+    macros : frozenset of str
+        What it defines by directives.
+    """
+
+    code: str
+    names: frozenset[str]
+    macros: frozenset[str]
+
+    def between(self, ending: str) -> str:
+        """Return the code between lines that put an ending to each of its names."""
+        names = sorted(self.names)
+        before = [f"#define {name} {name}{ending}\n" for name in names]
+        behind = [f"#undef {name}\n" for name in (*names, *sorted(self.macros))]
+        return "".join([_AS_BEFORE, *before, self.code, "\n", *behind])
+
+
+def isolate(code: str) -> Isolated | None:
+    """Find what a code defines.
+
+    Parameters
+    ----------
+    code : str
+        OpenCL C, in the words of the prelude.
+
+    Returns
+    -------
+    Isolated or None
+        None if the code has to be built on its own.
+    """
+    try:
+        names, macros, asked = _defined(code)
+    except _NotUnderstood:
+        return None
+    # What a code asks for, or takes from the prelude, it shall not find changed; nor shall it change that for others.
+    if names & macros or (names | macros) & (asked | _words()):
+        return None
+    # A member of a vector may be called as a function is.
+    if not names.isdisjoint(_MEMBER.findall(code)):
+        return None
+    return Isolated(code, names, macros)
+
+
+def _defined(code: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """Return the names that a code declares, the macros that it defines, and those that it asks for before."""
+    outer, directives = _structure(code)
+    return frozenset(_declared(_OUTER.findall(outer))), *_macros(directives)
+
+
+def _structure(code: str) -> tuple[str, list[str]]:
+    """Return what stands in no brackets, each pair of brackets with nothing in it, and the directives."""
+    outer: list[str] = []
+    directives: list[str] = []
+    open_: list[str] = []
+    end = 0
+    for match in STRUCTURE.finditer(code):
+        if not open_:
+            outer.append(code[end : match.start()])
+        end = match.end()
+        if match.lastgroup == "bracket":
+            outer += _bracket(match["bracket"], open_)
+        elif match.lastgroup == "directive":
+            directives.append(match["directive"])
+        elif match.lastgroup == "strange":  # a comment or text without an end, a line that goes on
+            raise _NotUnderstood
+        elif not open_:
+            outer.append(" ")
+    if open_:
+        raise _NotUnderstood
+    return "".join([*outer, code[end:]]), directives
+
+
+def _bracket(bracket: str, open_: list[str]) -> Iterator[str]:
+    """Keep account of a bracket; yield a pair where it closes an outermost one."""
+    if bracket in _CLOSED_BY:
+        open_.append(bracket)
+        return
+    if not open_ or _CLOSED_BY[open_[-1]] != bracket:
+        raise _NotUnderstood
+    opening = open_.pop()
+    if not open_:
+        yield opening + bracket
+
+
+def _macros(directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the macros that directives define, and what they ask for before it is defined here."""
+    macros: set[str] = set()
+    asked: set[str] = set()
+    depth = 0
+    for directive in directives:
+        word, rest = _DIRECTIVE.match(_IDLE.sub(" ", directive)).groups()
+        names = _WORD.findall(rest)
+        if "/*" in rest or '"' in rest or "'" in rest:  # it ends somewhere below
+            raise _NotUnderstood
+        if (word == "define" and names) or (word == "undef" and len(names) == 1):
+            macros.add(names[0])  # to take away one of the prelude's is refused as to define it is
+        elif word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
+            depth += (word in ("if", "ifdef", "ifndef")) - (word == "endif")
+            asked.update(name for name in names if name not in macros)
+        elif not (word == "pragma" and _PRAGMA.match(rest)):
+            raise _NotUnderstood
+        if depth < 0:
+            raise _NotUnderstood
+    if depth:
+        raise _NotUnderstood
+    return frozenset(macros), frozenset(asked)
+
+
+def _declared(items: Iterable[str]) -> set[str]:
+    """Return the functions, types and variables that are declared at file scope."""
+    names: set[str] = set()
+    head: list[str] = []
+    for item in _without_attributes(items):
+        if item == ";":
+            names.update(_of_declaration(head))
+            head = []
+        elif item == "{}" and head[-1:] == ["()"]:
+            names.add(_of_function(head))
+            head = []
+        else:
+            head.append(item)
+    if head:
+        raise _NotUnderstood
+    return names
+
+
+def _without_attributes(items: Iterable[str]) -> Iterator[str]:
+    attribute = False
+    for item in items:
+        if item != "__attribute__" and not (attribute and item == "()"):
+            yield item
+        attribute = item == "__attribute__"
+
+
+def _of_function(head: Sequence[str]) -> str:
+    """Return the name of a function, from what stands before its body: ``static float f()``."""
+    *kind, name, _ = ["", *head]
+    if len(kind) < 2 or not all(word.isidentifier() or word == "*" for word in (*kind[1:], name)):
+        raise _NotUnderstood
+    return name
+
+
+def _of_declaration(head: Sequence[str]) -> set[str]:
+    """Return the names in a declaration: ``typedef float real``, ``__constant int a[] = {}``, ``int f()``."""
+    if not head:
+        return set()
+    if head[-1] == "()" and "=" not in head:
+        return {_of_function(head)}
+    structure = "struct" in head or "union" in head
+    names: set[str] = set()
+    initializer = False
+    for before, word, after in zip(("", *head), head, (*head[1:], ",")):
+        initializer = word != "," and (initializer or word == "=")
+        if initializer or word in ("*", ",", "[]") or (word == "{}" and structure):
+            continue
+        if not word.isidentifier() or word == "enum":  # the names of an enum are in brackets
+            raise _NotUnderstood
+        if after in (",", "=", "[]") or (after == "{}" and before in ("struct", "union")):
+            names.add(word)
+    if len(head) < 2 or not names:
+        raise _NotUnderstood
+    return names
+
+
+@functools.cache
+def _words() -> frozenset[str]:
+    """Return the prelude's names."""
+    names, macros, _ = _defined(PRELUDE)
+    return names | macros

@@ -1,0 +1,85 @@
+"""Keeps the bodies of kernels out of what a compiler copies.
+
+PoCL compiles a kernel's body three times, because it makes three functions of each kernel and writes the body into
+every one. :func:`outlined` moves the body of a kernel that was declared by `CHUNK_KERNEL` into a function that is never
+copied; the kernel calls it with its arguments, and with the places of its work item, which only kernels can ask for.
+To launch that takes as long as before where a work item has a chunk of work, and to compile it half as long.
+
+What the small scanner here does not understand, and kernels whose items meet, are left as they are.
+"""
+
+from __future__ import annotations
+
+import re
+
+from optdb.codegen.kernels.isolation import STRUCTURE
+
+_HEAD = re.compile(r"\bCHUNK_KERNEL\s+void\s+(?P<name>\w+)\s*(?=\()")
+_PARAM = re.compile(r"\s*\w[\w\s*]*[\s*](?P<name>[A-Za-z_]\w*)\s*")
+#: What a work item asks for: its place, and how many there are.
+_PLACE = re.compile(
+    r"\bget_\w+_(?:id|size|groups|offset)\s*\(\s*[012]\s*\)|\bget_work_dim\s*\(\s*\)|\b[GL](?:ID|DIM)_[012]\b"
+)
+#: Work items meet, or have memory together, or ask in other words.
+_TOGETHER = re.compile(r"barrier|fence|\b(?:LOCAL_MEM|__local|local|async_\w+|work_group_\w+|sub_group_\w+)\b")
+_ASKS = re.compile(r"\bget_(?:global|local|group|num|work|enqueued|sub)_\w+|\b[GL](?:ID|DIM)_")
+
+
+def outlined(code: str) -> str:
+    """Move the bodies of chunk kernels into functions of their own.
+
+    Parameters
+    ----------
+    code : str
+        OpenCL C, in the words of the prelude.
+    """
+    pieces, end = [], 0
+    for head in _HEAD.finditer(code):
+        found = _parts(code, head.end()) if head.start() >= end else None
+        text = None if found is None else _apart(head["name"], *found[:2])
+        if text is not None:
+            pieces += [code[end : head.start()], text]
+            end = found[2]
+    return "".join([*pieces, code[end:]])
+
+
+def _parts(code: str, begin: int) -> tuple[str, str, int] | None:
+    """Return the parameters that begin at some place, the body behind them, and where it ends; None if unclear."""
+    params_end = _closing(code, begin)
+    if params_end is None:
+        return None
+    body_begin = params_end + len(code[params_end:]) - len(code[params_end:].lstrip())
+    body_end = _closing(code, body_begin) if code[body_begin : body_begin + 1] == "{" else None
+    if body_end is None:
+        return None
+    return code[begin + 1 : params_end - 1], code[body_begin:body_end], body_end
+
+
+def _closing(code: str, begin: int) -> int | None:
+    """Return what comes behind the bracket that closes the one at some place; None if none does."""
+    depth = 0
+    for match in STRUCTURE.finditer(code, begin):
+        if match.lastgroup == "strange":
+            return None
+        if match.lastgroup == "bracket":
+            depth += 1 if match["bracket"] in "([{" else -1
+            if not depth:
+                return match.end()
+    return None
+
+
+def _apart(name: str, params: str, body: str) -> str | None:
+    """Return a function with the body of a kernel, and the kernel that calls it; None if that is not to be done."""
+    given = [_PARAM.fullmatch(param) for param in params.split(",")]
+    if not all(given) or _TOGETHER.search(body):
+        return None
+    places = {ask: f"its_{re.sub(r'[^A-Za-z0-9]+', '_', ask).strip('_')}" for ask in _PLACE.findall(body)}
+    alone = _PLACE.sub(lambda ask: places[ask[0]], body)
+    if _ASKS.search(alone):
+        return None
+    taken = ", ".join([*(f"size_t {place}" for place in places.values()), params])
+    passed = ", ".join([*places, *(param["name"] for param in given)])
+    return (
+        f"static __attribute__((noinline)) void {name}_chunk({taken})\n{alone}\n"
+        f"CHUNK_KERNEL void {name}({params})\n{{\n{name}_chunk({passed});\n}}\n"
+    )

@@ -1,0 +1,211 @@
+"""The parameters of a kernel, and the check of what it is launched with.
+
+A parameter takes one argument of a launch and makes what OpenCL is given for it: one value, or two for an array,
+its buffer and its offset in bytes. Whatever does not fit is an error here: OpenCL itself would read whatever bits
+it finds.
+"""
+
+from __future__ import annotations
+
+import functools
+import numbers
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from optdb.codegen.kernels.prelude import ctype
+from optdb.runtime.arrays import Array
+from optdb.runtime.library import cl
+from optdb.runtime.sizes import Argument, Size, plain
+
+if TYPE_CHECKING:
+    from optdb.runtime.context import Context
+
+
+#: Kinds of dtypes and their numbers. Later ones can hold the numbers of earlier ones.
+_KINDS = (("b", (bool, np.bool_)), ("iu", numbers.Integral), ("f", numbers.Real), ("c", numbers.Complex))
+
+
+class KernelArgumentError(TypeError):
+    """A kernel was launched with, or described by, something that does not fit."""
+
+
+class Param:
+    """What one argument of a kernel may be.
+
+    Attributes
+    ----------
+    slots : tuple
+        The parameters of the kernel's code that it stands for: a dtype for a number, None for a pointer.
+    """
+
+    slots: tuple[np.dtype | None, ...] = (None,)
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def __repr__(self) -> str:
+        return self.word
+
+    def bind(self, value: Any, context: Context) -> tuple[Any, ...]:
+        """Return what OpenCL is given for a value, one item for each of `slots`.
+
+        Raises
+        ------
+        KernelArgumentError
+            If the value does not fit; the message goes on after "argument 1 is".
+        """
+        raise NotImplementedError
+
+
+class ScalarParam(Param):
+    """A number."""
+
+    def __init__(self, dtype: DTypeLike, word: str | None = None) -> None:
+        self.dtype = np.dtype(dtype)
+        ctype(self.dtype)  # raises where kernels have no such type
+        self.slots = (self.dtype,)
+        self._breadth = next(i for i, (kinds, _) in enumerate(_KINDS) if self.dtype.kind in kinds)
+        super().__init__(word or self.dtype.name)
+
+    def bind(self, value: Any, context: Context) -> tuple[np.generic | Argument]:
+        if isinstance(value, Size):
+            return (Argument(self.dtype, (value,)),)
+        number = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
+        breadth = next((i for i, (_, kind) in enumerate(_KINDS) if isinstance(number, kind)), None)
+        if breadth is None:
+            raise KernelArgumentError(f"{_described(value)}, where a {self} is wanted")
+        if breadth > self._breadth:
+            raise KernelArgumentError(f"{number!r}, where a {self} is wanted: convert it first, if you mean it")
+        if self.dtype.kind in "iu" and not _fits(int(number), self.dtype):
+            raise KernelArgumentError(f"{number}, which a {self} cannot hold")
+        return (self.dtype.type(number),)
+
+
+class ArrayParam(Param):
+    """A device array: its buffer, and where in it the array begins."""
+
+    slots = (None, np.dtype("uint64"))
+
+    def bind(self, value: Any, context: Context) -> tuple[cl.MemoryObject | None, np.uint64 | Argument]:
+        if not isinstance(value, Array):
+            raise KernelArgumentError(f"{_described(value)}, where a device array is wanted: transfer it first")
+        if value.context != context.cl_context:
+            raise KernelArgumentError("an array of another context: transfer it to the kernel's first")
+        return value.base_data, offset_argument(value.offset)
+
+
+class BufferParam(ArrayParam):
+    """A buffer, or an array that begins where its buffer begins."""
+
+    slots = (None,)
+
+    def bind(self, value: Any, context: Context) -> tuple[cl.MemoryObject | None]:
+        if isinstance(value, cl.MemoryObject) or value is None:
+            return (value,)
+        buffer, offset = super().bind(value, context)
+        if offset:
+            raise KernelArgumentError(f"an array that begins {offset} bytes into its buffer: declare it as ARRAY")
+        return (buffer,)
+
+
+class LocalParam(Param):
+    """Memory of a work group, given as its size in bytes."""
+
+    def bind(self, value: Any, context: Context) -> tuple[cl.LocalMemory]:
+        if isinstance(value, cl.LocalMemory):
+            return (value,)
+        return (cl.LocalMemory(int(SIZE.bind(plain(value), context)[0])),)
+
+
+class SSizesParam(Param):
+    """Up to 16 whole numbers in one argument: many small arguments take longer than most launches."""
+
+    slots = (cl.cltypes.long16,)
+    _most = 16
+
+    def bind(self, value: Any, context: Context) -> tuple[np.ndarray | Argument]:
+        packed = isinstance(value, np.ndarray | Argument) and value.dtype == self.slots[0]
+        return (value if packed else self.pack(value),)
+
+    def pack(self, value: Sequence[int]) -> np.ndarray | Argument:
+        """Return numbers as they are handed to OpenCL, for launches that come again and again.
+
+        Raises
+        ------
+        KernelArgumentError
+            If there are more than 16, or others than whole numbers of 64 bits.
+        """
+        try:
+            given = [number if isinstance(number, Size) else int(SSIZE.bind(number, None)[0]) for number in value]
+        except TypeError as error:
+            raise KernelArgumentError(
+                f"{value!r}, where up to {self._most} whole numbers are wanted: {error}"
+            ) from None
+        if len(given) > self._most:
+            raise KernelArgumentError(f"{len(given)} numbers, of which a {self} holds {self._most}")
+        given += [0] * (self._most - len(given))
+        if any(isinstance(number, Size) for number in given):
+            return Argument(self.slots[0], tuple(given))
+        packed = np.zeros((), self.slots[0])
+        packed[()] = tuple(given)
+        return packed
+
+
+#: A ``ga_size``: an unsigned integer of 64 bits.
+SIZE = ScalarParam("uint64", "size")
+#: A ``ga_ssize``: a signed integer of 64 bits.
+SSIZE = ScalarParam("int64", "ssize")
+#: Up to 16 of them, as ``long16 sizes``; the code reads ``sizes.s0`` to ``sizes.sF``.
+SSIZES = SSizesParam("ssize16")
+#: A device array. Two parameters in the kernel's code: ``GLOBAL_MEM T *a, ga_size a_off``.
+ARRAY = ArrayParam("*")
+#: A buffer without an offset: ``GLOBAL_MEM T *a``.
+BUFFER = BufferParam("buffer")
+#: Local memory, given as a number of bytes: ``LOCAL_MEM_ARG T *a``.
+LOCAL = LocalParam("local")
+
+WORDS = {param.word: param for param in (ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES)}
+
+
+def as_param(param: Param | DTypeLike) -> Param:
+    """Return a parameter for a dtype, a word such as 'size', or a parameter."""
+    if isinstance(param, Param):
+        return param
+    if isinstance(param, str) and param in WORDS:
+        return WORDS[param]
+    try:
+        return _number(param if isinstance(param, str) else np.dtype(param))
+    except TypeError as error:
+        words = ", ".join(map(repr, WORDS))
+        raise KernelArgumentError(f"{param!r} is no parameter of a kernel: use {words} or a dtype ({error})") from None
+
+
+@functools.cache
+def _number(dtype: str | np.dtype) -> ScalarParam:
+    """Return one parameter for all numbers of a dtype: a graph has thousands of them."""
+    return ScalarParam(dtype)
+
+
+_NO_OFFSET = np.uint64(0)
+
+
+def offset_argument(offset: Any) -> np.uint64 | Argument:
+    """Return where an array begins in its buffer as OpenCL is given it."""
+    if isinstance(offset, Size):
+        return Argument(ArrayParam.slots[1], (offset,))
+    return np.uint64(offset) if offset else _NO_OFFSET
+
+
+def _fits(number: int, dtype: np.dtype) -> bool:
+    limits = np.iinfo(dtype)
+    return limits.min <= number <= limits.max
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"a NumPy array of shape {value.shape}"
+    kind = type(value).__name__
+    return f"an {kind}" if kind[0] in "AEIOUaeiou" else f"a {kind}"

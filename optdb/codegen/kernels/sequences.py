@@ -1,0 +1,209 @@
+"""One kernel for many small launches.
+
+A launch has a price, on a processor ten times that of what a small kernel computes. :func:`sequence_program` writes a
+kernel that goes through a *list* of launches, and does one after the other in a single work item. It calls the
+functions that ``outlining`` has made of the bodies of chunk kernels, with the places that these would ask for, so it
+computes the same numbers.
+
+A list is a buffer of words of 64 bits. An entry is the number of a case in that kernel, the length of the entry in
+words, and what the case takes: for a launch how many items there are in each of three dimensions, and the arguments,
+where the address of a buffer stands for the buffer. Addresses are found out by a kernel of the same program. All this
+is for drivers of processors, on which an address is the same for each kernel, and stays so as long as there is the
+buffer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.kernels.isolation import isolate
+from optdb.codegen.kernels.prelude import PRELUDE
+from optdb.codegen.kernels.programs import Unit
+from optdb.runtime.library import cl
+
+__all__ = ["ADDRESS", "SEQUENCE", "copy_entry", "fill_entry", "launch_entry", "listed", "sequence_program"]
+
+#: The kernels of a program, and the numbers of the entries that need no kernel.
+SEQUENCE, ADDRESS = "optdb_sequence", "optdb_address"
+_END, _COPY, _FILL, _FIRST_CASE = range(4)
+
+_OUTLINED = re.compile(
+    r"\bCHUNK_KERNEL\s+void\s+(?P<name>\w+)\s*\((?P<params>[^()]*)\)\s*\{\s*(?P<chunk>\w+)\((?P<passed>.*?)\);\s*\}",
+    re.DOTALL,
+)
+_PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>\w+)\s*")
+_ASK = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
+#: What a work item is told that is a group of its own: about its place, about how many there are, and the rest.
+_PLACES = {"get_global_id", "get_group_id", "GID"}
+_COUNTS = {"get_global_size", "get_num_groups", "GDIM"}
+_SAME = {"get_local_id": "0", "LID": "0", "get_local_size": "1", "LDIM": "1", "get_global_offset": "0"}
+
+# A number may be longer than a word, and need not lie where such numbers have to.
+_PRELUDE = """
+#define OPTDB_TAKE(x) \\
+    for (int b = 0; b < (int)sizeof(x); ++b) ((char *)&x)[b] = ((const __global char *)its_list)[b]; \\
+    its_list += (sizeof(x) + 7) / 8;
+"""
+
+# In the words that `outlining` has for what is no parameter of a kernel.
+_LISTED = """
+static __attribute__((noinline)) void {name}_listed(const __global ulong *its_list)
+{{
+const ulong its_n0 = its_list[2], its_n1 = its_list[3], its_n2 = its_list[4];
+its_list += 5;
+{taken}
+for (ulong its_2 = 0; its_2 < its_n2; ++its_2)
+for (ulong its_1 = 0; its_1 < its_n1; ++its_1)
+for (ulong its_0 = 0; its_0 < its_n0; ++its_0)
+{chunk}({passed});
+}}
+"""
+
+_SEQUENCE = """
+__kernel void {address}(__global char *buffer, __global ulong *address)
+{{
+*address = (ulong)buffer;
+}}
+static __attribute__((noinline)) void optdb_copy(__global char *to, const __global char *from, ulong nbytes)
+{{
+for (ulong i = 0; i < nbytes; ++i)
+    to[i] = from[i];
+}}
+static __attribute__((noinline)) void optdb_fill(__global char *to, ulong nbytes, ulong pattern)
+{{
+for (ulong i = 0; i < nbytes; ++i)
+    to[i] = (char)(pattern >> (i % 8 * 8));
+}}
+__kernel void {sequence}(const __global ulong *t)
+{{
+for (; t[0] != {end}; t += t[1]) {{
+switch (t[0]) {{
+case {copy}: optdb_copy((__global char *)t[2], (const __global char *)t[3], t[4]); break;
+case {fill}: optdb_fill((__global char *)t[2], t[3], t[4]); break;
+{cases}
+}}
+}}
+}}
+"""
+
+
+def launch_entry(case: int, items: Sequence[int], arguments: Iterable[Any], addresses: Mapping[int, int]) -> list[int]:
+    """Return the entry of a launch.
+
+    Parameters
+    ----------
+    case : int
+        The kernel's number in the program.
+    items : sequence of int
+        How many, in up to three dimensions.
+    arguments : iterable
+        Buffers, None, and NumPy values, as OpenCL has taken them.
+    addresses : mapping
+        The addresses of buffers, by their handles.
+    """
+    given = [word for arg in arguments for word in _words(arg, addresses)]
+    return [case, 5 + len(given), *[*items, 1, 1][:3], *given]
+
+
+def copy_entry(target: int, source: int, nbytes: int) -> list[int]:
+    """Return the entry of a copy from one address to another one."""
+    return [_COPY, 5, target, source, nbytes]
+
+
+def fill_entry(target: int, nbytes: int, pattern: np.generic) -> list[int]:
+    """Return the entry of a fill with a pattern of at most 8 bytes."""
+    return [_FILL, 5, target, nbytes, *np.tile(np.asarray(pattern), 8 // pattern.nbytes).view(np.uint64).tolist()]
+
+
+def listed(entries: Iterable[Sequence[int]]) -> np.ndarray:
+    """Return a list of entries, as a sequence reads it."""
+    return np.array([word for entry in entries for word in entry] + [_END], np.uint64)
+
+
+def sequence_program(kernels: Iterable[tuple[Unit, str]]) -> tuple[str, dict[tuple[Unit, str], int]]:
+    """Write a program that does launches of some kernels.
+
+    Parameters
+    ----------
+    kernels : iterable of (Unit, str)
+        Each kernel, by its unit and its name in that unit's code.
+
+    Returns
+    -------
+    source : str
+    cases : dict
+        The numbers of those kernels that it can do: in others, work items may have to do with each other.
+    """
+    by_unit: dict[Unit, list[str]] = {}
+    for unit, name in kernels:
+        by_unit.setdefault(unit, []).append(name)
+    texts, lines, cases = [], [], {}
+    # In this order, the source is the same in each process.
+    for place, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
+        calls: set[str] = set()
+        isolated = isolate(_with_calls(unit.written, by_unit[unit], calls))
+        if isolated is None:
+            continue
+        texts.append(isolated.between(f"__{place}"))
+        for name in sorted(calls):
+            number = cases[unit, name] = _FIRST_CASE + len(cases)
+            lines.append(f"case {number}: {name}_listed__{place}(t); break;")
+    words = {"address": ADDRESS, "sequence": SEQUENCE, "end": _END, "copy": _COPY, "fill": _FILL}
+    source = [PRELUDE, _PRELUDE, *texts, _SEQUENCE.format(cases="\n".join(lines), **words)]
+    return "".join(source), cases
+
+
+def _with_calls(code: str, names: Sequence[str], called: set[str]) -> str:
+    """Put functions behind kernels, which read from a list what the bodies take, and call these; note them by name."""
+
+    def with_call(kernel: re.Match[str]) -> str:
+        call = _call(kernel) if kernel["name"] in names else None
+        if call is None:
+            return kernel[0]
+        called.add(kernel["name"])
+        return kernel[0] + call
+
+    return _OUTLINED.sub(with_call, code)
+
+
+def _call(kernel: re.Match[str]) -> str | None:
+    params = [_PARAM.fullmatch(param) for param in kernel["params"].split(",")]
+    told = [_told(ask.strip()) for ask in kernel["passed"].split(",")[: -len(params)]]
+    if not all(params) or not all(told):
+        return None
+    taken = "\n".join(_taken(" ".join(param["type"].split()), param["name"]) for param in params)
+    passed = ", ".join([*told, *(param["name"] for param in params)])
+    return _LISTED.format(name=kernel["name"], chunk=kernel["chunk"], taken=taken, passed=passed)
+
+
+def _told(ask: str) -> str | None:
+    """Return what a work item is told where it asks for its place; None if the question is not known."""
+    found = _ASK.fullmatch(ask)
+    if found is None:
+        return None
+    dim = found["dim"] or found["last"]
+    if found["word"] in _PLACES:
+        return f"its_{dim}"
+    return f"its_n{dim}" if found["word"] in _COUNTS else _SAME.get(found["word"])
+
+
+def _taken(kind: str, name: str) -> str:
+    """Return what takes a parameter from a list."""
+    if "*" in kind:
+        kind = re.sub(r"\b__?restrict\b|\brestrict\b", "", kind)
+        return f"{kind} {name} = ({kind})*its_list++;"
+    return f"{kind.removeprefix('const ')} {name}; OPTDB_TAKE({name})"
+
+
+def _words(arg: Any, addresses: Mapping[int, int]) -> list[int]:
+    """Return an argument as it stands in a list."""
+    if arg is None:
+        return [0]
+    if isinstance(arg, cl.MemoryObject):
+        return [addresses[arg.int_ptr]]
+    content = np.asarray(arg).tobytes()
+    return np.frombuffer(content.ljust(-(-len(content) // 8) * 8, b"\0"), np.uint64).tolist()

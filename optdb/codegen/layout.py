@@ -1,0 +1,159 @@
+"""Shapes, strides and launches: how arrays lie in memory, and how work is cut for a device.
+
+Nothing here touches a device. Strides are in elements, not in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from optdb.runtime.arrays import Array, DeviceArray
+from optdb.runtime.sizes import largest, smallest, whole
+
+if TYPE_CHECKING:
+    from optdb.codegen.kernels import CompiledKernel
+    from optdb.runtime.context import Context
+
+#: A processor's work item gets at least so many elements: fewer cost more to start than to compute.
+SMALLEST_CHUNK = 2048
+#: So many chunks for each unit, that one slow unit does not hold up all.
+CHUNKS_PER_UNIT = 4
+
+
+def steps_of(array: Array) -> tuple[int, ...]:
+    """Return the strides of `array` as it is."""
+    return tuple([step // array.dtype.itemsize for step in array.strides])
+
+
+def strides_of(array: Array, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of `array` broadcast to `shape`, which has as many dimensions."""
+    size = array.dtype.itemsize
+    return tuple(0 if length == 1 else step // size for length, step in zip(array.shape, array.strides, strict=True))
+
+
+def collapse(
+    shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the same elements in as few dimensions as will do.
+
+    Dimensions of length 1 go, and neighbours that lie one behind the other in every array become one.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Of what is gone over; no length is 0.
+    strides : sequence of sequence of int
+        Of each array.
+
+    Returns
+    -------
+    shape, strides
+        Both in the same order as before.
+    """
+    lengths: list[int] = []
+    steps: list[tuple[int, ...]] = []
+    for length, step in zip(shape, zip(*strides)):
+        if length == 1:
+            continue
+        if lengths and all(outer == inner * length for outer, inner in zip(steps[-1], step)):
+            lengths[-1] *= length
+            steps[-1] = step
+        else:
+            lengths.append(length)
+            steps.append(step)
+    return tuple(lengths), tuple(zip(*steps)) if steps else tuple(() for _ in strides)
+
+
+def chunks(context: Context, n: int) -> tuple[int, int]:
+    """Return how many work items share `n` elements, and how many each gets.
+
+    On a processor each gets one piece of memory after the other; elsewhere each gets one element, so that neighbours
+    read neighbours.
+    """
+    if not context.profile.runs_items_serially:
+        return n, 1
+    pieces = context.profile.compute_units * CHUNKS_PER_UNIT
+    chunk = largest(-(-n // pieces), SMALLEST_CHUNK)
+    return -(-n // chunk), chunk
+
+
+def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
+    """Launch a kernel whose work items share `n` elements as `chunks` says; it takes `n`, the chunk, and `args`."""
+    items, chunk = chunks(context, n)
+    if context.profile.runs_items_serially:
+        kernel.call(items, 1, n, chunk, *args)
+    else:
+        kernel.scall(items, n, chunk, *args)
+
+
+def launch_striding(kernel: CompiledKernel, context: Context, n: int, items_per_unit: int, *args: Any) -> None:
+    """Launch a kernel that goes over `n` tasks by the number of all work items; it takes `args`.
+
+    On a processor some items for each unit do, each a group of its own; elsewhere each task has an item.
+    """
+    if context.profile.runs_items_serially:
+        kernel.call(smallest(n, context.profile.compute_units * items_per_unit), 1, *args)
+    else:
+        kernel.scall(n, *args)
+
+
+def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> DeviceArray:
+    """Return a view of an array.
+
+    Parameters
+    ----------
+    array : Array
+        Whose memory it is.
+    shape : sequence of int
+        Of the view.
+    strides : sequence of int
+        In bytes, unlike elsewhere in this module.
+    offset : int
+        In bytes, from the first element of `array`.
+    """
+    shape = tuple(map(whole, shape))
+    if 0 in shape:
+        return DeviceArray(array.queue, shape, array.dtype)
+    return DeviceArray(
+        array.queue,
+        shape,
+        array.dtype,
+        data=array.base_data,
+        offset=array.offset + whole(offset),
+        strides=tuple(map(whole, strides)),
+    )
+
+
+def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Return the strides in bytes of an array in C order."""
+    strides = [itemsize]
+    for length in reversed(shape[1:]):
+        strides.append(strides[-1] * (whole(length) or 1))
+    return tuple(reversed(strides)) if len(shape) else ()
+
+
+def is_contiguous(array: Array) -> bool:
+    """Tell whether an array is in C order without gaps."""
+    wanted = c_strides(array.shape, array.dtype.itemsize)
+    return not array.size or all(
+        step == want or length == 1 for length, step, want in zip(array.shape, array.strides, wanted)
+    )
+
+
+def size_of(shape: Sequence[int]) -> int:
+    """Return the number of elements of a shape."""
+    return math.prod(map(whole, shape))
+
+
+def check_shapes(op: Any, wanted: Sequence[int], given: Sequence[int]) -> None:
+    """Do nothing if two shapes are the same.
+
+    Raises
+    ------
+    ValueError
+        If they are not.
+    """
+    if tuple(wanted) != tuple(given):
+        raise ValueError(f"{op} was given arrays of shapes {tuple(wanted)} and {tuple(given)}, which have to agree")

@@ -1,0 +1,1 @@
+"""OpenCL C for scalar functions: types, helper functions, and the functions that OpenCL lacks."""

@@ -1,0 +1,240 @@
+"""Products of matrices by the kernels alone: all layouts, both kinds of devices, and how large ones are cut."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optdb.codegen.gemm import blocks, cpu_plan, gpu_plan, products, vector
+from optdb.codegen.gemm.blocks import GroupBlock, ItemBlock
+from optdb.codegen.gemm.problem import CLASSES, Problem, classify
+from optdb.codegen.gemm.products import batched_matmul, matmul, matmul_kernels
+from optdb.codegen.gemm.vector import matvec, matvec_kernels
+from optdb.codegen.kernels import compile_kernels
+from optdb.runtime.arrays import DeviceArray, empty, from_host, to_host
+from optdb.runtime.context import Context
+from optdb.runtime.device_profiles import DEVICE_KINDS
+
+SIZES = st.sampled_from([0, 1, 2, 7, 10, 17, 33, 40])
+STEPS = st.sampled_from([1, 1, 1, 2, -1])
+
+# Tiles so small that a simulator of a GPU on a processor gets through several of them.
+SMALL_TILES = {
+    "square": GroupBlock(16, 16, 8, 4, 4),
+    "small": GroupBlock(16, 16, 8, 2, 2),
+    "tiny": GroupBlock(16, 16, 8, 2, 2),
+    "flat": GroupBlock(8, 16, 8, 2, 2),
+    "narrow": GroupBlock(16, 8, 8, 2, 2),
+}
+
+
+@functools.cache
+def context_of(device_kind):
+    context = Context("opencl")
+    context.profile = context.profile.as_kind(device_kind)
+    if device_kind == "gpu":
+        for dtype in ("float16", "float32", "float64"):
+            blocks.choose(context, dtype, blocks.Choice(SMALL_TILES))
+    return context
+
+
+@functools.cache
+def kernels_of(device_kind, dtype):
+    context = context_of(device_kind)
+    return compile_kernels(matmul_kernels(dtype, context), context)
+
+
+def put(context, value, order, steps):
+    """Return a value on the device, its axes in some order there, with gaps and in some directions."""
+    base = np.zeros([value.shape[axis] * abs(step) for axis, step in zip(order, steps)], value.dtype)
+    spaced = base[tuple(slice(None, None, step) for step in steps)]
+    spaced[...] = value.transpose(order)
+    back = np.argsort(order)
+    there = from_host(context, base)
+    if not value.size:
+        return DeviceArray(context.queue, value.shape, value.dtype)
+    at = spaced.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    strides = tuple(spaced.strides[axis] for axis in back)
+    return DeviceArray(
+        context.queue, value.shape, value.dtype, data=there.base_data, offset=there.offset + at, strides=strides
+    )
+
+
+@st.composite
+def layout(draw, ndim):
+    return draw(st.permutations(range(ndim))), [draw(STEPS) for _ in range(ndim)]
+
+
+def sample(dtype, *shape):
+    return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype(dtype)
+
+
+def close(got, want, k):
+    eps = np.finfo(got.dtype).eps
+    np.testing.assert_allclose(got, want, rtol=4 * eps, atol=2 * eps * max(k, 4))
+
+
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
+@given(st.data(), st.integers(0, 3), SIZES, SIZES, SIZES, st.sampled_from(["float32", "float32", "float64", "float16"]))
+@settings(max_examples=60)
+def test_any_layout(device_kind, data, batch, m, n, k, dtype):
+    context = context_of(device_kind)
+    # Which of the arrays is one matrix for all products.
+    shared = data.draw(st.sampled_from(["", "a", "b"])) if batch > 1 else ""
+    a, b = sample(dtype, 1 if shared == "a" else batch, m, k), sample(dtype, 1 if shared == "b" else batch, k, n)
+    y, alpha = sample(dtype, batch, m, n), data.draw(st.sampled_from([1.0, -0.5]))
+    beta, inplace = data.draw(st.sampled_from([0.0, 1.0, 2.0])), data.draw(st.booleans())
+    x, v, added = (put(context, value, *data.draw(layout(3))) for value in (a, b, y))
+    z = added if inplace else put(context, np.full_like(y, np.nan), *data.draw(layout(3)))
+    batched_matmul(kernels_of(device_kind, dtype), context, x, v, z, alpha, added, beta)
+    want = alpha * np.matmul(a.astype("float64"), b.astype("float64")) + beta * y.astype("float64")
+    close(to_host(z), want.astype(dtype), k)
+    if not inplace:
+        np.testing.assert_array_equal(to_host(added), y)
+
+
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
+@pytest.mark.parametrize(("m", "k", "n"), [(100, 784, 10), (64, 33, 17), (20, 50, 100), (96, 64, 64), (130, 40, 70)])
+@pytest.mark.parametrize("orders", [((0, 1), (0, 1)), ((1, 0), (0, 1)), ((0, 1), (1, 0)), ((1, 0), (1, 0))])
+def test_matrices_and_their_transposes(device_kind, m, k, n, orders):
+    context = context_of(device_kind)
+    a, b = sample("float32", m, k), sample("float32", k, n)
+    x, v = (put(context, value, order, (1, 1)) for value, order in zip((a, b), orders))
+    z = empty(context, (m, n), "float32")
+    matmul(kernels_of(device_kind, "float32"), context, x, v, z)
+    close(to_host(z), np.dot(a, b), k)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("orders", [((0, 1, 2), (0, 1, 2)), ((0, 2, 1), (0, 2, 1))])
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_large_products_are_cut_along_all_lengths(monkeypatch, dtype, orders, beta):
+    for name, value in {"PACKED": 1024, "TERMS": 16, "LARGE": 1, "PANELS": 1, "FAR": 1, "ROW_BLOCKS": 1}.items():
+        monkeypatch.setattr(cpu_plan, name, value)
+    context = context_of("cpu")
+    monkeypatch.setattr(products, "_plans", type(products._plans)())
+    a, b, y = sample(dtype, 2, 50, 41), sample(dtype, 2, 41, 90), sample(dtype, 2, 50, 90)
+    x, v = (put(context, value, order, (1, 1, 1)) for value, order in zip((a, b), orders))
+    z = from_host(context, y)
+    batched_matmul(kernels_of("cpu", dtype), context, x, v, z, 1.0, z, beta)
+    (planned,) = [plan for _, plan, _ in products._plans[context].values()]
+    assert len(planned.launches) > 8
+    want = np.matmul(a.astype("float64"), b.astype("float64")) + beta * y.astype("float64")
+    close(to_host(z), want.astype(dtype), 41)
+
+
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, beta):
+    monkeypatch.setattr(cpu_plan, "PART", 10)
+    monkeypatch.setattr(gpu_plan, "PART", 10)
+    monkeypatch.setattr(products, "_plans", type(products._plans)())
+    # As if there were many units, of which one tile leaves most idle.
+    plans = []
+
+    def on_many_units(chosen, context, dtype, problem):
+        block = next(iter(chosen.values()))
+        if device_kind == "cpu":
+            plans.append((cpu_plan.plan(problem, block, 16, False, 4), False))
+        else:
+            plans.append((gpu_plan.plan(problem, block, 16), False))
+        return plans[-1]
+
+    monkeypatch.setattr(products, "plan_with", on_many_units)
+    context = context_of(device_kind)
+    a, b, y = sample("float32", 2, 7, 61), sample("float32", 2, 61, 10), sample("float32", 2, 7, 10)
+    z = from_host(context, y)
+    batched_matmul(
+        kernels_of(device_kind, "float32"), context, from_host(context, a), from_host(context, b), z, 0.5, z, beta
+    )
+    ((plan, _),) = plans
+    assert plan.launches[-1].kernel == "matmul_total" and plan.memory > 2 * 7 * 10
+    close(to_host(z), 0.5 * np.matmul(a, b) + np.float32(beta) * y, 61)
+
+
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
+def test_sums_of_many_terms_are_as_exact_as_numpys(device_kind):
+    context = context_of(device_kind)
+    a, b = sample("float32", 24, 3000), sample("float32", 3000, 40)
+    z = empty(context, (24, 40), "float32")
+    matmul(kernels_of(device_kind, "float32"), context, from_host(context, a), from_host(context, b), z)
+    want = np.dot(a.astype("float64"), b.astype("float64"))
+    assert np.linalg.norm(to_host(z) - want) < 1e-5 * np.linalg.norm(want)
+
+
+def test_what_a_vector_reads_beyond_a_row_is_within_the_matrix():
+    block = ItemBlock(8, 32, 16)
+    for n in (1, 5, 10, 31):
+        for k in (1, 2, 9, 64):
+            for step in (n, n + 3, 40):
+                p = Problem(1, 20, n, k, (0, k, 1), (0, step, 1), (0, n, 1), (0, n, 1), False)
+                launches = cpu_plan.plan(p, block, 2, False, 4).launches
+                if len(launches) > 1:  # packed instead
+                    continue
+                whole = int(launches[0].sizes[1]["s11"])
+                assert 0 <= whole <= k
+                assert whole == 0 or (whole - 1) * step + block.cols <= (k - 1) * step + n
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    context = context_of("cpu")
+    a, b, z = (empty(context, shape, "float32") for shape in ((2, 3, 4), (3, 4, 5), (2, 3, 5)))
+    with pytest.raises(ValueError, match=r"a product of \(2, 3, 4\) and \(3, 4, 5\)"):
+        batched_matmul({}, context, a, b, z)
+    with pytest.raises(ValueError, match=r"added to an array of \(3, 4, 5\)"):
+        batched_matmul({}, context, a, empty(context, (1, 4, 5), "float32"), z, 1.0, b, 1.0)
+
+
+def test_what_products_are_like():
+    assert classify(1, 1000, 10, 2) == "narrow"
+    assert classify(1, 10, 1000, 2) == "flat"
+    assert [classify(1, side, side, 2) for side in (32, 100, 1000)] == ["tiny", "small", "square"]
+    assert classify(1, 1000, 1000, 132) == "small"
+
+
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
+@given(st.data(), st.sampled_from([0, 1, 5, 16, 40]), st.sampled_from([0, 1, 7, 33, 100]))
+@settings(max_examples=25)
+def test_matrix_and_vector(device_kind, data, m, k):
+    context, dtype = context_of(device_kind), data.draw(st.sampled_from(["float32", "float16"]))
+    a, b, y = sample(dtype, m, k), sample(dtype, k), sample(dtype, m)
+    x, (v, z) = put(context, a, *data.draw(layout(2))), (put(context, c, *data.draw(layout(1))) for c in (b, y))
+    compiled = compile_kernels(matvec_kernels(dtype, context), context)
+    matvec(compiled, context, x, v, z, 0.5, z, 2.0)
+    want = 0.5 * np.dot(a.astype("float64"), b.astype("float64")) + 2 * y.astype("float64")
+    close(to_host(z), want.astype(dtype), k)
+
+
+@pytest.mark.parametrize("device_kind", DEVICE_KINDS)
+def test_long_rows_are_cut_into_parts(monkeypatch, device_kind):
+    monkeypatch.setattr(vector, "PART", dict.fromkeys(DEVICE_KINDS, 10))
+    vector._plan.cache_clear()
+    context = context_of(device_kind)
+    a, b, y = sample("float32", 3, 95), sample("float32", 95), sample("float32", 3)
+    z = from_host(context, y)
+    compiled = compile_kernels(matvec_kernels("float32", context), context)
+    matvec(compiled, context, from_host(context, a), from_host(context, b), z, 1.0, z, -1.0)
+    vector._plan.cache_clear()
+    close(to_host(z), np.dot(a, b) - y, 95)
+
+
+def test_defaults_can_be_built():
+    for device_kind in DEVICE_KINDS:
+        context = context_of(device_kind)
+        for dtype in ("float16", "float32", "float64"):
+            default = blocks.defaults(context, dtype)
+            assert set(default) == set(CLASSES)
+            for block in (*default.values(), *blocks.candidates(context, dtype)):
+                assert block.trouble(dtype) is None, block
+
+
+def test_blocks_that_cannot_be_are_found_out():
+    assert "divide" in GroupBlock(16, 16, 8, 3, 4).trouble("float32")
+    assert "powers of two" in GroupBlock(24, 16, 8, 3, 4).trouble("float32")
+    assert "multiple" in GroupBlock(64, 64, 8, 16, 16).trouble("float32")
+    assert "as much" in GroupBlock(16, 16, 2, 1, 1).trouble("float32")
+    assert "vectors" in ItemBlock(8, 20, 16).trouble("float32")
