@@ -1,0 +1,51 @@
+"""Names that were replaced by the field's words do not come back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: The former name of something, and what it is called now.
+RENAMED = {
+    "Room": "BufferAssignment",
+    "_furnish": "_allocate",
+    "_nowhere": "_placeholder",
+    "arrived": "sync_to_host",
+    "Loans": "ZeroCopyScope",
+    "Wiring": "LinkedFunction",
+    "Watched": "GuardedStep",
+    "Stretch": "CommandSegment",
+    "Watchful": "RecorderProtocol",
+    "OF_A_LAUNCH": "LAUNCH_OVERHEAD_S",
+    "FRUITLESS": "MAX_UNUSED_RECORDINGS",
+    "blindly": "unconditional_commands",
+    "let_go": "drop_external",
+    "refill": "restore_cells",
+    "Advance": "CommitUpdates",
+    "in_the_way": "aliased_outputs",
+    "let_move": "mark_rebindable",
+    "movable": "rebindable_inputs",
+    "landing": "external_outputs",
+    "copies_kernels": "compiles_body_repeatedly",
+    "one_lift": "dedup_transfers",
+    "settle_islands": "rebalance_partitions",
+    "bring_in": "import_host",
+    "go_around": "wrap_compilation",
+    "offer_optimize": "install_optimize_method",
+    "Counted": "RefCountedSetting",
+    "_HOME": "_LAZY_ATTRS",
+    "_ROOMS": "_LAZY_SUBMODULES",
+}
+
+
+def test_former_names_do_not_come_back():
+    pattern = re.compile(rf"\b({'|'.join(RENAMED)})\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: write {RENAMED[match[0]]} instead of {match[0]}"
+        for path in sorted((ROOT / "optdb").rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        for match in pattern.finditer(line)
+    ]
+    assert not found, "\n".join(found)
