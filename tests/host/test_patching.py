@@ -138,7 +138,8 @@ def test_a_group_is_taken_away_in_the_opposite_order():
 
 
 def test_what_is_turned_off_is_undone():
-    output("""
+    output(
+        """
         import optdb, theano
         from optdb.host.patching import groups
         x = theano.tensor.vector()
@@ -148,7 +149,9 @@ def test_what_is_turned_off_is_undone():
         lasting = {group.title for group in groups() if group.installed}
         assert {"Rewrite engine", "Singleton ops", "Singleton Scans"} <= during - lasting
         assert not [group.title for group in groups() if group.installed and group.undo.startswith("optdb.")]
-    """)
+    """,
+        flags="optdb.clinker=auto",
+    )
 
 
 def test_the_doctor_lists_them():

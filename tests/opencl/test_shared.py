@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -120,7 +121,8 @@ def test_without_a_target_the_default_context_has_them(default, monkeypatch):
     assert theano.shared(np.array(1.0)).type == tt.dscalar
     assert theano.shared(1.0).type == tt.dscalar
     assert theano.shared(np.random.RandomState(1)).type == theano.tensor.raw_random.random_state_type
-    monkeypatch.setattr(get_context("dev0"), "float64", False)
+    context = get_context("dev0")
+    monkeypatch.setattr(context, "profile", replace(context.profile, float64=False))
     assert theano.shared(np.ones(3)).type == tt.dvector
     assert theano.shared(np.ones(3, "float32")).type.context_name == default
 
@@ -130,7 +132,8 @@ def test_a_target_means_what_it_says(monkeypatch):
         theano.shared(np.ones(3), target="dev9")
     with pytest.raises(ValueError, match="an array or a number, got RandomState"):
         theano.shared(np.random.RandomState(1), target="dev0")
-    monkeypatch.setattr(get_context("dev0"), "float64", False)
+    context = get_context("dev0")
+    monkeypatch.setattr(context, "profile", replace(context.profile, float64=False))
     with pytest.raises(ValueError, match="dev0 cannot take arrays of float64"):
         theano.shared(np.ones(3), target="dev0")
 

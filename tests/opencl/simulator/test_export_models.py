@@ -6,6 +6,7 @@ import copy
 import json
 import re
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,7 +49,8 @@ def batch_of(data, axes, n):
 )
 def test_a_model_trains_as_the_simulator_does(tmp_path, monkeypatch, name):
     # For which batches a trace holds is a matter of how many share the work.
-    monkeypatch.setattr(get_context("dev0"), "units", 2)
+    context = get_context("dev0")
+    monkeypatch.setattr(context, "profile", replace(context.profile, compute_units=2))
     sizes, axes, other = CASES[name]
     sim, data = simulator(name, **sizes)
     reports = sim.export(tmp_path / "step.optdb", [data])
