@@ -16,7 +16,7 @@ CHECKED := optdb tests profiles conformance memcheck fuzzing models examples doc
 # the same numbers, which a test asserts.
 DEMO_MINUTES := 3
 TEST_MINUTES := 6
-TEST_ALL_MINUTES := 25
+TEST_ALL_MINUTES := 28
 
 .PHONY: help demo bench growth test test-all lint docs linkcheck dist conformance memcheck models fuzz fuzz-files clean
 
