@@ -312,8 +312,8 @@ def _import(alias: ast.alias) -> list[ast.stmt]:
     if package not in REDIRECTED or alias.asname:
         return [ast.Import([alias])]
     # `import numpy.random` binds numpy: bring the submodule in, and bind what stands for the package.
-    import_host = ast.Import([ast.alias(REDIRECTED.get(alias.name, alias.name), "__optdb_imported__")])
-    return [import_host, ast.Import([ast.alias(REDIRECTED[package], package)])]
+    import_submodule = ast.Import([ast.alias(REDIRECTED.get(alias.name, alias.name), "__optdb_imported__")])
+    return [import_submodule, ast.Import([ast.alias(REDIRECTED[package], package)])]
 
 
 def _call(name: str, arguments: list[ast.expr], node: ast.AST) -> ast.Call:
