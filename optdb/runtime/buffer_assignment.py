@@ -11,7 +11,6 @@ commands and arrays that use them.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from typing import Any
 from optdb.runtime.arena import pack, pack_in_pieces, peak
 from optdb.runtime.arrays import Array
 from optdb.runtime.command_list import Command, CommandList, EnqueueUpload, Memory
+from optdb.runtime.deprecation import renamed
 from optdb.runtime.library import cl
 from optdb.runtime.recording import Layout
 
@@ -223,11 +223,7 @@ class BufferAssignment:
         self._places.update({memory: (_buffer(context, memory.nbytes), 0) for memory in alone})
         self.nbytes += nbytes
 
-    @property
-    def separately(self) -> int:
-        """The former name of `nbytes_without_reuse`."""
-        warnings.warn("separately is now nbytes_without_reuse", DeprecationWarning, stacklevel=2)
-        return self.nbytes_without_reuse
+    separately = renamed("separately", "nbytes_without_reuse")
 
     def locate(self, memory: Memory) -> tuple[cl.Buffer, int]:
         """Return a buffer, and the offset in it, in bytes, at which a memory begins."""

@@ -141,8 +141,36 @@ class EnqueueKernel:
         self.args = (*self.args[:operand], buffer, *self.args[operand + 1 :])
 
 
+class _Transfer:
+    """What commands that move bytes have in common."""
+
+    __slots__ = ()
+
+    def enqueue(self) -> Any:
+        """Do it, on the command's own queue."""
+        return self.enqueue_on(self.queue)
+
+    def needing_own_buffer(self) -> list[Any]:
+        """Return nothing: what is moved begins anywhere in a buffer."""
+        return []
+
+
+class _Write(_Transfer):
+    """What commands with one operand, which they write, have in common."""
+
+    __slots__ = ()
+
+    def operands(self) -> Iterator[tuple[int, Any]]:
+        """Yield the buffer that is written, with the number that `rebind` knows it by."""
+        return iter(((0, self.target),))
+
+    def rebind(self, operand: int, buffer: cl.Buffer) -> None:
+        """Use another buffer from now on."""
+        self.target = buffer
+
+
 @dataclass(eq=False, slots=True)
-class EnqueueCopy:
+class EnqueueCopy(_Transfer):
     """A copy of bytes from one buffer of a device to another one, or to another part of it."""
 
     kind: ClassVar[str] = "copy"
@@ -161,10 +189,6 @@ class EnqueueCopy:
         """Bytes that are read and written."""
         return 2 * self.nbytes
 
-    def enqueue(self) -> Any:
-        """Copy."""
-        return self.enqueue_on(self.queue)
-
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Copy on another queue."""
         return cl.enqueue_copy(
@@ -177,10 +201,6 @@ class EnqueueCopy:
     def operands(self) -> Iterator[tuple[int, Any]]:
         """Yield the buffers that it uses, each with the number that `rebind` knows it by."""
         return iter(((0, self.target), (1, self.source)))
-
-    def needing_own_buffer(self) -> list[Any]:
-        """Return nothing: a copy begins anywhere in a buffer."""
-        return []
 
     def with_operands(self, replace: Replace) -> EnqueueCopy:
         """Return the same copy with other operands."""
@@ -203,7 +223,7 @@ class EnqueueCopy:
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueFill:
+class EnqueueFill(_Write):
     """Bytes of a buffer are filled with a pattern, which fits into them a whole number of times."""
 
     kind: ClassVar[str] = "fill"
@@ -221,21 +241,9 @@ class EnqueueFill:
         """Bytes that are written."""
         return self.nbytes
 
-    def enqueue(self) -> Any:
-        """Fill."""
-        return self.enqueue_on(self.queue)
-
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Fill on another queue."""
         return cl.enqueue_fill_buffer(queue, self.target, self.pattern, self.offset, self.nbytes)
-
-    def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield the buffer that it fills, with the number that `rebind` knows it by."""
-        return iter(((0, self.target),))
-
-    def needing_own_buffer(self) -> list[Any]:
-        """Return nothing: a fill begins anywhere in a buffer."""
-        return []
 
     def with_operands(self, replace: Replace) -> EnqueueFill:
         """Return the same fill with another operand."""
@@ -246,13 +254,9 @@ class EnqueueFill:
         target, shift = locate(self.target)
         return EnqueueFill(self.queue, target, shift + self.offset, self.nbytes, self.pattern)
 
-    def rebind(self, operand: int, buffer: cl.Buffer) -> None:
-        """Use another buffer from now on."""
-        self.target = buffer
-
 
 @dataclass(eq=False, slots=True)
-class EnqueueUpload:
+class EnqueueUpload(_Write):
     """A copy of an array in C order from the host.
 
     Parameters
@@ -290,10 +294,6 @@ class EnqueueUpload:
         """Bytes that are written."""
         return self.value.nbytes
 
-    def enqueue(self) -> Any:
-        """Copy."""
-        return self.enqueue_on(self.queue)
-
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Copy on another queue."""
         if self.value.nbytes:
@@ -301,14 +301,6 @@ class EnqueueUpload:
                 queue, self.target, self.value, dst_offset=self.offset, is_blocking=self.is_blocking
             )
         return self.event
-
-    def operands(self) -> Iterator[tuple[int, Any]]:
-        """Yield the buffer that it writes, with the number that `rebind` knows it by."""
-        return iter(((0, self.target),))
-
-    def needing_own_buffer(self) -> list[Any]:
-        """Return nothing: a copy begins anywhere in a buffer."""
-        return []
 
     def bind(self, locate: Callable[[Memory], tuple[cl.Buffer, int]]) -> EnqueueUpload:
         """Return the upload with a buffer in place of a `Memory`."""
@@ -325,13 +317,9 @@ class EnqueueUpload:
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
         return cl.Buffer(self.target.context, flags, hostbuf=self.value)
 
-    def rebind(self, operand: int, buffer: cl.Buffer) -> None:
-        """Use another buffer from now on."""
-        self.target = buffer
-
 
 @dataclass(eq=False, slots=True)
-class EnqueueDownload:
+class EnqueueDownload(_Transfer):
     """A copy of an array in C order to the host, which is waited for."""
 
     kind: ClassVar[str] = "download"
@@ -346,10 +334,6 @@ class EnqueueDownload:
     def moved_nbytes(self) -> int:
         """Bytes that are read."""
         return self.out.nbytes
-
-    def enqueue(self) -> Any:
-        """Copy."""
-        return self.enqueue_on(self.queue)
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
         """Copy on another queue."""

@@ -6,7 +6,6 @@ other node a step that is guarded by what the node sees (see ``steps``).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedStep
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
 from optdb.runtime.command_list import CommandList, Memory
+from optdb.runtime.deprecation import renamed
 
 
 class Plan:
@@ -83,11 +83,7 @@ class Plan:
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
         self._emptied = [(cell, value) for cell, value in self._contents() if id(cell) in emptied]
 
-    @property
-    def room(self) -> BufferAssignment:
-        """The former name of `buffers`."""
-        warnings.warn("Plan.room is now Plan.buffers", DeprecationWarning, stacklevel=2)
-        return self.buffers
+    room = renamed("room", "buffers")
 
     def load(self) -> None:
         """Put the plan's arrays and values into the cells of the function."""
