@@ -63,6 +63,19 @@ class Compiled:
         self._graph.shared[place].set_value(value)
 
 
+def _for_the_host(graph: Graph) -> Any:
+    """Compile by Theano's own optimizer; what that refuses, by the engine.
+
+    Theano refuses functions that return an input and, more than once, its length.
+    """
+    mode = theano.Mode("py", "fast_run")
+    try:
+        return graph.compile(mode)
+    except theano.gof.InconsistencyError:
+        with optdb.enable():
+            return graph.compile(mode)
+
+
 class Simulated:
     """A simulator of a function that was compiled for the host.
 
@@ -78,7 +91,7 @@ class Simulated:
 
     def __init__(self, program: Program, device: str, loops: bool = False) -> None:
         self._graph = Graph(program)
-        self.sim = optdb.SimulatorOCL(self._graph.compile(theano.Mode("py", "fast_run")), device)
+        self.sim = optdb.SimulatorOCL(_for_the_host(self._graph), device)
         used = set(map(id, self.sim.shared))
         self._used = [id(var) in used for var in self._graph.shared]
         # `call_n_times` has always the same arguments, unless the function may change them.

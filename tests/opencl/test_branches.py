@@ -59,6 +59,20 @@ def test_each_phase_has_its_plan():
     assert machine.ready is not None
 
 
+def test_conditions_that_depend_on_shapes_leave_the_plans_of_others_alone():
+    """Conditions are computed before a plan is chosen, into the cells of the plan of the last call."""
+    x = tt.fvector("x")
+    size = x.shape[0]
+    outputs = [ifelse(tt.gt(size, 2), x + 1, x - 1), tt.arange(size), tt.stack([size, size * 3])]
+    f, machine = compiled([x], outputs)
+    for length in (2, 2, 3, 2, 3, 3, 2, 4, 4, 2, 3):
+        moved, numbers, both = f(floats(length))
+        np.testing.assert_allclose(moved, floats(length) + (1 if length > 2 else -1))
+        np.testing.assert_array_equal(numbers, np.arange(length))
+        np.testing.assert_array_equal(both, [length, length * 3])
+    assert len(machine.plans) == 3
+
+
 def test_no_plan_has_steps_of_the_other_branch():
     x, phase = tt.fmatrix("x"), tt.bscalar("phase")
     f, machine = compiled([x, phase], ifelse(phase, tt.tanh(x.dot(x)).dot(x), x * 2))

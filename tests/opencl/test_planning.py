@@ -463,3 +463,19 @@ def test_what_is_overwritten_or_returned_is_brought_each_time():
         state.set_value(np.float32(-1))
     assert any(getattr(node.op, "destroy_map", None) for node in overwritten.maker.fgraph.apply_nodes)
     assert not any(map(brought_once, (overwritten, returned)))
+
+
+def test_what_is_recorded_of_the_host_is_not_overwritten_by_calls_of_other_shapes():
+    """Theano's Shape_i writes into the array that it finds in its cell."""
+    x, n = tt.fvector(), tt.iscalar()
+    lengths = tt.stack([x.shape[0], x.shape[0] * 2])
+    outputs = [x + 1, tt.alloc(np.int32(0), x.shape[0]), tt.arange(x.shape[0] * n), lengths]
+    there = as_opencl_variable(tt.cast(lengths, "float32"), "dev0") * 2
+    f = on_device([x, n], [*outputs, there])
+    for size in (2, 2, 3, 2, 3, 3, 2, 4, 4, 2, 3):
+        _, zeros, numbers, both, doubled = f(floats(size), 2)
+        np.testing.assert_array_equal(zeros, np.zeros(size))
+        np.testing.assert_array_equal(numbers, np.arange(2 * size))
+        np.testing.assert_array_equal(both, [size, 2 * size])
+        np.testing.assert_array_equal(np.asarray(doubled), [2 * size, 4 * size])
+    assert len(f.fn.plans) == 3

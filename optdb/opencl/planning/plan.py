@@ -6,7 +6,8 @@ other node a step that is guarded by what the node sees (see ``steps``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any
 
 from optdb.host.graph import Apply, Variable
@@ -81,14 +82,18 @@ class Plan:
         self._merging = Merging([segment.commands for segment in self._segments])
         # What comes behind a call (`commit`, `release`) may have put copies in place of results.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
-        self._emptied = [(cell, value) for cell, value in self._contents() if id(cell) in emptied]
+        cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
+        self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
 
     room = renamed("room", "buffers")
 
     def load(self) -> None:
         """Put the plan's arrays and values into the cells of the function."""
-        for cell, value in self._contents():
-            cell[0] = value
+        for var, array in self._arrays.items():
+            self.linked.cells[var][0] = array
+        # Nodes of the host write into what they find in their cells, as Shape_i does: what was recorded is not for them.
+        for var, value in self._recording.fixed.items():
+            self.linked.cells[var][0] = deepcopy(value)
         for step in self._steps:
             step.restore()
 
@@ -137,8 +142,8 @@ class Plan:
 
     def restore_cells(self) -> None:
         """Put the plan's arrays into those cells that may have lost them since the last call."""
-        for cell, value in self._emptied:
-            cell[0] = value
+        for cell, array in self._emptied:
+            cell[0] = array
 
     def unconditional_commands(self) -> CommandList | None:
         """Return all commands of a next run in which nothing has changed; None if some node would compute in it."""
@@ -158,11 +163,6 @@ class Plan:
             cell = self.linked.cells[var]
             if place not in borrowed and isinstance(cell[0], Array) and self.buffers.owns(cell[0]):
                 cell[0] = copy(cell[0])
-
-    def _contents(self) -> Iterator[tuple[list[Any], Any]]:
-        """Yield the cells of the plan's arrays, and of what is the same at each call, with what belongs into them."""
-        for var, value in (*self._arrays.items(), *self._recording.fixed.items()):
-            yield self.linked.cells[var], value
 
     def _guarded(self, number: int, node: Apply, bound: CommandList, is_free: bool) -> GuardedStep:
         arrays = [self._arrays.get(var) for var in node.outputs]
