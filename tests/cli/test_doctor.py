@@ -7,7 +7,7 @@ import pytest
 from optdb.cli import checks
 from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
-from tests.processes import ROOT, python
+from tests.processes import python, python_path
 from tests.runtime.fake_devices import FakeDevice
 
 
@@ -81,7 +81,7 @@ def test_it_says_what_it_looks_at(monkeypatch, capsys):
 
 def test_without_pyopencl(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyopencl'] = None\n")
-    done = python("-m", "optdb", "doctor", flags="cxx=", env={"COLUMNS": "200", "PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    done = python("-m", "optdb", "doctor", flags="cxx=", env={"COLUMNS": "200", "PYTHONPATH": python_path(tmp_path)})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PyOpenCL" in done.stdout
     assert "pip install 'optdb[opencl]'" in done.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.processes import ROOT, python
+from tests.processes import python, python_path
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_device_that_is_not_there(device, says):
 
 def test_without_pyopencl(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyopencl'] = None\n")
-    done = python("-m", "optdb", "tune", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    done = python("-m", "optdb", "tune", env={"PYTHONPATH": python_path(tmp_path)})
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert done.stderr.endswith("The cure: pip install 'optdb[opencl]'\n")

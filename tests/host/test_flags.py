@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import theano
 
 import optdb
 from optdb import flags
-from tests.processes import ROOT, output, python, run_code
+from tests.processes import output, python, python_path, run_code
 
 SHOW = "import optdb, theano; print(theano.config.optdb.topo, theano.config.optdb.trace)"
 
@@ -155,7 +153,7 @@ def test_flags_of_theanos_gpu_backend_name_ours(setting, meant):
 def test_flags_of_theanos_gpu_backend_are_left_to_it_where_it_is_installed(tmp_path):
     (tmp_path / "pygpu").mkdir()
     (tmp_path / "pygpu" / "__init__.py").write_text("")
-    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    env = {"PYTHONPATH": python_path(tmp_path)}
     done = run_code("import optdb, theano; print(theano.config.device)", flags="device=cuda", env=env)
     assert done.stdout == "cuda\n"
     assert "FlagError" not in done.stderr

@@ -16,6 +16,8 @@ from theano.tensor.signal import pool as host
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.ops.pool_grads import OpenCLAveragePoolGrad, OpenCLMaxPoolGrad
 from optdb.opencl.ops.pooling import OpenCLDownsampleFactorMaxGradGrad, OpenCLMaxPoolRop, OpenCLPool
+from optdb.runtime.library import cl
+from tests.opencl.device import runtime_context
 from tests.opencl.layouts import NAME, device_array, run, variable
 from tests.opencl.lifted import both, host_function, lifted_function, ops_of
 
@@ -179,7 +181,7 @@ def test_as_the_host_to_the_last_bit(mode, ndim, each_device_kind):
     sizes = [tt.lvector() for _ in range(3)]
     for whole in (True, False):
         z = host.Pool(whole, mode, ndim)(x, *sizes)
-        weights = tt.arange(z.size).reshape(z.shape).astype("float32") / np.float32(7)
+        weights = tt.arange(z.size).reshape(z.shape).astype("float32") * np.float32(1 / 7)
         outputs = [z]
         if mode == "max":
             outputs += [host.MaxPoolRop(whole, mode, ndim)(x, x * 2, *sizes)]
@@ -196,7 +198,16 @@ def test_as_the_host_to_the_last_bit(mode, ndim, each_device_kind):
                 if i and mode == "average_exc_pad" and any(values[-1]):
                     continue
                 for mine, theirs in zip(on_device(*values), on_host(*values), strict=True):
-                    np.testing.assert_array_equal(np.asarray(mine), theirs, err_msg=case)
+                    check_to_the_last_bit(np.asarray(mine), theirs, mode, case)
+
+
+def check_to_the_last_bit(mine, theirs, mode, case):
+    """Compare with the host's; OpenCL allows a device to divide with an error of 2.5 units in the last place."""
+    divides_exactly = runtime_context().device.type & cl.device_type.CPU
+    if mode.startswith("average") and not divides_exactly:
+        np.testing.assert_allclose(mine, theirs, rtol=3 * np.finfo("float32").eps, err_msg=case)
+    else:
+        np.testing.assert_array_equal(mine, theirs, err_msg=case)
 
 
 def second_gradient(z, x):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any
 
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.planning.budget import check_plan
@@ -91,7 +90,7 @@ class Plan:
         """Put the plan's arrays and values into the cells of the function."""
         for var, array in self._arrays.items():
             self.linked.cells[var][0] = array
-        # Nodes of the host write into what they find in their cells, as Shape_i does: what was recorded is not for them.
+        # Nodes of the host, such as Shape_i, write into what they find in their cells: they get copies.
         for var, value in self._recording.fixed.items():
             self.linked.cells[var][0] = deepcopy(value)
         for step in self._steps:
