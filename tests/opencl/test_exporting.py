@@ -225,6 +225,34 @@ def test_a_shared_number_of_the_host(tmp_path):
         same(there.get("count"), np.asarray(count.get_value()))
 
 
+@DEVICE_KINDS
+def test_present_values_that_are_overwritten_in_place(tmp_path, device_kind):
+    """What is read back later is what a value was when it was brought to the host."""
+    old, new = theano.shared(np.int64(1), "old"), theano.shared(np.int64(-3), "new")
+    x = tt.fvector("x")
+    updates = [(old, new), (new, -new)]
+    step = theano.function([x], [x, x + 1, -new], updates=updates, mode=theano.Mode("py", "fast_run"))
+    sim = optdb.SimulatorOCL(step, "dev0")
+    sim.export(tmp_path / "step.optdb", [(floats(4),)])
+    there = optdb.load(tmp_path / "step.optdb", context_of_kind(device_kind))
+    for seed in range(4):
+        same(there(floats(4, seed=seed)), step(floats(4, seed=seed)))
+        for var in (old, new):
+            same([there.get(var.name)], [var.get_value()])
+
+
+@DEVICE_KINDS
+def test_steps_of_loops_give_the_host_what_later_steps_overwrite(tmp_path, device_kind):
+    x = tt.fmatrix("x")
+    start = shared(np.zeros(3), "start")
+    states, _ = theano.scan(lambda row, state: tt.tanh(state + row), sequences=[x], outputs_info=[start])
+    function = on_device([x], [states.sum(axis=1), states[-1]], updates=[(start, states[-1] * 2)])
+    there = exported(tmp_path, device_kind, [[floats(4, 3)]], f=function)
+    for seed in range(3):
+        same(there(floats(4, 3, seed=seed)), function(floats(4, 3, seed=seed)))
+        same([there.get("start")], [start.get_value()])
+
+
 def test_results_of_all_kinds(tmp_path):
     x, n = tt.fmatrix("x"), tt.iscalar("n")
     doubled = as_opencl_variable(tt.exp(x), "dev0")

@@ -24,6 +24,7 @@ from optdb.opencl.exporting.host_steps import follow, is_open
 from optdb.opencl.kernels import compile_kernels
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.on_host import OpenCLOnHost
+from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.registry import contexts
@@ -149,6 +150,7 @@ class _Walk:
         self._tracer = tracer
         self._trace = tracer.trace
         self._fixed = fixed
+        self._lasting = _lasting_variables(self._linked)
         self._copying: dict[tuple[str, int], tuple[ElementKernels, Any]] = {}
 
     def enter(self, entries: Mapping[Variable, Entry]) -> None:
@@ -201,6 +203,9 @@ class _Walk:
         outputs = [cells[var] for var in node.outputs]
         if isinstance(node.op, HostFromOpenCL):
             (x,) = values
+            if node.inputs[0] not in self._lasting:
+                with self._tracer.following():
+                    x = self.in_order(x, always=True)
             outputs[0][0] = Later(x.shape, x.dtype, ("home", x))
             return
         if isinstance(node.op, OpenCLFromHost) and is_open(values[0]):
@@ -327,6 +332,15 @@ class _Walk:
             elements = ElementKernels.copying(dtype, ndim)
             self._copying[dtype, ndim] = elements, compile_kernels(elements.kernels(), self._context, "a copy")
         return self._copying[dtype, ndim]
+
+
+def _lasting_variables(linked: LinkedFunction) -> set[Variable]:
+    """Return the variables of a function whose values are what they were until the call's end.
+
+    Others are overwritten in place. Those inside of loops are not among them: a step may write where another one did.
+    """
+    overwritten = exposed_variables(linked.nodes, (), (), lambda node: bool(getattr(node.op, "destroy_map", None)))
+    return {var for node in linked.nodes for var in (*node.inputs, *node.outputs)} - overwritten
 
 
 def _commit(walk: _Walk, linked: LinkedFunction, entries: Mapping[Variable, Entry], results: list[Any]) -> list[Any]:

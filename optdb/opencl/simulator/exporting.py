@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 #: What a simulator's own function is called in a file, if it has no name of its own.
 OWN = "call"
 
-Examples = Mapping[str | None, Sequence[Any]] | Sequence[Any]
+#: Arguments, by place or by name.
+Call = Sequence[Any] | Mapping[str, Any]
+Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
 
 
 def export(
@@ -41,7 +43,7 @@ def export(
     device_kinds : sequence of str
         For which devices.
     """
-    given = examples if isinstance(examples, Mapping) else {None: examples or ()}
+    given = examples if isinstance(examples, Mapping) else {None: () if examples is None else examples}
     unknown = [name for name in given if name is not None and name not in methods]
     if unknown:
         there = ", ".join(repr(name) for name in methods if name != own) or "none besides its own"
@@ -50,5 +52,18 @@ def export(
     ours = name if name and name.isidentifier() and name not in methods else OWN
     names = {own: ours, **{other: other for other in methods if other != own}}
     functions = {names[method]: of_method(methods[method]) for method in (own, *methods)}
-    calls = {names[own if name is None else name]: list(some) for name, some in given.items() if some}
+    calls = {names[own if name is None else name]: _calls(some) for name, some in given.items() if len(some)}
     return write(path, functions, calls, device_kinds)
+
+
+def _calls(examples: Sequence[Call]) -> list[Call]:
+    """Return a function's examples, each of which is to be a call."""
+    # Of an array, the elements are no calls, whatever its shape is.
+    wrong = [call for call in examples if not isinstance(call, Mapping | tuple | list)]
+    if not wrong:
+        return list(examples)
+    raise TypeError(
+        "examples is a sequence of calls, each of which is a sequence of arguments or a mapping of them by name; "
+        f"an object of type {type(wrong[0]).__name__} is none.\n"
+        "The cure, for one call with x and y: examples=[(x, y)]"
+    )

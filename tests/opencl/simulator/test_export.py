@@ -69,6 +69,14 @@ def test_examples(tmp_path):
     assert list(there) == ["call", "train"]
 
 
+@pytest.mark.parametrize("examples", [floats(20, 5), [floats(20, 5)], [3]])
+def test_examples_that_are_no_calls(tmp_path, examples):
+    sim = optdb.SimulatorOCL(adam()[1], device="dev0")
+    with pytest.raises(TypeError, match=r"examples=\[\(x, y\)\]"):
+        sim.export(tmp_path / "f.optdb", examples)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_stays_on_the_host_is_refused_by_name(tmp_path):
     x = tt.fmatrix("x")
     sim = optdb.SimulatorOCL(theano.function([x], tt.nlinalg.matrix_inverse(tt.exp(x)) * 2), device="dev0")
