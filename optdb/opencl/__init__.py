@@ -12,7 +12,7 @@ bootstrap.import_host()
 from optdb.codegen.kernels.programs import one_program
 from optdb.host.compiled import wrap_compilation
 from optdb.host.config import config
-from optdb.opencl import blas, inplace, ordering, pickling, planning, shared, transfers, variables
+from optdb.opencl import blas, inplace, next_values, pickling, planning, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl.contexts import contexts, get_context, infer_context_name
 from optdb.opencl.creation import empty, zeros
@@ -46,7 +46,7 @@ __all__ = [
     "infer_context_name",
     "inplace",
     "lifters_db",
-    "ordering",
+    "next_values",
     "pickling",
     "planning",
     "shared",

@@ -1,0 +1,43 @@
+"""Next values of shared variables of the host lie in memory that nobody else writes to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+
+import optdb
+
+pytestmark = pytest.mark.usefixtures("default")
+
+
+def count_up(mode):
+    """Return a function that may overwrite its second argument, and does, and the shared variable that it updates."""
+    x, y = tt.fvector("x"), tt.lvector("y")
+    counts = theano.shared(np.zeros(2, "int64"), "counts")
+    more = tt.inc_subtensor(y[::-1], 1)
+    inputs = [x, theano.In(y, mutable=True, borrow=True)]
+    return theano.function(inputs, [x * 2, more], updates=[(counts, more)], mode=mode), counts
+
+
+def overwrite_after_calls(call, get):
+    for start in range(4):
+        given = np.array([start, start + 1])
+        _, more = call(np.ones(3, "float32"), given)
+        given[:] = 77
+        np.testing.assert_array_equal(more, [start + 1, start + 2])
+        more[:] = 88
+        np.testing.assert_array_equal(get(), [start + 1, start + 2])
+
+
+def test_a_simulator_does_not_take_arguments_for_next_values():
+    step, counts = count_up(theano.Mode("py", "fast_run"))
+    assert any(getattr(node.op, "inplace", False) for node in step.maker.fgraph.apply_nodes)
+    sim = optdb.SimulatorOCL(step, "dev0")
+    overwrite_after_calls(sim, lambda: sim.get(counts))
+
+
+def test_a_function_on_a_device_does_not_take_arguments_for_next_values():
+    step, counts = count_up(optdb.mode(device="dev0"))
+    overwrite_after_calls(step, lambda: counts.get_value(borrow=True))
