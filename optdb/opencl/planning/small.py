@@ -34,16 +34,21 @@ def init_py_impls(self: Composite) -> None:
 
 
 def _line_by_line(fgraph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any]], Any]:
+    """Return what computes an output: it is called for each element of an array, so that places are found here."""
     needed = io_toposort(fgraph.inputs, [out])
-    constants = {var: var.data for node in needed for var in node.inputs if isinstance(var, Constant)}
+    constants = [var for node in needed for var in node.inputs if isinstance(var, Constant)]
     if isinstance(out, Constant):
-        constants[out] = out.data
+        constants.append(out)
+    variables = [*fgraph.inputs, *constants, *(node.outputs[0] for node in needed)]
+    places = {var: place for place, var in enumerate(variables)}
+    steps = [(node.op.impl, [places[var] for var in node.inputs]) for node in needed]
+    known, wanted = [var.data for var in constants], places[out]
 
     def compute(inputs: Sequence[Any]) -> Any:
-        values = {**constants, **dict(zip(fgraph.inputs, inputs, strict=True))}
-        for node in needed:
-            values[node.outputs[0]] = node.op.impl(*[values[var] for var in node.inputs])
-        return values[out]
+        values = [*inputs, *known]
+        for impl, given in steps:
+            values.append(impl(*[values[place] for place in given]))
+        return values[wanted]
 
     return compute
 
