@@ -190,10 +190,17 @@ def test_every_op_agrees_with_the_host(width):
     wrong = []
     for (name, dtypes), (op, arrays, got) in zip(CASES, device_results(ops, width), strict=True):
         try:
-            agree(got, host_result(op, arrays), (name, dtypes))
+            want = host_result(op, arrays)
+            agree(got, with_poles(want, *arrays) if name == "gamma" else want, (name, dtypes))
         except AssertionError as error:
             wrong.append(str(error))
     assert not wrong, "\n".join(wrong)
+
+
+def with_poles(gamma, x):
+    """Return the gamma function of some numbers with what C99 and SciPy from 1.15 on have at its poles."""
+    at_zero = np.copysign(np.inf, x.astype(gamma.dtype))
+    return np.where(x == 0, at_zero, np.where((x < 0) & (np.floor(x) == x), gamma.dtype.type("nan"), gamma))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -31,6 +31,20 @@ NEAR_ONE = np.concatenate([ENDS, RNG.uniform(-1, 1, 200), 1 - spread(-7, -1), sp
 NOT_FAR = np.concatenate([[e for e in ENDS if abs(e) < 1e20 or np.isnan(e)], RNG.uniform(-85, 85, 800)])
 
 
+def where_defined(function):
+    """Return a function that gives NaN for NaN, as SciPy's do from 1.15 on."""
+    return lambda k, x: np.where(np.isnan(k) | np.isnan(x), np.nan, function(k, x))
+
+
+def gamma(x):
+    """Return the gamma function, at its poles as C99 and SciPy from 1.15 on have it."""
+    poles = (x < 0) & (np.floor(x) == x)
+    return np.where(x == 0, np.copysign(np.inf, x), np.where(poles, np.nan, scipy.special.gamma(x)))
+
+
+gammainc, gammaincc = where_defined(scipy.special.gammainc), where_defined(scipy.special.gammaincc)
+
+
 def tri_gamma(x):
     return scipy.special.polygamma(1, x)
 
@@ -65,10 +79,10 @@ _ANGLES = [RNG.uniform(-60, 60, 300), RNG.uniform(0, 80, 500), spread(-3, 2.5, 1
 _ORDERS, _ANGLES = map(np.concatenate, (_ORDERS, [*_ANGLES, grid(0, -0.0, np.inf, np.nan)[1]]))
 
 BINARY = [
-    ("gammainc", scipy.special.gammainc, (_A, _X)),
-    ("gammaincc", scipy.special.gammaincc, (_A, _X)),
-    ("gammau", lambda k, x: scipy.special.gammaincc(k, x) * scipy.special.gamma(k), (_A[_A < 160], _X[_A < 160])),
-    ("gammal", lambda k, x: scipy.special.gammainc(k, x) * scipy.special.gamma(k), (_A[_A < 160], _X[_A < 160])),
+    ("gammainc", gammainc, (_A, _X)),
+    ("gammaincc", gammaincc, (_A, _X)),
+    ("gammau", lambda k, x: gammaincc(k, x) * gamma(k), (_A[_A < 160], _X[_A < 160])),
+    ("gammal", lambda k, x: gammainc(k, x) * gamma(k), (_A[_A < 160], _X[_A < 160])),
     ("chi2sf", scipy.stats.chi2.sf, (2 * _X, 2 * _A)),
     ("jv", scipy.special.jv, (_ORDERS, _ANGLES), 1e-5),
     ("iv", scipy.special.iv, (_ORDERS, _ANGLES), 1e-5),

@@ -196,7 +196,7 @@ $T $name($T a, $T x, int upper)
 _UPPER = """
 $T $name($T a, $T x)
 {
-    if (a < 0 || x < 0)
+    if (isnan(a) || isnan(x) || a < 0 || x < 0)
         return NAN;
     if (a == 0)
         return x > 0 ? 0 : ($T)NAN;
@@ -206,8 +206,6 @@ $T $name($T a, $T x)
         return isinf(x) ? ($T)NAN : 1;
     if (isinf(x))
         return 0;
-    if (isnan(a) || isnan(x))
-        return NAN;
     if (a > 100000)
         return fabs(x - a) > a / 4 ? x < a : $gamma_uniform(a, x, 1);
     if (x > ($T)1.1)
@@ -221,7 +219,7 @@ $T $name($T a, $T x)
 _LOWER = """
 $T $name($T a, $T x)
 {
-    if (a < 0 || x < 0)
+    if (isnan(a) || isnan(x) || a < 0 || x < 0)
         return NAN;
     if (a == 0)
         return x > 0 ? 1 : ($T)NAN;
@@ -231,8 +229,6 @@ $T $name($T a, $T x)
         return isinf(x) ? ($T)NAN : 0;
     if (isinf(x))
         return 1;
-    if (isnan(a) || isnan(x))
-        return NAN;
     if (a > 100000)
         return fabs(x - a) > a / 4 ? x > a : $gamma_uniform(a, x, 0);
     return x > 1 && x > a ? 1 - $gammaincc(a, x) : $gamma_series(a, x);

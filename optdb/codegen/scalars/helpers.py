@@ -134,11 +134,13 @@ $T $name($T twice)
     return (copysign(z, twice) + 1) / 2;
 }
 """,
-    # At the poles, and at the ends, as SciPy has it.
+    # At the poles, and at the ends, as C99 (annex F.9.5.4), Theano's C code and SciPy 1.15 have it; drivers differ.
     "gamma": """
 $T $name($T x)
 {
-    return x <= 0 && floor(x) == x ? (isinf(x) ? x : ($T)INFINITY) : tgamma(x);
+    if (x == 0)
+        return copysign(($T)INFINITY, x);
+    return x < 0 && floor(x) == x ? ($T)NAN : tgamma(x);
 }
 """,
     "gammaln": """

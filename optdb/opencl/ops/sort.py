@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from numpy.core.multiarray import normalize_axis_index
-
 from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.sort.merge import ASCENDING, sort_rows, sorting_kernels
 from optdb.host.graph import Apply
@@ -19,6 +17,11 @@ from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, out
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.runtime.arrays import Array, empty
+
+try:
+    from numpy.lib.array_utils import normalize_axis_index
+except ImportError:  # before NumPy 2
+    from numpy.core.multiarray import normalize_axis_index
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
