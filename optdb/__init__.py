@@ -2,7 +2,7 @@
 
 The public names live in other modules, and come from there when they are first used:
 ``import optdb`` imports neither Theano nor NumPy. What it does at once is put a hook in
-place, by which a later ``import theano`` works here (see ``optdb.host.bootstrap``).
+place, by which a later ``import theano`` works here (see ``optdb.composition``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from optdb.host import bootstrap
+from optdb import composition
 
 if TYPE_CHECKING:
     from optdb import cache
@@ -91,4 +91,4 @@ def __dir__() -> list[str]:
 
 
 # Last, because it may go on to import optdb's own modules.
-bootstrap.start()
+composition.start()

@@ -1,4 +1,4 @@
-"""Makes Theano importable here, and optdb part of it once it is imported.
+"""Makes Theano importable here, and calls back once it is imported.
 
 `start` is called by ``import optdb``. It imports nothing: it puts an import hook in place, and beside it the finder
 that translates Theano's modules (see `optdb.host.compat`). What `AROUND` lists happens when Theano is imported, by
@@ -12,8 +12,8 @@ whomever, in this order:
 4. ``theano.gof.cmodule``: C code is compiled with a header of ours, where Python or NumPy need one;
 5. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
    ``theano.tensor.inc_code``: other C code, where NumPy lacks what it uses;
-6. the end of ``theano``: `finish` makes these modes and the linker known, and turns on the engine, the
-   cache of ops and the device, if the flags say so;
+6. the end of ``theano``: `finish` adds what the host has for users, and then `start`'s caller is called back, for
+   the rest of optdb (see `optdb.composition`);
 7. ``theano.scan_module.scan_perform_ext``, later: its C code is made to compile;
 8. modules that start a compiler: it is asked once, and what it builds has a lock of its own (see ``clinker``);
 9. modules that import SciPy's largest packages: these are imported when they are used (see ``compat.deferring``).
@@ -21,7 +21,7 @@ whomever, in this order:
 
 from __future__ import annotations
 
-import importlib
+import functools
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -40,24 +40,32 @@ from optdb.host.support import UnsupportedHost
 __all__ = ["UnsupportedHost", "finish", "import_host", "prepare", "start"]
 
 
-def start() -> None:
+def start(compose: Callable[[], None]) -> None:
     """Install the import hook and the translation; where Theano is imported already, catch up with it.
 
     A second call, as by a reload of optdb, does nothing: what the user has turned on or off since stays so.
+
+    Parameters
+    ----------
+    compose : callable
+        Called without arguments when Theano is imported, after `finish`.
     """
     if any(isinstance(finder, ImportHook) for finder in sys.meta_path):
         return
+    around = {"theano": functools.partial(_theano, compose), **AROUND}
     sys.meta_path.insert(0, TranslatingFinder(("theano",)))
-    sys.meta_path.insert(0, ImportHook(AROUND, missing=lambda name: support.check()))
+    sys.meta_path.insert(0, ImportHook(around, missing=lambda name: support.check()))
     if "theano" in sys.modules:
         flags.register(sys.modules["theano.configparser"])
         finish()
+        compose()
 
 
 def import_host() -> None:
-    """Import Theano, and with it what `finish` brings.
+    """Import Theano, and with it what `start`'s caller adds to it.
 
-    The rooms that need it call this before anything else: `finish` needs their modules whole.
+    The folders that need it call this before anything else: what is added comes from their modules, which must be
+    whole by then.
     """
     import theano  # noqa: F401
 
@@ -74,27 +82,17 @@ def prepare() -> None:
 
 
 def finish() -> None:
-    """Bring the engine in, after Theano's code has run; turn on what the flags say."""
+    """Add what the host alone has for users, after Theano's code has run; build C code in batches if the flags say."""
     import theano
 
-    # From the modules themselves: the package that they are in may have just begun to be imported.
     from optdb.host import compiled, modes, printing
     from optdb.host.clinker import plug as clinker
-    from optdb.topo import plug  # registers the modes TOPO and OPENCL
 
     compiled.install_optimize_method()
     printing.extend_debugprint()
     modes.check_mode_names()
     if theano.config.optdb.clinker is True:
         clinker.install()
-    if theano.config.optdb.topo:
-        plug.enable()
-    if theano.config.optdb.op_cache:
-        from optdb.cache import plug as cache_plug
-
-        cache_plug.install()
-    if theano.config.optdb.device != "cpu" or theano.config.optdb.contexts:
-        importlib.import_module("optdb.opencl")  # lets theano.shared and x.transfer know the device
 
 
 def default_ldflags() -> str:
@@ -114,10 +112,11 @@ def default_ldflags() -> str:
 
 
 @contextmanager
-def _theano(module: ModuleType) -> Iterator[None]:
+def _theano(compose: Callable[[], None], module: ModuleType) -> Iterator[None]:
     prepare()
     yield
     finish()
+    compose()
 
 
 @contextmanager
@@ -240,7 +239,6 @@ def _parameter(section: object, name: str) -> object:
 
 
 AROUND = {
-    "theano": _theano,
     "theano.configparser": _configparser,
     "theano.configdefaults": _configdefaults,
     "theano.gof.cmodule": _cmodule,

@@ -1,11 +1,10 @@
 """The linker ``opencl``: leaves it to the device how a function is computed.
 
-It can be named before anybody has said which device, so it imports nothing of a device until a function is linked.
+It can be named before anybody has said which device. What links for one is registered by `register_backend`.
 """
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,16 +13,33 @@ from theano.compile.mode import predefined_linkers, register_linker
 from theano.gof import FunctionGraph, Variable
 from theano.gof.vm import VM_Linker
 
-__all__ = ["NAME", "DeviceLinker"]
+__all__ = ["NAME", "DeviceLinker", "register_backend"]
 
 #: As in ``Mode(linker='opencl')``.
 NAME = "opencl"
 
+#: What `VM_Linker.make_thunk` returns: the function, and the containers of its inputs and outputs.
+Linked = tuple[Callable[..., Any], list[Any], list[Any]]
+
 _linking = threading.local()
+_backend: Callable[[DeviceLinker, Any, Any], Linked] | None = None
+
+
+def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
+    """Let a function link graphs for devices from now on, in place of the one before it.
+
+    Parameters
+    ----------
+    link : callable
+        Takes the linker, the storage of the inputs and that of the outputs; returns what a linker's ``make_thunk``
+        does. While it runs, other functions with this linker are computed by Theano's virtual machine.
+    """
+    global _backend
+    _backend = link
 
 
 class DeviceLinker(VM_Linker):
-    """Computes optimized graphs on an OpenCL device, as `optdb.opencl.simulator.coherent` tells.
+    """Computes optimized graphs on a device, by the backend that is registered.
 
     Functions inside of others (loops that stay on the host) are computed by Theano's virtual machine.
 
@@ -49,16 +65,18 @@ class DeviceLinker(VM_Linker):
         other.fgraph = None
         return other.accept(fgraph, no_recycling, profile)
 
-    def make_thunk(
-        self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None
-    ) -> tuple[Callable[..., Any], list[Any], list[Any]]:
+    def make_thunk(self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None) -> Linked:
         """Return what computes the graph, and the containers of its inputs and outputs."""
         if getattr(_linking, "inside", False):
             return super().make_thunk(input_storage, output_storage, storage_map)
-        coherent = importlib.import_module("optdb.opencl.simulator.coherent")
+        if _backend is None:
+            raise RuntimeError(
+                f"linker={NAME!r}: no device backend is registered\n"
+                "The cure: `import optdb`, or optdb.host.device_linker.register_backend(link) for a backend of your own"
+            )
         _linking.inside = True
         try:
-            return coherent.link_coherent(self, input_storage, output_storage)
+            return _backend(self, input_storage, output_storage)
         finally:
             _linking.inside = False
 

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from optdb.host.compat import versions
 from tests.processes import output, run_code
 
 LDFLAGS = "import optdb, theano; print(repr(theano.config.blas.ldflags))"
@@ -63,27 +62,6 @@ def test_without_a_compiler_nothing_is_tried():
     assert run_code(code, flags="cxx=").stdout.strip() == "''"
 
 
-def test_engine_is_on_where_the_flag_says_so():
-    code = """
-        import optdb, theano
-        from optdb.topo import is_enabled
-        print(is_enabled())
-    """
-    assert output(code, flags="optdb.topo=True") == "True"
-    assert output(code) == "False"
-
-
-@pytest.mark.skipif(versions.needs_translation(), reason="Theano alone does not import here")
-def test_engine_is_on_where_theano_came_first():
-    code = """
-        import theano, optdb
-        from optdb.topo import is_enabled
-        print(is_enabled(), theano.config.optdb.topo)
-    """
-    done = run_code(code, flags="blas.ldflags=-lmine,optdb.topo=True")
-    assert done.stdout.strip() == "True True"
-
-
 @pytest.mark.parametrize("when", ["flag", "later"])
 def test_mode_takes_the_name_topo(when):
     code = "import optdb, theano; theano.config.mode = 'TOPO'; print(type(theano.compile.get_default_mode()).__name__)"
@@ -128,23 +106,3 @@ def test_header_folder_is_there_for_scan_only(tmp_path):
     folder = {(3, 10): "[]", (3, 11): "py311"}.get(sys.version_info[:2], "py312")
     assert folder in done
     assert done.endswith("True")
-
-
-def test_a_reload_does_nothing():
-    code = """
-        import importlib, sys
-        import optdb
-        importlib.reload(optdb)
-        import theano
-        optdb.enable()
-        finders = list(sys.meta_path)
-        importlib.reload(optdb)
-        assert sys.meta_path == finders
-        assert optdb.topo.is_enabled()
-        optdb.disable()
-        importlib.reload(optdb)
-        assert not optdb.topo.is_enabled()
-        x = theano.tensor.dvector()
-        print(theano.function([x], x + 1, mode=optdb.mode(theano.Mode("py", "fast_run")))([1])[0])
-    """
-    assert output(code, flags="optdb.topo=True") == "2.0"

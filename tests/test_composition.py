@@ -1,0 +1,70 @@
+"""What optdb installs, and imports, when it is imported itself, and when Theano is."""
+
+from __future__ import annotations
+
+import pytest
+
+from optdb.host.compat import versions
+from tests.processes import output, run_code
+
+#: Prints which folders of optdb, and which modules at its top, are imported.
+PARTS = "print(*sorted({name.split('.')[1] for name in sys.modules if name.startswith('optdb.')}))"
+
+
+def test_import_of_optdb_imports_what_hooks_theano_alone():
+    assert output(f"import sys, optdb; {PARTS}") == "composition flags host"
+
+
+def test_import_of_theano_brings_the_engine_but_no_device():
+    assert output(f"import sys, optdb, theano; {PARTS}") == "composition flags host topo"
+
+
+def test_a_device_brings_what_it_needs():
+    imported = output(f"import sys, optdb, theano; {PARTS}", flags="optdb.contexts=dev0->opencl0:0").split()
+    assert {"codegen", "lifters", "opencl", "runtime"} <= {*imported}
+
+
+def test_op_cache_is_on_where_the_flag_says_so():
+    code = "import optdb, theano; print(optdb.cache.is_installed(), optdb.topo.is_enabled())"
+    assert output(code, flags="optdb.op_cache=True") == "True False"
+
+
+def test_engine_is_on_where_the_flag_says_so():
+    code = """
+        import optdb, theano
+        from optdb.topo import is_enabled
+        print(is_enabled())
+    """
+    assert output(code, flags="optdb.topo=True") == "True"
+    assert output(code) == "False"
+
+
+@pytest.mark.skipif(versions.needs_translation(), reason="Theano alone does not import here")
+def test_engine_is_on_where_theano_came_first():
+    code = """
+        import theano, optdb
+        from optdb.topo import is_enabled
+        print(is_enabled(), theano.config.optdb.topo)
+    """
+    done = run_code(code, flags="blas.ldflags=-lmine,optdb.topo=True")
+    assert done.stdout.strip() == "True True"
+
+
+def test_a_reload_does_nothing():
+    code = """
+        import importlib, sys
+        import optdb
+        importlib.reload(optdb)
+        import theano
+        optdb.enable()
+        finders = list(sys.meta_path)
+        importlib.reload(optdb)
+        assert sys.meta_path == finders
+        assert optdb.topo.is_enabled()
+        optdb.disable()
+        importlib.reload(optdb)
+        assert not optdb.topo.is_enabled()
+        x = theano.tensor.dvector()
+        print(theano.function([x], x + 1, mode=optdb.mode(theano.Mode("py", "fast_run")))([1])[0])
+    """
+    assert output(code, flags="optdb.topo=True") == "2.0"
