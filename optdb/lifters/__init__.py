@@ -15,9 +15,9 @@ Read from the bottom up::
 The OpenCL device (``optdb.opencl``) is the first user.
 """
 
-import warnings
 from typing import Any
 
+from optdb.deprecation import warn_renamed
 from optdb.host import bootstrap
 
 bootstrap.import_host()
@@ -51,6 +51,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "crossed":
-        warnings.warn("optdb.lifters.crossed is optdb.lifters.record_transfer now", DeprecationWarning, stacklevel=2)
+        warn_renamed("optdb.lifters.crossed", "optdb.lifters.record_transfer")
         return record_transfer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from optdb.deprecation import renamed
 from optdb.runtime.arena import pack, pack_in_pieces, peak
 from optdb.runtime.arrays import Array
 from optdb.runtime.command_list import Command, CommandList, EnqueueUpload, Memory
-from optdb.runtime.deprecation import renamed
 from optdb.runtime.library import cl
 from optdb.runtime.recording import Layout
 

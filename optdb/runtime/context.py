@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from optdb.deprecation import renamed, warn_renamed
 from optdb.runtime import devices
-from optdb.runtime.deprecation import renamed, warn_renamed
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.errors import ForkedContext
 from optdb.runtime.library import check_process, cl

@@ -320,7 +320,7 @@ def test_print():
 
 
 def test_a_name_of_before_warns():
-    with pytest.warns(DeprecationWarning, match="record_transfer"):
+    with pytest.warns(FutureWarning, match="optdb.lifters.crossed is now optdb.lifters.record_transfer"):
         assert optdb.lifters.crossed is optdb.lifters.record_transfer
     with pytest.raises(AttributeError):
         optdb.lifters.nonsense  # noqa: B018

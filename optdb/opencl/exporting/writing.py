@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from optdb.deprecation import renamed
 from optdb.host.graph import Variable
 from optdb.opencl.exporting.checking import covers, pinned_lengths
 from optdb.opencl.exporting.functions import Exportable, Held
 from optdb.opencl.exporting.walking import Entry, trace
 from optdb.opencl.planning.roles import on_device
-from optdb.runtime.deprecation import renamed
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.exported.writing import Function, State
 from optdb.runtime.exported.writing import write as write_file

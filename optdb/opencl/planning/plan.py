@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import deepcopy
 
+from optdb.deprecation import renamed
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.invariant_uploads import invariant_nodes, invariant_uploads
@@ -19,7 +20,6 @@ from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedStep
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
 from optdb.runtime.command_list import CommandList, Memory
-from optdb.runtime.deprecation import renamed
 
 
 class Plan:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from optdb.deprecation import warn_renamed
 from optdb.host.compiled import Function, optimize
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.lifters.explain import Explanation
@@ -19,7 +20,6 @@ from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.profile_report import ProfileReport
 from optdb.opencl.simulator.rebuilding import reduced
 from optdb.opencl.simulator.session import Session, SimulatorClosed
-from optdb.runtime.deprecation import warn_renamed
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 
 __all__ = ["SimulatorClosed", "SimulatorOCL", "fixed_size_opencl_backend", "opencl_backend", "optimize"]

@@ -1,4 +1,7 @@
-"""Old names of attributes, which warn and lead to the new ones; each stays for one release."""
+"""Old names of attributes, which warn and lead to the new ones; each stays for one release.
+
+Nothing of optdb is imported here, so that every folder can.
+"""
 
 from __future__ import annotations
 
