@@ -102,7 +102,7 @@ class Report:
     calm
         The same model in float64, if it is chaotic in float32.
     not_finite
-        Which of stock's values are not finite: a model that has some compares nothing.
+        Which outputs of stock's are finite in no call, and which shared variables not at the end: they compare nothing.
     """
 
     model: str

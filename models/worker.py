@@ -65,7 +65,7 @@ def compare(name: str, ways: list[str], steps: int) -> dict[str, Any]:
         expected = trial.run(STOCK, report)
         if expected is None:
             return asdict(report)
-        report.not_finite = [name for name, value in zip(trial.names, expected) if not is_finite(value)]
+        report.not_finite = trial.never_finite(expected)
         found = {}
         for way in ways:
             if way != STOCK:
@@ -104,6 +104,17 @@ class Trial:
         self.names = outputs + [
             f"shared variable {variable.name or number}" for number, variable in enumerate(self.shared)
         ]
+
+    def never_finite(self, values: list[Any]) -> list[str]:
+        """Return the outputs that are not finite in any call, and the shared variables that are not at the end.
+
+        Keras's metrics are 0 / 0 in the first call: they are of the calls before.
+        """
+        count = len(self.model.outputs)
+        returned = count * self.steps
+        never = [f"output {i}" for i in range(count) if not any(map(is_finite, values[i:returned:count]))]
+        ends = zip(self.names[returned:], values[returned:], strict=True)
+        return never + [name for name, value in ends if not is_finite(value)]
 
     def run(self, way: str, report: Report) -> list[Any] | None:
         """Compile the model in a way and make the calls; note what came of it; return all values, or None."""

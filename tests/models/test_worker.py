@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import OrderedDict
 
 import numpy as np
@@ -101,9 +102,16 @@ def test_a_wrong_dtype_is_found(monkeypatch):
 def test_a_model_whose_values_are_not_finite_is_a_fault(monkeypatch):
     monkeypatch.setitem(ways.WAYS, "stock", altered(lambda outputs: [outputs[0] * np.inf, outputs[1]]))
     report = compared("stock")
-    assert report.faults() == [
-        "stock's own values are not finite, output 0 of call 0 first: the model needs other data"
-    ]
+    assert report.faults() == ["stock's own values are not finite, output 0 first: the model needs other data"]
+
+
+def test_values_that_are_not_finite_in_the_first_call_alone_are_compared(monkeypatch):
+    """As Keras's metrics are: they are of the calls before."""
+    calls = itertools.count()
+    monkeypatch.setitem(
+        ways.WAYS, "stock", altered(lambda outputs: [outputs[0] if next(calls) else outputs[0] * np.inf, outputs[1]])
+    )
+    assert compared("stock").faults() == []
 
 
 def test_an_error_costs_one_way(monkeypatch):
