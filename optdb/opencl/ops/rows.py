@@ -122,7 +122,8 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIn
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, y, indexes = inputs
-        named = host_indexes(indexes, x.shape[0], self)
+        # Indexes of rows without elements are not looked at, as on the host.
+        named = host_indexes(indexes, x.shape[0], self) if size_of(x.shape[1:]) else None
         out = x
         if not self.inplace:
             out = empty(context, x.shape, x.dtype)
