@@ -1,4 +1,4 @@
-"""Old names of attributes, which warn and lead to the new ones; each stays for one release.
+"""Old names of attributes and of what modules have, which warn and lead to the new ones; each stays for one release.
 
 Nothing of optdb is imported here, so that every folder can.
 """
@@ -6,10 +6,12 @@ Nothing of optdb is imported here, so that every folder can.
 from __future__ import annotations
 
 import operator
+import sys
 import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["renamed", "warn_renamed"]
+__all__ = ["renamed", "renamed_names", "warn_renamed"]
 
 
 def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
@@ -40,3 +42,23 @@ def renamed(old: str, new: str) -> property:
         return get(self)
 
     return property(read, doc=f"An old name of `{new}`.")
+
+
+def renamed_names(module: str, new_names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return what a module needs as its ``__getattr__`` so that old names warn, and give what has a new one.
+
+    Parameters
+    ----------
+    module : str
+        The module's own ``__name__``.
+    new_names : mapping of str to str
+        By old name.
+    """
+
+    def read(name: str) -> Any:
+        if name not in new_names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warn_renamed(f"{module}.{name}", f"{module}.{new_names[name]}")
+        return getattr(sys.modules[module], new_names[name])
+
+    return read

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import types
 import warnings
 
 import pytest
 
-from optdb.deprecation import renamed, warn_renamed
+from optdb.deprecation import renamed, renamed_names, warn_renamed
 
 
 class Profile:
@@ -52,3 +55,40 @@ def test_the_warning_is_about_the_caller_of_what_has_an_old_name():
     with pytest.warns(FutureWarning, match=r"^old\(\) is now new\(\), and goes away with the next release$") as caught:
         old()
     assert caught[0].filename == __file__
+
+
+@pytest.fixture
+def module(monkeypatch):
+    made = types.ModuleType("made_for_a_test")
+    made.DeviceInfo = Profile
+    made.__getattr__ = renamed_names("made_for_a_test", {"Row": "DeviceInfo"})
+    monkeypatch.setitem(sys.modules, "made_for_a_test", made)
+    return made
+
+
+def test_an_old_name_of_a_module_leads_to_the_new_one(module):
+    with pytest.warns(FutureWarning, match=r"made_for_a_test\.Row is now made_for_a_test\.DeviceInfo") as caught:
+        assert module.Row is Profile
+    assert caught[0].filename == __file__
+
+
+def test_an_old_name_of_a_module_can_be_imported(module):
+    with pytest.warns(FutureWarning, match=r"made_for_a_test\.Row") as caught:
+        from made_for_a_test import Row
+    assert Row is Profile
+    assert caught[0].filename == __file__
+
+
+def test_other_names_of_a_module_are_not_there(module):
+    with pytest.raises(AttributeError, match="module 'made_for_a_test' has no attribute 'Rows'"):
+        module.Rows  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [("optdb.runtime.devices", "Row", "DeviceInfo"), ("optdb.runtime.exported", "Method", "LoadedMethod")],
+)
+def test_public_names_that_changed_warn(module, old, new):
+    module = importlib.import_module(module)
+    with pytest.warns(FutureWarning, match=rf"{old} is now {module.__name__}\.{new}"):
+        assert getattr(module, old) is getattr(module, new)

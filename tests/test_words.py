@@ -1,8 +1,10 @@
-"""Names that were replaced by the field's words do not come back."""
+"""Names: those that were replaced by the field's words do not come back, and no two classes share one."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,3 +51,22 @@ def test_former_names_do_not_come_back():
         for match in pattern.finditer(line)
     ]
     assert not found, "\n".join(found)
+
+
+def classes(source):
+    """Yield the name and the line of each class, those inside of others and of functions among them."""
+    return ((node.name, node.lineno) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+
+
+def test_no_two_classes_have_the_same_name():
+    found = defaultdict(list)
+    for path in sorted((ROOT / "optdb").rglob("*.py")):
+        for name, line in classes(path.read_text()):
+            found[name].append(f"{path.relative_to(ROOT)}:{line}")
+    assert len(found) > 400
+    assert not {name: places for name, places in found.items() if len(places) > 1}
+
+
+def test_classes_are_found():
+    source = "class A:\n    class B: ...\ndef f():\n    class _C(A): ...\n"
+    assert sorted(classes(source)) == [("A", 1), ("B", 2), ("_C", 4)]

@@ -21,7 +21,7 @@ from optdb.host.definition import has_props
 from optdb.host.graph import PureOp
 
 
-class Entry(weakref.ref):
+class SharedOpRef(weakref.ref):
     """A weak reference to a shared op, and where it is found.
 
     Attributes
@@ -38,7 +38,7 @@ class Entry(weakref.ref):
 
     __slots__ = ("calls", "key", "op_id", "stands_for_copies")
 
-    def __new__(cls, op: PureOp, key: Key, store: Store) -> Entry:
+    def __new__(cls, op: PureOp, key: Key, store: Store) -> SharedOpRef:
         return super().__new__(cls, op, store._gone)
 
     def __init__(self, op: PureOp, key: Key, store: Store) -> None:
@@ -63,13 +63,13 @@ class Store:
 
     def __init__(self) -> None:
         self.counts = Counts()
-        self.calls: dict[Any, tuple[Entry, Any]] = {}
+        self.calls: dict[Any, tuple[SharedOpRef, Any]] = {}
         self._keys = Keys(self.find)
-        self._by_key: dict[Any, Entry] = {}
-        self._by_id: dict[int, Entry] = {}
+        self._by_key: dict[Any, SharedOpRef] = {}
+        self._by_id: dict[int, SharedOpRef] = {}
         #: Class and props to one of the ops that have them, to tell what makes others differ.
-        self._by_props: dict[Any, Entry] = {}
-        self._dead: deque[Entry] = deque()
+        self._by_props: dict[Any, SharedOpRef] = {}
+        self._dead: deque[SharedOpRef] = deque()
         # Through names of its own: ops also go while the interpreter takes modules apart.
         self._settled = identity.settled
         self._covered: weakref.WeakSet[type] = weakref.WeakSet()
@@ -85,7 +85,7 @@ class Store:
             if op is not None:
                 yield op
 
-    def entry(self, op: PureOp) -> Entry | None:
+    def entry(self, op: PureOp) -> SharedOpRef | None:
         """Return the entry of an op that is shared itself."""
         return self._by_id.get(id(op))
 
@@ -156,7 +156,7 @@ class Store:
 
     def _add(self, op: PureOp, key: Key) -> PureOp:
         self._sweep()
-        entry = Entry(op, key, self)
+        entry = SharedOpRef(op, key, self)
         self._by_key[key.whole] = entry
         if self._alive(key.unnamed) is None:
             self._by_key[key.unnamed] = entry
@@ -169,7 +169,7 @@ class Store:
         self.counts.shared += 1
         return op
 
-    def _compare_with_likeness(self, entry: Entry) -> None:
+    def _compare_with_likeness(self, entry: SharedOpRef) -> None:
         """Note what keeps an op apart from another one with the same props."""
         key = entry.key
         if not has_props(key.declared[0]):
@@ -180,7 +180,7 @@ class Store:
         elif like.key.rest != key.rest:
             self.counts.keep_apart(key.declared[0], _difference(like.key, key))
 
-    def _gone(self, entry: Entry) -> None:
+    def _gone(self, entry: SharedOpRef) -> None:
         """Take out an op that is going; the rest is swept later."""
         if self._by_id.get(entry.op_id) is entry:
             del self._by_id[entry.op_id]

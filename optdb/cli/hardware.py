@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from optdb.runtime.devices import Row
+    from optdb.runtime.devices import DeviceInfo
 
 
 def report(profiles: bool = False) -> int:
@@ -45,7 +45,7 @@ def report(profiles: bool = False) -> int:
     return 0
 
 
-def _profile_table(row: Row) -> Table:
+def _profile_table(row: DeviceInfo) -> Table:
     """Return what a device can do, in the profile's words, and each quirk with its reason."""
     profile = row.profile
     table = Table("property", title=f"{row.spec}: {profile.name}", title_justify="left")
@@ -61,7 +61,7 @@ def _profile_table(row: Row) -> Table:
     return table
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[DeviceInfo]) -> Table:
     table = Table("optdb.device", "kind", title="optdb: OpenCL devices", title_justify="left")
     table.add_column("device", overflow="fold")
     table.add_column("platform", overflow="fold")

@@ -17,7 +17,7 @@ from optdb import flags
 THEANO_FLAGS = ("optdb.max_use_ratio", "optdb.position_cutoff")
 
 
-class _Reader:
+class _FlagReader:
     """What Theano calls to read a flag's value, and prints as the flag's type."""
 
     def __init__(self, flag: flags.Flag) -> None:
@@ -58,7 +58,7 @@ def register(configparser: ModuleType) -> None:
         configparser.AddConfigVar(
             flag.name,
             flag.doc,
-            configparser.TypedParam(flag.default, _Reader(flag), allow_override=flag.live),
+            configparser.TypedParam(flag.default, _FlagReader(flag), allow_override=flag.live),
             # They change which graph is compiled, never the C code of an op.
             in_c_key=False,
         )

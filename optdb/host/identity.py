@@ -7,7 +7,7 @@ ops.  Two tables answer instead:
 - While graphs are optimized, each op object gets a number the first time it is
   asked for, equal ops the same one, by Theano's own ``__eq__`` and
   ``__hash__``; afterwards both questions are a look-up.  The numbers live as
-  long as :class:`Numbers` is in use, and hold the ops that they stand for, so
+  long as :class:`OpNumbering` is in use, and hold the ops that they stand for, so
   that no id is ever taken for another object's.
 - Ops that somebody vouches for (`settled`: they do not change as long as they
   live) keep their hash for good.  Who vouches also says when they go.
@@ -33,8 +33,8 @@ _originals_eq: dict[type, Callable[[Any, Any], Any]] = {}
 _originals_hash: dict[type, Callable[[Any], int]] = {}
 
 
-class Numbers:
-    """Numbers of op objects: equal ops have equal numbers.
+class OpNumbering:
+    """Numbers op objects: equal ops have equal numbers.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ def own_hash(cls: type) -> Callable[[Any], int] | None:
     return _original(cls, "__hash__", _originals_hash)
 
 
-numbers = Numbers()
+numbers = OpNumbering()
 
 #: Ids of ops that do not change, to their hash; None until somebody asks for it.
 #: Whoever enters an op takes it out again before it goes.
@@ -134,7 +134,7 @@ def _hashes_differ(one: Any, other: Any) -> bool:
     mine, theirs = settled.get(id(one)), settled.get(id(other))
     if mine is None or theirs is None or mine == theirs:
         return False
-    return not isinstance(one, Scan)  # equal ones may differ, see Numbers.enter
+    return not isinstance(one, Scan)  # equal ones may differ, see OpNumbering.enter
 
 
 def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], int]:

@@ -15,9 +15,7 @@ Read from the bottom up::
 The OpenCL device (``optdb.opencl``) is the first user.
 """
 
-from typing import Any
-
-from optdb.deprecation import warn_renamed
+from optdb.deprecation import renamed_names
 from optdb.host import bootstrap
 
 bootstrap.import_host()
@@ -49,8 +47,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "crossed":
-        warn_renamed("optdb.lifters.crossed", "optdb.lifters.record_transfer")
-        return record_transfer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = renamed_names(__name__, {"crossed": "record_transfer"})

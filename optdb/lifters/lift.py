@@ -32,7 +32,7 @@ from optdb.host.session import optimizing
 from optdb.lifters.device import Device, keep_database
 from optdb.lifters.lifter import BadLift, Declined, Lifter
 from optdb.lifters.partitioning import rebalance_partitions
-from optdb.lifters.plan import Plan, tracked
+from optdb.lifters.plan import PlacementPlan, tracked
 from optdb.lifters.report import LiftReport, NodeReport, keep_report
 from optdb.lifters.transfers import dedup_transfers, transfer_once
 from optdb.topo.db import TopoOptDB
@@ -82,10 +82,10 @@ class GraphToGPU(Optimizer):
     def _apply(self, fgraph: FunctionGraph) -> LiftReport:
         start = time.perf_counter()
         nodes = fgraph.toposort()
-        plan = Plan(fgraph, self.device, self._by_op(), nodes).make()
+        plan = PlacementPlan(fgraph, self.device, self._by_op(), nodes).make()
         rebalance_partitions(plan)
         with dedup_transfers() as made:
-            builder = Builder(plan)
+            builder = LiftBuilder(plan)
             pairs = builder.build()
             for (source, _), transfer in made.items():
                 copy_trace(source, transfer)
@@ -136,7 +136,7 @@ class GraphToGPUDB(TopoOptDB):
         return GraphToGPU(selected.local_optimizers_map, self.device)
 
 
-class Builder:
+class LiftBuilder:
     """Makes the lifted graph of a plan.
 
     Attributes
@@ -145,7 +145,7 @@ class Builder:
         What became of each node.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlacementPlan) -> None:
         self.plan = plan
         self.device = plan.device
         self.reports: list[NodeReport] = []

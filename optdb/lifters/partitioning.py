@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 from optdb.host.graph import Apply, Variable, clients, is_output
 from optdb.lifters.device import ContextName
-from optdb.lifters.plan import NO_INPUT, PARTITION, Plan, is_constant
+from optdb.lifters.plan import NO_INPUT, PARTITION, PlacementPlan, is_constant
 
 #: Partitions of the device with more nodes stay: their boundary does not tell what a large graph gains.
 MAX_PARTITION_NODES = 32
 
 
-def rebalance_partitions(plan: Plan) -> None:
+def rebalance_partitions(plan: PlacementPlan) -> None:
     """Move partitions of `plan` to the other side, first those on the device, then those on the host."""
     for partition in list(_partitions(plan, on_device=True)):
         if _gain(plan, partition) < _saved(plan, partition):
@@ -29,7 +29,7 @@ def rebalance_partitions(plan: Plan) -> None:
     _forget_unused_inputs(plan)
 
 
-def _move_to_device(plan: Plan, partition: list[Apply]) -> None:
+def _move_to_device(plan: PlacementPlan, partition: list[Apply]) -> None:
     """Move a partition of the host to the device, if that is worth its transfers."""
     context_name = _context_for(plan, partition)
     if _gain(plan, partition) <= _saved(plan, partition):
@@ -41,17 +41,17 @@ def _move_to_device(plan: Plan, partition: list[Apply]) -> None:
         plan.put(node, context_name)
 
 
-def _context_for(plan: Plan, partition: list[Apply]) -> ContextName:
+def _context_for(plan: PlacementPlan, partition: list[Apply]) -> ContextName:
     """Return the context of the users of a partition, the default one if they have none or several."""
     contexts = {plan.place[user] for node in partition for user in plan.users(node) if user in plan.place}
     return contexts.pop() if len(contexts) == 1 else plan.default
 
 
-def _gain(plan: Plan, partition: list[Apply]) -> float:
+def _gain(plan: PlacementPlan, partition: list[Apply]) -> float:
     return sum(plan.device.weight(node.op) for node in partition)
 
 
-def _saved(plan: Plan, partition: list[Apply]) -> int:
+def _saved(plan: PlacementPlan, partition: list[Apply]) -> int:
     """Return how many transfers fewer there are with the partition on the host than with it on the device."""
     inside = set(partition)
     incoming = {var for node in partition for var in node.inputs if var.owner not in inside and not is_constant(var)}
@@ -63,31 +63,31 @@ def _saved(plan: Plan, partition: list[Apply]) -> int:
     return on_device - on_host
 
 
-def _is_on_host(plan: Plan, var: Variable) -> bool:
+def _is_on_host(plan: PlacementPlan, var: Variable) -> bool:
     """Tell whether a variable comes from the host, transferred or not."""
     return plan.on_host(var) or (var.owner is None and not plan.device.has(var))
 
 
-def _is_moved(plan: Plan, var: Variable) -> bool:
+def _is_moved(plan: PlacementPlan, var: Variable) -> bool:
     """Tell whether the device's side wants a variable from the host."""
     return _is_on_host(plan, var) and plan.device.moves(var)
 
 
-def _wanted(plan: Plan, var: Variable, inside: set[Apply], by_device: bool) -> bool:
+def _wanted(plan: PlacementPlan, var: Variable, inside: set[Apply], by_device: bool) -> bool:
     users = [(user, i) for user, i in clients(plan.fgraph, var) if user not in inside]
     return any(_wants_on_device(plan, user, i) == by_device for user, i in users)
 
 
-def _wants_on_device(plan: Plan, user: Apply | str, i: int) -> bool:
+def _wants_on_device(plan: PlacementPlan, user: Apply | str, i: int) -> bool:
     """Tell whether a user wants its input `i` on the device."""
     return not is_output(user) and _runs_on_device(plan, user) and not plan.device.at_home(user.op, i)
 
 
-def _runs_on_device(plan: Plan, node: Apply) -> bool:
+def _runs_on_device(plan: PlacementPlan, node: Apply) -> bool:
     return node in plan.place or isinstance(node.op, plan.device.from_host)
 
 
-def _partitions(plan: Plan, on_device: bool) -> Iterator[list[Apply]]:
+def _partitions(plan: PlacementPlan, on_device: bool) -> Iterator[list[Apply]]:
     """Yield the small sets of connected nodes on one side that could be on the other."""
     members = set(plan.place) if on_device else {node for node in plan.nodes if _could_move_to_device(plan, node)}
     seen: set[Apply] = set()
@@ -100,13 +100,13 @@ def _partitions(plan: Plan, on_device: bool) -> Iterator[list[Apply]]:
             yield partition
 
 
-def _could_move_to_device(plan: Plan, node: Apply) -> bool:
+def _could_move_to_device(plan: PlacementPlan, node: Apply) -> bool:
     if plan.default is None or plan.reasons.get(node) != NO_INPUT:
         return False
     return all(map(plan.device.moves, node.outputs)) and plan.unwilling(node, plan.default) is None
 
 
-def _connected(plan: Plan, start: Apply, members: set[Apply]) -> list[Apply]:
+def _connected(plan: PlacementPlan, start: Apply, members: set[Apply]) -> list[Apply]:
     found = {start: None}
     todo = [start]
     while todo:
@@ -120,7 +120,7 @@ def _connected(plan: Plan, start: Apply, members: set[Apply]) -> list[Apply]:
     return list(found)
 
 
-def _forget_unused_inputs(plan: Plan) -> None:
+def _forget_unused_inputs(plan: PlacementPlan) -> None:
     """Do not move inputs that nobody on the device uses any more."""
     for var in list(plan.moved):
         users = [user for user, _ in clients(plan.fgraph, var)]

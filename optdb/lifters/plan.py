@@ -30,7 +30,7 @@ PARTITION = "partition: its transfers cost more than it gains"
 _HOST = object()
 
 
-class Plan:
+class PlacementPlan:
     """Places of the nodes and variables of one graph.
 
     Parameters
@@ -72,7 +72,7 @@ class Plan:
         self.default = device.default_context()
         self._refused: dict[tuple[str, ContextName], str | None] = {}
 
-    def make(self) -> Plan:
+    def make(self) -> PlacementPlan:
         """Decide; return the plan itself."""
         for var in self.fgraph.inputs:
             self._place_input(var)

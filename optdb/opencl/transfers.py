@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-class _Transfer(Op):
+class _TransferOp(Op):
     """What all moves share: the value stays the same, only its place changes."""
 
     _f16_ok = True
@@ -43,7 +43,7 @@ class _Transfer(Op):
         return [None if point is None else self(point)]
 
 
-class OpenCLFromHost(_Transfer):
+class OpenCLFromHost(_TransferOp):
     """Move an array to the device.
 
     Parameters
@@ -78,7 +78,7 @@ class OpenCLFromHost(_Transfer):
         return f"OpenCLFromHost<{self.context_name}>"
 
 
-class HostFromOpenCL(_Transfer):
+class HostFromOpenCL(_TransferOp):
     """Move an array from the device to the host."""
 
     __props__ = ()
@@ -102,7 +102,7 @@ class HostFromOpenCL(_Transfer):
         return "HostFromOpenCL"
 
 
-class OpenCLToOpenCL(_Transfer):
+class OpenCLToOpenCL(_TransferOp):
     """Move an array from one device to another, by way of the host.
 
     Parameters
@@ -209,7 +209,7 @@ def _type_of_array(array: arrays.Array, name: Hashable) -> OpenCLArrayType:
 def _before_transfers(x: Any, name: Hashable) -> Variable:
     """Return the variable that `x` was moved from, one in context `name` if there is one on the way."""
     x = x if isinstance(getattr(x, "type", None), OpenCLArrayType) else as_tensor_variable(x)
-    while x.owner is not None and isinstance(x.owner.op, _Transfer):
+    while x.owner is not None and isinstance(x.owner.op, _TransferOp):
         if isinstance(x.type, OpenCLArrayType) and x.type.context_name == name:
             break
         (x,) = x.owner.inputs

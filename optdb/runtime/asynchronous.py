@@ -1,7 +1,7 @@
 """Values that are on their way to a device or from it while Python goes on.
 
 What is on its way is an event of PyOpenCL, which holds on to the host's memory; whoever drops it waits for it.
-A :class:`Span` takes the device's own times of what is put into a queue between its making and its `stop`.
+A :class:`CommandRange` takes the device's own times of what is put into a queue between its making and its `stop`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.timing import timed_beside
 
-__all__ = ["Span", "Times", "fetch", "send"]
+__all__ = ["CommandRange", "Times", "fetch", "send"]
 
 
 def send(context: Context, value: np.ndarray, out: Array | None = None) -> tuple[Array, Any]:
@@ -84,7 +84,7 @@ class Times:
     end: int
 
 
-class Span:
+class CommandRange:
     """What is put into a context's queue from now on, until `stop`.
 
     The queue takes no times. Another one does, of marks that wait for marks in the first.

@@ -40,7 +40,7 @@ _current: Binaries | None = None
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedFile:
     """A file in the folder.
 
     Parameters
@@ -107,7 +107,7 @@ class Binaries:
         """Forget what was kept under a key."""
         _remove(self._path(key))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CachedFile]:
         """Return all entries, the one that was used last at the end."""
         return sorted(self._files(".bin"), key=lambda entry: entry.used)
 
@@ -151,7 +151,7 @@ class Binaries:
             if now - file.used > _ABANDONED_AFTER_S:
                 _remove(file.path)
 
-    def _files(self, suffix: str) -> list[Entry]:
+    def _files(self, suffix: str) -> list[CachedFile]:
         found = []
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as files:
             for file in files:
@@ -159,7 +159,7 @@ class Binaries:
                 with contextlib.suppress(FileNotFoundError):
                     if file.name.endswith(suffix):
                         state = file.stat()
-                        found.append(Entry(Path(file.path), state.st_size, state.st_mtime))
+                        found.append(CachedFile(Path(file.path), state.st_size, state.st_mtime))
         return found
 
     def _warn(self, error: OSError) -> None:

@@ -21,7 +21,7 @@ from optdb.runtime.arena import pack, pack_in_pieces, peak
 from optdb.runtime.arrays import Array
 from optdb.runtime.command_list import Command, CommandList, EnqueueUpload, Memory
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Layout
+from optdb.runtime.recording import ArrayLayout
 
 __all__ = ["BufferAssignment", "Check", "CommandGroup", "IOBinding", "Liveness", "check_device_memory", "liveness"]
 
@@ -270,7 +270,7 @@ class BufferAssignment:
             self._fallbacks[memory] = _buffer(memory.context, memory.nbytes)
         return self._fallbacks[memory]
 
-    def array(self, layout: Layout) -> Any:
+    def array(self, layout: ArrayLayout) -> Any:
         """Return an array that lies as a recorded one did; it is rebound as its memory is."""
         if layout.memory is None:
             return layout.array(None)

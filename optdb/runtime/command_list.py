@@ -141,7 +141,7 @@ class EnqueueKernel:
         self.args = (*self.args[:operand], buffer, *self.args[operand + 1 :])
 
 
-class _Transfer:
+class _TransferCommand:
     """What commands that move bytes have in common."""
 
     __slots__ = ()
@@ -155,7 +155,7 @@ class _Transfer:
         return []
 
 
-class _Write(_Transfer):
+class _Write(_TransferCommand):
     """What commands with one operand, which they write, have in common."""
 
     __slots__ = ()
@@ -170,7 +170,7 @@ class _Write(_Transfer):
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueCopy(_Transfer):
+class EnqueueCopy(_TransferCommand):
     """A copy of bytes from one buffer of a device to another one, or to another part of it."""
 
     kind: ClassVar[str] = "copy"
@@ -319,7 +319,7 @@ class EnqueueUpload(_Write):
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueDownload(_Transfer):
+class EnqueueDownload(_TransferCommand):
     """A copy of an array in C order to the host, which is waited for."""
 
     kind: ClassVar[str] = "download"

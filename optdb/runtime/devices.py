@@ -22,11 +22,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optdb.deprecation import renamed_names
 from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, profile_of
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import check_process, cl, compilers_unheard
 
-__all__ = ["SHORT_NAMES", "DeviceError", "Row", "SlowDeviceWarning", "find", "list_devices", "trouble"]
+__all__ = ["SHORT_NAMES", "DeviceError", "DeviceInfo", "SlowDeviceWarning", "find", "list_devices", "trouble"]
+
+__getattr__ = renamed_names(__name__, {"Row": "DeviceInfo"})
 
 _SPEC = re.compile(r"^(?P<device>.*?)\s*(\[(?P<part>\d+)/(?P<parts>\d+)\])?$")
 _NUMBERED = re.compile(r"^opencl(?P<platform>\d+):(?P<device>\d+)$")
@@ -48,8 +51,8 @@ class SlowDeviceWarning(RuntimeWarning):
 
 
 @dataclass(frozen=True)
-class Row:
-    """A device, as the command line shows it.
+class DeviceInfo:
+    """A device that was found: what it can do, and whether it works.
 
     Parameters
     ----------
@@ -101,9 +104,9 @@ class Row:
         return self.profile.global_memory_bytes
 
 
-def list_devices() -> list[Row]:
+def list_devices() -> list[DeviceInfo]:
     """Return all devices, each of them tried, in the order of their numbers."""
-    return [Row(spec, profile_of(device), trouble(device)) for spec, device in _all()]
+    return [DeviceInfo(spec, profile_of(device), trouble(device)) for spec, device in _all()]
 
 
 def find(spec: str) -> cl.Device:
@@ -231,7 +234,7 @@ def _what_there_is() -> str:
     return "\n".join(["there is:", *lines, "The cure: name one of these by its number, its short name or its kind"])
 
 
-def _described(row: Row) -> str:
+def _described(row: DeviceInfo) -> str:
     """Return a device's number, the names that find it, and what it is, in one line."""
     # The kind of processors is left out: optdb.device=cpu means the host.
     kind = None if row.kind == "CPU" else row.kind.casefold()

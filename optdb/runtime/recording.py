@@ -29,7 +29,7 @@ from optdb.runtime.command_list import (
 from optdb.runtime.commands import listened
 from optdb.runtime.library import cl
 
-__all__ = ["Layout", "Recorder", "Segment"]
+__all__ = ["ArrayLayout", "Recorder", "Segment"]
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArrayLayout:
     """How an array lies in memory.
 
     Parameters
@@ -112,10 +112,12 @@ class Recorder:
         with listened(self):
             yield self._segment
 
-    def layout(self, array: Array) -> Layout:
+    def layout(self, array: Array) -> ArrayLayout:
         """Return how an array lies."""
         memory = self.memory(array.base_data) if array.base_data is not None and array.size else None
-        return Layout(array.queue, memory, int(array.offset), tuple(array.shape), tuple(array.strides), array.dtype)
+        return ArrayLayout(
+            array.queue, memory, int(array.offset), tuple(array.shape), tuple(array.strides), array.dtype
+        )
 
     def memory(self, buffer: cl.MemoryObject) -> Memory:
         """Return what stands for a buffer in the recording."""

@@ -6,7 +6,7 @@ this way is kept as a *guard*: a comparison gives a plain answer, that for the e
 holds only where the answer is the same; so does whatever needs a plain number. Hence nothing that is done with a Size
 makes a trace wrong for other shapes, at worst it holds for fewer.
 
-:class:`Rules` holds both, how the sizes of a trace are worked out and its guards; ``optdb.runtime.exported.rules``
+:class:`ShapeEnv` holds both, how the sizes of a trace are worked out and its guards; ``optdb.runtime.exported.rules``
 works them out again. A :class:`Later` is an array of the host that is known when the trace runs, not before.
 """
 
@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "Argument",
     "Later",
-    "Rules",
+    "ShapeEnv",
     "Size",
     "Sizes",
+    "SymbolicArgument",
     "concrete",
     "largest",
     "lengths_of",
@@ -58,7 +58,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 _OPPOSITE = {"==": "!=", "!=": "==", "<": "<=", "<=": "<"}
 
 
-class Rules:
+class ShapeEnv:
     """How the sizes of a trace are worked out, and for which of them it holds.
 
     Attributes
@@ -119,7 +119,7 @@ class Size:
 
     Parameters
     ----------
-    rules : Rules
+    rules : ShapeEnv
         Of the trace.
     number : int
         Of its entry there.
@@ -132,7 +132,7 @@ class Size:
     # NumPy's numbers leave the arithmetic to this class.
     __array_ufunc__ = None
 
-    def __init__(self, rules: Rules, number: int, value: Any) -> None:
+    def __init__(self, rules: ShapeEnv, number: int, value: Any) -> None:
         self.rules = rules
         self.number = number
         self.value = value
@@ -313,7 +313,7 @@ class Later:
 
 
 @dataclass(frozen=True)
-class Argument:
+class SymbolicArgument:
     """A number that a kernel is given, where that is not known before a call.
 
     Parameters
@@ -429,7 +429,7 @@ def _reference(x: Any) -> Any:
     return x.item() if isinstance(x, np.generic) else x
 
 
-def _rules(operands: Sequence[Any]) -> Rules:
+def _rules(operands: Sequence[Any]) -> ShapeEnv:
     return next(x.rules for x in operands if isinstance(x, Size))
 
 

@@ -28,8 +28,8 @@ from optdb.runtime.command_list import (
 )
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Layout, Recorder
-from optdb.runtime.sizes import Later, Rules
+from optdb.runtime.recording import ArrayLayout, Recorder
+from optdb.runtime.sizes import Later, ShapeEnv
 
 __all__ = ["Outlet", "Trace", "Tracer", "Untraceable"]
 
@@ -52,7 +52,7 @@ class Outlet:
 
     Parameters
     ----------
-    value : Layout, Later, Size, Sizes or numpy.ndarray
+    value : ArrayLayout, Later, Size, Sizes or numpy.ndarray
         Where it lies on the device, or what it is.
     dtype : numpy.dtype
         Of it.
@@ -72,7 +72,7 @@ class Trace:
         What its kernels are written for.
     compute_units : int
         For how many compute units the example's work was cut.
-    rules : Rules
+    rules : ShapeEnv
         How its sizes are worked out, and for which it holds.
     arguments : list of tuple
         The shape of each argument.
@@ -90,7 +90,7 @@ class Trace:
 
     device_kind: str
     compute_units: int
-    rules: Rules = field(default_factory=Rules)
+    rules: ShapeEnv = field(default_factory=ShapeEnv)
     arguments: list[tuple[Any, ...]] = field(default_factory=list)
     states: dict[Memory, int] = field(default_factory=dict)
     constants: dict[Memory, np.ndarray] = field(default_factory=dict)
@@ -139,10 +139,10 @@ class Tracer(Recorder):
         self._alive.append(buffer)
         return super().memory(buffer)
 
-    def layout(self, array: Any) -> Layout:
+    def layout(self, array: Any) -> ArrayLayout:
         """Return how an array lies; its offset may be a size."""
         memory = self.memory(array.base_data) if array.base_data is not None and array.size else None
-        return Layout(array.queue, memory, array.offset, tuple(array.shape), tuple(array.strides), array.dtype)
+        return ArrayLayout(array.queue, memory, array.offset, tuple(array.shape), tuple(array.strides), array.dtype)
 
     def on(self, command: Any) -> None:
         """Write a command down: a launch with its kernel's source, an upload with what is known of its value.

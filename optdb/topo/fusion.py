@@ -62,7 +62,7 @@ class GroupFusion(FusionOptimizer):
         groups = Grouping()
         for node in reversed(nodes):
             groups.place(fgraph, node)
-        builder = Builder()
+        builder = FusedNodeBuilder()
         replaced = refused = 0
         for group in groups.worth_fusing():
             old = group.root.outputs[0]
@@ -209,7 +209,7 @@ def _is_worth_recomputing(node: Apply, groups: list[Group]) -> bool:
     return more_reads <= saved_reads_and_writes
 
 
-class Builder:
+class FusedNodeBuilder:
     """Makes fused nodes; those of all groups of a structure share their op."""
 
     def __init__(self) -> None:

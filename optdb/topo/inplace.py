@@ -39,14 +39,14 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
         """Make nodes of `fgraph` work in place, and return Theano's profile of that."""
         if not isinstance(getattr(fgraph, "destroy_handler", None), IncrementalDestroyHandler):
             return super().apply(fgraph)
-        run = _Run(self, fgraph)
+        run = _InplacePass(self, fgraph)
         for node in io_toposort(fgraph.inputs, fgraph.outputs):
             if type(node.op) is self.op and not (run.skips_scalars and node.outputs[0].type.ndim == 0):
                 run.visit(node)
         return run.profile
 
 
-class _Run:
+class _InplacePass:
     """One call of :meth:`InplaceElemwise.apply`."""
 
     def __init__(self, rewriter: InplaceElemwise, fgraph: FunctionGraph) -> None:

@@ -31,7 +31,7 @@ _GAP = 1 << 40
 _by_label = attrgetter("label")
 
 
-class Place:
+class OrderPosition:
     """One position in the order.
 
     A place whose node was removed keeps its links, so that who stands on it
@@ -43,8 +43,8 @@ class Place:
     def __init__(self, node: Node | None, label: float) -> None:
         self.node = node
         self.label = label
-        self.prev: Place | None = None
-        self.next: Place | None = None
+        self.prev: OrderPosition | None = None
+        self.next: OrderPosition | None = None
 
 
 class _Front:
@@ -60,7 +60,7 @@ class _Front:
         self,
         start: Iterable[Node],
         neighbours: Neighbours,
-        place_of: dict[Node, Place],
+        place_of: dict[Node, OrderPosition],
         window: tuple[float, float],
         nearest: int,
     ) -> None:
@@ -104,9 +104,9 @@ class TopologicalOrder:
     def __init__(self, dependencies: Neighbours, dependents: Neighbours) -> None:
         self._dependencies = dependencies
         self._dependents = dependents
-        self.place_of: dict[Node, Place] = {}
-        self.head = Place(None, -1)
-        self.tail = Place(None, float("inf"))
+        self.place_of: dict[Node, OrderPosition] = {}
+        self.head = OrderPosition(None, -1)
+        self.tail = OrderPosition(None, float("inf"))
         self.head.next = self.tail
         self.tail.prev = self.head
 
@@ -198,13 +198,13 @@ class TopologicalOrder:
                 self._move(needs.found, here.prev)
                 return True
 
-    def _move(self, nodes: Iterable[Node], anchor: Place) -> None:
+    def _move(self, nodes: Iterable[Node], anchor: OrderPosition) -> None:
         """Take `nodes` from where they are, and put them behind `anchor` in the same order."""
         for node in sorted(nodes, key=lambda node: self.place_of[node].label):
             self.remove(node)
             anchor = self._link_behind(anchor, node)
 
-    def _link_behind(self, prev: Place, node: Node) -> Place:
+    def _link_behind(self, prev: OrderPosition, node: Node) -> OrderPosition:
         following = prev.next
         if following is self.tail:
             label = prev.label + _GAP
@@ -212,7 +212,7 @@ class TopologicalOrder:
             if following.label - prev.label < 2:
                 self._spread(prev)
             label = (prev.label + following.label) // 2
-        place = Place(node, label)
+        place = OrderPosition(node, label)
         place.prev = prev
         place.next = following
         prev.next = place
@@ -220,7 +220,7 @@ class TopologicalOrder:
         self.place_of[node] = place
         return place
 
-    def _spread(self, start: Place) -> None:
+    def _spread(self, start: OrderPosition) -> None:
         """Make room behind `start`: label the shortest sparse stretch anew.
 
         A stretch of j places is sparse enough when its labels span more than

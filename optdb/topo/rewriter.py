@@ -149,7 +149,7 @@ class TopoRewriter(EquilibriumOptimizer):
             Theano's profile of an equilibrium, and a TopoResult behind it.
         """
         with optimizing():
-            return _Run(self, fgraph, start_from).execute()
+            return _RewritePass(self, fgraph, start_from).execute()
 
     @staticmethod
     def print_profile(stream: TextIO, prof: tuple[Any, ...], level: int = 0) -> None:
@@ -169,7 +169,7 @@ class TopoRewriter(EquilibriumOptimizer):
         return (*merged, result1 + result2)
 
 
-class _Run:
+class _RewritePass:
     """One call of :meth:`TopoRewriter.apply`: rounds of global, local and final rewriters."""
 
     def __init__(

@@ -16,7 +16,7 @@ from optdb.host.graph import Apply, FunctionGraph, Variable, clients, is_output
 from optdb.host.rewriters import Optimizer
 from optdb.host.tensor import Elemwise, copy_stack_trace
 from optdb.topo.db import ENGINE_TAG
-from optdb.topo.fusion import Builder, Group, Grouping
+from optdb.topo.fusion import FusedNodeBuilder, Group, Grouping
 
 #: A node with more users than this stays: copies are code that the compiler reads.
 MOST_USERS = 4
@@ -28,7 +28,7 @@ class InlineScalars(Optimizer):
     """Copy 0-d elementwise nodes into all their users, where all of them are 0-d too."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
-        grouping, builder = Grouping(), Builder()
+        grouping, builder = Grouping(), FusedNodeBuilder()
         for node in fgraph.toposort():
             if node in fgraph.apply_nodes and _is_scalar_arithmetic(node):
                 for old, new in _fused_users(fgraph, node, grouping, builder):
@@ -40,7 +40,7 @@ class InlineScalars(Optimizer):
 
 
 def _fused_users(
-    fgraph: FunctionGraph, node: Apply, grouping: Grouping, builder: Builder
+    fgraph: FunctionGraph, node: Apply, grouping: Grouping, builder: FusedNodeBuilder
 ) -> Iterator[tuple[Variable, Variable]]:
     """Give each user's output with what takes its place, the user and `node` in one; nothing where one cannot.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from optdb.topo.order import Node, Place, TopologicalOrder
+from optdb.topo.order import Node, OrderPosition, TopologicalOrder
 
 #: Which end of the order is visited first.
 DIRECTIONS = ("out_to_in", "in_to_out")
@@ -45,7 +45,7 @@ class Worklist:
         self.outputs_first = direction == "out_to_in"
         self.pending: set[Node] = set()
         self.walks = 0
-        self._cursor: Place | None = None
+        self._cursor: OrderPosition | None = None
 
     def __len__(self) -> int:
         return len(self.pending)
@@ -87,11 +87,11 @@ class Worklist:
                 pending.remove(place.node)
                 return place.node
 
-    def _start(self) -> Place:
+    def _start(self) -> OrderPosition:
         if self.walks:
             self.outputs_first = not self.outputs_first
         self.walks += 1
         return self.order.tail if self.outputs_first else self.order.head
 
-    def _step(self, place: Place) -> Place | None:
+    def _step(self, place: OrderPosition) -> OrderPosition | None:
         return place.prev if self.outputs_first else place.next

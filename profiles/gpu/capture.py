@@ -19,7 +19,7 @@ import theano.tensor as tt
 
 from optdb.opencl import get_context
 from optdb.opencl.planning import PlannedVM
-from optdb.opencl.planning.budget import Budget
+from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.recording import Recording, record
 from optdb.runtime.command_list import (
     Command,
@@ -29,7 +29,7 @@ from optdb.runtime.command_list import (
     EnqueueUpload,
     Memory,
 )
-from optdb.runtime.recording import Layout
+from optdb.runtime.recording import ArrayLayout
 from profiles import models
 from profiles.gpu.replay import uniform
 from profiles.gpu.rivals import LARGE, PRODUCTS, RESNETS, SIDE
@@ -52,7 +52,7 @@ class Capture:
         """Remember what is in a buffer before the function runs."""
         self._before[buffer.int_ptr] = _content(queue, buffer)
 
-    def write(self, path: Path, recording: Recording, results: dict[str, tuple[Layout, float]]) -> None:
+    def write(self, path: Path, recording: Recording, results: dict[str, tuple[ArrayLayout, float]]) -> None:
         """Write a file.
 
         Parameters
@@ -174,7 +174,7 @@ def capture(path: Path, function: Any, data: list[np.ndarray]) -> None:
         value = linked.value(var)
         if getattr(value, "base_data", None) is not None:
             found.note(context.queue, value.base_data)
-    recording = record(linked, Budget(linked))
+    recording = record(linked, BudgetedRecorder(linked))
     results = {}
     for number, out in enumerate(linked.outputs[: function.n_returned_outputs]):
         there = out if out in recording.layouts else out.owner.inputs[0]

@@ -7,7 +7,7 @@ import re
 from optdb.cli import hardware
 from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
-from optdb.runtime.devices import Row
+from optdb.runtime.devices import DeviceInfo
 from tests.processes import python, python_path
 from tests.runtime.fake_devices import FakeDevice
 
@@ -36,7 +36,7 @@ def test_no_pyopencl(tmp_path):
 def test_none_works(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     odd = FakeDevice("[odd] device", "[some] platform", global_mem_size=3 * 2**30)
-    row = Row("opencl0:0", profile_of(odd), "unknown [target]")
+    row = DeviceInfo("opencl0:0", profile_of(odd), "unknown [target]")
     monkeypatch.setattr(devices, "list_devices", lambda: [row])
 
     def none(spec):
@@ -52,7 +52,7 @@ def test_none_works(monkeypatch, capsys):
 
 def test_profiles_are_shown(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
-    row = Row("opencl0:0", profile_of(FakeDevice("cpu-[x]", "Portable Computing Language", units=7)), None)
+    row = DeviceInfo("opencl0:0", profile_of(FakeDevice("cpu-[x]", "Portable Computing Language", units=7)), None)
     monkeypatch.setattr(devices, "list_devices", lambda: [row])
     monkeypatch.setattr(devices, "find", lambda spec: row)
     assert hardware.report(profiles=True) == 0
@@ -64,7 +64,7 @@ def test_profiles_are_shown(monkeypatch, capsys):
 
 def test_short_names_are_shown(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
-    row = Row("opencl0:0", profile_of(FakeDevice("cpu-x", "Portable Computing Language")), None)
+    row = DeviceInfo("opencl0:0", profile_of(FakeDevice("cpu-x", "Portable Computing Language")), None)
     monkeypatch.setattr(devices, "list_devices", lambda: [row])
     monkeypatch.setattr(devices, "find", lambda spec: row)
     assert hardware.report() == 0

@@ -88,7 +88,7 @@ def test_without_pyopencl(tmp_path):
 
 
 def test_a_memory_checker_is_slow(monkeypatch):
-    row = devices.Row("opencl0:0", profile_of(FakeDevice("Oclgrind Simulator", "Oclgrind")), None)
+    row = devices.DeviceInfo("opencl0:0", profile_of(FakeDevice("Oclgrind Simulator", "Oclgrind")), None)
     monkeypatch.setattr(devices, "list_devices", lambda: [row])
     monkeypatch.setattr(devices, "find", lambda spec: row)
     with pytest.raises(checks.Trouble, match="Oclgrind Simulator: a memory checker") as caught:

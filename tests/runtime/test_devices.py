@@ -10,7 +10,7 @@ import pytest
 
 from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
-from optdb.runtime.devices import DeviceError, Row, find, list_devices
+from optdb.runtime.devices import DeviceError, DeviceInfo, find, list_devices
 from tests.processes import output, run_code
 from tests.runtime.fake_devices import FakeDevice
 
@@ -152,7 +152,7 @@ def test_nothing_is_there(there_are, spec):
 
 
 def test_rows(there_are):
-    assert list_devices()[2] == Row("opencl2:0", profile_of(OLD_GPU), "unknown target")
+    assert list_devices()[2] == DeviceInfo("opencl2:0", profile_of(OLD_GPU), "unknown target")
     shown = [(row.platform, row.name, row.kind, row.units, row.memory, row.trouble) for row in list_devices()]
     assert shown[2] == ("Graphics", "Graphics 1", "GPU", 8, 2**30, "unknown target")
     assert [row.works for row in list_devices()] == [True, True, False, True]

@@ -7,23 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optdb.runtime.exported.rules import Call
-from optdb.runtime.exported.rules import Rules as FileRules
-from optdb.runtime.sizes import Rules, Size, Sizes, concrete, largest, lengths_of, part_of, smallest, starts, whole
+from optdb.runtime.exported.rules import Call, GuardSet
+from optdb.runtime.sizes import ShapeEnv, Size, Sizes, concrete, largest, lengths_of, part_of, smallest, starts, whole
 
 small = st.integers(0, 40)
 
 
 def symbols(*values):
     """Return rules and one size for each value: the lengths of the axes of argument 0."""
-    rules = Rules()
+    rules = ShapeEnv()
     return rules, [rules.symbol(value, "axis", 0, axis) for axis, value in enumerate(values)]
 
 
 def again(rules, result, *values):
     """Return what a result is for other lengths; None if a guard says that the rules do not hold for them."""
     entries, guards = ([list(x) for x in found] for found in (rules.entries, rules.guards))
-    there = FileRules(None, entries, guards, ["x"], [len(values)], "test")
+    there = GuardSet(None, entries, guards, ["x"], [len(values)], "test")
     found = there.values(Call([np.empty(values, np.uint8)], 2))
     if there.broken(found) is not None:
         return None

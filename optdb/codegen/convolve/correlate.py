@@ -18,7 +18,7 @@ import numpy as np
 
 from optdb.codegen.convolve import correlate_code as code
 from optdb.codegen.convolve.packing import pack_filters, pack_images, width_of, with_packing
-from optdb.codegen.convolve.plan import Plan
+from optdb.codegen.convolve.plan import ConvolutionPlan
 from optdb.codegen.convolve.workspace import images_at_once, share, workspace
 from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.kernels import ARRAY, SIZE, CompiledKernel, Kernel
@@ -41,7 +41,7 @@ _FEW = 3
 _NEAR = 32768
 
 
-class Groups(NamedTuple):
+class FilterGroups(NamedTuple):
     """What is multiplied with what: the filters as matrices, one for each group of channels.
 
     Parameters
@@ -62,7 +62,7 @@ class Groups(NamedTuple):
     strides: tuple[int, int, int]
 
 
-class _Sizes(NamedTuple):
+class _CorrelationSizes(NamedTuple):
     """The numbers that the kernels take, but for those of a processor's chunks."""
 
     depth: int
@@ -96,10 +96,10 @@ def lanes(dtype: str, context: Context) -> int:
 def correlate(
     kernels: Kernels,
     context: Context,
-    plan: Plan,
+    plan: ConvolutionPlan,
     images: Array,
     filters: Array,
-    shape: Groups,
+    shape: FilterGroups,
     out: Array,
 ) -> None:
     """Compute products of filters and images.
@@ -110,13 +110,13 @@ def correlate(
         Those of `correlate_kernels`, compiled.
     context : Context
         Where they run.
-    plan : Plan
+    plan : ConvolutionPlan
         How images are laid out, and the products.
     images : Array
         Images by channels by two or three axes, of any strides; not empty.
     filters : Array
         Without gaps; not empty.
-    shape : Groups
+    shape : FilterGroups
         What is multiplied.
     out : Array
         For the result, without gaps. What no product writes stays as it is.
@@ -146,7 +146,7 @@ def correlate(
             x = laid_out
         z = view(out, (count, *out.shape[1:]), out.strides, first * out.strides[0])
         for product, (_, *own), w in zip(products, tables, packed):
-            sizes = _Sizes(
+            sizes = _CorrelationSizes(
                 depth=shape.channels * len(product.taps),
                 rows=shape.rows,
                 blocks=blocks,
@@ -161,7 +161,7 @@ def correlate(
             _launch(kernels, name, context, sizes, [x, w, *own, z], near)
 
 
-def _tables(plan: Plan, channels: int) -> list:
+def _tables(plan: ConvolutionPlan, channels: int) -> list:
     """Return what the kernels look up: the shifts of the layout, and five tables for each product."""
     per_channel = np.arange(channels, dtype=np.int64)[:, None] * plan.layout.channel
     of_products = [
@@ -177,7 +177,7 @@ def _tables(plan: Plan, channels: int) -> list:
     return [np.concatenate(plan.layout.shifts).astype(np.int64), of_products]
 
 
-def _fits_as_it_is(images: Array, plan: Plan, work: str) -> bool:
+def _fits_as_it_is(images: Array, plan: ConvolutionPlan, work: str) -> bool:
     return (
         images.dtype.name == work
         and plan.layout.as_it_is
@@ -186,7 +186,9 @@ def _fits_as_it_is(images: Array, plan: Plan, work: str) -> bool:
     )
 
 
-def _launch(kernels: Kernels, name: str, context: Context, sizes: _Sizes, arrays: Sequence[Array], near: int) -> None:
+def _launch(
+    kernels: Kernels, name: str, context: Context, sizes: _CorrelationSizes, arrays: Sequence[Array], near: int
+) -> None:
     """Launch one product; a processor's item goes over `near` vectors, or fewer, before it takes the next filters."""
     rows, blocks, images, groups, vectors = sizes[1:6]
     if not context.profile.runs_items_serially:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from optdb.codegen.convolve import packing_code as code
-from optdb.codegen.convolve.plan import Layout
+from optdb.codegen.convolve.plan import ChannelLayout
 from optdb.codegen.convolve.workspace import share
 from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, ctype
@@ -81,7 +81,7 @@ def with_packing(
     return [Kernel(text, name, given, Kernel.get_flags(dtype)) for name, given in {**takes, **params}.items()]
 
 
-def pack_images(kernels: Kernels, context: Context, layout: Layout, shifts: Array, x: Array, y: Array) -> None:
+def pack_images(kernels: Kernels, context: Context, layout: ChannelLayout, shifts: Array, x: Array, y: Array) -> None:
     """Lay out images.
 
     Parameters
@@ -90,7 +90,7 @@ def pack_images(kernels: Kernels, context: Context, layout: Layout, shifts: Arra
         Those of `with_packing`, compiled.
     context : Context
         Where they run.
-    layout : Layout
+    layout : ChannelLayout
         Of one channel.
     shifts : Array
         Those of the layout, one axis after the other.

@@ -31,7 +31,7 @@ _ROWS_MAY_COST = 1.15
 
 
 @dataclass(frozen=True)
-class Layout:
+class ChannelLayout:
     """How one channel lies in memory, with zeros around it, cut into pieces.
 
     Element ``q`` of piece ``i`` along an axis is element ``q * step + shifts[i]`` of the channel, or zero.
@@ -77,12 +77,12 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ConvolutionPlan:
     """What is multiplied.
 
     Parameters
     ----------
-    layout : Layout
+    layout : ChannelLayout
         Of the images, or of the gradient of the result.
     products : tuple of Product
         Of filters with these.
@@ -90,7 +90,7 @@ class Plan:
         Whether they write all of the result.
     """
 
-    layout: Layout
+    layout: ChannelLayout
     products: tuple[Product, ...]
     complete: bool = True
 
@@ -123,7 +123,7 @@ class Product:
         whole = (self.places == self.places[:, :1] + lanes).all(axis=1) & (self.places[:, 0] >= 0)
         return np.where(whole, self.places[:, 0], -1)
 
-    def inside(self, layout: Layout) -> bool:
+    def inside(self, layout: ChannelLayout) -> bool:
         """Tell whether all vectors end within their channel."""
         if not len(self.starts) or not len(self.offsets):
             return True
@@ -131,10 +131,10 @@ class Product:
         return bool(last < layout.channel)
 
 
-def image_layout(axes: Sequence[Axis]) -> Layout:
+def image_layout(axes: Sequence[Axis]) -> ChannelLayout:
     """Return the layout of an image to be convolved; no filter is empty."""
     rests = [sorted({tap * axis.dilation % axis.step for tap in range(axis.taps)}) for axis in axes]
-    return Layout(
+    return ChannelLayout(
         lengths=tuple(axis.length for axis in axes),
         steps=tuple(axis.step for axis in axes),
         shifts=tuple(tuple(rest - axis.low for rest in own) for own, axis in zip(rests, axes)),
@@ -142,7 +142,7 @@ def image_layout(axes: Sequence[Axis]) -> Layout:
     )
 
 
-def image_offsets(axes: Sequence[Axis], layout: Layout, flip: bool) -> np.ndarray:
+def image_offsets(axes: Sequence[Axis], layout: ChannelLayout, flip: bool) -> np.ndarray:
     """Return where each tap, in the filter's order, begins to read an image of `image_layout`."""
     offsets = []
     for taps in itertools.product(*[range(axis.taps) for axis in axes]):
@@ -153,7 +153,7 @@ def image_offsets(axes: Sequence[Axis], layout: Layout, flip: bool) -> np.ndarra
     return np.array(offsets[::-1] if flip else offsets, np.int64)
 
 
-def image_tables(axes: Sequence[Axis], layout: Layout, flip: bool, channels: int) -> list[np.ndarray]:
+def image_tables(axes: Sequence[Axis], layout: ChannelLayout, flip: bool, channels: int) -> list[np.ndarray]:
     """Return what kernels look up that read `channels` of an image, in arrays of int64.
 
     Returns
@@ -170,7 +170,7 @@ def image_tables(axes: Sequence[Axis], layout: Layout, flip: bool, channels: int
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> Plan:
+def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     """Return how to convolve, in one product.
 
     Parameters
@@ -186,11 +186,11 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> Plan:
     offsets = image_offsets(axes, layout, flip)
     out = tuple(axis.out for axis in axes)
     starts, places = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), width)
-    return Plan(layout, (Product(np.arange(len(offsets)), offsets, starts, places),))
+    return ConvolutionPlan(layout, (Product(np.arange(len(offsets)), offsets, starts, places),))
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> Plan:
+def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     """Return how to get the gradient for the image from that of the result.
 
     The arguments are those of `forward`. Elements of the image that no tap meets belong to none of the products.
@@ -198,9 +198,9 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> Plan:
     by_axis = [[phase for phase in phases_of(axis) if phase.taps] for axis in axes]
     if not all(by_axis):
         out = tuple(axis.out for axis in axes)
-        return Plan(Layout(out, (1, 1, 1), ((0,), (0,), (0,)), out), (), complete=False)
+        return ConvolutionPlan(ChannelLayout(out, (1, 1, 1), ((0,), (0,), (0,)), out), (), complete=False)
     bounds = [_bounds(phases) for phases in by_axis]
-    layout = Layout(
+    layout = ChannelLayout(
         lengths=tuple(axis.out for axis in axes),
         steps=(1, 1, 1),
         shifts=tuple((low,) for low, _ in bounds),
@@ -227,7 +227,7 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> Plan:
         )
         products.append(Product(np.array(taps), np.array(offsets, np.int64), starts, places))
     written = sum(int((product.places >= 0).sum()) for product in products)
-    return Plan(layout, tuple(products), complete=written == math.prod(axis.length for axis in axes))
+    return ConvolutionPlan(layout, tuple(products), complete=written == math.prod(axis.length for axis in axes))
 
 
 def _bounds(phases: Sequence[Phase]) -> tuple[int, int]:

@@ -87,7 +87,7 @@ def weights(
     out : Array
         For the result, without gaps; not empty.
     """
-    sizes = _Sizes.of(context, axes, groups, x, t)
+    sizes = _WeightGradientSizes.of(context, axes, groups, x, t)
     layout = image_layout(axes)
     work = work_dtype(out.dtype)
     in_place = x.dtype.name == work and layout.as_it_is and is_contiguous(x)
@@ -118,7 +118,7 @@ def weights(
 
 
 @dataclass(frozen=True)
-class _Sizes:
+class _WeightGradientSizes:
     """What is multiplied, and in which way.
 
     Parameters
@@ -151,7 +151,7 @@ class _Sizes:
     few: bool
 
     @classmethod
-    def of(cls, context: Context, axes: Sequence[Axis], groups: int, x: Array, t: Array) -> _Sizes:
+    def of(cls, context: Context, axes: Sequence[Axis], groups: int, x: Array, t: Array) -> _WeightGradientSizes:
         """Return the sizes for images `x` and gradients of results `t`."""
         channels, features = x.shape[1] // groups, t.shape[1] // groups
         few = features <= _FEW
@@ -190,7 +190,7 @@ class _Sizes:
         return self.groups * -(-self.depth // _TILE) * -(-self.features // _TILE)
 
 
-def _rows_each(context: Context, sizes: _Sizes, rows: int) -> int:
+def _rows_each(context: Context, sizes: _WeightGradientSizes, rows: int) -> int:
     """Return how many rows of pixels are added up by one item, or one group of them."""
     items = context.profile.compute_units * 4
     if not context.profile.runs_items_serially:
@@ -199,7 +199,13 @@ def _rows_each(context: Context, sizes: _Sizes, rows: int) -> int:
 
 
 def _launch(
-    kernels: Kernels, context: Context, sizes: _Sizes, rows: int, rows_each: int, fresh: bool, args: Sequence[Any]
+    kernels: Kernels,
+    context: Context,
+    sizes: _WeightGradientSizes,
+    rows: int,
+    rows_each: int,
+    fresh: bool,
+    args: Sequence[Any],
 ) -> None:
     kernel = kernels["weights_few" if sizes.few else "weights"]
     parts, tiles = -(-rows // rows_each), sizes.tiles
@@ -215,7 +221,9 @@ def _launch(
         kernel.call(whole, (16, 16, 1), *numbers, 1, int(fresh), *args)
 
 
-def _add_up(kernels: Kernels, context: Context, sizes: _Sizes, count: int, parts: Array, out: Array) -> None:
+def _add_up(
+    kernels: Kernels, context: Context, sizes: _WeightGradientSizes, count: int, parts: Array, out: Array
+) -> None:
     square = _SQUARES[context.profile.device_kind]
     lines = sizes.groups * -(-sizes.depth // square) * -(-sizes.features // square)
     args = [count, sizes.depth, sizes.groups, sizes.features, sizes.padded, parts, out]

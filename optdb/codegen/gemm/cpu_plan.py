@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optdb.codegen.gemm.blocks import ItemBlock
-from optdb.codegen.gemm.launches import Launch, Plan, pack
+from optdb.codegen.gemm.launches import GemmPlan, Launch, pack
 from optdb.codegen.gemm.problem import Problem
 from optdb.runtime.sizes import starts
 
@@ -29,7 +29,7 @@ ROW_BLOCKS = 8
 FAR = 4096
 
 
-def plan(problem: Problem, block: ItemBlock, units: int, half: bool, itemsize: int) -> Plan:
+def plan(problem: Problem, block: ItemBlock, units: int, half: bool, itemsize: int) -> GemmPlan:
     """Return the launches that compute a product.
 
     Parameters
@@ -84,7 +84,7 @@ class _Planner:
         # The last number of the matrix is at (k - 1) * step + n - 1.
         return min(max(p.k - -(-beyond // p.b[1]) - l0, 0), k)
 
-    def plan(self) -> Plan:
+    def plan(self) -> GemmPlan:
         p = self.problem
         rows = self._slab(p.m, self.block.rows, self.pack_a)
         cols = self._slab(p.n, self.block.cols, self.pack_b)
@@ -102,7 +102,7 @@ class _Planner:
             for launch in self._slabs(first, min(batch, p.batch - first), l0, j0, min(cols, p.n - j0), rows)
         ]
         total = self.parts * batch * p.m * p.n if self.parts > 1 else 0
-        return Plan(launches, self.w_at + total)
+        return GemmPlan(launches, self.w_at + total)
 
     def _slabs(self, first: int, batch: int, l0: int, j0: int, n: int, rows: int) -> Iterator[Launch]:
         """Yield the launches for some products of the batch, some terms and some columns."""

@@ -7,7 +7,7 @@ and another that adds up the parts.
 from __future__ import annotations
 
 from optdb.codegen.gemm.blocks import GroupBlock
-from optdb.codegen.gemm.launches import Launch, Plan, pack
+from optdb.codegen.gemm.launches import GemmPlan, Launch, pack
 from optdb.codegen.gemm.problem import Problem
 
 #: Terms of a part, at least.
@@ -16,7 +16,7 @@ PART = 256
 TOTAL = 64
 
 
-def plan(problem: Problem, block: GroupBlock, units: int) -> Plan:
+def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
     """Return the launches that compute a product.
 
     Parameters
@@ -42,12 +42,12 @@ def plan(problem: Problem, block: GroupBlock, units: int) -> Plan:
     items = tiles * parts * block.items
     multiply = Launch(block.name, (items,), (block.items,), (sizes, more), letters, "ab")
     if parts == 1:
-        return Plan([multiply])
+        return GemmPlan([multiply])
     sizes = pack(p.m, p.n, parts, p.batch * p.m * p.n, int(p.add))
     more = pack(0, *p.y, 0, *p.z)
     columns = -(-min(p.n, 1 << 16) // TOTAL) * TOTAL
     total = Launch("matmul_total", (columns, p.batch * p.m), (TOTAL, 1), (sizes, more), "yzw", "ab")
-    return Plan([multiply, total], parts * p.batch * p.m * p.n)
+    return GemmPlan([multiply, total], parts * p.batch * p.m * p.n)
 
 
 def _is_along(steps: tuple[int, int]) -> bool:

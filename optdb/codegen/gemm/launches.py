@@ -50,7 +50,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GemmPlan:
     """Launches one after the other.
 
     Parameters
@@ -71,7 +71,7 @@ def pack(*numbers: int) -> np.ndarray:
 
 
 def run(
-    plan: Plan,
+    plan: GemmPlan,
     kernels: Mapping[str, CompiledKernel],
     context: Context,
     arrays: Mapping[str, Array],
@@ -83,7 +83,7 @@ def run(
 
     Parameters
     ----------
-    plan : Plan
+    plan : GemmPlan
         What.
     kernels : mapping
         Compiled, by name.

@@ -15,7 +15,7 @@ from optdb.codegen.fp16 import load_w, work_dtype
 from optdb.codegen.gemm import cpu, cpu_plan, gpu, gpu_plan
 from optdb.codegen.gemm.blocks import Block, by_library, chosen
 from optdb.codegen.gemm.code import total_kernel
-from optdb.codegen.gemm.launches import Plan, run
+from optdb.codegen.gemm.launches import GemmPlan, run
 from optdb.codegen.gemm.problem import Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.runtime import clblast
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 1024
 
 #: The block shapes that a plan was made with, the plan, and whether it is that of the matrices turned over.
-_Planned = tuple[Mapping[str, Block], Plan, bool]
+_Planned = tuple[Mapping[str, Block], GemmPlan, bool]
 
 _plans: WeakKeyDictionary[Context, dict[tuple[str, Problem], _Planned]] = WeakKeyDictionary()
 
@@ -133,7 +133,7 @@ def _by_library(
     return clblast.multiply(context.queue, a, b, z, alpha, beta if problem.add else 0.0)
 
 
-def _planned(context: Context, dtype: str, problem: Problem) -> tuple[Plan, bool]:
+def _planned(context: Context, dtype: str, problem: Problem) -> tuple[GemmPlan, bool]:
     """Return the plan of a product, and whether it is that of the matrices turned over."""
     known, blocks = _plans.setdefault(context, {}), chosen(context, dtype)
     found = known.get((dtype, problem))
@@ -144,7 +144,7 @@ def _planned(context: Context, dtype: str, problem: Problem) -> tuple[Plan, bool
     return found[1:]
 
 
-def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem: Problem) -> tuple[Plan, bool]:
+def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem: Problem) -> tuple[GemmPlan, bool]:
     """Return a plan that uses one of some block shapes, by class, and whether the matrices are turned over for it."""
     turned = _better_turned(problem)
     problem = problem.turned() if turned else problem

@@ -17,7 +17,7 @@ import numpy as np
 from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.gemm import blocks
 from optdb.codegen.gemm.blocks import Block
-from optdb.codegen.gemm.launches import Plan, run
+from optdb.codegen.gemm.launches import GemmPlan, run
 from optdb.codegen.gemm.problem import CLASSES, SMALL, TINY, Problem, classify, steps
 from optdb.codegen.gemm.products import kernels_of, plan_with
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
@@ -152,7 +152,7 @@ class _Trials:
         return math.exp(sum(logs[1:]) / len(products))
 
     def _once(
-        self, planned: tuple[Plan, bool], kernels: Mapping[str, CompiledKernel], *arrays: Array, warm: bool
+        self, planned: tuple[GemmPlan, bool], kernels: Mapping[str, CompiledKernel], *arrays: Array, warm: bool
     ) -> float:
         if warm:  # drivers compile and allocate at the first launch
             self._run(planned, kernels, *arrays)
@@ -178,7 +178,7 @@ class _Trials:
         want = np.dot(to_host(a).astype("float64"), to_host(b).astype("float64"))
         return bool(np.allclose(to_host(z), want, rtol=0, atol=8 * np.finfo(self.dtype).eps * a.shape[1]))
 
-    def _plan(self, block: Block, a: Array, b: Array, z: Array, name: str | None) -> tuple[Plan, bool]:
+    def _plan(self, block: Block, a: Array, b: Array, z: Array, name: str | None) -> tuple[GemmPlan, bool]:
         (m, k), n = a.shape, b.shape[1]
         problem = Problem(1, m, n, k, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
         units = self.context.profile.compute_units
@@ -187,7 +187,7 @@ class _Trials:
         return plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)
 
     def _run(
-        self, planned: tuple[Plan, bool], kernels: Mapping[str, CompiledKernel], a: Array, b: Array, z: Array
+        self, planned: tuple[GemmPlan, bool], kernels: Mapping[str, CompiledKernel], a: Array, b: Array, z: Array
     ) -> None:
         arrays = {"a": a, "b": b, "y": z, "z": z}
         run(planned[0], kernels, self.context, arrays, 1.0, 0.0, work_dtype(self.dtype))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from optdb.codegen.fp16 import load_w, work_dtype
 from optdb.codegen.gemm.code import total_kernel, with_types
-from optdb.codegen.gemm.launches import Launch, Plan, pack, run
+from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, run
 from optdb.codegen.kernels import ARRAY, SSIZES, CompiledKernel, Kernel
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.runtime.arrays import Array
@@ -168,7 +168,7 @@ def matvec(
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int, ...], add: bool) -> Plan:
+def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int, ...], add: bool) -> GemmPlan:
     a0, a1, _, y0, z0 = steps
     # Short rows would leave most of those items idle that read neighbours.
     along = abs(a1) <= abs(a0) and k > NEAR // 2
@@ -181,8 +181,8 @@ def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int,
     letters = "axyz" + ("w" if parts > 1 else "z")
     launch = Launch("matvec", (pieces * items, parts), (items, 1), (sizes, pack()), letters, "ab")
     if parts == 1:
-        return Plan([launch])
+        return GemmPlan([launch])
     # To be added up, the result is a row.
     sizes, more = pack(1, m, parts, m, int(add)), pack(0, 0, 0, y0, 0, 0, 0, z0)
     columns, group = (1, 1) if device_kind == "cpu" else (-(-m // NEAR) * NEAR, NEAR)
-    return Plan([launch, Launch("matmul_total", (columns, 1), (group, 1), (sizes, more), "yzw", "ab")], parts * m)
+    return GemmPlan([launch, Launch("matmul_total", (columns, 1), (group, 1), (sizes, more), "yzw", "ab")], parts * m)

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 from optdb.codegen.kernels.prelude import ctype
 from optdb.runtime.arrays import Array
 from optdb.runtime.library import cl
-from optdb.runtime.sizes import Argument, Size, plain
+from optdb.runtime.sizes import Size, SymbolicArgument, plain
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -70,9 +70,9 @@ class ScalarParam(Param):
         self._breadth = next(i for i, (kinds, _) in enumerate(_KINDS) if self.dtype.kind in kinds)
         super().__init__(word or self.dtype.name)
 
-    def bind(self, value: Any, context: Context) -> tuple[np.generic | Argument]:
+    def bind(self, value: Any, context: Context) -> tuple[np.generic | SymbolicArgument]:
         if isinstance(value, Size):
-            return (Argument(self.dtype, (value,)),)
+            return (SymbolicArgument(self.dtype, (value,)),)
         number = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
         breadth = next((i for i, (_, kind) in enumerate(_KINDS) if isinstance(number, kind)), None)
         if breadth is None:
@@ -89,7 +89,7 @@ class ArrayParam(Param):
 
     slots = (None, np.dtype("uint64"))
 
-    def bind(self, value: Any, context: Context) -> tuple[cl.MemoryObject | None, np.uint64 | Argument]:
+    def bind(self, value: Any, context: Context) -> tuple[cl.MemoryObject | None, np.uint64 | SymbolicArgument]:
         if not isinstance(value, Array):
             raise KernelArgumentError(f"{_described(value)}, where a device array is wanted: transfer it first")
         if value.context != context.cl_context:
@@ -126,11 +126,11 @@ class SSizesParam(Param):
     slots = (cl.cltypes.long16,)
     _most = 16
 
-    def bind(self, value: Any, context: Context) -> tuple[np.ndarray | Argument]:
-        packed = isinstance(value, np.ndarray | Argument) and value.dtype == self.slots[0]
+    def bind(self, value: Any, context: Context) -> tuple[np.ndarray | SymbolicArgument]:
+        packed = isinstance(value, np.ndarray | SymbolicArgument) and value.dtype == self.slots[0]
         return (value if packed else self.pack(value),)
 
-    def pack(self, value: Sequence[int]) -> np.ndarray | Argument:
+    def pack(self, value: Sequence[int]) -> np.ndarray | SymbolicArgument:
         """Return numbers as they are handed to OpenCL, for launches that come again and again.
 
         Raises
@@ -148,7 +148,7 @@ class SSizesParam(Param):
             raise KernelArgumentError(f"{len(given)} numbers, of which a {self} holds {self._most}")
         given += [0] * (self._most - len(given))
         if any(isinstance(number, Size) for number in given):
-            return Argument(self.slots[0], tuple(given))
+            return SymbolicArgument(self.slots[0], tuple(given))
         packed = np.zeros((), self.slots[0])
         packed[()] = tuple(given)
         return packed
@@ -192,10 +192,10 @@ def _number(dtype: str | np.dtype) -> ScalarParam:
 _NO_OFFSET = np.uint64(0)
 
 
-def offset_argument(offset: Any) -> np.uint64 | Argument:
+def offset_argument(offset: Any) -> np.uint64 | SymbolicArgument:
     """Return where an array begins in its buffer as OpenCL is given it."""
     if isinstance(offset, Size):
-        return Argument(ArrayParam.slots[1], (offset,))
+        return SymbolicArgument(ArrayParam.slots[1], (offset,))
     return np.uint64(offset) if offset else _NO_OFFSET
 
 

@@ -1,8 +1,8 @@
 """Builds kernels: all that a function needs in one program.
 
-:func:`compile_kernels` makes a :class:`Unit` of the codes of a node's kernels, one for all nodes whose codes are the
-same. Within `one_program` units only gather; they are built at its end, as few programs, because each build has a
-price of its own: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. Elsewhere a unit is built
+:func:`compile_kernels` makes a :class:`TranslationUnit` of the codes of a node's kernels, one for all nodes whose codes
+are the same. Within `one_program` units only gather; they are built at its end, as few programs, because each build has
+a price of its own: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. Elsewhere a unit is built
 at once. Where the whole is refused, units are built one by one, so that an error shows the code that is wrong.
 """
 
@@ -35,10 +35,10 @@ _building = threading.RLock()
 #: For each thread, the units that wait for the end of `one_program`; None outside of it.
 _waiting = threading.local()
 #: By the program and the kernel's name there: whose kernel it is. Units keep their programs.
-_origins: WeakValueDictionary[tuple[int, str], Unit] = WeakValueDictionary()
+_origins: WeakValueDictionary[tuple[int, str], TranslationUnit] = WeakValueDictionary()
 
 
-class Unit:
+class TranslationUnit:
     """The codes of some kernels, which belong together, and what was built of them.
 
     Parameters
@@ -188,7 +188,7 @@ def one_program() -> Iterator[None]:
     Raises
     ------
     BuildError, ValueError, KernelArgumentError
-        At the end, as `Unit.build` does.
+        At the end, as `TranslationUnit.build` does.
     """
     if getattr(_waiting, "units", None) is not None:
         yield  # a function inside of another one, such as Scan's: the outer one builds
@@ -201,10 +201,10 @@ def one_program() -> Iterator[None]:
     build_units(units)
 
 
-def build_units(units: Iterable[Unit]) -> None:
+def build_units(units: Iterable[TranslationUnit]) -> None:
     """Build units that have not been built, those of one context as one program."""
     with _building:
-        of_context: dict[Context, list[Unit]] = {}
+        of_context: dict[Context, list[TranslationUnit]] = {}
         for unit in units:
             if not unit.built:
                 of_context.setdefault(unit.context, []).append(unit)
@@ -212,23 +212,23 @@ def build_units(units: Iterable[Unit]) -> None:
             _build_together(context, together)
 
 
-def origin(kernel: cl.Kernel) -> Unit | None:
+def origin(kernel: cl.Kernel) -> TranslationUnit | None:
     """Return the unit that a kernel is of; None if it was built otherwise."""
     return _origins.get((kernel.program.int_ptr, kernel.function_name))
 
 
-def _unit(context: Context, codes: tuple[str, ...], title: str) -> Unit:
+def _unit(context: Context, codes: tuple[str, ...], title: str) -> TranslationUnit:
     units = _units_of(context)
     if codes not in units:
-        units[codes] = Unit(context, codes, title)
+        units[codes] = TranslationUnit(context, codes, title)
     return units[codes]
 
 
-def _units_of(context: Context) -> dict[tuple[str, ...], Unit]:
+def _units_of(context: Context) -> dict[tuple[str, ...], TranslationUnit]:
     return context.kept.setdefault(__name__, {})
 
 
-def _build_together(context: Context, units: Sequence[Unit]) -> None:
+def _build_together(context: Context, units: Sequence[TranslationUnit]) -> None:
     isolated = [(unit, found) for unit in units if len(units) > 1 and (found := unit.isolated()) is not None]
     if len(isolated) > 1:
         _build_joint(context, isolated)
@@ -237,7 +237,7 @@ def _build_together(context: Context, units: Sequence[Unit]) -> None:
             unit.build()
 
 
-def _build_joint(context: Context, isolated: list[tuple[Unit, Isolated]]) -> None:
+def _build_joint(context: Context, isolated: list[tuple[TranslationUnit, Isolated]]) -> None:
     """Build one program of several units; leave them as they are if it is refused."""
     # In this order, the source is the same in each process, whatever the order of a graph's nodes.
     isolated.sort(key=lambda pair: pair[0].codes)

@@ -22,7 +22,7 @@ import numpy as np
 
 from optdb.codegen.kernels.isolation import isolate
 from optdb.codegen.kernels.prelude import PRELUDE
-from optdb.codegen.kernels.programs import Unit
+from optdb.codegen.kernels.programs import TranslationUnit
 from optdb.runtime.library import cl
 
 __all__ = ["ADDRESS", "SEQUENCE", "copy_entry", "fill_entry", "launch_entry", "listed", "sequence_program"]
@@ -124,12 +124,14 @@ def listed(entries: Iterable[Sequence[int]]) -> np.ndarray:
     return np.array([word for entry in entries for word in entry] + [_END], np.uint64)
 
 
-def sequence_program(kernels: Iterable[tuple[Unit, str]]) -> tuple[str, dict[tuple[Unit, str], int]]:
+def sequence_program(
+    kernels: Iterable[tuple[TranslationUnit, str]],
+) -> tuple[str, dict[tuple[TranslationUnit, str], int]]:
     """Write a program that does launches of some kernels.
 
     Parameters
     ----------
-    kernels : iterable of (Unit, str)
+    kernels : iterable of (TranslationUnit, str)
         Each kernel, by its unit and its name in that unit's code.
 
     Returns
@@ -138,7 +140,7 @@ def sequence_program(kernels: Iterable[tuple[Unit, str]]) -> tuple[str, dict[tup
     cases : dict
         The numbers of those kernels that it can do: in others, work items may have to do with each other.
     """
-    by_unit: dict[Unit, list[str]] = {}
+    by_unit: dict[TranslationUnit, list[str]] = {}
     for unit, name in kernels:
         by_unit.setdefault(unit, []).append(name)
     texts, lines, cases = [], [], {}

@@ -11,7 +11,7 @@ from optdb.codegen.scalars.types import NoCode, c_type, convert, is_complex, is_
 
 
 @dataclass
-class Step:
+class ScalarStep:
     """One application of a scalar op in a program.
 
     Parameters
@@ -59,7 +59,7 @@ class Step:
         return "float" if is_float(self.out) else "int" if self.out.startswith("int") else "uint"
 
 
-Entry = Callable[[Step], str]
+Entry = Callable[[ScalarStep], str]
 #: Class of a scalar op to its entry.
 ENTRIES: dict[type, Entry] = {}
 #: The same where complex numbers go in or come out.
@@ -76,7 +76,7 @@ def entry(*ops: type, table: dict[type, Entry] = ENTRIES) -> Callable[[Entry], E
     return put
 
 
-def expression(step: Step) -> str:
+def expression(step: ScalarStep) -> str:
     """Return the OpenCL C of one step.
 
     Raises

@@ -29,7 +29,7 @@ from optdb.host.clinker.store import ModuleStore, rename
 from optdb.host.clinker.toolchain import file_stamp, toolchain
 from optdb.host.clinker.units import COMMON_HEADERS, HARMLESS_HEADERS, Environment, Translation, group, unit_text
 
-__all__ = ["Builder", "can_build", "processors", "seconds_for_headers"]
+__all__ = ["ModuleBuilder", "can_build", "processors", "seconds_for_headers"]
 
 _PRECOMPILED = COMMON_HEADERS + HARMLESS_HEADERS
 
@@ -49,7 +49,7 @@ def can_build(module: Translation) -> bool:
     return module.environment.compiler is cmodule.GCC_compiler
 
 
-class Builder:
+class ModuleBuilder:
     """Compiles modules into shared libraries.
 
     Parameters

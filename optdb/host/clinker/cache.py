@@ -17,7 +17,7 @@ from typing import Any
 from theano.gof import cmodule
 from theano.gof.cmodule import KeyData, ModuleCache
 
-from optdb.host.clinker.building import Builder, can_build
+from optdb.host.clinker.building import ModuleBuilder, can_build
 from optdb.host.clinker.locks import FileLock
 from optdb.host.clinker.store import ModuleStore, StoredModule, link
 from optdb.host.clinker.units import Translation, module_of
@@ -68,7 +68,7 @@ class SharedModuleCache(ModuleCache):
     def __init__(self, dirname: str, check_for_broken_eq: bool = True, do_refresh: bool = True) -> None:
         super().__init__(dirname, check_for_broken_eq, do_refresh=False)
         self.store = ModuleStore(dirname)
-        self._builder = Builder(self.store)
+        self._builder = ModuleBuilder(self.store)
         self._foreign: dict[str, Path] = {}
         self._seen_folders: set[str] = set()
 

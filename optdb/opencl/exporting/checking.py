@@ -1,7 +1,7 @@
 """Whether a trace that is there holds for another example, and, if so, does for it what the function does.
 
-Rules of shapes are worked out for the other example, and compared, number by number, with a trace of it that was made
-for its shapes alone.
+Rules of shapes are worked out for the other example, and compared, number by number, with a trace of it that was
+made for its shapes alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from optdb.runtime.calling import Signature
 from optdb.runtime.exported.archive import array_bytes
 from optdb.runtime.exported.errors import ShapeError
-from optdb.runtime.exported.rules import Call, Rules, Values
+from optdb.runtime.exported.rules import Call, GuardSet, Values
 from optdb.runtime.exported.writing import describe
 from optdb.runtime.tracing import Trace, Untraceable
 
@@ -67,13 +67,15 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
     return tuple(f"{rules.described(one)} == {other}" for one, other in equal if isinstance(other, int))
 
 
-def _rules(trace: Trace, names: Sequence[str], ndims: Sequence[int]) -> Rules:
+def _rules(trace: Trace, names: Sequence[str], ndims: Sequence[int]) -> GuardSet:
     """Return a trace's rules, as a loaded file has them."""
     entries, guards = ([list(x) for x in found] for found in (trace.rules.entries, trace.rules.guards))
-    return Rules(None, entries, guards, names, ndims, "trace")
+    return GuardSet(None, entries, guards, names, ndims, "trace")
 
 
-def _worked_out_for(trace: Trace, arguments: Sequence[np.ndarray], names: Sequence[str]) -> tuple[Rules, Values | None]:
+def _worked_out_for(
+    trace: Trace, arguments: Sequence[np.ndarray], names: Sequence[str]
+) -> tuple[GuardSet, Values | None]:
     """Return a trace's rules, and the sizes that they give for arguments; None if they cannot be worked out."""
     rules = _rules(trace, names, [x.ndim for x in arguments])
     try:

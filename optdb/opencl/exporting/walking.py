@@ -38,14 +38,14 @@ from optdb.runtime.sizes import Later, Size, Sizes, concrete
 from optdb.runtime.tracing import Outlet, Trace, Tracer, Untraceable
 from optdb.runtime.updates import find_commit
 
-__all__ = ["Entry", "trace"]
+__all__ = ["InputSpec", "trace"]
 
 #: What computes a GPU's share of the work, where the device at hand is none.
 USUAL_UNITS = 64
 
 
 @dataclass(frozen=True)
-class Entry:
+class InputSpec:
     """An input of a function, as the file knows it.
 
     Parameters
@@ -85,7 +85,7 @@ class _Traced(Context):
 def trace(
     linked: LinkedFunction,
     context_name: Hashable,
-    entries: Mapping[Variable, Entry],
+    entries: Mapping[Variable, InputSpec],
     returned: int,
     device_kind: DeviceKind,
     fixed: bool,
@@ -153,7 +153,7 @@ class _Walk:
         self._lasting = _lasting_variables(self._linked)
         self._copying: dict[tuple[str, int], tuple[ElementKernels, Any]] = {}
 
-    def enter(self, entries: Mapping[Variable, Entry]) -> None:
+    def enter(self, entries: Mapping[Variable, InputSpec]) -> None:
         """Put what stands for the inputs into their cells."""
         arguments = [entry for entry in entries.values() if entry.kind == "argument"]
         self._trace.arguments = [()] * len(arguments)
@@ -169,12 +169,12 @@ class _Walk:
             self._trace.arguments[entry.number] = shape
             cell[0] = self._argument(var, entry, shape)
 
-    def _state(self, var: Variable, entry: Entry) -> Any:
+    def _state(self, var: Variable, entry: InputSpec) -> Any:
         with self._tracer.following():
             array = self._tracer.state(self._context.queue, entry.number, entry.shape, var.type.dtype)
         return array if on_device(var) else Later(array.shape, array.dtype, ("home", array))
 
-    def _argument(self, var: Variable, entry: Entry, shape: tuple[Any, ...]) -> Any:
+    def _argument(self, var: Variable, entry: InputSpec, shape: tuple[Any, ...]) -> Any:
         given = Later(shape, np.dtype(var.type.dtype), ("argument", entry.number))
         if on_device(var):
             with self._tracer.following():
@@ -264,7 +264,7 @@ class _Walk:
         given = _later(value, dtype) if is_open(value) else np.asarray(value, dtype)
         return arrays.from_host(self._context, given)
 
-    def leave(self, entries: Mapping[Variable, Entry], returned: int) -> None:
+    def leave(self, entries: Mapping[Variable, InputSpec], returned: int) -> None:
         """Note the results, and write next values over the present ones."""
         with self._tracer.following():
             results = [self._linked.value(var) for var in self._linked.outputs[:returned]]
@@ -343,7 +343,9 @@ def _lasting_variables(linked: LinkedFunction) -> set[Variable]:
     return {var for node in linked.nodes for var in (*node.inputs, *node.outputs)} - overwritten
 
 
-def _commit(walk: _Walk, linked: LinkedFunction, entries: Mapping[Variable, Entry], results: list[Any]) -> list[Any]:
+def _commit(
+    walk: _Walk, linked: LinkedFunction, entries: Mapping[Variable, InputSpec], results: list[Any]
+) -> list[Any]:
     """Write the next values of shared variables over the present ones; return the results, which are not lost by it."""
     states = {var: _array_of(linked.value(var)) for var in linked.inputs if entries[var].kind == "state"}
     for var in linked.updates:

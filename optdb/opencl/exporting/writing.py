@@ -14,10 +14,10 @@ from optdb.deprecation import renamed
 from optdb.host.graph import Variable
 from optdb.opencl.exporting.checking import covers, pinned_lengths
 from optdb.opencl.exporting.functions import Exportable, Held
-from optdb.opencl.exporting.walking import Entry, trace
+from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning.roles import on_device
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
-from optdb.runtime.exported.writing import Function, State
+from optdb.runtime.exported.writing import Function, SharedValue
 from optdb.runtime.exported.writing import write as write_file
 from optdb.runtime.tracing import Trace, Untraceable
 
@@ -169,19 +169,19 @@ def _trace(traced: Any) -> tuple[Trace, str | None]:
         return traced(True), str(error)
 
 
-def _entries(function: Exportable, values: Sequence[np.ndarray], states: _States) -> dict[Variable, Entry]:
-    found: dict[Variable, Entry] = {}
+def _entries(function: Exportable, values: Sequence[np.ndarray], states: _States) -> dict[Variable, InputSpec]:
+    found: dict[Variable, InputSpec] = {}
     for var in function.linked.inputs:
         if var in function.shared:
             number, value = states.number(function.shared[var], var)
-            found[var] = Entry("state", number, value.shape)
+            found[var] = InputSpec("state", number, value.shape)
             continue
         place = function.arguments[var]
         value = values[place]
         number = None
         if not on_device(var) and value.ndim == 0 and value.dtype.kind in "iuf":
             number = value[()] if value.dtype.kind == "f" else int(value)
-        found[var] = Entry("argument", place, value.shape, number)
+        found[var] = InputSpec("argument", place, value.shape, number)
     return found
 
 
@@ -190,7 +190,7 @@ class _States:
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
-        self._states: list[State] = []
+        self._states: list[SharedValue] = []
 
     def number(self, held: Held, var: Variable) -> tuple[int, np.ndarray]:
         """Return the number of a shared value, and its value."""
@@ -198,11 +198,11 @@ class _States:
             self._numbers[held.key] = len(self._states)
             pattern = tuple(map(bool, var.type.broadcastable))
             value = np.asarray(held.array(), var.type.dtype)
-            self._states.append(State(self._free_name(held.name), value, pattern))
+            self._states.append(SharedValue(self._free_name(held.name), value, pattern))
         number = self._numbers[held.key]
         return number, self._states[number].value
 
-    def all(self) -> list[State]:
+    def all(self) -> list[SharedValue]:
         """Return all, by their numbers."""
         return self._states
 

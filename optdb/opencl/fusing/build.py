@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
 from optdb.opencl.fusing.frames import Frame, identity, seen, through
-from optdb.opencl.fusing.groups import Unit
+from optdb.opencl.fusing.groups import FusionUnit
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalars.program import Number, Program, ProgramBuilder, Slot
@@ -24,13 +24,13 @@ class GroupBuilder:
     ----------
     fgraph : FunctionGraph
         The graph.
-    unit : Unit
+    unit : FusionUnit
         The group.
     order : sequence of Apply
         Its nodes, operands first.
     """
 
-    def __init__(self, fgraph: FunctionGraph, unit: Unit, order: Sequence[Apply]) -> None:
+    def __init__(self, fgraph: FunctionGraph, unit: FusionUnit, order: Sequence[Apply]) -> None:
         self._fgraph = fgraph
         self._unit = unit
         self._order = order

@@ -35,14 +35,14 @@ _CHEAP = {
 }
 
 
-class Unit:
+class FusionUnit:
     """A node, or the nodes of a group: what stands at one place of the order.
 
     Attributes
     ----------
     members : dict
         The frame of each node.
-    before, behind : set of Unit
+    before, behind : set of FusionUnit
         What it depends on, and what depends on it.
     """
 
@@ -50,8 +50,8 @@ class Unit:
 
     def __init__(self, node: Apply) -> None:
         self.members: dict[Apply, Frame] = {}
-        self.before: set[Unit] = set()
-        self.behind: set[Unit] = set()
+        self.before: set[FusionUnit] = set()
+        self.behind: set[FusionUnit] = set()
         if not can_fuse(node):
             return
         out = node.outputs[0]
@@ -75,7 +75,7 @@ def _steps_of(node: Apply) -> int:
     return len(op.fgraph.apply_nodes) if isinstance(op, scalars.Composite) else 1
 
 
-class Groups:
+class FusionGroups:
     """The groups of a graph.
 
     Parameters
@@ -86,12 +86,12 @@ class Groups:
 
     def __init__(self, fgraph: FunctionGraph) -> None:
         self._fgraph = fgraph
-        self._unit_of: dict[Apply, Unit] = {}
+        self._unit_of: dict[Apply, FusionUnit] = {}
         self._order = TopologicalOrder(lambda unit: unit.before, lambda unit: unit.behind)
         nodes = fgraph.toposort()
         self._place_of = {node: i for i, node in enumerate(nodes)}
         for node in nodes:
-            self._unit_of[node] = Unit(node)
+            self._unit_of[node] = FusionUnit(node)
         for node, unit in self._unit_of.items():
             for var in node.inputs:
                 if var.owner is not None:
@@ -102,11 +102,11 @@ class Groups:
             if can_fuse(node):
                 self._place(node)
 
-    def __iter__(self) -> Iterator[Unit]:
+    def __iter__(self) -> Iterator[FusionUnit]:
         found = {id(unit): unit for unit in self._unit_of.values() if unit.members}
         return iter(found.values())
 
-    def in_order(self, unit: Unit) -> list[Apply]:
+    def in_order(self, unit: FusionUnit) -> list[Apply]:
         """Return the nodes of a group, operands first."""
         return sorted(unit.members, key=self._place_of.__getitem__)
 
@@ -116,9 +116,9 @@ class Groups:
             if self._unit_of[node] is not unit and self._fits(node, unit, frame, between):
                 self._join(node, unit, frame, between)
 
-    def _users(self, node: Apply) -> list[tuple[Unit, Frame, list[Apply]]]:
+    def _users(self, node: Apply) -> list[tuple[FusionUnit, Frame, list[Apply]]]:
         """Return the groups that use a node, how they see it, and the DimShuffles between."""
-        found: dict[tuple[int, Frame], tuple[Unit, Frame, list[Apply]]] = {}
+        found: dict[tuple[int, Frame], tuple[FusionUnit, Frame, list[Apply]]] = {}
         for out in node.outputs:
             for client, _ in clients(self._fgraph, out):
                 if is_output(client):
@@ -128,7 +128,7 @@ class Groups:
                     entry[2].extend(between)
         return list(found.values())
 
-    def _seen_by(self, client: Apply) -> list[tuple[Unit, Frame, list[Apply]]]:
+    def _seen_by(self, client: Apply) -> list[tuple[FusionUnit, Frame, list[Apply]]]:
         unit = self._unit_of[client]
         if client in unit.members:
             return [(unit, unit.members[client], [])]
@@ -136,7 +136,7 @@ class Groups:
             return []
         # It is seen through, if all see it from one group, and in one frame.
         (out,) = client.outputs
-        seen: dict[tuple[int, Frame], tuple[Unit, Frame, list[Apply]]] = {}
+        seen: dict[tuple[int, Frame], tuple[FusionUnit, Frame, list[Apply]]] = {}
         for user, _ in clients(self._fgraph, out):
             own = None if is_output(user) else self._unit_of[user]
             if own is None or user not in own.members:
@@ -145,7 +145,7 @@ class Groups:
             seen[id(own), frame] = (own, frame, [client])
         return list(seen.values()) if len(seen) == 1 else []
 
-    def _fits(self, node: Apply, unit: Unit, frame: Frame, between: list[Apply]) -> bool:
+    def _fits(self, node: Apply, unit: FusionUnit, frame: Frame, between: list[Apply]) -> bool:
         """Tell whether a node may join a group, as far as it is not about the order."""
         own = self._unit_of[node]
         out = node.outputs[0]
@@ -160,14 +160,14 @@ class Groups:
         here = pattern(out, frame)
         return here == unit.pattern or all(here) or is_cheap(node)
 
-    def _is_wanted_outside(self, node: Apply, unit: Unit, between: list[Apply]) -> bool:
+    def _is_wanted_outside(self, node: Apply, unit: FusionUnit, between: list[Apply]) -> bool:
         return any(
             is_output(client) or (client not in unit.members and client not in between)
             for out in node.outputs
             for client, _ in clients(self._fgraph, out)
         )
 
-    def _join(self, node: Apply, unit: Unit, frame: Frame, between: list[Apply]) -> None:
+    def _join(self, node: Apply, unit: FusionUnit, frame: Frame, between: list[Apply]) -> None:
         own = self._unit_of[node]
         for view in between:
             if not self._merge(self._unit_of[view], unit):
@@ -188,7 +188,7 @@ class Groups:
         unit.steps += own.steps
         unit.wanted += sum(self._is_wanted_outside(member, unit, between) for member in own.members)
 
-    def _merge(self, one: Unit, other: Unit) -> bool:
+    def _merge(self, one: FusionUnit, other: FusionUnit) -> bool:
         """Let two units stand at the place of the later one, unless a path leads from one to the other by a third."""
         if one is other:
             return True
@@ -203,7 +203,7 @@ class Groups:
         self._contract(gone, kept, place_of=other)
         return True
 
-    def _contract(self, gone: Unit, kept: Unit, place_of: Unit) -> None:
+    def _contract(self, gone: FusionUnit, kept: FusionUnit, place_of: FusionUnit) -> None:
         if place_of is not kept:
             # The one that stays takes over the later place.
             self._order.remove(kept)
@@ -221,7 +221,7 @@ class Groups:
             setattr(kept, near, (getattr(kept, near) | getattr(gone, near)) - {gone, kept})
 
 
-def _has_room(unit: Unit, own: Unit) -> bool:
+def _has_room(unit: FusionUnit, own: FusionUnit) -> bool:
     """Tell whether a kernel of both would not be too large."""
     if unit.steps + own.steps > MOST_STEPS:
         return False
@@ -236,7 +236,7 @@ def argument_bytes(ndim: int, arrays: int) -> int:
     return 8 * (2 + ndim) + arrays * (16 + 8 * ndim)
 
 
-def _limit(unit: Unit) -> int:
+def _limit(unit: FusionUnit) -> int:
     some = next(iter(unit.members))
     kind: OpenCLArrayType = some.outputs[0].type
     return kind.context.profile.max_parameter_bytes

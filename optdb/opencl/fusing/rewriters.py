@@ -9,7 +9,7 @@ from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.lifting import attach_validation, copy_trace, replace_all
 from optdb.host.rewriters import Optimizer
 from optdb.opencl.fusing.build import GroupBuilder
-from optdb.opencl.fusing.groups import Groups
+from optdb.opencl.fusing.groups import FusionGroups
 from optdb.opencl.fusing.reductions import of_what_is_computed
 from optdb.opencl.fusing.tails import behind_a_reduction
 
@@ -28,7 +28,7 @@ class OpenCLFusion(Optimizer):
 
     def apply(self, fgraph: FunctionGraph) -> Any:
         """Fuse the elementwise ops of a graph, with each other, into reductions and behind them."""
-        groups = Groups(fgraph)
+        groups = FusionGroups(fgraph)
         for unit in groups:
             self._replace(fgraph, GroupBuilder(fgraph, unit, groups.in_order(unit)).replacements())
         for node in fgraph.toposort():

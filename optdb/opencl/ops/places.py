@@ -71,7 +71,7 @@ def pattern_of(ndim: int, index: Sequence[Variable]) -> Pattern:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class IndexArray:
     """Whole numbers that name elements along an axis, or along several that lie one behind the other.
 
     Parameters
@@ -112,7 +112,7 @@ class Places:
         Of the axes that are stepped through; the steps are in elements.
     start : int
         The element where they begin.
-    arrays : sequence of Numbers
+    arrays : sequence of IndexArray
         The arrays of the index.
     shape : tuple of int
         To which these broadcast.
@@ -123,7 +123,7 @@ class Places:
     lengths: tuple[int, ...]
     steps: tuple[int, ...]
     start: int
-    arrays: Sequence[Numbers]
+    arrays: Sequence[IndexArray]
     shape: tuple[int, ...]
     pattern: Pattern
 
@@ -176,7 +176,7 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
     """
     lengths: list[int] = []
     steps: list[int] = []
-    arrays: list[Numbers] = []
+    arrays: list[IndexArray] = []
     start = axis = 0
     for entry in (*index, *[slice(None)] * (len(shape) - _consumed(index))):
         if entry is None:
@@ -198,7 +198,7 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
         elif _is_mask(entry):
             arrays += _of_mask(entry, own[1])
         else:
-            arrays.append(Numbers(np.asarray(entry), own[0][0], own[1][0]))
+            arrays.append(IndexArray(np.asarray(entry), own[0][0], own[1][0]))
     try:
         named = np.broadcast_shapes(*[numbers.values.shape for numbers in arrays])
     except ValueError as error:
@@ -222,14 +222,14 @@ def _consumed(index: Sequence[Any]) -> int:
     return sum(entry.ndim if _is_mask(entry) else entry is not None for entry in index)
 
 
-def _of_mask(mask: np.ndarray, steps: Sequence[int]) -> list[Numbers]:
+def _of_mask(mask: np.ndarray, steps: Sequence[int]) -> list[IndexArray]:
     """Return what a mask names: one number for each place if its axes lie one behind the other, else several."""
     if not mask.ndim:  # it adds an axis, and names none
-        return [Numbers(np.zeros(int(mask), np.int64), 1, 0, signed=False)]
+        return [IndexArray(np.zeros(int(mask), np.int64), 1, 0, signed=False)]
     if all(outer == inner * n for outer, inner, n in zip(steps, steps[1:], mask.shape[1:])):
-        return [Numbers(np.flatnonzero(mask), mask.size, steps[-1], signed=False)]
+        return [IndexArray(np.flatnonzero(mask), mask.size, steps[-1], signed=False)]
     pairs = zip(mask.nonzero(), mask.shape, steps, strict=True)
-    return [Numbers(values, length, step, signed=False) for values, length, step in pairs]
+    return [IndexArray(values, length, step, signed=False) for values, length, step in pairs]
 
 
 def _ask_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:

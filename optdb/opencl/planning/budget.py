@@ -1,8 +1,8 @@
 """How much memory a function may take on a device, and the words for a function that would take more.
 
 Some drivers promise any memory, and fail, or are ended by the system, when it is used. So what a function makes is
-counted: by a :class:`Budget` while it is recorded, when values are made one by one, and by :func:`check_plan` before
-a plan gets its memory. What the function is given counts, too. Other functions and other processes do not.
+counted: by a :class:`BudgetedRecorder` while it is recorded, when values are made one by one, and by :func:`check_plan`
+before a plan gets its memory. What the function is given counts, too. Other functions and other processes do not.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import Check
 from optdb.runtime.command_list import Memory
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Layout, Recorder, Segment
+from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 
-__all__ = ["Budget", "allowed", "check_plan", "given_bytes", "in_words"]
+__all__ = ["BudgetedRecorder", "allowed", "check_plan", "given_bytes", "in_words"]
 
 #: So many of the largest values are named.
 _NAMED = 5
@@ -42,7 +42,7 @@ def given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
     return sum(buffers.values())
 
 
-class Budget(Recorder):
+class BudgetedRecorder(Recorder):
     """Records a function, and stops it when it takes too much.
 
     Parameters
@@ -88,7 +88,7 @@ class Budget(Recorder):
         self._counts = not isinstance(node.op, Scan)
         return self.segment()
 
-    def settle(self, outputs: Sequence[tuple[Variable, Layout]]) -> None:
+    def settle(self, outputs: Sequence[tuple[Variable, ArrayLayout]]) -> None:
         """Take note that the node is done: where its outputs lie, and that what it has made besides is gone."""
         for var, layout in outputs:
             if layout.memory is not None and layout.memory.buffer is None:
@@ -126,7 +126,7 @@ def check_plan(linked: LinkedFunction, recording: Recording) -> Check:
     return check
 
 
-def named(var: Variable, layout: Layout) -> str:
+def named(var: Variable, layout: ArrayLayout) -> str:
     """Return what a value is called, what computes it, and how large it is."""
     what = f"{layout.dtype} {layout.shape}"
     by = "" if var.owner is None else f" by {var.owner.op}"

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.kernels.programs import Unit, origin
+from optdb.codegen.kernels.programs import TranslationUnit, origin
 from optdb.codegen.kernels.sequences import (
     ADDRESS,
     SEQUENCE,
@@ -140,7 +140,7 @@ class Merging:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _CommandRun:
     """Consecutive commands of one queue, all of which are small, or none."""
 
     commands: list[Any]
@@ -160,11 +160,11 @@ class _Program:
 
     Parameters
     ----------
-    kinds : iterable of (Unit, str)
+    kinds : iterable of (TranslationUnit, str)
         The kernels, all of one context.
     """
 
-    def __init__(self, kinds: Iterable[tuple[Unit, str]]) -> None:
+    def __init__(self, kinds: Iterable[tuple[TranslationUnit, str]]) -> None:
         kinds = list(kinds)
         source, self._cases = sequence_program(kinds)
         self._program = make(kinds[0][0].context, source, name="what merges launches")
@@ -174,7 +174,7 @@ class _Program:
         """Tell whether it can do a command."""
         return not isinstance(command, EnqueueKernel) or _kind(command) in self._cases
 
-    def commands(self, run: _Run) -> list[Any]:
+    def commands(self, run: _CommandRun) -> list[Any]:
         """Return what does a run of commands."""
         if not run.merges:
             return run.commands
@@ -211,14 +211,14 @@ class _Program:
             self._addresses[handle] = int(address[0])
 
 
-def _runs(segment: Sequence[Any], is_small: Callable[[Any], bool]) -> Iterator[_Run]:
+def _runs(segment: Sequence[Any], is_small: Callable[[Any], bool]) -> Iterator[_CommandRun]:
     """Yield the commands of a segment in runs of those that are small, and others."""
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr
 
     for (small, _), commands in itertools.groupby(segment, key):
-        yield _Run(list(commands), small)
+        yield _CommandRun(list(commands), small)
 
 
 def _is_single(command: Any) -> bool:
@@ -258,7 +258,7 @@ def _may_be_listed(command: EnqueueKernel) -> bool:
     return outlined and is_ungrouped and math.prod(command.global_size) <= _MAX_WORK_ITEMS
 
 
-def _kind(command: EnqueueKernel) -> tuple[Unit, str] | None:
+def _kind(command: EnqueueKernel) -> tuple[TranslationUnit, str] | None:
     """Return what a launch launches."""
     unit = origin(command.kernel)
     return None if unit is None else (unit, unit.plain(command.kernel.function_name))

@@ -16,7 +16,7 @@ from optdb.opencl.planning.recording import LinkedFunction, Recording
 from optdb.runtime.buffer_assignment import IOBinding
 from optdb.runtime.command_list import Memory
 from optdb.runtime.host_buffers import pays_zero_copy
-from optdb.runtime.recording import Layout
+from optdb.runtime.recording import ArrayLayout
 
 __all__ = ["advances_from_external", "bind_io", "copied_inputs", "may_be_external"]
 
@@ -78,7 +78,7 @@ def advances_from_external(linked: LinkedFunction, recording: Recording) -> bool
     return any(var in layouts and layouts[var].memory in external for var in linked.updates.values())
 
 
-def may_be_external(layout: Layout) -> bool:
+def may_be_external(layout: ArrayLayout) -> bool:
     """Tell whether a value is all of a memory that the function has allocated, and is large."""
     memory = layout.memory
     if memory is None or memory.buffer is not None:

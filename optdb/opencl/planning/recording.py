@@ -22,7 +22,7 @@ from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import IOBinding
-from optdb.runtime.recording import Layout, Segment
+from optdb.runtime.recording import ArrayLayout, Segment
 
 #: Values of the host with more elements are not compared, but taken for changed.
 COMPARED = 64
@@ -34,10 +34,10 @@ class RecorderProtocol(Protocol):
     def node(self, node: Apply) -> AbstractContextManager[Segment]:
         """Write what a node does into a segment of its own."""
 
-    def layout(self, array: Array) -> Layout:
+    def layout(self, array: Array) -> ArrayLayout:
         """Return how an array lies."""
 
-    def settle(self, outputs: Sequence[tuple[Variable, Layout]]) -> None:
+    def settle(self, outputs: Sequence[tuple[Variable, ArrayLayout]]) -> None:
         """Take note that a node is done, and where its outputs lie."""
 
     def drop(self, variables: Sequence[Variable]) -> None:
@@ -83,7 +83,7 @@ class LinkedFunction:
     outputs: list[Variable]
     updates: dict[Variable, Variable]
     rebindable_inputs: frozenset[Variable] = frozenset()
-    external_outputs: dict[Variable, Callable[[Layout], Any]] = field(default_factory=dict)
+    external_outputs: dict[Variable, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
     branches: Branches | None = None
 
     @functools.cached_property
@@ -192,7 +192,7 @@ class Recording:
 
     path: Path | None = None
     segments: list[Segment] = field(default_factory=list)
-    layouts: dict[Variable, Layout] = field(default_factory=dict)
+    layouts: dict[Variable, ArrayLayout] = field(default_factory=dict)
     values: dict[Variable, Any] = field(default_factory=dict)
     fixed: dict[Variable, Any] = field(default_factory=dict)
     given: dict[Variable, Any] = field(default_factory=dict)

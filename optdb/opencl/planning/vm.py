@@ -19,7 +19,7 @@ from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.linking import HAS_C_LOOP, VM, VM_Linker
 from optdb.host.logging import logger
 from optdb.host.patching import PatchGroup, Wrapper
-from optdb.opencl.planning.budget import Budget
+from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.paths import Branches, Path, Round, chooser
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.rebinding import advances_from_external, bind_io, copied_inputs
@@ -215,7 +215,7 @@ class PlannedVM(VM):
         # What a recording keeps only grows, so the collector would find nothing, and that again and again.
         try:
             with collector_paused():
-                recording = record(self.linked, Budget(self.linked), first)
+                recording = record(self.linked, BudgetedRecorder(self.linked), first)
         except MemoryError:
             self.linked.forget()
             raise

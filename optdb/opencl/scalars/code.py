@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optdb.codegen.scalars.helpers import Helpers
-from optdb.codegen.scalars.step import Step, expression
+from optdb.codegen.scalars.step import ScalarStep, expression
 from optdb.codegen.scalars.types import NoCode, c_type, is_complex, literal
 from optdb.host.graph import Constant, io_toposort
 from optdb.host.scalars import Composite, scalar_node
@@ -77,7 +77,7 @@ def scalar_code(
     NoCode
         If there is none; the message says why.
     """
-    writer = _Writer(uniform, width, helpers)
+    writer = _CodeWriter(uniform, width, helpers)
     results = writer.apply(op, list(dtypes), list(inputs))
     writer.flush()
     for name, (value, dtype) in zip(outputs, results, strict=True):
@@ -88,7 +88,7 @@ def scalar_code(
 
 
 @dataclass(frozen=True)
-class Signature:
+class ScalarSignature:
     """What is known of a scalar op on numbers of some dtypes.
 
     Parameters
@@ -107,14 +107,14 @@ class Signature:
 
 
 @functools.lru_cache(maxsize=4096)
-def signature(op: Any, dtypes: tuple[str, ...]) -> Signature:
+def signature(op: Any, dtypes: tuple[str, ...]) -> ScalarSignature:
     """Return what is known of a scalar op for inputs of `dtypes`; a graph asks for few, again and again."""
     try:
         outputs = tuple(out.type.dtype for out in scalar_node(op, dtypes).outputs)
         names = [f"i{i}" for i in range(len(dtypes))], [f"o{i}" for i in range(len(outputs))]
-        return Signature(None, outputs, scalar_code(op, dtypes, *names).dtypes)
+        return ScalarSignature(None, outputs, scalar_code(op, dtypes, *names).dtypes)
     except NoCode as reason:
-        return Signature(str(reason))
+        return ScalarSignature(str(reason))
 
 
 def why_not(op: Any, dtypes: Sequence[str]) -> str | None:
@@ -122,7 +122,7 @@ def why_not(op: Any, dtypes: Sequence[str]) -> str | None:
     return signature(op, tuple(dtypes)).reason
 
 
-class _Writer:
+class _CodeWriter:
     """Writes steps one after another; each gets a name of its own."""
 
     def __init__(self, uniform: Collection[str] = (), width: int = 1, helpers: Helpers | None = None) -> None:
@@ -177,7 +177,7 @@ class _Writer:
         return name
 
     def _scalar(self, lines: list[str], name: str, op: Any, dtypes: list[str], out: str, args: list[str]) -> None:
-        value = expression(Step(op, dtypes, out, args, self.helpers, self.used))
+        value = expression(ScalarStep(op, dtypes, out, args, self.helpers, self.used))
         lines.append(f"const {c_type(out)} {name} = {value};")
 
     def _lanes(self, name: str, op: Any, dtypes: list[str], out: str, args: list[str]) -> None:

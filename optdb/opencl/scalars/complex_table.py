@@ -1,14 +1,14 @@
 """Which expression of OpenCL C stands for which scalar op, where complex numbers go in or come out.
 
-An entry takes a :class:`Step` as those of :mod:`optdb.opencl.scalars.table` do. A complex number is a vector of two, so
-sums, differences and signs are the operators of vectors; the rest is in :mod:`optdb.codegen.scalars.complexes`.
+An entry takes a :class:`ScalarStep` as those of :mod:`optdb.opencl.scalars.table` do. A complex number is a vector of
+two, so sums, differences and signs are the operators of vectors; the rest is in :mod:`optdb.codegen.scalars.complexes`.
 """
 
 from __future__ import annotations
 
 import math
 
-from optdb.codegen.scalars.step import COMPLEX_ENTRIES, Entry, Step, entry
+from optdb.codegen.scalars.step import COMPLEX_ENTRIES, Entry, ScalarStep, entry
 from optdb.codegen.scalars.types import c_type, convert, literal, part_dtype
 from optdb.host import scalars as host
 
@@ -54,7 +54,7 @@ _put({host.Add: _adding("+"), host.Sub: _adding("-")})
 
 
 @entry(host.Mul, table=COMPLEX_ENTRIES)
-def _mul(step: Step) -> str:
+def _mul(step: ScalarStep) -> str:
     if not step.args:
         return literal(1, step.out)
     function = step.helpers.get("complex_mul", c_type(step.out))
@@ -65,24 +65,24 @@ def _mul(step: Step) -> str:
 
 
 @entry(host.Neg, table=COMPLEX_ENTRIES)
-def _neg(step: Step) -> str:
+def _neg(step: ScalarStep) -> str:
     return f"-{step.inputs()[0]}"
 
 
 @entry(host.Sqr, table=COMPLEX_ENTRIES)
-def _sqr(step: Step) -> str:
+def _sqr(step: ScalarStep) -> str:
     (x,) = step.inputs()
     return f"{step.helpers.get('complex_mul', c_type(step.out))}({x}, {x})"
 
 
 @entry(host.Inv, table=COMPLEX_ENTRIES)
-def _inv(step: Step) -> str:
+def _inv(step: ScalarStep) -> str:
     function = step.helpers.get("complex_div", c_type(step.out))
     return f"{function}({literal(1, step.out)}, {step.inputs()[0]})"
 
 
 def _logarithm(base: float) -> Entry:
-    def logarithm(step: Step) -> str:
+    def logarithm(step: ScalarStep) -> str:
         return f"{step.call('complex_log')} * {literal(1 / math.log(base), part_dtype(step.out))}"
 
     return logarithm
@@ -92,35 +92,35 @@ _put({host.Log2: _logarithm(2), host.Log10: _logarithm(10)})
 
 
 @entry(host.Log1p, table=COMPLEX_ENTRIES)
-def _log1p(step: Step) -> str:
+def _log1p(step: ScalarStep) -> str:
     function = step.helpers.get("complex_log", c_type(step.out))
     return f"{function}({step.inputs()[0]} + {literal(1, step.out)})"
 
 
 @entry(host.Exp2, table=COMPLEX_ENTRIES)
-def _exp2(step: Step) -> str:
+def _exp2(step: ScalarStep) -> str:
     function = step.helpers.get("complex_exp", c_type(step.out))
     return f"{function}({step.inputs()[0]} * {literal(math.log(2), part_dtype(step.out))})"
 
 
 @entry(host.Identity, host.Cast, table=COMPLEX_ENTRIES)
-def _identity(step: Step) -> str:
+def _identity(step: ScalarStep) -> str:
     return step.inputs()[0]
 
 
 @entry(host.Second, table=COMPLEX_ENTRIES)
-def _second(step: Step) -> str:
+def _second(step: ScalarStep) -> str:
     return convert(step.args[1], step.dtypes[1], step.out)
 
 
 @entry(host.Switch, table=COMPLEX_ENTRIES)
-def _switch(step: Step) -> str:
+def _switch(step: ScalarStep) -> str:
     condition = convert(step.args[0], step.dtypes[0], "bool")
     choices = [convert(arg, own, step.out) for arg, own in zip(step.args[1:], step.dtypes[1:], strict=True)]
     return f"{step.helpers.get('complex_choose', c_type(step.out))}({condition}, {', '.join(choices)})"
 
 
-def _same(step: Step) -> str:
+def _same(step: ScalarStep) -> str:
     dtype = host.upcast(*step.dtypes)
     return f"{step.helpers.get('complex_eq', c_type(dtype))}({', '.join(step.inputs(dtype))})"
 
@@ -129,7 +129,7 @@ _put({host.EQ: _same, host.NEQ: lambda step: f"!{_same(step)}"})
 
 
 @entry(host.Conj, table=COMPLEX_ENTRIES)
-def _conj(step: Step) -> str:
+def _conj(step: ScalarStep) -> str:
     (x,) = step.inputs()
     return f"({c_type(step.out)})({x}.x, -{x}.y)"
 
@@ -142,35 +142,35 @@ _put({host.Real: _part("x"), host.Imag: _part("y")})
 
 
 @entry(host.Abs, table=COMPLEX_ENTRIES)
-def _abs(step: Step) -> str:
+def _abs(step: ScalarStep) -> str:
     return f"{step.helpers.get('complex_abs', c_type(step.dtypes[0]))}({step.args[0]})"
 
 
 @entry(host.Angle, table=COMPLEX_ENTRIES)
-def _angle(step: Step) -> str:
+def _angle(step: ScalarStep) -> str:
     (x,) = step.inputs("complex128")  # the host's result is always float64
     return f"atan2({x}.y, {x}.x)"
 
 
 @entry(host.IsNan, table=COMPLEX_ENTRIES)
-def _isnan(step: Step) -> str:
+def _isnan(step: ScalarStep) -> str:
     (x,) = step.args
     return f"isnan(({x}).x) || isnan(({x}).y)"
 
 
 @entry(host.IsInf, table=COMPLEX_ENTRIES)
-def _isinf(step: Step) -> str:
+def _isinf(step: ScalarStep) -> str:
     (x,) = step.args
     return f"isinf(({x}).x) || isinf(({x}).y)"
 
 
 @entry(host.Complex, table=COMPLEX_ENTRIES)
-def _complex(step: Step) -> str:
+def _complex(step: ScalarStep) -> str:
     real, imag = step.inputs(part_dtype(step.out))
     return f"({c_type(step.out)})({real}, {imag})"
 
 
 @entry(host.ComplexFromPolar, table=COMPLEX_ENTRIES)
-def _polar(step: Step) -> str:
+def _polar(step: ScalarStep) -> str:
     function = step.helpers.get("complex_polar", c_type(step.out))
     return f"{function}({', '.join(step.inputs(part_dtype(step.out)))})"

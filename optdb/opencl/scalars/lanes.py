@@ -2,7 +2,7 @@
 
 A processor computes the functions of a vector type many times faster than one number after
 the other, and its compiler does not turn the one into the other. :class:`LaneStep` is a
-:class:`Step` whose expressions are of vectors. Where an entry of the scalar table holds for
+:class:`ScalarStep` whose expressions are of vectors. Where an entry of the scalar table holds for
 vectors as it is, it is used; the entries here are for what differs: comparisons give masks,
 and choices are by masks. An op that has neither is computed lane by lane, see :mod:`code`.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from optdb.codegen.scalars.step import ENTRIES, Step
+from optdb.codegen.scalars.step import ENTRIES, ScalarStep
 from optdb.codegen.scalars.types import NoCode, c_type, is_float
 from optdb.host import scalars as host
 
@@ -28,7 +28,7 @@ _AS_THEY_ARE = {
 
 
 @dataclass
-class LaneStep(Step):
+class LaneStep(ScalarStep):
     """One application of a scalar op to vectors.
 
     Parameters

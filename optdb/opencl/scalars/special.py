@@ -6,7 +6,7 @@ as SciPy does and the host's C code: what they are made of nearly cancels.
 
 from __future__ import annotations
 
-from optdb.codegen.scalars.step import ENTRIES, Entry, Step
+from optdb.codegen.scalars.step import ENTRIES, Entry, ScalarStep
 from optdb.codegen.scalars.types import convert
 from optdb.host import scalars as host
 
@@ -16,7 +16,7 @@ def _own(kind: str) -> Entry:
 
 
 def _double(kind: str) -> Entry:
-    def call(step: Step) -> str:
+    def call(step: ScalarStep) -> str:
         function = step.helpers.get(kind, "double", "ulong")
         return convert(f"{function}({', '.join(step.inputs('float64'))})", "float64", step.out)
 

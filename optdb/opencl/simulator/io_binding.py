@@ -21,7 +21,7 @@ from optdb.runtime.asynchronous import fetch, send
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.zero_copy import ZeroCopyScope
-    from optdb.runtime.recording import Layout
+    from optdb.runtime.recording import ArrayLayout
 
 #: What transfers are called that are no op's.
 ARGUMENTS, RESULTS = "arguments of a call", "results of a call"
@@ -149,7 +149,7 @@ class Output:
         self._borrow = borrow
         self._kept: np.ndarray | None = None
 
-    def bind_external(self, scope: ZeroCopyScope, layout: Layout) -> Any:
+    def bind_external(self, scope: ZeroCopyScope, layout: ArrayLayout) -> Any:
         """Return the buffer of an array for the caller, into which the machine is to compute; None if it may choose."""
         return scope.bind_output(self.cell, layout, self._kept)
 

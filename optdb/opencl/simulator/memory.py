@@ -15,7 +15,7 @@ import numpy as np
 from rich.table import Table
 
 from optdb.host.graph import Variable
-from optdb.opencl.exporting.walking import Entry, trace
+from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.budget import allowed, named
 from optdb.opencl.planning.plan import plan_liveness
@@ -27,7 +27,7 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness
 from optdb.runtime.command_list import Memory
 from optdb.runtime.context import Context
-from optdb.runtime.recording import Layout
+from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.tracing import Trace, Untraceable
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _traced(
     )
     made = trace(linked, name, entries, len(linked.outputs) - len(linked.updates), context.profile.device_kind, True)
     given = {var: outlet.value for var, outlet in zip(linked.outputs, made.outlets)}
-    lying = {var: layout for var, layout in given.items() if isinstance(layout, Layout)}
+    lying = {var: layout for var, layout in given.items() if isinstance(layout, ArrayLayout)}
     external = [var for var in linked.external_outputs if var in lying and may_be_external(lying[var])]
     outputs = {var: lying[var].memory for var in external}
     results = [layout.memory for layout in lying.values() if layout.memory is not None]
@@ -187,13 +187,13 @@ def _traced(
     return live, IOBinding(outputs=outputs), _names(made)
 
 
-def _entry(number: int, var: Variable, value: object) -> Entry:
+def _entry(number: int, var: Variable, value: object) -> InputSpec:
     """Return an input as a trace knows it: what is on the device has memory already."""
     if on_device(var):
-        return Entry("state", number, value.shape)
+        return InputSpec("state", number, value.shape)
     value = np.asarray(value)
     counts = value.ndim == 0 and value.dtype.kind in "iu"
-    return Entry("argument", number, value.shape, int(value) if counts else None)
+    return InputSpec("argument", number, value.shape, int(value) if counts else None)
 
 
 def _names(made: Trace) -> dict[Memory, str]:

@@ -24,7 +24,7 @@ from optdb.opencl.simulator.placing import placed_on_device
 from optdb.opencl.simulator.progress import in_chunks
 from optdb.opencl.simulator.state import Shared, State
 from optdb.opencl.simulator.zero_copy import ZeroCopyScope
-from optdb.runtime.asynchronous import Span
+from optdb.runtime.asynchronous import CommandRange
 
 
 class Method:
@@ -134,7 +134,7 @@ class Method:
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pending:
         """Call the function, and do not wait for the device."""
         events: list[Any] = []
-        span = Span(self._context)
+        span = CommandRange(self._context)
         returned = self.instead(functools.partial(self._begun, events), args, kwargs)
         span.stop()
         return Pending(returned, span, events)

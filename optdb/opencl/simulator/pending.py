@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.runtime.asynchronous import Span, Times
+from optdb.runtime.asynchronous import CommandRange, Times
 
 __all__ = ["Coming", "Pending"]
 
@@ -34,13 +34,13 @@ class Pending:
     ----------
     returned : object
         What the call returns, with `Coming` for each output: one of them, a list, a dict or None.
-    span : Span
+    span : CommandRange
         All that the call has put into the queue.
     events : sequence of pyopencl.Event
         Of the values that are on their way to the device and from there.
     """
 
-    def __init__(self, returned: Any, span: Span, events: Sequence[Any]) -> None:
+    def __init__(self, returned: Any, span: CommandRange, events: Sequence[Any]) -> None:
         self._returned = returned
         self._span = span
         self._events = list(events)

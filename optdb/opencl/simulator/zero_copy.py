@@ -21,7 +21,7 @@ from optdb.opencl.simulator.linking import Machine
 from optdb.runtime.arrays import Array, fitting
 from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import sync_to_host, wrap_host_array
-from optdb.runtime.recording import Layout
+from optdb.runtime.recording import ArrayLayout
 
 __all__ = ["ZeroCopyScope"]
 
@@ -97,14 +97,14 @@ class ZeroCopyScope:
         if self._open and isinstance(value, np.ndarray):
             self._minded.append(value)
 
-    def bind_output(self, cell: list[Any], layout: Layout, kept: np.ndarray | None) -> Any:
+    def bind_output(self, cell: list[Any], layout: ArrayLayout, kept: np.ndarray | None) -> Any:
         """Lend an array for the result that a cell gets.
 
         Parameters
         ----------
         cell : list
             Of the machine.
-        layout : Layout
+        layout : ArrayLayout
             How the result lies.
         kept : numpy.ndarray or None
             What to lend, if it fits and is no argument; else, a new array is lent.

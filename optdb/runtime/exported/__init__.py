@@ -6,7 +6,10 @@ field of what it says; `rules` works out the sizes of a call; `binding` gives th
 checks every number that decides over either; `model` is what the user calls.
 """
 
+from optdb.deprecation import renamed_names
 from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
-from optdb.runtime.exported.model import Exported, Method, load
+from optdb.runtime.exported.model import Exported, LoadedMethod, load
 
-__all__ = ["Exported", "FileError", "LimitError", "Method", "ShapeError", "load"]
+__all__ = ["Exported", "FileError", "LimitError", "LoadedMethod", "ShapeError", "load"]
+
+__getattr__ = renamed_names(__name__, {"Method": "LoadedMethod"})

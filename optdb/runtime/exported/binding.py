@@ -20,12 +20,12 @@ from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import Budget
 from optdb.runtime.exported.programs import Kernels
-from optdb.runtime.exported.reading import FileTrace, Place
+from optdb.runtime.exported.reading import FileTrace, MemorySpec
 from optdb.runtime.exported.rehearsal import Rehearsals
 from optdb.runtime.exported.rules import Call, Values
 from optdb.runtime.exported.sources import LONG16
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Layout
+from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.tables import TABLES
 
 __all__ = ["Bound", "Stock"]
@@ -231,7 +231,7 @@ class Bound:
         self._stock.budget.reserve_device(nbytes, "what is computed in a call")
         check_device_memory(context, nbytes, memories)
 
-    def _memory(self, place: Place) -> Memory:
+    def _memory(self, place: MemorySpec) -> Memory:
         context = self._stock.context.cl_context
         if place.state is not None:
             buffer = self._stock.states[place.state]
@@ -342,7 +342,7 @@ class Bound:
         layout = self._layout(outlet, dtype)
         return lambda call: to_host(self._buffers.array(layout))
 
-    def _layout(self, outlet: dict[str, Any], dtype: np.dtype) -> Layout:
+    def _layout(self, outlet: dict[str, Any], dtype: np.dtype) -> ArrayLayout:
         shape, strides = (self._values.numbers(outlet[name]) for name in ("shape", "strides"))
         offset = self._values.number(outlet["offset"])
         if any(length < 0 for length in shape) or math.prod(max(length, 1) for length in shape) > _MOST_ELEMENTS:
@@ -351,8 +351,8 @@ class Bound:
         if outlet.get("memory") is None or 0 in shape:
             if 0 not in shape:
                 raise FileError("a result has elements, and no memory")
-            return Layout(queue, None, 0, shape, strides, dtype)
-        layout = Layout(queue, self._memories[outlet["memory"]], offset, shape, strides, dtype)
+            return ArrayLayout(queue, None, 0, shape, strides, dtype)
+        layout = ArrayLayout(queue, self._memories[outlet["memory"]], offset, shape, strides, dtype)
         start, stop = span(_Seen(shape, strides, offset, dtype))
         _within(layout.memory, start, stop - start)
         return layout

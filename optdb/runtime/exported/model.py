@@ -1,7 +1,7 @@
 """What the user gets of a file: functions over shared values, on a device.
 
-`load` reads a file and puts its shared values on a device. A call of a :class:`Method` finds the trace that holds for
-its arguments, gives it memory once for each size of them, and runs it.
+`load` reads a file and puts its shared values on a device. A call of a :class:`LoadedMethod` finds the trace that holds
+for its arguments, gives it memory once for each size of them, and runs it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from optdb.runtime.exported.rehearsal import BUILD_TIMEOUT_S, Rehearsals, is_wan
 from optdb.runtime.exported.rules import Call, Values
 from optdb.runtime.library import cl
 
-__all__ = ["Exported", "Method", "load"]
+__all__ = ["Exported", "LoadedMethod", "load"]
 
 #: So many shared values are named where a file is printed, and so many rules that a call breaks.
 _NAMED = 8
@@ -120,19 +120,21 @@ class Exported:
         kernels = Kernels(context, said.programs, str(archive.path))
         buffers = [state.buffer for state in self._states.values()]
         self._stock = Stock(context, kernels, buffers, archive.array, {}, budget, rehearsals)
-        self.methods = {method.name: Method(method, self._stock, self._lock, self._path) for method in said.methods}
+        self.methods = {
+            method.name: LoadedMethod(method, self._stock, self._lock, self._path) for method in said.methods
+        }
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the first function."""
         return next(iter(self.methods.values()))(*args, **kwargs)
 
-    def __getattr__(self, name: str) -> Method:
+    def __getattr__(self, name: str) -> LoadedMethod:
         methods = self.__dict__.get("methods", {})
         if name not in methods:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}, and no function of that name")
         return methods[name]
 
-    def __getitem__(self, name: str) -> Method:
+    def __getitem__(self, name: str) -> LoadedMethod:
         return self.methods[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -199,7 +201,7 @@ class Exported:
         return f"Exported({str(self._path)!r} on {device}: {'; '.join(lines)}; shared: {', '.join(shared) or 'none'})"
 
 
-class Method:
+class LoadedMethod:
     """A function of a file.
 
     Attributes

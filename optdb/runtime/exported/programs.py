@@ -14,7 +14,7 @@ from typing import Any
 from optdb.runtime.build import BuildError, build
 from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError
-from optdb.runtime.exported.reading import Program
+from optdb.runtime.exported.reading import ProgramSpec
 from optdb.runtime.exported.sources import POINTERS, argument_nbytes, is_handle, number_kind
 from optdb.runtime.library import cl
 
@@ -32,13 +32,13 @@ class Kernels:
     ----------
     context : Context
         Where they run.
-    programs : sequence of Program
+    programs : sequence of ProgramSpec
         The sources, and what their kernels take.
     path : str
         Of the file, for errors.
     """
 
-    def __init__(self, context: Context, programs: Sequence[Program], path: str) -> None:
+    def __init__(self, context: Context, programs: Sequence[ProgramSpec], path: str) -> None:
         self._context = context
         self._programs = programs
         self._path = path

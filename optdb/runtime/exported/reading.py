@@ -14,11 +14,11 @@ from optdb.runtime.calling import RESULTS, Argument, Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from optdb.runtime.exported.archive import DTYPES, Archive
 from optdb.runtime.exported.fields import Fields, is_number, is_reference, is_whole
-from optdb.runtime.exported.rules import Rules
+from optdb.runtime.exported.rules import GuardSet
 from optdb.runtime.exported.sources import LONG16, POINTERS, SourceError, argument_nbytes, read_program
 from optdb.runtime.tables import TABLES
 
-__all__ = ["FileTrace", "Place", "Said", "SaidMethod", "SaidState", "deciding", "read"]
+__all__ = ["FileTrace", "MemorySpec", "Said", "SaidMethod", "SaidState", "deciding", "read"]
 
 #: Compute units of a device are fewer.
 _MOST_UNITS = 1 << 20
@@ -38,7 +38,7 @@ class SaidState:
 
 
 @dataclass(frozen=True)
-class Place:
+class MemorySpec:
     """A memory of a trace: a shared value, constants, or so many bytes to work in."""
 
     state: int | None = None
@@ -54,9 +54,9 @@ class FileTrace:
     device_kind: str
     compute_units: int
     flags: tuple[str, ...]
-    rules: Rules
+    rules: GuardSet
     arguments: list[list[Any]]
-    memories: list[Place]
+    memories: list[MemorySpec]
     commands: list[list[Any]]
     outlets: list[dict[str, Any]]
 
@@ -100,7 +100,7 @@ class SaidMethod:
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramSpec:
     """The source of a program, and what each of its kernels takes."""
 
     source: str
@@ -113,7 +113,7 @@ class Said:
 
     about: str
     states: list[SaidState]
-    programs: list[Program]
+    programs: list[ProgramSpec]
     methods: list[SaidMethod]
 
 
@@ -139,7 +139,7 @@ def _said(archive: Archive) -> Said:
     ]
     programs = [_program(archive, fields) for fields in top.objects("programs")]
     _check_distinct(archive, "programs of one source", [fields.text("source") for fields in top.objects("programs")])
-    reader = _Reader(archive, len(states), programs)
+    reader = _MethodReader(archive, len(states), programs)
     methods = [reader.method(fields) for fields in top.objects("methods")]
     if not methods:
         raise archive.wrong("has no function in it")
@@ -153,7 +153,7 @@ def _check_distinct(archive: Archive, kind: str, names: list[str]) -> None:
         raise archive.wrong(f"has two {kind}")
 
 
-def _program(archive: Archive, fields: Fields) -> Program:
+def _program(archive: Archive, fields: Fields) -> ProgramSpec:
     """Return a program, whose text is in the form that a file's have, and whose table is what it says itself."""
     name = fields.text("source")
     try:
@@ -163,10 +163,10 @@ def _program(archive: Archive, fields: Fields) -> Program:
     said = fields.object("kernels").lists()
     if said != {kernel: list(params) for kernel, params in kernels.items()}:
         raise archive.wrong(f"is not valid: {fields.where}.kernels is not what the kernels of {name} take")
-    return Program(archive.text(name), kernels)
+    return ProgramSpec(archive.text(name), kernels)
 
 
-class _Reader:
+class _MethodReader:
     """Reads methods.
 
     Parameters
@@ -175,11 +175,11 @@ class _Reader:
         The file.
     states : int
         How many of them there are.
-    programs : list of Program
+    programs : list of ProgramSpec
         The programs.
     """
 
-    def __init__(self, archive: Archive, states: int, programs: list[Program]) -> None:
+    def __init__(self, archive: Archive, states: int, programs: list[ProgramSpec]) -> None:
         self._archive = archive
         self._states = states
         self._programs = programs
@@ -218,7 +218,7 @@ class _Reader:
         names = [argument.name or f"argument {i}" for i, argument in enumerate(signature.arguments)]
         ndims = [len(argument.broadcastable) for argument in signature.arguments]
         entries, guards = (fields.list(name, lambda x: isinstance(x, list), "lists") for name in ("entries", "guards"))
-        rules = Rules(self._archive, entries, guards, names, ndims, fields.where)
+        rules = GuardSet(self._archive, entries, guards, names, ndims, fields.where)
         shapes = fields.list("arguments", _lists_of(is_number), "shapes")
         if [len(shape) for shape in shapes] != ndims:
             raise fields.wrong("arguments", "as many shapes as there are arguments", shapes)
@@ -237,12 +237,12 @@ class _Reader:
             raise fields.wrong("units", "at least 1", units)
         return FileTrace(fields.text("flavour", DEVICE_KINDS), units, flags, rules, shapes, memories, commands, outlets)
 
-    def _place(self, fields: Fields) -> Place:
+    def _place(self, fields: Fields) -> MemorySpec:
         if fields.has("state"):
-            return Place(state=fields.whole("state", self._states))
+            return MemorySpec(state=fields.whole("state", self._states))
         if fields.has("array"):
-            return Place(array=fields.text("array"), bare=fields.flag("bare"))
-        return Place(nbytes=fields.number("nbytes"), bare=fields.flag("bare"))
+            return MemorySpec(array=fields.text("array"), bare=fields.flag("bare"))
+        return MemorySpec(nbytes=fields.number("nbytes"), bare=fields.flag("bare"))
 
 
 class _Commands:
@@ -252,13 +252,13 @@ class _Commands:
     ----------
     memories : int
         How many of them there are.
-    programs : list of Program
+    programs : list of ProgramSpec
         The programs.
     arguments, entries : int
         How many of each there are.
     """
 
-    def __init__(self, memories: int, programs: list[Program], arguments: int, entries: int) -> None:
+    def __init__(self, memories: int, programs: list[ProgramSpec], arguments: int, entries: int) -> None:
         self._memories = memories
         self._programs = programs
         self._arguments = arguments

@@ -13,7 +13,7 @@ from optdb.runtime.exported.fields import LIMIT, is_reference, is_whole, short
 from optdb.runtime.figures import FIGURES, figure
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
 
-__all__ = ["Call", "Freely", "Rules", "Values"]
+__all__ = ["Call", "Freely", "GuardSet", "Values"]
 
 #: How deep an expression is written out in an error.
 _DEEP = 4
@@ -35,7 +35,7 @@ class Call:
         self.compute_units = compute_units
 
 
-class Rules:
+class GuardSet:
     """How the sizes of one trace are worked out, and for which it holds.
 
     Parameters

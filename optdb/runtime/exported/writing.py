@@ -20,15 +20,15 @@ from optdb.runtime.exported.archive import array_bytes, pack
 from optdb.runtime.exported.preprocessing import preprocess
 from optdb.runtime.exported.sources import SourceError, read_program
 from optdb.runtime.library import cl
-from optdb.runtime.recording import Layout
-from optdb.runtime.sizes import Argument, Later, Size, Sizes
+from optdb.runtime.recording import ArrayLayout
+from optdb.runtime.sizes import Later, Size, Sizes, SymbolicArgument
 from optdb.runtime.tracing import Trace, Untraceable
 
-__all__ = ["Function", "State", "describe", "write"]
+__all__ = ["Function", "SharedValue", "describe", "write"]
 
 
 @dataclass(frozen=True)
-class State:
+class SharedValue:
     """A shared value.
 
     Parameters
@@ -65,7 +65,7 @@ class Function:
     traces: Sequence[Trace]
 
 
-def write(path: str | Path, functions: Sequence[Function], states: Sequence[State], about: str = "") -> None:
+def write(path: str | Path, functions: Sequence[Function], states: Sequence[SharedValue], about: str = "") -> None:
     """Write functions over the same shared values into a file.
 
     Parameters
@@ -74,7 +74,7 @@ def write(path: str | Path, functions: Sequence[Function], states: Sequence[Stat
         Where to; what is there is replaced.
     functions : sequence of Function
         The first is what a call of the loaded file calls.
-    states : sequence of State
+    states : sequence of SharedValue
         By the numbers that traces know them by.
     about : str
         What made the file.
@@ -88,7 +88,7 @@ def write(path: str | Path, functions: Sequence[Function], states: Sequence[Stat
         {
             "name": function.name,
             "signature": _signature(function.signature, members),
-            "traces": [_Writer(trace, members).described() for trace in function.traces],
+            "traces": [_TraceWriter(trace, members).described() for trace in function.traces],
         }
         for function in functions
     ]
@@ -99,7 +99,7 @@ def write(path: str | Path, functions: Sequence[Function], states: Sequence[Stat
 def describe(trace: Trace) -> tuple[list[Any], dict[str, bytes]]:
     """Return the memories, commands and results of a trace as a file says them, and the members that they name."""
     members = _Members()
-    found = _Writer(trace, members).described()
+    found = _TraceWriter(trace, members).described()
     return [found[name] for name in ("memories", "commands", "outlets")], members.contents
 
 
@@ -165,7 +165,7 @@ def _signature(signature: Signature, members: _Members) -> dict[str, Any]:
     return {"arguments": arguments, "returns": signature.returns, "keys": keys}
 
 
-class _Writer:
+class _TraceWriter:
     """Describes one trace."""
 
     def __init__(self, trace: Trace, members: _Members) -> None:
@@ -220,7 +220,7 @@ class _Writer:
             return ["memory", self._memory(arg)]
         if isinstance(arg, cl.LocalMemory):
             return ["local", arg.size]
-        if isinstance(arg, Argument):
+        if isinstance(arg, SymbolicArgument):
             return ["number", _dtype_name(arg.dtype), _numbers(arg.values)]
         value = np.asarray(arg)
         return ["number", _dtype_name(value.dtype), [_plain(x) for x in _items(value)]]
@@ -248,7 +248,7 @@ class _Writer:
         return _number(arg)
 
     def _outlet(self, value: Any) -> dict[str, Any]:
-        if isinstance(value, Layout):
+        if isinstance(value, ArrayLayout):
             memory = None if value.memory is None else self._memory(value.memory)
             lengths = {"shape": _numbers(value.shape), "strides": _numbers(value.strides)}
             return {"memory": memory, "offset": _number(value.offset), **lengths}

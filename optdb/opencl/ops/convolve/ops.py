@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from optdb.codegen.convolve import plan
-from optdb.codegen.convolve.correlate import Groups, correlate, correlate_kernels, lanes
+from optdb.codegen.convolve.correlate import FilterGroups, correlate, correlate_kernels, lanes
 from optdb.codegen.convolve.geometry import Axis, axes_of
 from optdb.codegen.convolve.unshared import unshared, unshared_inputs, unshared_kernels
 from optdb.codegen.convolve.weights import weights, weights_kernels
@@ -150,7 +150,7 @@ class OpenCLConv(_Convolution, host.AbstractConv):
         how = plan.forward(axes, flip, lanes(image.dtype.name, context))
         rows, channels = kernel.shape[0] // groups, kernel.shape[1]
         taps = kernel.size // (kernel.shape[0] * channels)
-        shape = Groups(groups, rows, channels, (rows * channels * taps, channels * taps, taps))
+        shape = FilterGroups(groups, rows, channels, (rows * channels * taps, channels * taps, taps))
         correlate(kernels, context, how, image, kernel, shape, out)
 
 
@@ -219,7 +219,7 @@ class OpenCLConvGradInputs(_Convolution, host.AbstractConvGradInputs):
         out = make(outputs[0], context, shape, top.dtype)
         rows = kernel.shape[0] // groups
         taps = kernel.size // (kernel.shape[0] * channels)
-        shape = Groups(groups, channels, rows, (rows * channels * taps, taps, channels * taps))
+        shape = FilterGroups(groups, channels, rows, (rows * channels * taps, taps, channels * taps))
         correlate(kernels, context, how, top, kernel, shape, out)
 
 
