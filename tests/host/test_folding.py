@@ -25,7 +25,7 @@ def folded(variable):
     return constant.data
 
 
-class RefCountedSetting(Op):
+class CountedOp(Op):
     """x + 1, with all that may be said about folding."""
 
     __props__ = ("foldable",)
@@ -91,8 +91,8 @@ def test_values(kind, cxx, no_compiler):
 
 
 def test_the_op_decides():
-    assert fold_node(RefCountedSetting(foldable=False)(A).owner) is None
-    np.testing.assert_array_equal(folded(RefCountedSetting()(A)), A.data + 1)
+    assert fold_node(CountedOp(foldable=False)(A).owner) is None
+    np.testing.assert_array_equal(folded(CountedOp()(A)), A.data + 1)
 
 
 def test_an_alloc_is_kept_for_who_fills_it():
@@ -105,7 +105,7 @@ def test_an_alloc_is_kept_for_who_fills_it():
 
 
 def test_all_inputs_must_be_constants():
-    op = RefCountedSetting()
+    op = CountedOp()
     assert fold_node(op(tt.dmatrix()).owner) is None
     assert fold_node(op(A, tt.dmatrix()).owner) is None
     assert op.performed == 0
@@ -226,7 +226,7 @@ def test_none_and_variables_of_the_graph_stay(fgraph):
 
 
 def test_nodes_of_the_graph_are_left_alone():
-    op = RefCountedSetting()
+    op = CountedOp()
     inside = op(A)
     fgraph = FunctionGraph([], [inside], clone=False)
     outside = tt.exp(inside)
@@ -236,7 +236,7 @@ def test_nodes_of_the_graph_are_left_alone():
 
 
 def test_what_is_shared_is_computed_once(fgraph):
-    op = RefCountedSetting()
+    op = CountedOp()
     shared = op(A)
     first, second = fold_replacements(fgraph, [tt.exp(shared), tt.sin(shared)])
     assert isinstance(first, Constant)
@@ -246,7 +246,7 @@ def test_what_is_shared_is_computed_once(fgraph):
 
 def test_equal_nodes_are_computed_once_in_a_session(fgraph):
     """Small ones: rewriters make the same casts of the same numbers by the thousand."""
-    op = RefCountedSetting()
+    op = CountedOp()
     with optimizing():
         values = [fold_replacements(fgraph, [op(const([1.0, 2.0]))])[0].data for _ in range(3)]
     assert op.performed == 1

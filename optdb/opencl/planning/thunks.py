@@ -16,7 +16,7 @@ from optdb.host.destroy import DestroyHandler
 from optdb.host.graph import Apply, FunctionGraph, Op, Variable
 from optdb.host.linking import VM_Linker, vm
 from optdb.host.patching import Wrapper
-from optdb.opencl.planning import small
+from optdb.opencl.planning import host_work
 from optdb.opencl.planning.roles import is_small, on_device
 
 _linking = threading.local()
@@ -81,7 +81,7 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
         """Return what computes a node; by Python, if that is small work beside a device, or of its arrays."""
         if impl is None and getattr(_linking, "device", False):
             if is_small(node):
-                node, impl = small.apart(node), "py"
+                node, impl = host_work.without_inplace(node), "py"
             elif any(map(on_device, (*node.inputs, *node.outputs))):
                 impl = "py"
         return make_thunk(node.op, node, storage_map, compute_map, no_recycling, impl)
@@ -102,5 +102,5 @@ PATCHES = (
     Wrapper(VM_Linker, "make_all", _noting_devices, "thunks depend on whether a function has arrays on a device"),
     Wrapper(vm, "calculate_reallocate_info", _none_beside_device, "plans assign memory themselves"),
     Wrapper(Op, "make_thunk", _by_python, "small work beside a device needs no compiler"),
-    *small.PATCHES,
+    *host_work.PATCHES,
 )

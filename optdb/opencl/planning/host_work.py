@@ -1,4 +1,4 @@
-"""Small work of the host is done in Python, without a compiler.
+"""Computes small work of the host in Python, without a compiler.
 
 Beside its arrays, a graph on a device computes sizes and indexes. Theano compiles C for each kind of op among these:
 from an empty cache that takes longer than all else, and a plan computes most of it but once. So in functions with
@@ -19,8 +19,8 @@ from optdb.host.tensor import Elemwise
 from optdb.opencl.planning.roles import overwrites
 
 
-def apart(node: Apply) -> Apply:
-    """Return what computes the same as a small node, into memory of its own."""
+def without_inplace(node: Apply) -> Apply:
+    """Return a node that computes the same as an elementwise one, into memory of its own."""
     if overwrites(node) or not getattr(node.op, "destroy_map", None):
         return node
     twin = copy.copy(node)

@@ -15,18 +15,18 @@ from optdb.opencl import as_opencl_variable
 pytestmark = pytest.mark.usefixtures("default")
 
 
-class RefCountedSetting(UnaryScalarOp):
+class CountedIncrement(UnaryScalarOp):
     """One more than a number; counts how often it is asked."""
 
     calls = 0
 
     def impl(self, x):
-        RefCountedSetting.calls += 1
+        CountedIncrement.calls += 1
         return x + 1
 
 
 def test_no_part_of_a_composite_is_computed_twice():
-    counted = RefCountedSetting(scalar.same_out, name="counted")
+    counted = CountedIncrement(scalar.same_out, name="counted")
     x, y = scalar.int64(), scalar.int64()
     result = x
     for _ in range(8):
@@ -34,10 +34,10 @@ def test_no_part_of_a_composite_is_computed_twice():
         result = result + result * y
     op = Composite([x, y], [result, scalar.as_scalar(3) + x, y + 2])
     op.init_py_impls()
-    RefCountedSetting.calls = 0
+    CountedIncrement.calls = 0
     value, three_more, two_more = op.impl(1, 0)
     assert (value, three_more, two_more) == (9, 4, 2)
-    assert RefCountedSetting.calls == 8
+    assert CountedIncrement.calls == 8
 
 
 def test_the_inputs_and_numbers_of_a_composite_may_be_used_several_times():
