@@ -22,8 +22,8 @@ from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.grid import incrementing, setting, stepped_axes, taking
+from optdb.opencl.ops.index_layout import IndexLayout, Pattern, find, pattern_of
 from optdb.opencl.ops.parts import broadcast_view
-from optdb.opencl.ops.places import Pattern, Places, find, pattern_of
 from optdb.opencl.ops.views import copying
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, empty, from_host
@@ -120,7 +120,7 @@ class _Change(Counterpart, OpenCLKernelBase):
         on_device = [from_host(context, table, constant=True) for table in tables]
         launch_chunks(kernels["change"], context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
 
-    def _tables(self, grid: Places) -> list[np.ndarray]:
+    def _tables(self, grid: IndexLayout) -> list[np.ndarray]:
         """Return the distinct places, and the mentions of each: the last one, or all and where they begin."""
         offsets = grid.offsets() + grid.start
         names, total = grid.names()
@@ -134,7 +134,7 @@ class _Change(Counterpart, OpenCLKernelBase):
         return [offsets[order[first]], order, np.append(first, len(order))]
 
     def _value(
-        self, node: Apply, y: Array, grid: Places, kernels: Kernels, context: Context
+        self, node: Apply, y: Array, grid: IndexLayout, kernels: Kernels, context: Context
     ) -> tuple[Array, int, tuple[int, ...]]:
         """Return `y`, its step along mentions and those along the other axes; a copy where no one step will do."""
         seen = broadcast_view(y, grid.result, self)

@@ -1,7 +1,7 @@
 """Kernels that go over the grid of elements that an advanced index names: one takes them, one changes them.
 
-The grid has axes that are stepped through and one axis of places (see :mod:`optdb.opencl.ops.places`), whose offsets
-are in a table. Work items take pieces of the grid, one piece after the other, and walk them row by row, as those of
+The grid has axes that are stepped through and one axis of places (see :mod:`optdb.opencl.ops.index_layout`), whose
+offsets are in a table. Work items take pieces of the grid, one piece after the other, and walk them row by row, as those of
 :mod:`optdb.opencl.ops.elements` do. An element that is named several times is changed by one work item, in the order
 of its mentions, so results do not vary.
 """
@@ -19,7 +19,7 @@ from optdb.codegen.scalars.types import c_type, convert
 from optdb.host import scalars
 from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel, ctype
 from optdb.opencl.ops.elements import RAW
-from optdb.opencl.ops.places import Pattern
+from optdb.opencl.ops.index_layout import Pattern
 from optdb.opencl.scalars.code import scalar_code
 
 _WALK = """

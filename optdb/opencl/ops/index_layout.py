@@ -1,4 +1,4 @@
-"""Which elements of an array an advanced index names: worked out on the host, from shapes and strides alone.
+"""Works out which elements of an array an advanced index names: on the host, from shapes and strides alone.
 
 An index is a tuple of slices, ``None``, whole numbers, arrays of whole numbers and masks, one value for each input of
 a node. What it names is a grid: some axes that are stepped through with strides, as slices are, and one axis of places
@@ -103,8 +103,8 @@ class IndexArray:
 
 
 @dataclass(frozen=True)
-class Places:
-    """The elements that an index names.
+class IndexLayout:
+    """Where the elements lie that an index names.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class Places:
         return total.ravel()
 
 
-def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: Sequence[Any]) -> Places:
+def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: Sequence[Any]) -> IndexLayout:
     """Return the elements that an index names.
 
     Parameters
@@ -206,7 +206,7 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
         raise IndexError(*error.args) from None
     if not all(numbers.valid() for numbers in arrays):
         _ask_numpy(shape, index)
-    return Places(tuple(lengths), tuple(steps), start, arrays, named, pattern)
+    return IndexLayout(tuple(lengths), tuple(steps), start, arrays, named, pattern)
 
 
 def _bounds(entry: slice) -> tuple[Any, Any, Any]:
