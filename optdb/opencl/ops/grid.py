@@ -1,9 +1,9 @@
 """Kernels that go over the grid of elements that an advanced index names: one takes them, one changes them.
 
 The grid has axes that are stepped through and one axis of places (see :mod:`optdb.opencl.ops.index_layout`), whose
-offsets are in a table. Work items take pieces of the grid, one piece after the other, and walk them row by row, as those of
-:mod:`optdb.opencl.ops.elements` do. An element that is named several times is changed by one work item, in the order
-of its mentions, so results do not vary.
+offsets are in a table. Work items take pieces of the grid, one piece after the other, and walk them row by row, as
+those of :mod:`optdb.opencl.ops.elements` do. An element that is named several times is changed by one work item, in the
+order of its mentions, so results do not vary.
 """
 
 from __future__ import annotations
