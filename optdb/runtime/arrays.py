@@ -18,7 +18,7 @@ import numpy as np
 
 from optdb.runtime import commands
 from optdb.runtime.library import cl, cl_array
-from optdb.runtime.sizes import Later, plain
+from optdb.runtime.sizes import DeferredArray, plain
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -227,7 +227,8 @@ def from_host(context: Context, value: np.ndarray, out: Array | None = None, con
     context : Context
         Where to.
     value : numpy.ndarray
-        The values. They may be changed as soon as this returns. While a function is traced, it may be a `Later`.
+        The values. They may be changed as soon as this returns. While a function is traced, it may be a
+        `DeferredArray`.
     out : Array, optional
         An array to overwrite, if it has the same shape and dtype and is contiguous.
     constant : bool
@@ -236,7 +237,7 @@ def from_host(context: Context, value: np.ndarray, out: Array | None = None, con
     if out is None or constant or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)
     if value.size:
-        given = value if isinstance(value, Later) else np.asarray(value, order="C")
+        given = value if isinstance(value, DeferredArray) else np.asarray(value, order="C")
         commands.upload(context.queue, out.base_data, out.offset, given, constant)
     return out
 

@@ -165,7 +165,7 @@ def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.nda
     offset : int
         In it, in bytes.
     value : numpy.ndarray
-        What. While a function is traced, it may be a `Later`.
+        What. While a function is traced, it may be a `DeferredArray`.
     constant : bool
         Whether that buffer is never written again.
     """

@@ -1,13 +1,13 @@
 """Lengths that stand for more than one number: what a trace computes from the shapes of a call.
 
-While a function is traced (``optdb.runtime.tracing``), the lengths of its inputs are a :class:`Size` each: a number,
+While a function is traced (``optdb.runtime.tracing``), the lengths of its inputs are a :class:`SymInt` each: a number,
 that of the example, and how it is worked out for another call. Arithmetic gives more of them. What cannot be kept in
 this way is kept as a *guard*: a comparison gives a plain answer, that for the example, and writes down that the trace
-holds only where the answer is the same; so does whatever needs a plain number. Hence nothing that is done with a Size
+holds only where the answer is the same; so does whatever needs a plain number. Hence nothing that is done with a SymInt
 makes a trace wrong for other shapes, at worst it holds for fewer.
 
 :class:`ShapeEnv` holds both, how the sizes of a trace are worked out and its guards; ``optdb.runtime.exported.rules``
-works them out again. A :class:`Later` is an array of the host that is known when the trace runs, not before.
+works them out again. A :class:`DeferredArray` is an array of the host that is known when the trace runs, not before.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "Later",
+    "DeferredArray",
     "ShapeEnv",
-    "Size",
-    "Sizes",
+    "SymInt",
+    "SymIntVector",
     "SymbolicArgument",
     "concrete",
     "largest",
@@ -35,7 +35,7 @@ __all__ = [
     "whole",
 ]
 
-Operand = "Size | int"
+Operand = "SymInt | int"
 
 #: What becomes of two whole numbers.
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
@@ -64,7 +64,7 @@ class ShapeEnv:
     Attributes
     ----------
     entries : list of tuple
-        One for each Size, by its number: a word and what it is about; see `symbol` and `derived`.
+        One for each SymInt, by its number: a word and what it is about; see `symbol` and `derived`.
     guards : dict
         Keys are a comparison and its two operands, in the order in which they were made: all have to be true.
     """
@@ -76,7 +76,7 @@ class ShapeEnv:
         #: The sizes that guards leave but one number.
         self.settled: dict[int, int] = {}
 
-    def symbol(self, value: int, *entry: Any) -> Size:
+    def symbol(self, value: int, *entry: Any) -> SymInt:
         """Return a size that the call gives.
 
         Parameters
@@ -87,11 +87,11 @@ class ShapeEnv:
             A word and numbers that say which it is: 'axis' with the number of an argument and an axis of it, 'value'
             with that of an argument, or 'units', the device's compute units.
         """
-        return Size(self, self.number(*entry), value)
+        return SymInt(self, self.number(*entry), value)
 
-    def derived(self, value: Any, word: str, *operands: Any) -> Size:
+    def derived(self, value: Any, word: str, *operands: Any) -> SymInt:
         """Return what a word makes of operands, `value` in the example."""
-        return Size(self, self.number(word, *map(_reference, operands)), value)
+        return SymInt(self, self.number(word, *map(_reference, operands)), value)
 
     def guard(self, word: str, one: Any, other: Any) -> bool:
         """Compare two operands of the example; write down that they compare so."""
@@ -101,7 +101,7 @@ class ShapeEnv:
             if word in ("<", "<="):
                 one, other = other, one
         self.guards[word, _reference(one), _reference(other)] = None
-        if word == "==" and isinstance(one, Size) and isinstance(other, int):
+        if word == "==" and isinstance(one, SymInt) and isinstance(other, int):
             self.settled[one.number] = other
         return answer
 
@@ -114,7 +114,7 @@ class ShapeEnv:
         return number
 
 
-class Size:
+class SymInt:
     """A number of an example, and how it is worked out for another call.
 
     Parameters
@@ -176,7 +176,7 @@ class Size:
     def __neg__(self) -> Any:
         return _combined("*", self, -1)
 
-    def __pos__(self) -> Size:
+    def __pos__(self) -> SymInt:
         return self
 
     def __abs__(self) -> Any:
@@ -220,7 +220,7 @@ class Size:
         return np.asarray(self._plain(), dtype)
 
     def __repr__(self) -> str:
-        return f"Size({self.value})"
+        return f"SymInt({self.value})"
 
     def _plain(self) -> Any:
         """Return the number, which then has to be the same at each call."""
@@ -228,14 +228,14 @@ class Size:
         return self.value
 
 
-class Sizes(tuple):
+class SymIntVector(tuple):
     """A vector of numbers of the host, of which some are sizes: whole numbers, unless `dtype` is another one."""
 
     dtype = np.dtype("int64")
     ndim = 1
 
     @classmethod
-    def of(cls, values: Iterable[Any], dtype: str) -> Sizes:
+    def of(cls, values: Iterable[Any], dtype: str) -> SymIntVector:
         """Return the vector of some dtype."""
         result = cls(values)
         result.dtype = np.dtype(dtype)
@@ -256,19 +256,19 @@ class Sizes(tuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Later:
+class DeferredArray:
     """An array of the host that is known when a trace runs.
 
     Parameters
     ----------
-    shape : tuple of int or Size
+    shape : tuple of int or SymInt
         Of it.
     dtype : numpy.dtype
         Of it.
     source : tuple
-        Where it comes from: 'argument' with a number; 'value' with a Size, that is all of it, 'values' with a vector of
-        them; 'table' with the name of a function in ``optdb.runtime.tables`` and its arguments; 'shaped' with a `Later`
-        of another shape; 'home' with an array of the device.
+        Where it comes from: 'argument' with a number; 'value' with a SymInt, that is all of it, 'values' with a vector
+        of them; 'table' with the name of a function in ``optdb.runtime.tables`` and its arguments; 'shaped' with a
+        `DeferredArray` of another shape; 'home' with an array of the device.
     """
 
     shape: tuple[Any, ...]
@@ -320,7 +320,7 @@ class SymbolicArgument:
     ----------
     dtype : numpy.dtype
         Of the number, or of a vector of sixteen of them.
-    values : tuple of int or Size
+    values : tuple of int or SymInt
         One, or sixteen.
     """
 
@@ -330,49 +330,49 @@ class SymbolicArgument:
 
 def concrete(x: Any) -> Any:
     """Return the number of the example, without a guard: for what is made for the example alone, as memory is."""
-    return x.value if isinstance(x, Size) else x
+    return x.value if isinstance(x, SymInt) else x
 
 
 def plain(x: Any) -> Any:
     """Return a plain number, which has to be the same at each call."""
-    return x._plain() if isinstance(x, Size) else x
+    return x._plain() if isinstance(x, SymInt) else x
 
 
 def settled(x: Any) -> Any:
     """Return the plain number of a size that guards leave but one."""
-    return x.rules.settled.get(x.number, x) if isinstance(x, Size) else x
+    return x.rules.settled.get(x.number, x) if isinstance(x, SymInt) else x
 
 
 def whole(x: Any) -> Any:
-    """Return a whole number: as ``int`` does, but that a Size stays one."""
-    return settled(x) if isinstance(x, Size) else int(x)
+    """Return a whole number: as ``int`` does, but that a SymInt stays one."""
+    return settled(x) if isinstance(x, SymInt) else int(x)
 
 
 def real(x: Any) -> Any:
-    """Return a number: as ``float`` does, but that a Size stays one."""
-    return settled(x) if isinstance(x, Size) else float(x)
+    """Return a number: as ``float`` does, but that a SymInt stays one."""
+    return settled(x) if isinstance(x, SymInt) else float(x)
 
 
 def lengths_of(values: Any) -> list[Any]:
     """Return the whole numbers of a number or vector of the host, as a list."""
-    if isinstance(values, Size):
+    if isinstance(values, SymInt):
         return [values]
-    return [whole(value) for value in (values if isinstance(values, Sizes) else np.atleast_1d(values))]
+    return [whole(value) for value in (values if isinstance(values, SymIntVector) else np.atleast_1d(values))]
 
 
 def largest(one: Any, other: Any) -> Any:
     """Return the larger of two whole numbers: as ``max`` does, but without a guard."""
-    return _combined("max", one, other) if isinstance(one, Size) or isinstance(other, Size) else max(one, other)
+    return _combined("max", one, other) if isinstance(one, SymInt) or isinstance(other, SymInt) else max(one, other)
 
 
 def smallest(one: Any, other: Any) -> Any:
     """Return the smaller of two whole numbers: as ``min`` does, but without a guard."""
-    return _combined("min", one, other) if isinstance(one, Size) or isinstance(other, Size) else min(one, other)
+    return _combined("min", one, other) if isinstance(one, SymInt) or isinstance(other, SymInt) else min(one, other)
 
 
 def starts(length: Any, step: Any) -> Sequence[Any]:
     """Return where pieces of at most so many elements begin: as ``range(0, length, step)``."""
-    if isinstance(length, Size) or isinstance(step, Size):
+    if isinstance(length, SymInt) or isinstance(step, SymInt):
         if 0 < length <= step:
             return (0,)
         length, step = plain(length), plain(step)
@@ -384,13 +384,13 @@ def part_of(length: Any, part: slice) -> tuple[Any, Any, int]:
 
     Parameters
     ----------
-    length : int or Size
+    length : int or SymInt
         Of the axis.
     part : slice
         Of whole numbers, sizes and None.
     """
     bounds = [None if bound is None else whole(bound) for bound in (part.start, part.stop, part.step)]
-    if not any(isinstance(x, Size) for x in (length, *bounds)):
+    if not any(isinstance(x, SymInt) for x in (length, *bounds)):
         places = range(*slice(*bounds).indices(length))
         return places.start, len(places), places.step
     start, stop, step = bounds
@@ -424,13 +424,13 @@ def _product(numbers: Iterable[Any]) -> Any:
 
 def _reference(x: Any) -> Any:
     """Return what an operand is called in rules: a number, or the name of an entry."""
-    if isinstance(x, Size):
+    if isinstance(x, SymInt):
         return f"${x.number}"
     return x.item() if isinstance(x, np.generic) else x
 
 
 def _rules(operands: Sequence[Any]) -> ShapeEnv:
-    return next(x.rules for x in operands if isinstance(x, Size))
+    return next(x.rules for x in operands if isinstance(x, SymInt))
 
 
 def _compared(word: str, one: Any, other: Any) -> bool:
@@ -438,9 +438,14 @@ def _compared(word: str, one: Any, other: Any) -> bool:
     if not (_is_number(one) and _is_number(other)):
         return NotImplemented
     one, other = settled(one), settled(other)
-    if not (isinstance(one, Size) or isinstance(other, Size)):
+    if not (isinstance(one, SymInt) or isinstance(other, SymInt)):
         return COMPARISONS[word](one, other)
-    if isinstance(one, Size) and isinstance(other, Size) and one.number == other.number and one.rules is other.rules:
+    if (
+        isinstance(one, SymInt)
+        and isinstance(other, SymInt)
+        and one.number == other.number
+        and one.rules is other.rules
+    ):
         return word in ("==", "<=")
     return _rules((one, other)).guard(word, one, other)
 
@@ -452,7 +457,7 @@ def _combined(word: str, one: Any, other: Any) -> Any:
         if _is_number(one) and _is_number(other) and word in "+-*//%":
             return ARITHMETIC[word](plain(one), plain(other))
         return NotImplemented
-    one, other = (x if isinstance(x, Size) else int(x) for x in map(settled, (one, other)))
+    one, other = (x if isinstance(x, SymInt) else int(x) for x in map(settled, (one, other)))
     if isinstance(one, int) and isinstance(other, int):
         return ARITHMETIC[word](one, other)
     simple = _simplified(word, one, other)
@@ -474,15 +479,15 @@ def _is_not_zero(divisor: Any) -> None:
 
 def _order(x: Any) -> int:
     """Sizes by their numbers, and plain numbers last."""
-    return x.number if isinstance(x, Size) else 1 << 60
+    return x.number if isinstance(x, SymInt) else 1 << 60
 
 
 def _simplified(word: str, one: Any, other: Any) -> Any:
     """Return a simpler form of an expression, by which equal lengths are found to be equal; None if there is none."""
     if isinstance(one, int) and word in ("+", "*", "max", "min"):
         one, other = other, one
-    if isinstance(other, Size):
-        if one.__class__ is Size and one.number == other.number:
+    if isinstance(other, SymInt):
+        if one.__class__ is SymInt and one.number == other.number:
             return {"-": 0, "%": 0, "max": one, "min": one}.get(word)
         return 0 if word in ("//", "%") and isinstance(one, int) and one == 0 else None
     if (word in ("+", "-") and other == 0) or (word in ("*", "//") and other == 1):
@@ -492,7 +497,7 @@ def _simplified(word: str, one: Any, other: Any) -> Any:
     return _with_factor(word, one, other) if word in ("*", "//", "%") else _with_term(word, one, other)
 
 
-def _with_factor(word: str, one: Size, number: int) -> Any:
+def _with_factor(word: str, one: SymInt, number: int) -> Any:
     """Multiply or divide what is a multiple already."""
     name, *operands = one.rules.entries[one.number]
     if word == "*" and number == -1 and name == "//":
@@ -507,16 +512,16 @@ def _with_factor(word: str, one: Size, number: int) -> Any:
     return 0 if word == "%" else inner * (factor // number)
 
 
-def _rounded_up(one: Size, operands: list[Any]) -> Any:
+def _rounded_up(one: SymInt, operands: list[Any]) -> Any:
     """Return ``-(-a // b)`` as one step, if that is what the negative of a quotient is."""
     rules = one.rules
     inner = rules.entries[int(operands[0][1:])] if isinstance(operands[0], str) else ()
     if not inner or inner[0] != "*" or inner[2] != -1:
         return None
-    return Size(rules, rules.number("ceil", inner[1], operands[1]), -one.value)
+    return SymInt(rules, rules.number("ceil", inner[1], operands[1]), -one.value)
 
 
-def _with_term(word: str, one: Size, number: int) -> Any:
+def _with_term(word: str, one: SymInt, number: int) -> Any:
     """Add a number to what has one added already."""
     if word not in ("+", "-"):
         return None
@@ -528,8 +533,8 @@ def _with_term(word: str, one: Size, number: int) -> Any:
     return _operand(one, operands[0], one.value - operands[1]) + (operands[1] + number)
 
 
-def _operand(of: Size, reference: str, value: int) -> Size:
-    return Size(of.rules, int(reference[1:]), value)
+def _operand(of: SymInt, reference: str, value: int) -> SymInt:
+    return SymInt(of.rules, int(reference[1:]), value)
 
 
 def _unpacked(x: Any) -> Any:
@@ -542,4 +547,4 @@ def _is_whole(x: Any) -> bool:
 
 
 def _is_number(x: Any) -> bool:
-    return isinstance(x, Size | int | float | np.number | np.bool_)
+    return isinstance(x, SymInt | int | float | np.number | np.bool_)

@@ -1,7 +1,7 @@
 """Arrays that the host computes from the values of arguments, and that kernels look up: rows, classes.
 
-Each is a function with a name. While a function is traced, what it gives is a `Later`, and a file says the name: when
-the trace runs, the function is called with the arguments of that call, and makes the same checks.
+Each is a function with a name. While a function is traced, what it gives is a `DeferredArray`, and a file says the name:
+when the trace runs, the function is called with the arguments of that call, and makes the same checks.
 
 Functions here take NumPy arrays and whole numbers, and return arrays of int64 whose shapes follow from those of the
 arguments.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from optdb.runtime.commands import tracing, unknown
-from optdb.runtime.sizes import Later, Size
+from optdb.runtime.sizes import DeferredArray, SymInt
 
 __all__ = ["TABLES", "computed"]
 
@@ -34,17 +34,17 @@ def _table(shape: Shape) -> Callable[[Callable[..., np.ndarray]], Callable[..., 
     return register
 
 
-def computed(name: str, *args: Any) -> np.ndarray | Later:
+def computed(name: str, *args: Any) -> np.ndarray | DeferredArray:
     """Return what the function of a name makes of arguments; while a function is traced, perhaps later."""
     function, shape = TABLES[name]
-    if tracing() is None or not any(isinstance(x, Later | Size) for x in args):
+    if tracing() is None or not any(isinstance(x, DeferredArray | SymInt) for x in args):
         return function(*args)
-    if any(isinstance(x, Later) and x.is_on_device for x in args):
+    if any(isinstance(x, DeferredArray) and x.is_on_device for x in args):
         unknown(
             "indices, rows or classes are computed by the call itself, and the host would have to read them from the "
             "device. Compute them in a function of their own, ahead of the call, and pass them as an argument"
         )
-    return Later(tuple(shape(*args)), _DTYPE, ("table", name, args))
+    return DeferredArray(tuple(shape(*args)), _DTYPE, ("table", name, args))
 
 
 @_table(shape=lambda values, columns: values.shape)

@@ -29,7 +29,7 @@ from optdb.runtime.command_list import (
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout, Recorder
-from optdb.runtime.sizes import Later, ShapeEnv
+from optdb.runtime.sizes import DeferredArray, ShapeEnv
 
 __all__ = ["Outlet", "Trace", "Tracer", "Untraceable"]
 
@@ -52,7 +52,7 @@ class Outlet:
 
     Parameters
     ----------
-    value : ArrayLayout, Later, Size, Sizes or numpy.ndarray
+    value : ArrayLayout, DeferredArray, SymInt, SymIntVector or numpy.ndarray
         Where it lies on the device, or what it is.
     dtype : numpy.dtype
         Of it.
@@ -81,7 +81,7 @@ class Trace:
     constants : dict
         Memory to what is in it for good.
     commands : CommandList
-        In order; numbers in them may be sizes, and what is uploaded a `Later`.
+        In order; numbers in them may be sizes, and what is uploaded a `DeferredArray`.
     outlets : list of Outlet
         The results.
     flags : set of str
@@ -172,7 +172,7 @@ class Tracer(Recorder):
 
     def _write_upload(self, command: EnqueueUpload) -> None:
         """Write down an upload, of what is not known yet or of the values of now."""
-        is_known = not isinstance(command.value, Later)
+        is_known = not isinstance(command.value, DeferredArray)
         value = np.array(command.value, order="C") if is_known else command.value
         target = self.memory(command.target)
         if command.is_constant and is_known and isinstance(command.offset, int) and not command.offset:

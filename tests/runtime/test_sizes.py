@@ -8,7 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optdb.runtime.exported.rules import Call, GuardSet
-from optdb.runtime.sizes import ShapeEnv, Size, Sizes, concrete, largest, lengths_of, part_of, smallest, starts, whole
+from optdb.runtime.sizes import (
+    ShapeEnv,
+    SymInt,
+    SymIntVector,
+    concrete,
+    largest,
+    lengths_of,
+    part_of,
+    smallest,
+    starts,
+    whole,
+)
 
 small = st.integers(0, 40)
 
@@ -26,7 +37,7 @@ def again(rules, result, *values):
     found = there.values(Call([np.empty(values, np.uint8)], 2))
     if there.broken(found) is not None:
         return None
-    return tuple(found.value(f"${x.number}" if isinstance(x, Size) else x) for x in result)
+    return tuple(found.value(f"${x.number}" if isinstance(x, SymInt) else x) for x in result)
 
 
 def compute(a, b):
@@ -90,7 +101,7 @@ def test_what_a_guard_leaves_but_one_number_is_that_number():
 
 def test_lengths_of_vectors():
     _, (x, y) = symbols(6, 4)
-    assert [concrete(n) for n in lengths_of(Sizes([x, 3, y]))] == [6, 3, 4]
+    assert [concrete(n) for n in lengths_of(SymIntVector([x, 3, y]))] == [6, 3, 4]
     assert lengths_of(np.array([2, 3])) == [2, 3]
     assert lengths_of(5) == [5]
     assert lengths_of(x) == [x]

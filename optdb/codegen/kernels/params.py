@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 from optdb.codegen.kernels.prelude import ctype
 from optdb.runtime.arrays import Array
 from optdb.runtime.library import cl
-from optdb.runtime.sizes import Size, SymbolicArgument, plain
+from optdb.runtime.sizes import SymbolicArgument, SymInt, plain
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -71,7 +71,7 @@ class ScalarParam(Param):
         super().__init__(word or self.dtype.name)
 
     def bind(self, value: Any, context: Context) -> tuple[np.generic | SymbolicArgument]:
-        if isinstance(value, Size):
+        if isinstance(value, SymInt):
             return (SymbolicArgument(self.dtype, (value,)),)
         number = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
         breadth = next((i for i, (_, kind) in enumerate(_KINDS) if isinstance(number, kind)), None)
@@ -139,7 +139,7 @@ class SSizesParam(Param):
             If there are more than 16, or others than whole numbers of 64 bits.
         """
         try:
-            given = [number if isinstance(number, Size) else int(SSIZE.bind(number, None)[0]) for number in value]
+            given = [number if isinstance(number, SymInt) else int(SSIZE.bind(number, None)[0]) for number in value]
         except TypeError as error:
             raise KernelArgumentError(
                 f"{value!r}, where up to {self._most} whole numbers are wanted: {error}"
@@ -147,7 +147,7 @@ class SSizesParam(Param):
         if len(given) > self._most:
             raise KernelArgumentError(f"{len(given)} numbers, of which a {self} holds {self._most}")
         given += [0] * (self._most - len(given))
-        if any(isinstance(number, Size) for number in given):
+        if any(isinstance(number, SymInt) for number in given):
             return SymbolicArgument(self.slots[0], tuple(given))
         packed = np.zeros((), self.slots[0])
         packed[()] = tuple(given)
@@ -194,7 +194,7 @@ _NO_OFFSET = np.uint64(0)
 
 def offset_argument(offset: Any) -> np.uint64 | SymbolicArgument:
     """Return where an array begins in its buffer as OpenCL is given it."""
-    if isinstance(offset, Size):
+    if isinstance(offset, SymInt):
         return SymbolicArgument(ArrayParam.slots[1], (offset,))
     return np.uint64(offset) if offset else _NO_OFFSET
 

@@ -1,8 +1,8 @@
 """Steps of the host that a trace goes through: numbers that follow from shapes.
 
-A value of the host that is not known before a call is a `Size`, a vector of them (`Sizes`), or a `Later`. `follow` does
-with these what a node does with numbers, so that the result can be worked out again. What it does not know ends the
-trace, by the name of the node: such a step would have to stay on the host.
+A value of the host that is not known before a call is a `SymInt`, a vector of them (`SymIntVector`), or a
+`DeferredArray`. `follow` does with these what a node does with numbers, so that the result can be worked out again. What
+it does not know ends the trace, by the name of the node: such a step would have to stay on the host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from optdb.host.graph import Apply
 from optdb.host.linking import DeepCopyOp, ViewOp
 from optdb.opencl.ops.views import full_shape
 from optdb.runtime.figures import figure
-from optdb.runtime.sizes import Later, Size, Sizes, concrete, largest, lengths_of, part_of, smallest, whole
+from optdb.runtime.sizes import (
+    DeferredArray,
+    SymInt,
+    SymIntVector,
+    concrete,
+    largest,
+    lengths_of,
+    part_of,
+    smallest,
+    whole,
+)
 from optdb.runtime.tracing import Untraceable
 
 __all__ = ["follow", "is_open", "stays"]
@@ -69,7 +79,7 @@ _FIGURES = {
 
 def is_open(value: Any) -> bool:
     """Tell whether a value of the host is not known before a call."""
-    return isinstance(value, Size | Sizes | Later)
+    return isinstance(value, SymInt | SymIntVector | DeferredArray)
 
 
 def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
@@ -106,7 +116,7 @@ def _same(node: Apply, value: Any, *_: Any) -> Any:
 def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
     """Have the shape be what it is said to be."""
     if isinstance(node.op, ops.SpecifyShape):
-        lengths = lengths_of(wanted[0]) if not isinstance(wanted[0], Later) else ()
+        lengths = lengths_of(wanted[0]) if not isinstance(wanted[0], DeferredArray) else ()
         fits = len(lengths) == len(value.shape) and all(map(operator.eq, lengths, value.shape))
     else:
         fits = all(value.shape[axis] == 1 for axis, one in node.op.axis.items() if one)
@@ -117,42 +127,42 @@ def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
 
 def _assert(node: Apply, value: Any, *conditions: Any) -> Any:
     for condition in conditions:
-        if isinstance(condition, Later) or not condition:
+        if isinstance(condition, DeferredArray) or not condition:
             raise stays(node)
     return value
 
 
-def _shape(node: Apply, value: Any) -> Sizes:
-    return Sizes(value.shape)
+def _shape(node: Apply, value: Any) -> SymIntVector:
+    return SymIntVector(value.shape)
 
 
 def _length(node: Apply, value: Any) -> Any:
     return value.shape[node.op.i]
 
 
-def _vector(node: Apply, *values: Any) -> Sizes:
-    if any(isinstance(value, Later) for value in values) or "int" not in node.outputs[0].type.dtype:
+def _vector(node: Apply, *values: Any) -> SymIntVector:
+    if any(isinstance(value, DeferredArray) for value in values) or "int" not in node.outputs[0].type.dtype:
         raise stays(node)
-    return Sizes(map(whole, values))
+    return SymIntVector(map(whole, values))
 
 
-def _joined(node: Apply, axis: Any, *values: Any) -> Sizes:
-    if any(isinstance(value, Later) for value in values) or node.outputs[0].type.ndim != 1:
+def _joined(node: Apply, axis: Any, *values: Any) -> SymIntVector:
+    if any(isinstance(value, DeferredArray) for value in values) or node.outputs[0].type.ndim != 1:
         raise stays(node)
-    return Sizes(length for value in values for length in lengths_of(value))
+    return SymIntVector(length for value in values for length in lengths_of(value))
 
 
 def _part(node: Apply, value: Any, *index: Any) -> Any:
-    if isinstance(value, Later) or any(isinstance(x, Later) for x in index):
+    if isinstance(value, DeferredArray) or any(isinstance(x, DeferredArray) for x in index):
         raise stays(node)
     entries = ops.get_idx_list([value, *index], node.op.idx_list)
-    if not isinstance(value, Sizes):
+    if not isinstance(value, SymIntVector):
         return np.asarray(value)[tuple(map(_plain_index, entries))]
     (entry,) = entries
     if not isinstance(entry, slice):
         return value[int(entry)]
     start, count, step = part_of(len(value), entry)
-    return Sizes.of((value[start + i * step] for i in range(int(count))), node.outputs[0].type.dtype)
+    return SymIntVector.of((value[start + i * step] for i in range(int(count))), node.outputs[0].type.dtype)
 
 
 def _plain_index(entry: Any) -> int | slice:
@@ -165,28 +175,30 @@ def _plain_index(entry: Any) -> int | slice:
 def _turned(node: Apply, value: Any) -> Any:
     """Give one number other axes, all of length 1."""
     order = node.op.new_order
-    if isinstance(value, Later):
+    if isinstance(value, DeferredArray):
         source, shape = value.source, tuple(1 if axis == "x" else value.shape[axis] for axis in order)
         if source[0] != "value":
             raise stays(node)
-        return Later(shape, value.dtype, source)
-    if isinstance(value, Sizes) and order == (0,):
+        return DeferredArray(shape, value.dtype, source)
+    if isinstance(value, SymIntVector) and order == (0,):
         return value
-    if not isinstance(value, Size):
+    if not isinstance(value, SymInt):
         raise stays(node)
-    return value if not order else Later((1,) * len(order), np.dtype(node.outputs[0].type.dtype), ("value", value))
+    if not order:
+        return value
+    return DeferredArray((1,) * len(order), np.dtype(node.outputs[0].type.dtype), ("value", value))
 
 
 def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
     """Give an argument, or what is made of it, another shape."""
-    if not isinstance(value, Later) or value.source[0] not in ("argument", "table", "shaped"):
+    if not isinstance(value, DeferredArray) or value.source[0] not in ("argument", "table", "shaped"):
         raise stays(node)
     shape = full_shape(value.shape, lengths_of(wanted), node.op.ndim)
-    return Later(shape, value.dtype, ("shaped", value))
+    return DeferredArray(shape, value.dtype, ("shaped", value))
 
 
 def _product(node: Apply, value: Any) -> Any:
-    if not isinstance(value, Sizes) or type(node.op.scalar_op) not in (scalars.Add, scalars.Mul):
+    if not isinstance(value, SymIntVector) or type(node.op.scalar_op) not in (scalars.Add, scalars.Mul):
         raise stays(node)
     dtype = node.outputs[0].type.dtype
     result = value[0]
@@ -200,28 +212,28 @@ def _product(node: Apply, value: Any) -> Any:
 def _elementwise(node: Apply, *values: Any) -> Any:
     if len(node.outputs) > 1:
         raise stays(node)
-    if node.outputs[0].type.ndim == 1 and any(isinstance(value, Sizes) for value in values):
+    if node.outputs[0].type.ndim == 1 and any(isinstance(value, SymIntVector) for value in values):
         return _of_vectors(node, values)
     given = [_one_number(node, value) for value in values]
     result = _of_numbers(node, given)
     ndim = node.outputs[0].type.ndim
-    if not isinstance(result, Size):
+    if not isinstance(result, SymInt):
         return np.full((1,) * ndim, result, node.outputs[0].type.dtype)
     if not ndim:
         return result
-    return Later((1,) * ndim, np.dtype(node.outputs[0].type.dtype), ("value", result))
+    return DeferredArray((1,) * ndim, np.dtype(node.outputs[0].type.dtype), ("value", result))
 
 
-def _of_vectors(node: Apply, values: Sequence[Any]) -> Sizes:
-    lengths = {len(value) for value in values if isinstance(value, Sizes)}
+def _of_vectors(node: Apply, values: Sequence[Any]) -> SymIntVector:
+    lengths = {len(value) for value in values if isinstance(value, SymIntVector)}
     if len(lengths) > 1:
         raise stays(node)
     (length,) = lengths
     columns = []
     for value in values:
-        single = not isinstance(value, Sizes) and np.size(value) != length
+        single = not isinstance(value, SymIntVector) and np.size(value) != length
         columns.append([_one_number(node, value)] * length if single else list(value))
-    return Sizes.of((_of_numbers(node, row) for row in zip(*columns, strict=True)), node.outputs[0].type.dtype)
+    return SymIntVector.of((_of_numbers(node, row) for row in zip(*columns, strict=True)), node.outputs[0].type.dtype)
 
 
 def _of_numbers(node: Apply, values: Sequence[Any]) -> Any:
@@ -234,11 +246,11 @@ def _of_numbers(node: Apply, values: Sequence[Any]) -> Any:
 
 def _one_number(node: Apply, value: Any) -> Any:
     """Return the one number that a value is."""
-    if isinstance(value, Later) and value.source[0] == "value":
+    if isinstance(value, DeferredArray) and value.source[0] == "value":
         return value.source[1]
-    if isinstance(value, Later | Sizes):
+    if isinstance(value, DeferredArray | SymIntVector):
         raise stays(node)
-    if isinstance(value, Size):
+    if isinstance(value, SymInt):
         return value
     if np.size(value) != 1:
         raise stays(node)
@@ -249,7 +261,7 @@ def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) ->
     """Return what a scalar op gives for numbers of which some are sizes; None if that is not known."""
     if isinstance(op, scalars.Composite):
         return _composite(op, values)
-    if not any(isinstance(value, Size) for value in values):
+    if not any(isinstance(value, SymInt) for value in values):
         return np.asarray(op.impl(*values)).astype(dtype)[()]
     kind = type(op)
     if kind in _COMPARISONS:
@@ -299,7 +311,7 @@ def _in_order(output: Any) -> list[Any]:
 
 
 def _cast(value: Any, dtype: str) -> Any:
-    if not isinstance(value, Size):
+    if not isinstance(value, SymInt):
         return np.asarray(value).astype(dtype)[()]
     if isinstance(value.value, int) and "int" in dtype:
         return value
@@ -307,7 +319,7 @@ def _cast(value: Any, dtype: str) -> Any:
 
 
 def _figure(name: str, dtype: str, *values: Any) -> Any:
-    sizes = [value for value in values if isinstance(value, Size)]
+    sizes = [value for value in values if isinstance(value, SymInt)]
     result = figure(name, dtype, *map(concrete, values))
     if not sizes:
         return result

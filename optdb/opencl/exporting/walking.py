@@ -34,7 +34,7 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.command_list import Memory
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
-from optdb.runtime.sizes import Later, Size, Sizes, concrete
+from optdb.runtime.sizes import DeferredArray, SymInt, SymIntVector, concrete
 from optdb.runtime.tracing import Outlet, Trace, Tracer, Untraceable
 from optdb.runtime.updates import find_commit
 
@@ -172,10 +172,10 @@ class _Walk:
     def _state(self, var: Variable, entry: InputSpec) -> Any:
         with self._tracer.following():
             array = self._tracer.state(self._context.queue, entry.number, entry.shape, var.type.dtype)
-        return array if on_device(var) else Later(array.shape, array.dtype, ("home", array))
+        return array if on_device(var) else DeferredArray(array.shape, array.dtype, ("home", array))
 
     def _argument(self, var: Variable, entry: InputSpec, shape: tuple[Any, ...]) -> Any:
-        given = Later(shape, np.dtype(var.type.dtype), ("argument", entry.number))
+        given = DeferredArray(shape, np.dtype(var.type.dtype), ("argument", entry.number))
         if on_device(var):
             with self._tracer.following():
                 return arrays.from_host(self._context, given)
@@ -206,7 +206,7 @@ class _Walk:
             if node.inputs[0] not in self._lasting:
                 with self._tracer.following():
                     x = self.in_order(x, always=True)
-            outputs[0][0] = Later(x.shape, x.dtype, ("home", x))
+            outputs[0][0] = DeferredArray(x.shape, x.dtype, ("home", x))
             return
         if isinstance(node.op, OpenCLFromHost) and is_open(values[0]):
             with self._tracer.following():
@@ -236,10 +236,10 @@ class _Walk:
         op = node.op
         for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
             cell = cells[var]
-            if isinstance(cell[0], Size | Sizes):
+            if isinstance(cell[0], SymInt | SymIntVector):
                 cell[0] = np.asarray(cell[0]).astype(var.type.dtype)
 
-    def _on_the_device(self, node: Apply, values: Sequence[Any]) -> list[Later] | None:
+    def _on_the_device(self, node: Apply, values: Sequence[Any]) -> list[DeferredArray] | None:
         """Return what a node of the host gives, computed on the device; None if that cannot be done."""
         found = on_the_device(node, self._context_name)
         if found is None:
@@ -254,14 +254,14 @@ class _Walk:
             (thunk,) = thunks_of([twin], cells)
             thunk()
         arrays_there = [cells[var][0] for var in twin.outputs]
-        return [Later(array.shape, array.dtype, ("home", array)) for array in arrays_there]
+        return [DeferredArray(array.shape, array.dtype, ("home", array)) for array in arrays_there]
 
     def _brought(self, value: Any, dtype: str) -> Array:
         """Return an array of the device with a value that is not known yet."""
-        if isinstance(value, Later) and value.source[0] == "home":
+        if isinstance(value, DeferredArray) and value.source[0] == "home":
             # Not the array itself: whoever has this one may overwrite it.
             return self.in_order(value.source[1], always=True)
-        given = _later(value, dtype) if is_open(value) else np.asarray(value, dtype)
+        given = _deferred(value, dtype) if is_open(value) else np.asarray(value, dtype)
         return arrays.from_host(self._context, given)
 
     def leave(self, entries: Mapping[Variable, InputSpec], returned: int) -> None:
@@ -276,7 +276,7 @@ class _Walk:
         array = _array_of(value)
         if array is not None:
             return self._tracer.layout(array)
-        if isinstance(value, Later | Size | Sizes):
+        if isinstance(value, DeferredArray | SymInt | SymIntVector):
             return value
         return np.array(value)
 
@@ -306,7 +306,7 @@ class _Walk:
         array = _array_of(value)
         if array is None:
             dtype = var.type.dtype
-            given = _later(value, dtype) if is_open(value) else np.asarray(value, dtype, order="C")
+            given = _deferred(value, dtype) if is_open(value) else np.asarray(value, dtype, order="C")
             commands.upload(present.queue, present.base_data, 0, given)
             return
         array = self.in_order(array)
@@ -366,7 +366,7 @@ def _commit(
 
 def _array_of(value: Any) -> Array | None:
     """Return the array of the device that a value is, or is to be a copy of."""
-    if isinstance(value, Later) and value.source[0] == "home":
+    if isinstance(value, DeferredArray) and value.source[0] == "home":
         return value.source[1]
     return value if isinstance(value, Array) else None
 
@@ -375,13 +375,13 @@ def _shape_of(value: Any) -> tuple[int, ...]:
     return tuple(concrete(length) for length in getattr(value, "shape", ()))
 
 
-def _later(value: Any, dtype: str) -> Later:
+def _deferred(value: Any, dtype: str) -> DeferredArray:
     """Return an open value of the host as an array."""
-    if isinstance(value, Later):
+    if isinstance(value, DeferredArray):
         return value
-    if isinstance(value, Sizes):
-        return Later(value.shape, np.dtype(dtype), ("values", tuple(value)))
-    return Later((), np.dtype(dtype), ("value", value))
+    if isinstance(value, SymIntVector):
+        return DeferredArray(value.shape, np.dtype(dtype), ("values", tuple(value)))
+    return DeferredArray((), np.dtype(dtype), ("value", value))
 
 
 def _named(node: Apply, why: str) -> str:

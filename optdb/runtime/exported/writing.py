@@ -21,7 +21,7 @@ from optdb.runtime.exported.preprocessing import preprocess
 from optdb.runtime.exported.sources import SourceError, read_program
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
-from optdb.runtime.sizes import Later, Size, Sizes, SymbolicArgument
+from optdb.runtime.sizes import DeferredArray, SymbolicArgument, SymInt, SymIntVector
 from optdb.runtime.tracing import Trace, Untraceable
 
 __all__ = ["Function", "SharedValue", "describe", "write"]
@@ -226,7 +226,7 @@ class _TraceWriter:
         return ["number", _dtype_name(value.dtype), [_plain(x) for x in _items(value)]]
 
     def _source(self, value: Any) -> list[Any]:
-        if not isinstance(value, Later):
+        if not isinstance(value, DeferredArray):
             return ["array", self._members.array(value)]
         kind, *what = value.source
         if kind == "argument":
@@ -241,7 +241,7 @@ class _TraceWriter:
         return ["table", what[0], [self._of_table(arg) for arg in what[1]]]
 
     def _of_table(self, arg: Any) -> Any:
-        if isinstance(arg, Later):
+        if isinstance(arg, DeferredArray):
             return self._source(arg)
         if isinstance(arg, np.ndarray):
             return ["array", self._members.array(arg)]
@@ -252,10 +252,10 @@ class _TraceWriter:
             memory = None if value.memory is None else self._memory(value.memory)
             lengths = {"shape": _numbers(value.shape), "strides": _numbers(value.strides)}
             return {"memory": memory, "offset": _number(value.offset), **lengths}
-        if isinstance(value, Size | Sizes):
-            sizes = isinstance(value, Sizes)
+        if isinstance(value, SymInt | SymIntVector):
+            sizes = isinstance(value, SymIntVector)
             return {"values": _numbers(value if sizes else [value]), "vector": sizes}
-        if not isinstance(value, Later):
+        if not isinstance(value, DeferredArray):
             return {"array": self._members.array(value)}
         if value.source[0] == "value":
             return {"values": _numbers(value.source[1:]), "vector": False, "ndim": value.ndim}
@@ -290,7 +290,7 @@ def _dtype_name(dtype: np.dtype) -> str:
 
 
 def _number(x: Any) -> Any:
-    return f"${x.number}" if isinstance(x, Size) else _plain(x)
+    return f"${x.number}" if isinstance(x, SymInt) else _plain(x)
 
 
 def _numbers(values: Sequence[Any]) -> list[Any]:
