@@ -1,7 +1,7 @@
 """Arrays that the host computes from the values of arguments, and that kernels look up: rows, classes.
 
-Each is a function with a name. While a function is traced, what it gives is a `DeferredArray`, and a file says the name:
-when the trace runs, the function is called with the arguments of that call, and makes the same checks.
+Each is a function with a name. While a function is traced, what it gives is a `DeferredArray`, and a file says the
+name: when the trace runs, the function is called with the arguments of that call, and makes the same checks.
 
 Functions here take NumPy arrays and whole numbers, and return arrays of int64 whose shapes follow from those of the
 arguments.

@@ -1,8 +1,8 @@
 """Steps of the host that a trace goes through: numbers that follow from shapes.
 
 A value of the host that is not known before a call is a `SymInt`, a vector of them (`SymIntVector`), or a
-`DeferredArray`. `follow` does with these what a node does with numbers, so that the result can be worked out again. What
-it does not know ends the trace, by the name of the node: such a step would have to stay on the host.
+`DeferredArray`. `follow` does with these what a node does with numbers, so that the result can be worked out again.
+What it does not know ends the trace, by the name of the node: such a step would have to stay on the host.
 """
 
 from __future__ import annotations
