@@ -7,6 +7,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 #: The former name of something, and what it is called now.
@@ -37,8 +39,30 @@ RENAMED = {
     "go_around": "wrap_compilation",
     "offer_optimize": "install_optimize_method",
     "Counted": "RefCountedSetting",
+    "Freely": "ValueGuards",
+    "Said": "Manifest",
+    "SaidMethod": "MethodSpec",
+    "SaidState": "SharedValueSpec",
+    "Stock": "Resources",
+    "Outlet": "OutputSpec",
     "_HOME": "_LAZY_ATTRS",
     "_ROOMS": "_LAZY_SUBMODULES",
+}
+
+#: The same for classes whose former names are words of sentences as well.
+RENAMED_CLASSES = {
+    "Builder": "ModuleBuilder, LiftBuilder, FusedNodeBuilder",
+    "Entry": "SharedOpRef, InputSpec, CachedFile",
+    "Groups": "FilterGroups, FusionGroups",
+    "Later": "DeferredArray",
+    "Layout": "ArrayLayout, ChannelLayout",
+    "Numbers": "OpNumbering, IndexArray",
+    "Place": "OrderPosition, MemorySpec",
+    "Places": "IndexLayout",
+    "Rules": "ShapeEnv, GuardSet",
+    "Size": "SymInt",
+    "Sizes": "SymIntVector",
+    "Unit": "TranslationUnit, FusionUnit",
 }
 
 
@@ -58,13 +82,25 @@ def classes(source):
     return ((node.name, node.lineno) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
 
 
-def test_no_two_classes_have_the_same_name():
+@pytest.fixture(scope="module")
+def places_of_classes():
+    """Where each class of the package stands, by name."""
     found = defaultdict(list)
     for path in sorted((ROOT / "optdb").rglob("*.py")):
         for name, line in classes(path.read_text()):
             found[name].append(f"{path.relative_to(ROOT)}:{line}")
     assert len(found) > 400
-    assert not {name: places for name, places in found.items() if len(places) > 1}
+    return found
+
+
+def test_no_two_classes_have_the_same_name(places_of_classes):
+    assert not {name: places for name, places in places_of_classes.items() if len(places) > 1}
+
+
+def test_former_names_of_classes_do_not_come_back(places_of_classes):
+    assert not {
+        name: (new, places_of_classes[name]) for name, new in RENAMED_CLASSES.items() if name in places_of_classes
+    }
 
 
 def test_classes_are_found():

@@ -31,7 +31,7 @@ from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout, Recorder
 from optdb.runtime.sizes import DeferredArray, ShapeEnv
 
-__all__ = ["Outlet", "Trace", "Tracer", "Untraceable"]
+__all__ = ["OutputSpec", "Trace", "Tracer", "Untraceable"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Untraceable(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Outlet:
+class OutputSpec:
     """A result of a traced function.
 
     Parameters
@@ -82,7 +82,7 @@ class Trace:
         Memory to what is in it for good.
     commands : CommandList
         In order; numbers in them may be sizes, and what is uploaded a `DeferredArray`.
-    outlets : list of Outlet
+    outputs : list of OutputSpec
         The results.
     flags : set of str
         The dtypes that kernels compute in and that not every device has.
@@ -95,7 +95,7 @@ class Trace:
     states: dict[Memory, int] = field(default_factory=dict)
     constants: dict[Memory, np.ndarray] = field(default_factory=dict)
     commands: CommandList = field(default_factory=CommandList)
-    outlets: list[Outlet] = field(default_factory=list)
+    outputs: list[OutputSpec] = field(default_factory=list)
     flags: set[str] = field(default_factory=set)
 
 

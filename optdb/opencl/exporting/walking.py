@@ -35,7 +35,7 @@ from optdb.runtime.command_list import Memory
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.sizes import DeferredArray, SymInt, SymIntVector, concrete
-from optdb.runtime.tracing import Outlet, Trace, Tracer, Untraceable
+from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
 from optdb.runtime.updates import find_commit
 
 __all__ = ["InputSpec", "trace"]
@@ -270,9 +270,9 @@ class _Walk:
             results = [self._linked.value(var) for var in self._linked.outputs[:returned]]
             outputs = _commit(self, self._linked, entries, results)
             for var, value in zip(self._linked.outputs, outputs):
-                self._trace.outlets.append(Outlet(self._outlet(value), np.dtype(var.type.dtype)))
+                self._trace.outputs.append(OutputSpec(self._output(value), np.dtype(var.type.dtype)))
 
-    def _outlet(self, value: Any) -> Any:
+    def _output(self, value: Any) -> Any:
         array = _array_of(value)
         if array is not None:
             return self._tracer.layout(array)

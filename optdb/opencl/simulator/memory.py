@@ -178,7 +178,7 @@ def _traced(
         var.type.context_name for node in linked.nodes for var in (*node.inputs, *node.outputs) if on_device(var)
     )
     made = trace(linked, name, entries, len(linked.outputs) - len(linked.updates), context.profile.device_kind, True)
-    given = {var: outlet.value for var, outlet in zip(linked.outputs, made.outlets)}
+    given = {var: output.value for var, output in zip(linked.outputs, made.outputs)}
     lying = {var: layout for var, layout in given.items() if isinstance(layout, ArrayLayout)}
     external = [var for var in linked.external_outputs if var in lying and may_be_external(lying[var])]
     outputs = {var: lying[var].memory for var in external}

@@ -28,7 +28,7 @@ from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.tables import TABLES
 
-__all__ = ["Bound", "Stock"]
+__all__ = ["Bound", "Resources"]
 
 #: In a result: so many fit into what can be addressed.
 _MOST_ELEMENTS = 1 << 58
@@ -42,7 +42,7 @@ _BYTES_OF_AN_ITEM = 64
 
 
 @dataclass(frozen=True)
-class Stock:
+class Resources:
     """What all traces of a loaded file share.
 
     Parameters
@@ -94,7 +94,7 @@ class Bound:
         The sizes of the call.
     call : Call
         The call.
-    stock : Stock
+    resources : Resources
         What there is.
     free : frozenset of int
         The arguments whose values may be others in each call: kernels are given what depends on them anew.
@@ -119,11 +119,11 @@ class Bound:
     """
 
     def __init__(
-        self, trace: FileTrace, values: Values, call: Call, stock: Stock, free: frozenset[int] = frozenset()
+        self, trace: FileTrace, values: Values, call: Call, resources: Resources, free: frozenset[int] = frozenset()
     ) -> None:
         self._trace = trace
         self._values = values
-        self._stock = stock
+        self._resources = resources
         self.host_bytes = self._reserve_host(call)
         #: Those that a file wants to begin where a buffer begins, besides what its kernels tell.
         self._own_buffer: set[Memory] = set()
@@ -132,11 +132,11 @@ class Bound:
         self._sources: list[list[Any]] = []
         self._spaces: list[int] = []
         commands = CommandList(self._command(said) for said in trace.commands)
-        self._outlets = [self._outlet(outlet) for outlet in trace.outlets]
+        self._outputs = [self._output(output) for output in trace.outputs]
         live = self._liveness(commands)
         # Before places are looked for, which takes its time where there are many pieces.
-        limits, peak_nbytes = stock.budget.limits, live.peak_nbytes
-        limits.check("max_device_bytes", stock.budget.device_bytes + peak_nbytes, "what is computed in a call")
+        limits, peak_nbytes = resources.budget.limits, live.peak_nbytes
+        limits.check("max_device_bytes", resources.budget.device_bytes + peak_nbytes, "what is computed in a call")
         self._check_work(commands)
         self._buffers = BufferAssignment(live, self._check_device_memory)
         self._commands = CommandList()
@@ -144,11 +144,11 @@ class Bound:
         self._uploads: list[EnqueueUpload] = []
         #: Kernels, slots and numbers, of what they are given that may be another one in each call.
         self._free: list[tuple[Any, int, list[Any]]] = []
-        self._freely = trace.rules.freely(free)
+        self._value_guards = trace.rules.value_guards(free)
         for said, command in zip(trace.commands, commands, strict=True):
             self._bind(command, said)
         #: Whether a result is brought home, behind all else that is in the queue.
-        self._waits = any(outlet.get("memory") is not None for outlet in trace.outlets)
+        self._waits = any(output.get("memory") is not None for output in trace.outputs)
         for upload, source in zip(self._uploads, self._sources, strict=True):
             # Nobody waits for an upload, unless it is of an array that the caller may change, and nobody waits at the
             # end.
@@ -158,9 +158,9 @@ class Bound:
 
     def suits(self, call: Call) -> bool:
         """Make ready for a call like the one that this is for; tell whether that can be done."""
-        if not self._freely:
+        if not self._value_guards:
             return True
-        values = self._freely.values(self._values, call)
+        values = self._value_guards.values(self._values, call)
         if values is None:
             return False
         self._values = values
@@ -181,7 +181,7 @@ class Bound:
         for upload, value in zip(self._uploads, sources, strict=True):
             upload.value = value
         self._commands.enqueue()
-        results = [outlet(call) for outlet in self._outlets]
+        results = [output(call) for output in self._outputs]
         last_events.clear()
         return results
 
@@ -190,8 +190,8 @@ class Bound:
         trace = self._trace
         nbytes = _COMMAND_BYTES * len(trace.commands) + _VALUE_BYTES * (len(trace.rules) + len(trace.memories))
         nbytes += sum(self._source_bytes(command[3], call) for command in trace.commands if command[0] == "upload")
-        nbytes += sum(self._outlet_bytes(outlet, call) for outlet in trace.outlets)
-        self._stock.budget.reserve_host(nbytes, "a call, with its results,")
+        nbytes += sum(self._output_bytes(output, call) for output in trace.outputs)
+        self._resources.budget.reserve_host(nbytes, "a call, with its results,")
         return nbytes
 
     def _source_bytes(self, source: list[Any], call: Call) -> int:
@@ -200,7 +200,7 @@ class Bound:
         if kind == "argument":
             return call.arguments[rest[0]].nbytes
         if kind == "array":
-            return self._stock.constant(rest[0]).nbytes
+            return self._resources.constant(rest[0]).nbytes
         if kind == "value":
             return _NUMBER_BYTES * len(rest[1])
         if kind == "shaped":
@@ -208,36 +208,36 @@ class Bound:
         # While it is made, there is what it is made of, and what is sorted.
         return _TABLE_ARRAYS * (self._source_bytes(rest[1][0], call) * _NUMBER_BYTES + _NUMBER_BYTES)
 
-    def _outlet_bytes(self, outlet: dict[str, Any], call: Call) -> int:
+    def _output_bytes(self, output: dict[str, Any], call: Call) -> int:
         """Return how much memory of the host a result takes."""
-        if "values" in outlet:
-            return _NUMBER_BYTES * len(outlet["values"])
-        if "array" in outlet:
-            return self._stock.constant(outlet["array"]).nbytes
-        if "source" in outlet:
-            return 2 * self._source_bytes(outlet["source"], call)
-        shape = self._values.numbers(outlet["shape"])
-        return math.prod(max(length, 0) for length in shape) * np.dtype(outlet["dtype"]).itemsize
+        if "values" in output:
+            return _NUMBER_BYTES * len(output["values"])
+        if "array" in output:
+            return self._resources.constant(output["array"]).nbytes
+        if "source" in output:
+            return 2 * self._source_bytes(output["source"], call)
+        shape = self._values.numbers(output["shape"])
+        return math.prod(max(length, 0) for length in shape) * np.dtype(output["dtype"]).itemsize
 
     def _check_work(self, commands: CommandList) -> None:
         """Refuse more work than a call may take."""
         items = sum(math.prod(command.global_size) for command in commands if isinstance(command, EnqueueKernel))
         nbytes = sum(command.nbytes for command in commands if isinstance(command, EnqueueCopy | EnqueueFill))
         nbytes += sum(self._spaces)
-        self._stock.budget.limits.check("max_work_items", items + nbytes // _BYTES_OF_AN_ITEM, "a call")
+        self._resources.budget.limits.check("max_work_items", items + nbytes // _BYTES_OF_AN_ITEM, "a call")
 
     def _check_device_memory(self, context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
         """Refuse more memory than the file may take, or than the device has."""
-        self._stock.budget.reserve_device(nbytes, "what is computed in a call")
+        self._resources.budget.reserve_device(nbytes, "what is computed in a call")
         check_device_memory(context, nbytes, memories)
 
     def _memory(self, place: MemorySpec) -> Memory:
-        context = self._stock.context.cl_context
+        context = self._resources.context.cl_context
         if place.state is not None:
-            buffer = self._stock.states[place.state]
+            buffer = self._resources.states[place.state]
             return Memory(buffer.size, context, buffer)
         if place.array is not None:
-            buffer = self._stock.buffer(place.array)
+            buffer = self._resources.buffer(place.array)
             return Memory(buffer.size, context, buffer)
         nbytes = self._values.number(place.nbytes)
         if nbytes < 0:
@@ -253,7 +253,7 @@ class Bound:
         if word == "launch":
             return self._launch(*parts)
         target = self._memories[parts[0]]
-        queue = self._stock.context.queue
+        queue = self._resources.context.queue
         if word == "copy":
             source = self._memories[parts[2]]
             target_offset, source_offset, nbytes = self._values.numbers((parts[1], parts[3], parts[4]))
@@ -278,7 +278,7 @@ class Bound:
     def _launch(
         self, program: int, name: str, items: list, group: list | None, args: list, arrays: list
     ) -> EnqueueKernel:
-        kernel = self._stock.kernels.get(program, name)
+        kernel = self._resources.kernels.get(program, name)
         sizes = self._values.numbers(items)
         groups = None if group is None else self._values.numbers(group)
         kernel.check_sizes(sizes, groups)
@@ -288,7 +288,7 @@ class Bound:
                 raise FileError(f"an array begins {int(given[place + 1])} bytes into a memory of {given[place].nbytes}")
         kernel.check_arguments(given)
         # A memory that is not in `arrays` begins where a buffer begins, whatever the file says of it.
-        return EnqueueKernel(self._stock.context.queue, kernel, sizes, groups, tuple(given), tuple(arrays))
+        return EnqueueKernel(self._resources.context.queue, kernel, sizes, groups, tuple(given), tuple(arrays))
 
     def _argument(self, arg: list[Any] | None) -> Any:
         if arg is None:
@@ -309,7 +309,7 @@ class Bound:
         if kind == "argument":
             return call.arguments[rest[0]]
         if kind == "array":
-            return self._stock.constant(rest[0])
+            return self._resources.constant(rest[0])
         if kind == "value":
             return self._numbers(*rest)
         if kind == "shaped":
@@ -327,40 +327,40 @@ class Bound:
     def _numbers(self, dtype: str, said: Sequence[Any]) -> np.ndarray:
         return np.array([_number(dtype, self._values.value(value)) for value in said], dtype)
 
-    def _outlet(self, outlet: dict[str, Any]) -> Callable[[Call], np.ndarray]:
+    def _output(self, output: dict[str, Any]) -> Callable[[Call], np.ndarray]:
         """Return what gives a result behind a call."""
-        dtype = np.dtype(outlet["dtype"])
-        if "values" in outlet:
-            said = outlet["values"]
-            shape = (len(said),) if outlet["vector"] else (1,) * outlet.get("ndim", 0)
+        dtype = np.dtype(output["dtype"])
+        if "values" in output:
+            said = output["values"]
+            shape = (len(said),) if output["vector"] else (1,) * output.get("ndim", 0)
             return lambda call: self._numbers(dtype.name, said).reshape(shape)
-        if "array" in outlet:
-            constant = self._stock.constant(outlet["array"])
+        if "array" in output:
+            constant = self._resources.constant(output["array"])
             return lambda call: constant.copy()
-        if "source" in outlet:
-            return lambda call: np.array(self._source(outlet["source"], call))
-        layout = self._layout(outlet, dtype)
+        if "source" in output:
+            return lambda call: np.array(self._source(output["source"], call))
+        layout = self._layout(output, dtype)
         return lambda call: to_host(self._buffers.array(layout))
 
-    def _layout(self, outlet: dict[str, Any], dtype: np.dtype) -> ArrayLayout:
-        shape, strides = (self._values.numbers(outlet[name]) for name in ("shape", "strides"))
-        offset = self._values.number(outlet["offset"])
+    def _layout(self, output: dict[str, Any], dtype: np.dtype) -> ArrayLayout:
+        shape, strides = (self._values.numbers(output[name]) for name in ("shape", "strides"))
+        offset = self._values.number(output["offset"])
         if any(length < 0 for length in shape) or math.prod(max(length, 1) for length in shape) > _MOST_ELEMENTS:
             raise FileError(f"a result is to have the shape {shape}")
-        queue = self._stock.context.queue
-        if outlet.get("memory") is None or 0 in shape:
+        queue = self._resources.context.queue
+        if output.get("memory") is None or 0 in shape:
             if 0 not in shape:
                 raise FileError("a result has elements, and no memory")
             return ArrayLayout(queue, None, 0, shape, strides, dtype)
-        layout = ArrayLayout(queue, self._memories[outlet["memory"]], offset, shape, strides, dtype)
+        layout = ArrayLayout(queue, self._memories[output["memory"]], offset, shape, strides, dtype)
         start, stop = span(_Seen(shape, strides, offset, dtype))
         _within(layout.memory, start, stop - start)
         return layout
 
     def _liveness(self, commands: CommandList) -> Liveness:
         """Return when each memory is needed that has no buffer of its own."""
-        outlets = [outlet.get("memory") for outlet in self._trace.outlets]
-        results = [self._memories[number] for number in outlets if number is not None]
+        outputs = [output.get("memory") for output in self._trace.outputs]
+        results = [self._memories[number] for number in outputs if number is not None]
         live = liveness([CommandGroup(commands)], results)
         return replace(live, own_buffer=live.own_buffer | self._own_buffer)
 
@@ -379,7 +379,7 @@ class Bound:
         self._commands.append(bound)
         if isinstance(bound, EnqueueKernel):
             for slot, arg in enumerate(said[5]):
-                if arg is not None and arg[0] == "number" and any(map(self._freely.has, arg[2])):
+                if arg is not None and arg[0] == "number" and any(map(self._value_guards.has, arg[2])):
                     self._free.append((bound.kernel, slot, arg))
 
 

@@ -17,11 +17,11 @@ import numpy as np
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.context import Context
 from optdb.runtime.exported.archive import Archive
-from optdb.runtime.exported.binding import Bound, Stock
+from optdb.runtime.exported.binding import Bound, Resources
 from optdb.runtime.exported.errors import FileError, ShapeError
 from optdb.runtime.exported.limits import Budget, Limits
 from optdb.runtime.exported.programs import Kernels
-from optdb.runtime.exported.reading import FileTrace, Said, SaidMethod, SaidState, deciding, read
+from optdb.runtime.exported.reading import FileTrace, Manifest, MethodSpec, SharedValueSpec, deciding, read
 from optdb.runtime.exported.rehearsal import BUILD_TIMEOUT_S, Rehearsals, is_wanted
 from optdb.runtime.exported.rules import Call, Values
 from optdb.runtime.library import cl
@@ -83,12 +83,12 @@ def load(
     """
     limits = Limits(max_host_bytes, max_device_bytes, max_work_items)
     archive = Archive(Path(path), limits)
-    said = read(archive)
+    manifest = read(archive)
     context = device if isinstance(device, Context) else Context("opencl" if device == "auto" else device)
     rehearsals = None
     if is_wanted(build_in_child, context):
         rehearsals = Rehearsals(archive.path, archive.digest, context, limits, build_timeout_s)
-    return Exported(archive, context, said, limits, rehearsals)
+    return Exported(archive, context, manifest, limits, rehearsals)
 
 
 class Exported:
@@ -107,21 +107,26 @@ class Exported:
     """
 
     def __init__(
-        self, archive: Archive, context: Context, said: Said, limits: Limits, rehearsals: Rehearsals | None = None
+        self,
+        archive: Archive,
+        context: Context,
+        manifest: Manifest,
+        limits: Limits,
+        rehearsals: Rehearsals | None = None,
     ) -> None:
         self._path = archive.path
         self.digest = archive.digest
         self.context = context
         self._lock = threading.RLock()
         budget = Budget(limits, archive.host_bytes)
-        for state in said.states:
+        for state in manifest.states:
             budget.keep_on_device(archive.array(state.array).nbytes, f"{archive.path}, with its shared values,")
-        self._states = {state.name: _Shared(archive, state, context) for state in said.states}
-        kernels = Kernels(context, said.programs, str(archive.path))
+        self._states = {state.name: _Shared(archive, state, context) for state in manifest.states}
+        kernels = Kernels(context, manifest.programs, str(archive.path))
         buffers = [state.buffer for state in self._states.values()]
-        self._stock = Stock(context, kernels, buffers, archive.array, {}, budget, rehearsals)
+        self._resources = Resources(context, kernels, buffers, archive.array, {}, budget, rehearsals)
         self.methods = {
-            method.name: LoadedMethod(method, self._stock, self._lock, self._path) for method in said.methods
+            method.name: LoadedMethod(method, self._resources, self._lock, self._path) for method in manifest.methods
         }
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -188,7 +193,7 @@ class Exported:
         """Bytes on the device: of shared values, of constants, and for the values of each function."""
         found = {
             "shared": sum(state.value_nbytes for state in self._states.values()),
-            "constants": sum(buffer.size for buffer in self._stock.constants.values()),
+            "constants": sum(buffer.size for buffer in self._resources.constants.values()),
         }
         return found | {name: method.nbytes for name, method in self.methods.items()}
 
@@ -212,26 +217,26 @@ class LoadedMethod:
         How it is called.
     """
 
-    def __init__(self, said: SaidMethod, stock: Stock, lock: threading.RLock, path: Path) -> None:
-        self.name = said.name
-        self.signature: Signature = said.signature
-        self._stock = stock
+    def __init__(self, spec: MethodSpec, resources: Resources, lock: threading.RLock, path: Path) -> None:
+        self.name = spec.name
+        self.signature: Signature = spec.signature
+        self._resources = resources
         self._lock = lock
         self._path = path
-        self._traces = self._suitable(said)
+        self._traces = self._suitable(spec)
         deciders = frozenset().union(*map(deciding, self._traces))
         self._deciding = sorted(deciders)
         self._free = frozenset(range(len(self.signature.arguments))) - deciders
 
-    def _suitable(self, said: SaidMethod) -> list[FileTrace]:
+    def _suitable(self, spec: MethodSpec) -> list[FileTrace]:
         """Return the traces for the device."""
-        context = self._stock.context
+        context = self._resources.context
         device = context.profile.name
-        traces = [trace for trace in said.traces if trace.device_kind == context.profile.device_kind]
+        traces = [trace for trace in spec.traces if trace.device_kind == context.profile.device_kind]
         if not traces:
-            there = sorted({trace.device_kind for trace in said.traces})
+            there = sorted({trace.device_kind for trace in spec.traces})
             raise FileError(
-                f"{self._path} has {said.name} for devices of kind {', '.join(there) or 'none'}, and {device} is of "
+                f"{self._path} has {spec.name} for devices of kind {', '.join(there) or 'none'}, and {device} is of "
                 f"kind {context.profile.device_kind}.\nThe cure: name another device, or export with "
                 "device_kinds=('cpu', 'gpu')"
             )
@@ -239,14 +244,14 @@ class LoadedMethod:
             trouble = context.unsupported_reason(dtype)
             if trouble is not None:
                 raise FileError(
-                    f"{said.name} of {self._path} needs {dtype}, and {trouble}.\nThe cure: name another device"
+                    f"{spec.name} of {self._path} needs {dtype}, and {trouble}.\nThe cure: name another device"
                 )
         return traces
 
     @property
     def nbytes(self) -> int:
         """How many bytes its values take, for all sizes of arguments that are remembered."""
-        return sum(bound.nbytes for bound in self._stock.budget.of_method(self.name))
+        return sum(bound.nbytes for bound in self._resources.budget.of_method(self.name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute, as the function did that was exported.
@@ -278,9 +283,9 @@ class LoadedMethod:
 
     def _do(self, what: Callable[[Call], Any], arguments: Sequence[np.ndarray]) -> Any:
         """Do something for a call, with errors that name the function and the file."""
-        self._stock.context.check_process()
+        self._resources.context.check_process()
         with self._lock:
-            call = Call(arguments, self._stock.context.profile.compute_units)
+            call = Call(arguments, self._resources.context.profile.compute_units)
             try:
                 return what(call)
             except FileError as error:
@@ -292,7 +297,7 @@ class LoadedMethod:
 
     def _bound_for(self, call: Call) -> Bound:
         sizes = (*(x.shape for x in call.arguments), *(call.arguments[place].item() for place in self._deciding))
-        budget = self._stock.budget
+        budget = self._resources.budget
         for number in range(len(self._traces)):
             bound = budget.get(self.name, (number, sizes))
             if bound is not None and bound.suits(call):
@@ -309,7 +314,7 @@ class LoadedMethod:
             values, broken = self._values(trace, call)
             if values is not None:
                 self._rehearse(trace, values, call)
-                return number, Bound(trace, values, call, self._stock, self._free)
+                return number, Bound(trace, values, call, self._resources, self._free)
             why[broken] = None
         shapes = ", ".join(self._given(place, x) for place, x in enumerate(call.arguments))
         rules = "".join(f"\n    {reason}" for reason in itertools.islice(why, _NAMED))
@@ -322,14 +327,14 @@ class LoadedMethod:
 
     def _rehearse(self, trace: FileTrace, values: Values, call: Call) -> None:
         """Have the call done in a child process, if kernels of it are to be built for the first time."""
-        if self._stock.rehearsals is None:
+        if self._resources.rehearsals is None:
             return
         launches = [parts for word, *parts in trace.commands if word == "launch"]
         variants = {
-            (self._stock.kernels.source(program), name, None if group is None else values.numbers(group))
+            (self._resources.kernels.source(program), name, None if group is None else values.numbers(group))
             for program, name, _, group, _, _ in launches
         }
-        self._stock.rehearsals.see_to(self.name, call.arguments, variants)
+        self._resources.rehearsals.see_to(self.name, call.arguments, variants)
 
     def _values(self, trace: FileTrace, call: Call) -> tuple[Values | None, str]:
         """Return the sizes of a call if a trace holds for it, or else why it does not, in words."""
@@ -375,27 +380,27 @@ def _units(there: int, traced: int) -> list[int]:
 class _Shared:
     """A shared value on the device, in C order in a buffer of its own."""
 
-    def __init__(self, archive: Archive, said: SaidState, context: Context) -> None:
-        value = archive.array(said.array)
-        if len(said.broadcastable) != value.ndim:
-            raise archive.wrong(f"is not valid: the shared value {said.name} has {value.ndim} dimensions")
+    def __init__(self, archive: Archive, spec: SharedValueSpec, context: Context) -> None:
+        value = archive.array(spec.array)
+        if len(spec.broadcastable) != value.ndim:
+            raise archive.wrong(f"is not valid: the shared value {spec.name} has {value.ndim} dimensions")
         trouble = context.unsupported_reason(value.dtype)
         if trouble is not None:
             raise archive.wrong(
-                f"has a shared value of {value.dtype}, {said.name}: {trouble}", "The cure: name another device"
+                f"has a shared value of {value.dtype}, {spec.name}: {trouble}", "The cure: name another device"
             )
-        self.name = said.name
+        self.name = spec.name
         self.shape = value.shape
         self.dtype = value.dtype
         self.value_nbytes = value.nbytes
-        self._kind = Argument(said.name, value.dtype.name, said.broadcastable)
+        self._kind = Argument(spec.name, value.dtype.name, spec.broadcastable)
         self._context = context
         try:
             self.buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, max(value.nbytes, 1))
             self._write(value)
         except (cl.MemoryError, cl.LogicError) as error:
             raise MemoryError(
-                f"the device has no room for {said.name}, {value.nbytes:,} bytes, of {archive.path}: {error}"
+                f"the device has no room for {spec.name}, {value.nbytes:,} bytes, of {archive.path}: {error}"
             ) from error
 
     def get(self) -> np.ndarray:

@@ -18,7 +18,7 @@ from optdb.runtime.exported.rules import GuardSet
 from optdb.runtime.exported.sources import LONG16, POINTERS, SourceError, argument_nbytes, read_program
 from optdb.runtime.tables import TABLES
 
-__all__ = ["FileTrace", "MemorySpec", "Said", "SaidMethod", "SaidState", "deciding", "read"]
+__all__ = ["FileTrace", "Manifest", "MemorySpec", "MethodSpec", "SharedValueSpec", "deciding", "read"]
 
 #: Compute units of a device are fewer.
 _MOST_UNITS = 1 << 20
@@ -29,7 +29,7 @@ _HEX = re.compile(r"([0-9a-f]{2}){1,16}\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
-class SaidState:
+class SharedValueSpec:
     """A shared value: its name, which axes have length 1, and the member with its first value."""
 
     name: str
@@ -49,7 +49,7 @@ class MemorySpec:
 
 @dataclass(frozen=True)
 class FileTrace:
-    """What a method does on one kind of device; commands and outlets are as in the manifest, and checked."""
+    """What a method does on one kind of device; commands and outputs are as in the manifest, and checked."""
 
     device_kind: str
     compute_units: int
@@ -58,7 +58,7 @@ class FileTrace:
     arguments: list[list[Any]]
     memories: list[MemorySpec]
     commands: list[list[Any]]
-    outlets: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
 
 
 def deciding(trace: FileTrace) -> frozenset[int]:
@@ -74,9 +74,9 @@ def deciding(trace: FileTrace) -> frozenset[int]:
         else:
             places += [part for part in parts if not isinstance(part, list)]
             places += _lengths(parts[-1])
-    for outlet in trace.outlets:
-        places += [*outlet.get("shape", ()), *outlet.get("strides", ()), outlet.get("offset")]
-        places += _lengths(outlet.get("source"))
+    for output in trace.outputs:
+        places += [*output.get("shape", ()), *output.get("strides", ()), output.get("offset")]
+        places += _lengths(output.get("source"))
     return trace.rules.arguments_behind(places)
 
 
@@ -91,7 +91,7 @@ def _lengths(source: Any) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class SaidMethod:
+class MethodSpec:
     """A function of the file."""
 
     name: str
@@ -108,16 +108,16 @@ class ProgramSpec:
 
 
 @dataclass(frozen=True)
-class Said:
-    """All that a file says."""
+class Manifest:
+    """What a file says, checked: its shared values, its programs and its functions."""
 
     about: str
-    states: list[SaidState]
+    states: list[SharedValueSpec]
     programs: list[ProgramSpec]
-    methods: list[SaidMethod]
+    methods: list[MethodSpec]
 
 
-def read(archive: Archive) -> Said:
+def read(archive: Archive) -> Manifest:
     """Return what a file says.
 
     Raises
@@ -126,15 +126,15 @@ def read(archive: Archive) -> Said:
         If it says something that is not valid.
     """
     try:
-        return _said(archive)
+        return _manifest(archive)
     except RecursionError:
         raise archive.wrong("is not valid: what it says is nested too deeply") from None
 
 
-def _said(archive: Archive) -> Said:
+def _manifest(archive: Archive) -> Manifest:
     top = Fields(archive, archive.manifest, "manifest")
     states = [
-        SaidState(fields.text("name"), fields.flags("broadcastable"), fields.text("array"))
+        SharedValueSpec(fields.text("name"), fields.flags("broadcastable"), fields.text("array"))
         for fields in top.objects("states")
     ]
     programs = [_program(archive, fields) for fields in top.objects("programs")]
@@ -145,7 +145,7 @@ def _said(archive: Archive) -> Said:
         raise archive.wrong("has no function in it")
     _check_distinct(archive, "shared values of one name", [state.name for state in states])
     _check_distinct(archive, "functions of one name", [method.name for method in methods])
-    return Said(top.text("about"), states, programs, methods)
+    return Manifest(top.text("about"), states, programs, methods)
 
 
 def _check_distinct(archive: Archive, kind: str, names: list[str]) -> None:
@@ -160,8 +160,8 @@ def _program(archive: Archive, fields: Fields) -> ProgramSpec:
         kernels = read_program(archive.text(name))
     except SourceError as error:
         raise archive.wrong(f"has a program, {name}, that {error}", "Do not use it: no plan has that") from None
-    said = fields.object("kernels").lists()
-    if said != {kernel: list(params) for kernel, params in kernels.items()}:
+    listed = fields.object("kernels").lists()
+    if listed != {kernel: list(params) for kernel, params in kernels.items()}:
         raise archive.wrong(f"is not valid: {fields.where}.kernels is not what the kernels of {name} take")
     return ProgramSpec(archive.text(name), kernels)
 
@@ -184,11 +184,11 @@ class _MethodReader:
         self._states = states
         self._programs = programs
 
-    def method(self, fields: Fields) -> SaidMethod:
+    def method(self, fields: Fields) -> MethodSpec:
         """Return a function."""
         signature = self._signature(fields.object("signature"))
         traces = [self._trace(trace, signature) for trace in fields.objects("traces")]
-        return SaidMethod(fields.text("name", identifier=True), signature, traces)
+        return MethodSpec(fields.text("name", identifier=True), signature, traces)
 
     def _signature(self, fields: Fields) -> Signature:
         arguments = tuple(map(self._argument, fields.objects("arguments")))
@@ -225,9 +225,9 @@ class _MethodReader:
         memories = [self._place(place) for place in fields.objects("memories")]
         checker = _Commands(len(memories), self._programs, len(ndims), len(rules))
         commands = fields.list("commands", checker.is_command, "commands")
-        outlets = fields.list("outlets", checker.is_outlet, "results")
-        if signature.keys is not None and len(signature.keys) != len(outlets):
-            raise fields.wrong("outlets", "as many as there are keys", outlets)
+        outputs = fields.list("outlets", checker.is_output, "results")
+        if signature.keys is not None and len(signature.keys) != len(outputs):
+            raise fields.wrong("outlets", "as many as there are keys", outputs)
         flags = tuple(fields.list("flags", lambda x: isinstance(x, str) and x in DTYPES, "dtypes"))
         references = [*(x for shape in shapes for x in shape), *(place.nbytes for place in memories)]
         if not all(checker.is_known(x) for x in references):
@@ -235,7 +235,7 @@ class _MethodReader:
         units = fields.whole("units", _MOST_UNITS)
         if not units:
             raise fields.wrong("units", "at least 1", units)
-        return FileTrace(fields.text("flavour", DEVICE_KINDS), units, flags, rules, shapes, memories, commands, outlets)
+        return FileTrace(fields.text("flavour", DEVICE_KINDS), units, flags, rules, shapes, memories, commands, outputs)
 
     def _place(self, fields: Fields) -> MemorySpec:
         if fields.has("state"):
@@ -350,27 +350,27 @@ class _Commands:
         count = TABLES[name][0].__code__.co_argcount
         return len(args) == count and self.is_source(args[0]) and all(map(self._is_number, args[1:]))
 
-    def is_outlet(self, outlet: Any) -> bool:
+    def is_output(self, output: Any) -> bool:
         """Tell whether a value says what a result is."""
-        if not isinstance(outlet, dict) or not _is_dtype(outlet.get("dtype")) or outlet["dtype"] == LONG16:
+        if not isinstance(output, dict) or not _is_dtype(output.get("dtype")) or output["dtype"] == LONG16:
             return False
-        if "values" in outlet:
-            values = isinstance(outlet["values"], list) and all(map(self._is_value, outlet["values"]))
-            ndim = outlet.get("ndim", 0)
-            sized = isinstance(outlet.get("vector"), bool) and is_whole(ndim) and 0 <= ndim <= 32
-            return values and sized and (outlet["vector"] or len(outlet["values"]) == 1)
-        if "array" in outlet:
-            return isinstance(outlet["array"], str)
-        if "source" in outlet:
-            return self.is_source(outlet["source"])
-        memory = outlet.get("memory")
-        shaped = all(self._are_numbers(outlet.get(name)) for name in ("shape", "strides"))
+        if "values" in output:
+            values = isinstance(output["values"], list) and all(map(self._is_value, output["values"]))
+            ndim = output.get("ndim", 0)
+            sized = isinstance(output.get("vector"), bool) and is_whole(ndim) and 0 <= ndim <= 32
+            return values and sized and (output["vector"] or len(output["values"]) == 1)
+        if "array" in output:
+            return isinstance(output["array"], str)
+        if "source" in output:
+            return self.is_source(output["source"])
+        memory = output.get("memory")
+        shaped = all(self._are_numbers(output.get(name)) for name in ("shape", "strides"))
         there = memory is None or self._is_memory(memory)
         return (
             shaped
-            and len(outlet["shape"]) == len(outlet["strides"]) <= 32
+            and len(output["shape"]) == len(output["strides"]) <= 32
             and there
-            and self._is_number(outlet.get("offset"))
+            and self._is_number(output.get("offset"))
         )
 
     def _is_memory(self, x: Any) -> bool:

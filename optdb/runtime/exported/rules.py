@@ -13,7 +13,7 @@ from optdb.runtime.exported.fields import LIMIT, is_reference, is_whole, short
 from optdb.runtime.figures import FIGURES, figure
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
 
-__all__ = ["Call", "Freely", "GuardSet", "Values"]
+__all__ = ["Call", "GuardSet", "ValueGuards", "Values"]
 
 #: How deep an expression is written out in an error.
 _DEEP = 4
@@ -91,7 +91,7 @@ class GuardSet:
                     needed[int(operand[1:])] = True
         return frozenset(found)
 
-    def freely(self, arguments: frozenset[int]) -> Freely:
+    def value_guards(self, arguments: frozenset[int]) -> ValueGuards:
         """Return what depends on the values of some arguments, to be worked out anew while all else stays."""
         depends = bytearray(len(self._entries))
         for number, (word, *rest) in enumerate(self._entries):
@@ -99,7 +99,7 @@ class GuardSet:
             depends[number] = own or any(is_reference(x) and depends[int(x[1:])] for x in rest)
         steps = [(number, self._steps[number]) for number in range(len(depends)) if depends[number]]
         guards = [guard for guard in self._guards if any(is_reference(x) and depends[int(x[1:])] for x in guard[1:])]
-        return Freely(steps, guards, bytes(depends))
+        return ValueGuards(steps, guards, bytes(depends))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -223,8 +223,8 @@ class Values:
         return tuple([self.number(operand) for operand in operands])
 
 
-class Freely:
-    """Sizes that depend on numbers which may be others in each call, such as a rate.
+class ValueGuards:
+    """Sizes and guards that depend on values of arguments, such as a rate, and so are worked out at each call.
 
     Parameters
     ----------

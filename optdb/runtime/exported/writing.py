@@ -179,7 +179,7 @@ class _TraceWriter:
         """Return what the manifest says of the trace."""
         trace = self._trace
         commands = [self._command(command) for command in trace.commands]
-        outlets = [{"dtype": outlet.dtype.name, **self._outlet(outlet.value)} for outlet in trace.outlets]
+        outputs = [{"dtype": output.dtype.name, **self._output(output.value)} for output in trace.outputs]
         return {
             "flavour": trace.device_kind,
             "units": trace.compute_units,
@@ -189,7 +189,7 @@ class _TraceWriter:
             "arguments": [_numbers(shape) for shape in trace.arguments],
             "memories": self._described,
             "commands": commands,
-            "outlets": outlets,
+            "outlets": outputs,
         }
 
     def _command(self, command: Command) -> list[Any]:
@@ -247,7 +247,7 @@ class _TraceWriter:
             return ["array", self._members.array(arg)]
         return _number(arg)
 
-    def _outlet(self, value: Any) -> dict[str, Any]:
+    def _output(self, value: Any) -> dict[str, Any]:
         if isinstance(value, ArrayLayout):
             memory = None if value.memory is None else self._memory(value.memory)
             lengths = {"shape": _numbers(value.shape), "strides": _numbers(value.strides)}
