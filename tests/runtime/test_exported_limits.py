@@ -122,7 +122,7 @@ def test_what_is_ready_makes_room(tmp_path, context):
         there(np.ones(MEGABYTE // 2, np.float32))
     for length in range(1, 30):
         there(np.ones(length, np.float32))
-    assert len(there._stock.budget.of_method("f")) == MAX_BOUND_PER_METHOD
+    assert len(there._resources.budget.of_method("f")) == MAX_BOUND_PER_METHOD
 
 
 def seconds_and_bytes(do):
