@@ -5,13 +5,14 @@ Nothing of optdb is imported here, so that every folder can.
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["renamed", "renamed_names", "warn_renamed"]
+__all__ = ["renamed", "renamed_fields", "renamed_names", "warn_renamed"]
 
 
 def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
@@ -62,3 +63,34 @@ def renamed_names(module: str, new_names: Mapping[str, str]) -> Callable[[str], 
         return getattr(sys.modules[module], new_names[name])
 
     return read
+
+
+def renamed_fields(**new_names: str) -> Callable[[type], type]:
+    """Return a decorator for a class whose constructor's keywords, and attributes, have changed their names.
+
+    A keyword by its old name warns, and counts for the new one, as does reading the attribute. Where both names are
+    given, the old one counts: ``dataclasses.replace(it, old=...)`` passes all fields.
+
+    Parameters
+    ----------
+    **new_names : str
+        By old name.
+    """
+
+    def decorate(cls: type) -> type:
+        init = cls.__init__
+
+        @functools.wraps(init)
+        def accept(self: Any, *args: Any, **kwargs: Any) -> None:
+            for old in [name for name in kwargs if name in new_names]:
+                new = new_names[old]
+                warn_renamed(f"{cls.__name__}({old}=...)", f"{cls.__name__}({new}=...)")
+                kwargs[new] = kwargs.pop(old)
+            init(self, *args, **kwargs)
+
+        cls.__init__ = accept
+        for old, new in new_names.items():
+            setattr(cls, old, renamed(old, new))
+        return cls
+
+    return decorate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 import types
@@ -9,7 +10,7 @@ import warnings
 
 import pytest
 
-from optdb.deprecation import renamed, renamed_names, warn_renamed
+from optdb.deprecation import renamed, renamed_fields, renamed_names, warn_renamed
 
 
 class Profile:
@@ -92,3 +93,36 @@ def test_public_names_that_changed_warn(module, old, new):
     module = importlib.import_module(module)
     with pytest.warns(FutureWarning, match=rf"{old} is now {module.__name__}\.{new}"):
         assert getattr(module, old) is getattr(module, new)
+
+
+@renamed_fields(flavour="device_kind")
+@dataclasses.dataclass(frozen=True)
+class Described:
+    name: str
+    device_kind: str = "processor"
+
+
+def test_an_old_field_is_accepted_and_read():
+    with pytest.warns(FutureWarning, match=r"Described\(flavour=\.\.\.\) is now Described\(device_kind=") as caught:
+        described = Described("x", flavour="accelerator")
+    assert caught[0].filename == __file__
+    assert described == Described("x", device_kind="accelerator")
+    with pytest.warns(FutureWarning, match=r"Described\.flavour is now \.device_kind"):
+        assert described.flavour == "accelerator"
+
+
+def test_an_old_field_is_replaced():
+    with pytest.warns(FutureWarning, match=r"Described\(flavour="):
+        assert dataclasses.replace(Described("x"), flavour="accelerator").device_kind == "accelerator"
+
+
+def test_new_fields_do_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dataclasses.replace(Described("x"), device_kind="accelerator").device_kind == "accelerator"
+        assert Described("x", "accelerator").device_kind == "accelerator"
+
+
+def test_fields_that_never_were_are_errors():
+    with pytest.raises(TypeError, match="kind"):
+        Described("x", kind="accelerator")

@@ -45,6 +45,7 @@ RENAMED = {
     "SaidState": "SharedValueSpec",
     "Stock": "Resources",
     "Outlet": "OutputSpec",
+    "AT_HOME": "FIRST_HOST_INPUT",
     "_HOME": "_LAZY_ATTRS",
     "_ROOMS": "_LAZY_SUBMODULES",
 }

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from optdb.deprecation import renamed_fields
 from optdb.host.graph import Op, Variable
 from optdb.host.lifting import is_host_array
 
@@ -24,6 +25,7 @@ def no_weight(op: Op) -> float:
     return 1.0
 
 
+@renamed_fields(refuses="unsupported_reason", sources="source_ops", answers="host_result_ops", at_home="is_host_input")
 @dataclass(frozen=True, eq=False)
 class Device:
     """A device that graphs are lifted to.
@@ -45,19 +47,19 @@ class Device:
     ready : callable
         Raises where the device of the default context is not there or does not work. It is called before a graph is
         optimized: what raises during that is only logged, and the graph stays on the host.
-    refuses : callable
-        ``refuses(dtype, context_name)`` returns why the context cannot hold a dtype, None if it can.
+    unsupported_reason : callable
+        ``unsupported_reason(dtype, context_name)`` returns why the context cannot hold a dtype, None if it can.
     weight : callable
         ``weight(op)`` returns what an op is worth having on the device, in elementwise passes over
         an array; a view is worth nothing.
-    sources : tuple of types
+    source_ops : tuple of types
         Ops that make arrays out of nothing and go where they are needed.
-    answers : tuple of types
+    host_result_ops : tuple of types
         Ops whose results are on the host wherever they run, such as shapes: what uses these has nothing on the device
         by them.
-    at_home : callable
-        ``at_home(op, i)`` tells whether an op that is lifted wants its input `i` on the host all the same, as indexes
-        and sizes are; what makes that input out of nothing stays there, too.
+    is_host_input : callable
+        ``is_host_input(op, i)`` tells whether an op that is lifted wants its input `i` on the host all the same, as
+        indexes and sizes are; what makes that input out of nothing stays there, too.
     contiguous : callable
         ``contiguous(var)`` returns a device variable as one whose values lie in C order, for loops,
         which write them slice by slice.
@@ -71,11 +73,11 @@ class Device:
     as_variable: Callable[[Variable, ContextName], Variable]
     default_context: Callable[[], ContextName]
     ready: Callable[[], object] = field(default=lambda: None)
-    refuses: Callable[[str, ContextName], str | None] = field(default=lambda dtype, context_name: None)
+    unsupported_reason: Callable[[str, ContextName], str | None] = field(default=lambda dtype, context_name: None)
     weight: Callable[[Op], float] = no_weight
-    sources: tuple[type, ...] = ()
-    answers: tuple[type, ...] = ()
-    at_home: Callable[[Op, int], bool] = field(default=lambda op, i: False)
+    source_ops: tuple[type, ...] = ()
+    host_result_ops: tuple[type, ...] = ()
+    is_host_input: Callable[[Op, int], bool] = field(default=lambda op, i: False)
     contiguous: Callable[[Variable], Variable] = field(default=lambda var: var)
 
     def __post_init__(self) -> None:

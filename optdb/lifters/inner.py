@@ -103,7 +103,9 @@ def _outside(device: Device, var: Variable, context_name: ContextName) -> Variab
 
 def _goes(device: Device, dtype: str, context_name: ContextName) -> bool:
     """Tell whether arrays of a dtype go to the device: those of floats, and of complex numbers if it holds them."""
-    return dtype.startswith("float") or (dtype.startswith("complex") and device.refuses(dtype, context_name) is None)
+    if dtype.startswith("complex"):
+        return device.unsupported_reason(dtype, context_name) is None
+    return dtype.startswith("float")
 
 
 def lift_inner(database: TopoOptDB, device: Device, *tags: str, position: float = 1) -> None:

@@ -161,10 +161,10 @@ class Lifter(LocalOptimizer):
         lifted = self.offer(node.op, context_name, inputs, node.outputs)
         if isinstance(lifted, Declined):
             return False
-        at_home = [device.home(new) if device.has(new) else new for new in lifted]
-        for old, new in zip(node.outputs, at_home, strict=True):
+        on_host = [device.home(new) if device.has(new) else new for new in lifted]
+        for old, new in zip(node.outputs, on_host, strict=True):
             copy_trace(old, new)
-        return at_home
+        return on_host
 
 
 def op_lifter(ops: Sequence[Any], supports: Predicate | None = None) -> Callable[[LiftFunction], Lifter]:

@@ -80,7 +80,7 @@ def _wanted(plan: PlacementPlan, var: Variable, inside: set[Apply], by_device: b
 
 def _wants_on_device(plan: PlacementPlan, user: Apply | str, i: int) -> bool:
     """Tell whether a user wants its input `i` on the device."""
-    return not is_output(user) and _runs_on_device(plan, user) and not plan.device.at_home(user.op, i)
+    return not is_output(user) and _runs_on_device(plan, user) and not plan.device.is_host_input(user.op, i)
 
 
 def _runs_on_device(plan: PlacementPlan, node: Apply) -> bool:

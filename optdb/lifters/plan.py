@@ -105,7 +105,7 @@ class PlacementPlan:
             return self.moved.get(var, _HOST)
         if isinstance(var.owner.op, self.device.to_host):
             return self.context(var.owner.inputs[0])
-        if isinstance(var.owner.op, self.device.answers):
+        if isinstance(var.owner.op, self.device.host_result_ops):
             return _HOST
         return self.place.get(var.owner, _HOST)
 
@@ -119,7 +119,7 @@ class PlacementPlan:
         if not candidates:
             return NO_LIFTER
         for var in (*node.inputs, *node.outputs):
-            reason = self._refusal(var, context_name)
+            reason = self._unsupported_reason(var, context_name)
             if reason is not None:
                 return reason
         for lifter in candidates:
@@ -133,19 +133,19 @@ class PlacementPlan:
         """Return who uses a node's outputs."""
         return [client for out in node.outputs for client, _ in clients(self.fgraph, out)]
 
-    def _refusal(self, var: Variable, context_name: ContextName) -> str | None:
+    def _unsupported_reason(self, var: Variable, context_name: ContextName) -> str | None:
         if not is_host_array(var):
             return None
         key = (var.type.dtype, context_name)
         if key not in self._refused:
-            self._refused[key] = self.device.refuses(*key)
+            self._refused[key] = self.device.unsupported_reason(*key)
         return self._refused[key]
 
     def _place_input(self, var: Variable) -> None:
         if not self.device.moves(var):
             return
         target = getattr(var.tag, "target", None) or self.default
-        if target is not None and self._refusal(var, target) is None:
+        if target is not None and self._unsupported_reason(var, target) is None:
             self.moved[var] = target
 
     def _forward(self, node: Apply) -> None:
@@ -187,7 +187,7 @@ class PlacementPlan:
 
     def _wanted_in(self, node: Apply) -> Any:
         """Return the one context in which a node's outputs are wanted; `_HOST` if there is none such."""
-        source = isinstance(node.op, self.device.sources)
+        source = isinstance(node.op, self.device.source_ops)
         if not source and not all(map(self.device.moves, node.outputs)):
             return _HOST  # sizes and indexes are wanted on the host, even by ops of the device
         contexts = [self._context_of_user(user, i) for out in node.outputs for user, i in clients(self.fgraph, out)]
@@ -198,7 +198,7 @@ class PlacementPlan:
 
     def _context_of_user(self, user: Apply | str, i: int) -> Any:
         """Return the context in which a user wants its input `i`."""
-        if is_output(user) or self.device.at_home(user.op, i):
+        if is_output(user) or self.device.is_host_input(user.op, i):
             return _HOST
         if isinstance(user.op, (self.device.from_host, self.device.between)):
             return user.op.context_name

@@ -44,13 +44,13 @@ HEAVY = (
     Scan,
 )
 #: Random numbers are made where they are wanted, and those of Python's generator are asked why they cannot be.
-SOURCES = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
+SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
 #: Asked of an array on the device, and answered on the host.
-ANSWERS = (ops.Shape, ops.Shape_i)
+HOST_RESULT_OPS = (ops.Shape, ops.Shape_i)
 
 #: Where the inputs begin that lifted ops want on the host: indexes, sizes, classes.
-AT_HOME = {
+FIRST_HOST_INPUT = {
     ops.Reshape: 1,
     ops.Subtensor: 1,
     ops.AdvancedSubtensor1: 1,
@@ -97,9 +97,9 @@ def weight(op: Op) -> float:
     return HEAVY_WEIGHT if isinstance(op, HEAVY) else PASSES.get(type(op), 1.0)
 
 
-def at_home(op: Op, i: int) -> bool:
+def is_host_input(op: Op, i: int) -> bool:
     """Tell whether an op, lifted or not, wants its input `i` on the host."""
-    return type(op) in AT_HOME and i >= AT_HOME[type(op)]
+    return type(op) in FIRST_HOST_INPUT and i >= FIRST_HOST_INPUT[type(op)]
 
 
 def _default_context() -> Any:
@@ -111,9 +111,9 @@ def _ready() -> None:
         get_context(contexts.default)
 
 
-def _refuses(dtype: str, context_name: ContextName) -> str | None:
-    trouble = get_context(context_name).unsupported_reason(dtype)
-    return None if trouble is None else f"{context_name} cannot take arrays of {dtype}: {trouble}"
+def _unsupported_reason(dtype: str, context_name: ContextName) -> str | None:
+    reason = get_context(context_name).unsupported_reason(dtype)
+    return None if reason is None else f"{context_name} cannot take arrays of {dtype}: {reason}"
 
 
 OPENCL = Device(
@@ -125,11 +125,11 @@ OPENCL = Device(
     as_variable=as_opencl_variable,
     default_context=_default_context,
     ready=_ready,
-    refuses=_refuses,
+    unsupported_reason=_unsupported_reason,
     weight=weight,
-    sources=SOURCES,
-    answers=ANSWERS,
-    at_home=at_home,
+    source_ops=SOURCE_OPS,
+    host_result_ops=HOST_RESULT_OPS,
+    is_host_input=is_host_input,
     contiguous=opencl_contiguous,
 )
 

@@ -123,9 +123,11 @@ PAPER = Device(
     between=Recopy,
     as_variable=as_paper,
     default_context=lambda: "sheet",
-    refuses=lambda dtype, context_name: "paper holds no complex numbers" if dtype.startswith("complex") else None,
+    unsupported_reason=lambda dtype, context_name: (
+        "paper holds no complex numbers" if dtype.startswith("complex") else None
+    ),
     weight=lambda op: 10.0 if isinstance(op, tt.Dot) else 0.0 if isinstance(op, tt.DimShuffle) else 1.0,
-    sources=(tt.Alloc,),
+    source_ops=(tt.Alloc,),
 )
 paper_lifters = GraphToGPUDB(PAPER)
 

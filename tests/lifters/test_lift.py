@@ -128,7 +128,7 @@ def test_backward_a_source_goes_where_it_is_wanted():
 
 def test_a_source_stays_where_its_users_want_it_on_the_host(monkeypatch):
     monkeypatch.setattr("optdb.lifters.device._devices", [])  # the one below is for this test alone
-    device = dataclasses.replace(PAPER, at_home=lambda op, i: isinstance(op, tt.Dot) and i == 1)
+    device = dataclasses.replace(PAPER, is_host_input=lambda op, i: isinstance(op, tt.Dot) and i == 1)
     x, n = tt.dmatrix("x"), tt.lscalar("n")
     ones = tt.alloc(np.float64(1), n, n)
     lift = GraphToGPU(paper_lifters, device)

@@ -212,8 +212,8 @@ class _Walk:
             with self._tracer.following():
                 outputs[0][0] = self._brought(values[0], node.inputs[0].type.dtype)
             return
-        at_home = isinstance(node.op, Shape | Shape_i) or not any(map(on_device, (*node.inputs, *node.outputs)))
-        if at_home and (isinstance(node.op, Shape | Shape_i) or any(map(is_open, values))):
+        is_host = isinstance(node.op, Shape | Shape_i) or not any(map(on_device, (*node.inputs, *node.outputs)))
+        if is_host and (isinstance(node.op, Shape | Shape_i) or any(map(is_open, values))):
             try:
                 results = follow(node, values)
             except Untraceable:
@@ -223,7 +223,7 @@ class _Walk:
             for cell, value in zip(outputs, results, strict=True):
                 cell[0] = value
             return
-        if at_home:
+        if is_host:
             thunk()
             return
         if isinstance(node.op, Scan):

@@ -15,7 +15,7 @@ from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
 from optdb.opencl.lifters.support import real_arrays, with_pattern
 from optdb.opencl.ops.advanced import OpenCLAdvancedSubtensor
-from optdb.opencl.ops.counterpart import at_home
+from optdb.opencl.ops.counterpart import to_host_variable
 from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
 from optdb.opencl.ops.memory import OpenCLAlloc
 from optdb.opencl.ops.parts import OpenCLJoin
@@ -32,7 +32,7 @@ _PLACE = get_scalar_type("int64")
 @op_lifter([host.RepeatOp])
 def lift_repeat(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an array with each element so many times: which ones is worked out on the host, and they are taken."""
-    x, repeats = as_opencl_variable(inputs[0], context_name), at_home(inputs[1])
+    x, repeats = as_opencl_variable(inputs[0], context_name), to_host_variable(inputs[1])
     axis = op.axis
     if axis is None:
         x, axis = OpenCLReshape(1)(x, [-1]), 0

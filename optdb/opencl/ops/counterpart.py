@@ -36,7 +36,9 @@ class Counterpart:
         """
         there = self.device_places(len(inputs))
         context_name = infer_context_name(*[inputs[i] for i in there if isinstance(inputs[i], Variable)])
-        moved = [as_opencl_variable(x, context_name) if i in there else at_home(x) for i, x in enumerate(inputs)]
+        moved = [
+            as_opencl_variable(x, context_name) if i in there else to_host_variable(x) for i, x in enumerate(inputs)
+        ]
         like = self.host.make_node(self, *[_stand_in(x) for x in moved])
         # The host's op may add inputs that were left out.
         taken = [x if _on_device(x) else theirs for x, theirs in zip_longest(moved, like.inputs)]
@@ -66,7 +68,7 @@ class View(Counterpart):
         return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
 
-def at_home(x: Any) -> Any:
+def to_host_variable(x: Any) -> Any:
     """Return a variable of the host for one of the device; anything else as it is."""
     if not _on_device(x):
         return x

@@ -61,7 +61,7 @@ def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
         for user, i in clients(fgraph, asked):
             if is_output(user):
                 continue
-            if OPENCL.at_home(user.op, i) or not isinstance(user.op, allowed):
+            if OPENCL.is_host_input(user.op, i) or not isinstance(user.op, allowed):
                 return False
             todo.extend(_still_small(user.outputs, seen))
     return any(not is_output(user) for user, _ in clients(fgraph, var))
