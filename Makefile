@@ -9,6 +9,10 @@ STAMP := $(VENV)/installed
 # The libraries of models/ have pins of their own, and so an environment of their own.
 MODELS_VENV := build/models-venv$(if $(PYTHON),-$(notdir $(PYTHON)))
 MODELS_STAMP := $(MODELS_VENV)/installed
+# What needs no Theano is tested where it is not installed, by the newest Python that there is.
+BARE_VENV := .venv-without-theano
+BARE_STAMP := $(BARE_VENV)/installed
+NEWER_PYTHONS := python3.14 python3.13 python3.12
 DOCS_STAMP := $(VENV)/installed-docs
 CHECKED := optdb tests profiles conformance memcheck fuzzing models examples docs
 
@@ -18,7 +22,7 @@ DEMO_MINUTES := 3
 TEST_MINUTES := 6
 TEST_ALL_MINUTES := 28
 
-.PHONY: help demo bench growth test test-all lint docs linkcheck dist conformance memcheck models fuzz fuzz-files clean
+.PHONY: help demo bench growth test test-all test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-files clean
 
 ## This list
 help:
@@ -48,11 +52,20 @@ test: $(STAMP)
 	@echo "make test takes about $(TEST_MINUTES) minutes on two cores; make test-all has the rest"
 	OPTDB_TESTS=quick $(PYTEST)
 
-## All tests with all examples, then memcheck: what CI runs
+## All tests with all examples, then test-device and memcheck: what CI runs
 test-all: $(STAMP)
 	@echo "make test-all takes about $(TEST_ALL_MINUTES) minutes on two cores"
 	$(PYTEST) -m ""
+	$(MAKE) test-device
 	$(MAKE) memcheck
+
+## Kernels and the runtime by the newest Python that there is, with the newest NumPy, where Theano is not installed
+test-device:
+	@if .ci/python $(NEWER_PYTHONS) >/dev/null; then \
+		$(MAKE) $(BARE_STAMP) && $(BARE_VENV)/bin/python -m pytest --numprocesses logical tests/codegen tests/runtime; \
+	else \
+		echo "test-device is left out: none of $(NEWER_PYTHONS) runs here"; \
+	fi
 
 ## Rules and format
 lint: $(STAMP)
@@ -102,6 +115,12 @@ clean:
 
 $(STAMP): setup.cfg pyproject.toml .ci/venv .ci/oldest.txt
 	.ci/venv $(VENV) $(PYTHON)
+	@touch $@
+
+$(BARE_STAMP): setup.cfg pyproject.toml
+	"$$(.ci/python $(NEWER_PYTHONS))" -m venv --clear $(BARE_VENV)
+	$(BARE_VENV)/bin/python -m pip install --quiet --editable '.[opencl,test]'
+	! $(BARE_VENV)/bin/python -c 'import theano' 2>/dev/null
 	@touch $@
 
 $(MODELS_STAMP): $(STAMP) models/requirements.txt models/libraries.txt

@@ -102,7 +102,7 @@ def test_codes_with_the_same_names_do_not_meet():
         KERNEL void k(GLOBAL_MEM T *x) {{ x[0] = helper(x[0]); }}
         """
         for n, ctype in ((2, "float"), (5, "int"), (7, "double"))
-        if ctype != "double" or runtime_context().float64
+        if ctype != "double" or runtime_context().profile.float64
     ]
     program = joint(*codes)
     for i, (dtype, want) in enumerate([("float32", 23), ("int32", 56), ("float64", 78)][: len(codes)]):
