@@ -87,7 +87,11 @@ def test_other_names_of_a_module_are_not_there(module):
 
 @pytest.mark.parametrize(
     ("module", "old", "new"),
-    [("optdb.runtime.devices", "Row", "DeviceInfo"), ("optdb.runtime.exported", "Method", "LoadedMethod")],
+    [
+        ("optdb.runtime.devices", "Row", "DeviceInfo"),
+        ("optdb.runtime.devices", "trouble", "unsupported_reason"),
+        ("optdb.runtime.exported", "Method", "LoadedMethod"),
+    ],
 )
 def test_public_names_that_changed_warn(module, old, new):
     module = importlib.import_module(module)

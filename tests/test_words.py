@@ -46,6 +46,9 @@ RENAMED = {
     "Stock": "Resources",
     "Outlet": "OutputSpec",
     "AT_HOME": "FIRST_HOST_INPUT",
+    "scalar_trouble": "scalar_unsupported_reason",
+    "why_not_added": "adding_unsupported_reason",
+    "why_not_folded": "folding_unsupported_reason",
     "_HOME": "_LAZY_ATTRS",
     "_ROOMS": "_LAZY_SUBMODULES",
 }

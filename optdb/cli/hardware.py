@@ -69,7 +69,7 @@ def _table(rows: list[DeviceInfo]) -> Table:
     table.add_column("memory", justify="right")
     table.add_column("state", overflow="fold")
     for row in rows:
-        state = "[green]works[/]" if row.works else f"[red]fails[/]: {escape(row.trouble)}"
+        state = "[green]works[/]" if row.works else f"[red]fails[/]: {escape(row.unsupported_reason)}"
         memory = f"{row.memory / 2**30:.1f} GiB"
         names = ", ".join(filter(None, [row.spec, row.short_name]))
         table.add_row(names, row.kind, escape(row.name), escape(row.platform), str(row.units), memory, state)

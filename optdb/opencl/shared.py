@@ -79,9 +79,9 @@ def _place_of(value: Any) -> Hashable:
         return here
     if not isinstance(value, np.ndarray) or value.ndim == 0 or contexts.default is None:
         raise TypeError("for the host, unless a target is given")
-    trouble = contexts.get().unsupported_reason(value.dtype)
-    if trouble is not None:
-        raise TypeError(trouble)
+    reason = contexts.get().unsupported_reason(value.dtype)
+    if reason is not None:
+        raise TypeError(reason)
     return contexts.default
 
 

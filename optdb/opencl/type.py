@@ -79,10 +79,10 @@ class OpenCLArrayType(Type):
         self.context_name = contexts.resolve(context_name)
         self.name = name
         self.numpy_dtype = self.host_type.numpy_dtype
-        trouble = self.context.unsupported_reason(self.dtype)
-        if trouble is not None:
+        reason = self.context.unsupported_reason(self.dtype)
+        if reason is not None:
             raise UnsupportedDtype(
-                f"{self.context_name} cannot take arrays of {self.dtype}: {trouble}. "
+                f"{self.context_name} cannot take arrays of {self.dtype}: {reason}. "
                 "Cast to another dtype, or leave them on the host"
             )
 

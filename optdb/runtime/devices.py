@@ -1,7 +1,7 @@
 """Finds devices that work.
 
 A device that is listed need not work: drivers list processors that their compiler does not
-know. So a device counts once a kernel was built and run on it (`trouble`), and the search
+know. So a device counts once a kernel was built and run on it (`unsupported_reason`), and the search
 goes from the likely best to the likely worst.
 
 A user says which device is meant by a text (*spec*): ``opencl`` is the best one that works,
@@ -22,14 +22,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optdb.deprecation import renamed_names
+from optdb.deprecation import renamed_fields, renamed_names
 from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, profile_of
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import check_process, cl, compilers_unheard
 
-__all__ = ["SHORT_NAMES", "DeviceError", "DeviceInfo", "SlowDeviceWarning", "find", "list_devices", "trouble"]
+__all__ = [
+    "SHORT_NAMES",
+    "DeviceError",
+    "DeviceInfo",
+    "SlowDeviceWarning",
+    "find",
+    "list_devices",
+    "unsupported_reason",
+]
 
-__getattr__ = renamed_names(__name__, {"Row": "DeviceInfo"})
+__getattr__ = renamed_names(__name__, {"Row": "DeviceInfo", "trouble": "unsupported_reason"})
 
 _SPEC = re.compile(r"^(?P<device>.*?)\s*(\[(?P<part>\d+)/(?P<parts>\d+)\])?$")
 _NUMBERED = re.compile(r"^opencl(?P<platform>\d+):(?P<device>\d+)$")
@@ -50,6 +58,7 @@ class SlowDeviceWarning(RuntimeWarning):
     """The only device that works is a memory checker, which computes hundreds of times slower than a driver."""
 
 
+@renamed_fields(trouble="unsupported_reason")
 @dataclass(frozen=True)
 class DeviceInfo:
     """A device that was found: what it can do, and whether it works.
@@ -60,18 +69,18 @@ class DeviceInfo:
         What finds it.
     profile : DeviceProfile
         What it can do.
-    trouble : str or None
+    unsupported_reason : str or None
         Why it does not work; None if it does.
     """
 
     spec: str
     profile: DeviceProfile
-    trouble: str | None
+    unsupported_reason: str | None
 
     @property
     def works(self) -> bool:
         """Whether a kernel was built and run on it."""
-        return self.trouble is None
+        return self.unsupported_reason is None
 
     @property
     def platform(self) -> str:
@@ -106,7 +115,7 @@ class DeviceInfo:
 
 def list_devices() -> list[DeviceInfo]:
     """Return all devices, each of them tried, in the order of their numbers."""
-    return [DeviceInfo(spec, profile_of(device), trouble(device)) for spec, device in _all()]
+    return [DeviceInfo(spec, profile_of(device), unsupported_reason(device)) for spec, device in _all()]
 
 
 def find(spec: str) -> cl.Device:
@@ -144,7 +153,7 @@ def _whole(wanted: str, spec: str) -> cl.Device:
         if not candidates:
             raise DeviceError(f"{spec}: no device is called that{_guess(wanted)}; {_what_there_is()}")
     for device in sorted(candidates, key=_rank):
-        if trouble(device) is None:
+        if unsupported_reason(device) is None:
             if wanted == "opencl" and profile_of(device).quirks.is_memory_checker:
                 _warn_of_memory_checker()
             return device
@@ -167,7 +176,7 @@ def _by_number(wanted: str, spec: str) -> cl.Device:
     for name, device in _all():
         if name != wanted:
             continue
-        problem = trouble(device)
+        problem = unsupported_reason(device)
         if problem is not None:
             raise DeviceError(f"{spec}: {device.name.strip()} does not work: {problem}; {_what_there_is()}")
         return device
@@ -239,7 +248,7 @@ def _described(row: DeviceInfo) -> str:
     # The kind of processors is left out: optdb.device=cpu means the host.
     kind = None if row.kind == "CPU" else row.kind.casefold()
     names = ", ".join(filter(None, [row.spec, row.short_name, kind]))
-    failure = "" if row.works else f" (fails: {row.trouble})"
+    failure = "" if row.works else f" (fails: {row.unsupported_reason})"
     return f"{names}: {row.name}, {row.platform}{failure}"
 
 
@@ -264,8 +273,8 @@ def _rank(device: cl.Device) -> int:
 
 
 @functools.cache
-def trouble(device: cl.Device) -> str | None:
-    """Tell why a device does not work, None if it does.
+def unsupported_reason(device: cl.Device) -> str | None:
+    """Return why a device does not work; None if it does.
 
     A kernel is built and run, without any cache of binaries: a binary from better days
     would hide that today's driver cannot build.

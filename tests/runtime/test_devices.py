@@ -33,7 +33,7 @@ def there_are(monkeypatch):
         ]
         monkeypatch.setattr(devices, "_all", lambda: iter(numbered))
 
-    monkeypatch.setattr(devices, "trouble", lambda device: device.broken)
+    monkeypatch.setattr(devices, "unsupported_reason", lambda device: device.broken)
     set_devices(SLOW, CPU, OLD_GPU, GPU)
     return set_devices
 
@@ -153,7 +153,9 @@ def test_nothing_is_there(there_are, spec):
 
 def test_rows(there_are):
     assert list_devices()[2] == DeviceInfo("opencl2:0", profile_of(OLD_GPU), "unknown target")
-    shown = [(row.platform, row.name, row.kind, row.units, row.memory, row.trouble) for row in list_devices()]
+    shown = [
+        (row.platform, row.name, row.kind, row.units, row.memory, row.unsupported_reason) for row in list_devices()
+    ]
     assert shown[2] == ("Graphics", "Graphics 1", "GPU", 8, 2**30, "unknown target")
     assert [row.works for row in list_devices()] == [True, True, False, True]
     assert [row.kind for row in list_devices()] == ["simulator", "CPU", "GPU", "GPU"]
@@ -186,12 +188,12 @@ def test_parts_here():
 
 def test_a_device_that_cannot_build(monkeypatch):
     monkeypatch.setattr(devices, "_TRIAL", "__kernel void optdb_trial(__global int *out) { nonsense; }")
-    assert devices.trouble.__wrapped__(find("opencl"))
+    assert devices.unsupported_reason.__wrapped__(find("opencl"))
 
 
 def test_a_device_that_computes_nonsense(monkeypatch):
     monkeypatch.setattr(devices, "_TRIAL", devices._TRIAL.replace("40", "50"))
-    assert devices.trouble.__wrapped__(find("opencl")) == "computed [50, 51, 52, 53], not [40, 41, 42, 43]"
+    assert devices.unsupported_reason.__wrapped__(find("opencl")) == "computed [50, 51, 52, 53], not [40, 41, 42, 43]"
 
 
 NO_DRIVER = {"OCL_ICD_VENDORS": "/nonexistent", "OPENCL_VENDOR_PATH": "/nonexistent"}

@@ -45,7 +45,7 @@ class ItemBlock:
         """The kernel's name."""
         return f"matmul_{self.rows}x{self.cols}"
 
-    def trouble(self, dtype: str) -> str | None:
+    def unsupported_reason(self, dtype: str) -> str | None:
         """Tell why there can be no such block, None if there can."""
         if self.width not in (2, 4, 8, 16) or self.cols % self.width or not 2 <= self.rows <= 32:
             return "columns come in vectors of 2, 4, 8 or 16, and rows are 2 to 32"
@@ -86,7 +86,7 @@ class GroupBlock:
         """Return how much local memory a group takes: two tiles of each matrix, the next one being loaded."""
         return 2 * self.depth * (self.rows + self.cols + 2 * PADDING) * np.dtype(work_dtype(dtype)).itemsize
 
-    def trouble(self, dtype: str) -> str | None:
+    def unsupported_reason(self, dtype: str) -> str | None:
         """Tell why there can be no such block, None if there can."""
         if min(self.rows, self.cols, self.depth, self.item_rows, self.item_cols) < 1:
             return "lengths are at least 1"
@@ -273,6 +273,6 @@ def _from_dict(value: Any, context: Context, dtype: str) -> Block | None:
         block = kind(**{name: int(number) for name, number in value.items()})
     except (AttributeError, TypeError, ValueError):
         return None
-    if block.trouble(dtype) is not None:
+    if block.unsupported_reason(dtype) is not None:
         return None
     return block if isinstance(block, ItemBlock) or _fits(context, dtype, block) else None

@@ -76,10 +76,10 @@ class _Traced(Context):
         self.asked: set[str] = set()
 
     def unsupported_reason(self, dtype: object) -> str | None:
-        trouble = super().unsupported_reason(dtype)
-        if trouble is None:
+        reason = super().unsupported_reason(dtype)
+        if reason is None:
             self.asked.add(np.dtype(dtype).name)
-        return trouble
+        return reason
 
 
 def trace(

@@ -43,20 +43,20 @@ def lift_repeat(op: Op, context_name: str | None, inputs: Inputs, outputs: Input
     return with_pattern(OpenCLAdvancedSubtensor()(x, *before, named), outputs[0])
 
 
-def _vector_trouble(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _vector_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     dtype = outputs[0].type.dtype
     return None if dtype.startswith("float") else f"vectors of {dtype} are sizes and indexes: they are wanted there"
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=61)
-@op_lifter([host.MakeVector], supports=_vector_trouble)
+@op_lifter([host.MakeVector], supports=_vector_unsupported_reason)
 def lift_make_vector(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a vector of numbers, some of which are on the device."""
     numbers = [as_opencl_variable(x, context_name) for x in inputs]
     return with_pattern(OpenCLJoin()(0, *[OpenCLDimShuffle((), ("x",))(x) for x in numbers]), outputs[0])
 
 
-def _difference_trouble(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _difference_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     kind = inputs[0].type
     if kind.dtype == "bool" or kind.dtype.startswith("complex"):
         return f"no differences of {kind.dtype} on the device"
@@ -66,7 +66,7 @@ def _difference_trouble(op: Op, context_name: str | None, inputs: Inputs, output
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=62)
-@op_lifter([host.DiffOp], supports=_difference_trouble)
+@op_lifter([host.DiffOp], supports=_difference_unsupported_reason)
 def lift_diff(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift differences of neighbours: those from the second on, less those up to the last."""
     x = as_opencl_variable(inputs[0], context_name)

@@ -10,10 +10,16 @@ from optdb.host import ops as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import node_like, on_device, real_arrays, scalar_trouble, trouble
+from optdb.opencl.lifters.support import (
+    node_like,
+    on_device,
+    real_arrays,
+    scalar_unsupported_reason,
+    unsupported_reason,
+)
 from optdb.opencl.ops.argmax import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.elemwise import OpenCLElemwise
-from optdb.opencl.ops.reduce import OpenCLCAReduce, why_not_folded
+from optdb.opencl.ops.reduce import OpenCLCAReduce, folding_unsupported_reason
 from optdb.topo.db import register_topo
 
 #: The ops made here by the identity of the scalar op that each holds. Equal scalar ops may compute differently.
@@ -29,14 +35,14 @@ def _elemwise(scalar_op: Any) -> OpenCLElemwise:
     return op
 
 
-def _elemwise_trouble(
+def _elemwise_unsupported_reason(
     op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> str | None:
-    return scalar_trouble(op.scalar_op, context_name, [x.type.dtype for x in inputs])
+    return scalar_unsupported_reason(op.scalar_op, context_name, [x.type.dtype for x in inputs])
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=10)
-@op_lifter([host.Elemwise], supports=_elemwise_trouble)
+@op_lifter([host.Elemwise], supports=_elemwise_unsupported_reason)
 def lift_elemwise(op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
     """Lift a scalar op on all elements of arrays."""
     return node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
@@ -55,17 +61,17 @@ def _acc_dtype(op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable]) 
     return out.type.dtype
 
 
-def _reduction_trouble(
+def _reduction_unsupported_reason(
     op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> str | None:
     (x,), (out,) = inputs, outputs
     acc_dtype = _acc_dtype(op, inputs, outputs)
-    reason = why_not_folded(op.scalar_op, x.type.dtype, acc_dtype)
-    return reason or trouble(context_name, [x.type.dtype, acc_dtype, out.type.dtype])
+    reason = folding_unsupported_reason(op.scalar_op, x.type.dtype, acc_dtype)
+    return reason or unsupported_reason(context_name, [x.type.dtype, acc_dtype, out.type.dtype])
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=11)
-@op_lifter(_REDUCTIONS, supports=_reduction_trouble)
+@op_lifter(_REDUCTIONS, supports=_reduction_unsupported_reason)
 def lift_reduction(op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
     """Lift a scalar op folded over axes."""
     (out,) = outputs

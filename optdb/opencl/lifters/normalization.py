@@ -9,7 +9,7 @@ from optdb.host import layers as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import floats_only, on_device, trouble
+from optdb.opencl.lifters.support import floats_only, on_device, unsupported_reason
 from optdb.opencl.ops import batch_norm
 from optdb.topo.db import register_topo
 
@@ -23,7 +23,7 @@ _ARRAYS = {
 }
 
 
-def _why_not(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _normalization_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     ndim = inputs[0].type.ndim
     if min(op.axes) < 0 or max(op.axes) >= ndim:
         return f"there are no axes {op.axes} in an array of {ndim} dimensions"
@@ -34,8 +34,9 @@ def _why_not(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) 
     return floats_only(op, context_name, inputs, outputs)
 
 
-def _why_not_trained(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    return _why_not(op, context_name, inputs, outputs) or trouble(context_name, ["float64"])
+def _training_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    reason = _normalization_unsupported_reason(op, context_name, inputs, outputs)
+    return reason or unsupported_reason(context_name, ["float64"])
 
 
 def _moved(op: Op, context_name: str | None, inputs: Inputs) -> list[Variable]:
@@ -43,7 +44,7 @@ def _moved(op: Op, context_name: str | None, inputs: Inputs) -> list[Variable]:
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=63)
-@op_lifter([host.AbstractBatchNormTrain, host.AbstractBatchNormTrainGrad], supports=_why_not_trained)
+@op_lifter([host.AbstractBatchNormTrain, host.AbstractBatchNormTrainGrad], supports=_training_unsupported_reason)
 def lift_batch_norm_training(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift batch normalization for training, or its gradient."""
     forward = isinstance(op, host.AbstractBatchNormTrain)
@@ -52,7 +53,7 @@ def lift_batch_norm_training(op: Op, context_name: str | None, inputs: Inputs, o
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=64)
-@op_lifter([host.AbstractBatchNormInference], supports=_why_not)
+@op_lifter([host.AbstractBatchNormInference], supports=_normalization_unsupported_reason)
 def lift_batch_norm_inference(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift batch normalization by known means and variances."""
     return batch_norm.OpenCLBatchNormInference(op.axes)(*_moved(op, context_name, inputs))

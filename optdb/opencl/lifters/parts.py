@@ -10,7 +10,7 @@ from optdb.host.graph import Op, Variable
 from optdb.host.scalars import add, cast_op
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import on_device, scalar_trouble
+from optdb.opencl.lifters.support import on_device, scalar_unsupported_reason
 from optdb.opencl.ops import advanced
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit
 from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1, OpenCLAdvancedSubtensor1
@@ -40,13 +40,13 @@ def lift_split(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs
     return OpenCLSplit(op.len_splits)(x, *inputs[1:], return_list=True)
 
 
-def _part_trouble(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _part_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     x, y = inputs[0].type.dtype, inputs[1].type.dtype
-    return scalar_trouble(cast_op(x), context_name, [y]) if x != y else None
+    return scalar_unsupported_reason(cast_op(x), context_name, [y]) if x != y else None
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=42)
-@op_lifter([host.IncSubtensor], supports=_part_trouble)
+@op_lifter([host.IncSubtensor], supports=_part_unsupported_reason)
 def lift_inc_subtensor(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the change of a part of an array; the indexes stay on the host."""
     lifted = OpenCLIncSubtensor(op.idx_list, op.inplace, op.set_instead_of_inc, op.destroyhandler_tolerate_aliased)
@@ -62,7 +62,7 @@ def lift_take(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs)
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=44)
-@op_lifter([host.AdvancedIncSubtensor1], supports=_part_trouble)
+@op_lifter([host.AdvancedIncSubtensor1], supports=_part_unsupported_reason)
 def lift_change_of_rows(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the change of rows; their indexes stay on the host."""
     lifted = OpenCLAdvancedIncSubtensor1(op.inplace, op.set_instead_of_inc)
@@ -83,15 +83,15 @@ def lift_masked(op: Op, context_name: str | None, inputs: Inputs, outputs: Input
     return advanced.OpenCLAdvancedBooleanSubtensor()(as_opencl_variable(inputs[0], context_name), *inputs[1:])
 
 
-def _change_trouble(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _change_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     x, y = inputs[0].type.dtype, inputs[1].type.dtype
     if op.set_instead_of_inc:
-        return scalar_trouble(cast_op(x), context_name, [y]) if x != y else None
-    return advanced.why_not_added(x, y) or scalar_trouble(add, context_name, [x, y])
+        return scalar_unsupported_reason(cast_op(x), context_name, [y]) if x != y else None
+    return advanced.adding_unsupported_reason(x, y) or scalar_unsupported_reason(add, context_name, [x, y])
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=47)
-@op_lifter([host.AdvancedIncSubtensor, host.AdvancedBooleanIncSubtensor], supports=_change_trouble)
+@op_lifter([host.AdvancedIncSubtensor, host.AdvancedBooleanIncSubtensor], supports=_change_unsupported_reason)
 def lift_change(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the change of what arrays of indexes or masks name; the indexes stay on the host."""
     lifted = _CHANGES[type(op)](op.inplace, op.set_instead_of_inc)

@@ -9,7 +9,7 @@ from optdb.host import random as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import on_device, real_arrays, trouble
+from optdb.opencl.lifters.support import on_device, real_arrays, unsupported_reason
 from optdb.opencl.ops.mrg import OpenCLMRGUniform
 from optdb.opencl.ops.multinomial import OpenCLChoiceFromUniform, OpenCLMultinomialFromUniform
 from optdb.opencl.type import OpenCLArrayType
@@ -27,22 +27,22 @@ def lift_mrg_uniform(op: Op, context_name: str | None, inputs: Inputs, outputs: 
     return lifted(*inputs, return_list=True)
 
 
-def _draws_trouble(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _draws_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     for x in inputs[:2]:
         if not x.type.dtype.startswith("float"):
             return f"probabilities and random numbers are floats on the device, not {x.type.dtype}"
-    return real_arrays(op, context_name, inputs, outputs) or trouble(context_name, ["float64"])
+    return real_arrays(op, context_name, inputs, outputs) or unsupported_reason(context_name, ["float64"])
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=81)
-@op_lifter([host.MultinomialFromUniform], supports=_draws_trouble)
+@op_lifter([host.MultinomialFromUniform], supports=_draws_unsupported_reason)
 def lift_multinomial(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift draws with replacement; how many stays on the host."""
     return OpenCLMultinomialFromUniform(op.odtype)(*on_device(inputs[:2], context_name), *inputs[2:])
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=82)
-@op_lifter([host.ChoiceFromUniform, host.MultinomialWOReplacementFromUniform], supports=_draws_trouble)
+@op_lifter([host.ChoiceFromUniform, host.MultinomialWOReplacementFromUniform], supports=_draws_unsupported_reason)
 def lift_choice(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift draws without replacement; how many stays on the host."""
     return OpenCLChoiceFromUniform(op.odtype, op.replace)(*on_device(inputs[:2], context_name), *inputs[2:])

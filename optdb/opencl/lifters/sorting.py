@@ -25,14 +25,14 @@ def lift_cumulation(op: Op, context_name: str | None, inputs: Inputs, outputs: I
     return OpenCLCumOp(op.axis, op.mode)(*on_device(inputs, context_name))
 
 
-def _sort_trouble(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+def _sort_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     if op.order is not None:
         return "sorting by fields is for arrays of records, which no device has"
     return real_arrays(op, context_name, inputs, outputs)
 
 
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=91)
-@op_lifter([host.SortOp, host.ArgSortOp], supports=_sort_trouble)
+@op_lifter([host.SortOp, host.ArgSortOp], supports=_sort_unsupported_reason)
 def lift_sort(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the sorting of an array, or of its places; the axis stays on the host."""
     lifted = OpenCLSortOp if isinstance(op, host.SortOp) else OpenCLArgSortOp

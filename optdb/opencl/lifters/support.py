@@ -14,7 +14,7 @@ from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 
 
-def trouble(context_name: str | None, dtypes: Iterable[str]) -> str | None:
+def unsupported_reason(context_name: str | None, dtypes: Iterable[str]) -> str | None:
     """Return why a context cannot compute with some dtypes; None if it can."""
     context = get_context(context_name)
     for dtype in dtypes:
@@ -24,10 +24,10 @@ def trouble(context_name: str | None, dtypes: Iterable[str]) -> str | None:
     return None
 
 
-def scalar_trouble(op: Any, context_name: str | None, dtypes: Sequence[str]) -> str | None:
+def scalar_unsupported_reason(op: Any, context_name: str | None, dtypes: Sequence[str]) -> str | None:
     """Return why a context cannot compute a scalar op; None if it can."""
     known = signature(op, tuple(dtypes))
-    return known.reason or trouble(context_name, known.computed)
+    return known.reason or unsupported_reason(context_name, known.computed)
 
 
 def real_arrays(

@@ -188,7 +188,7 @@ def last_mentions(names: np.ndarray, total: int) -> np.ndarray:
     return np.flatnonzero(table[names] == mentions)
 
 
-def why_not_added(dtype: str, by: str) -> str | None:
+def adding_unsupported_reason(dtype: str, by: str) -> str | None:
     """Return why NumPy adds no `by` to elements of `dtype` in place; None if it does."""
     wide = scalars.upcast(dtype, by)
     return None if np.can_cast(wide, dtype, "same_kind") else f"{by} is not added to {dtype}: the host says so, too"

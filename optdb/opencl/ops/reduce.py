@@ -104,7 +104,7 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
             dtype = node.inputs[0].type.dtype
         else:
             node, dtype = self._node_of_several(folded)
-        reason = why_not_folded(node.op.scalar_op, dtype, node.op.acc_dtype)
+        reason = folding_unsupported_reason(node.op.scalar_op, dtype, node.op.acc_dtype)
         if reason is not None:
             raise TypeError(f"{self}: {reason}")
         return node if self.post_scalar_op is None else self._node_with_more(node, behind)
@@ -241,7 +241,7 @@ def identity_of(op: Any, dtype: str) -> str:
     return literal(np.iinfo(dtype).max if largest else np.iinfo(dtype).min, dtype)
 
 
-def why_not_folded(op: Any, dtype: str, acc_dtype: str) -> str | None:
+def folding_unsupported_reason(op: Any, dtype: str, acc_dtype: str) -> str | None:
     """Return why a scalar op cannot be folded on the device; None if it can."""
     if type(op) not in FOLDS:
         return f"no OpenCL C for folding {type(op).__name__}"

@@ -117,7 +117,7 @@ def signature(op: Any, dtypes: tuple[str, ...]) -> ScalarSignature:
         return ScalarSignature(str(reason))
 
 
-def why_not(op: Any, dtypes: Sequence[str]) -> str | None:
+def unsupported_reason(op: Any, dtypes: Sequence[str]) -> str | None:
     """Return why a scalar op has no OpenCL C for inputs of `dtypes`, None if it has."""
     return signature(op, tuple(dtypes)).reason
 

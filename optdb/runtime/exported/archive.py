@@ -192,9 +192,9 @@ class Archive:
         if digest != _digest(text):
             raise self.wrong("was altered: its manifest is not what was written")
         self.digest = digest.decode()
-        trouble = _text_trouble(text)
-        if trouble is not None:
-            raise self.wrong(f"has a manifest that cannot be read ({trouble})")
+        reason = _invalid_text_reason(text)
+        if reason is not None:
+            raise self.wrong(f"has a manifest that cannot be read ({reason})")
         try:
             manifest = json.loads(text, parse_constant=self._no_number)
         except (ValueError, RecursionError) as error:
@@ -275,7 +275,7 @@ def _bytes_per_byte(name: str) -> int:
     return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 1
 
 
-def _text_trouble(text: bytes) -> str | None:
+def _invalid_text_reason(text: bytes) -> str | None:
     """Return why a manifest is not to be parsed, in words; None if it may be. Outside of texts it has no backslash."""
     letters = np.frombuffer(_ESCAPED.sub(b"", text), np.uint8)
     outside = letters[(np.cumsum(letters == ord('"'), dtype=np.int32) & 1) == 0]

@@ -241,10 +241,10 @@ class LoadedMethod:
                 "device_kinds=('cpu', 'gpu')"
             )
         for dtype in sorted({dtype for trace in traces for dtype in trace.flags}):
-            trouble = context.unsupported_reason(dtype)
-            if trouble is not None:
+            reason = context.unsupported_reason(dtype)
+            if reason is not None:
                 raise FileError(
-                    f"{spec.name} of {self._path} needs {dtype}, and {trouble}.\nThe cure: name another device"
+                    f"{spec.name} of {self._path} needs {dtype}, and {reason}.\nThe cure: name another device"
                 )
         return traces
 
@@ -384,10 +384,10 @@ class _Shared:
         value = archive.array(spec.array)
         if len(spec.broadcastable) != value.ndim:
             raise archive.wrong(f"is not valid: the shared value {spec.name} has {value.ndim} dimensions")
-        trouble = context.unsupported_reason(value.dtype)
-        if trouble is not None:
+        reason = context.unsupported_reason(value.dtype)
+        if reason is not None:
             raise archive.wrong(
-                f"has a shared value of {value.dtype}, {spec.name}: {trouble}", "The cure: name another device"
+                f"has a shared value of {value.dtype}, {spec.name}: {reason}", "The cure: name another device"
             )
         self.name = spec.name
         self.shape = value.shape
