@@ -37,7 +37,7 @@ UFUNC_LIMIT = 31
 class Interpreter(LocalLinker):
     """Runs all nodes of a graph in order.
 
-    Intermediate values are kept, because the data is small.
+    Intermediate values are kept until the next call, because the data is small.
     """
 
     allow_gc = False
@@ -65,8 +65,12 @@ class Interpreter(LocalLinker):
         computed = {variable: [variable.owner is None] for variable in storage}
         thunks = [make_thunk(node, storage, computed) for node in order]
         flags = [[computed[output] for output in node.outputs] for node in order]
+        results = [storage[output] for node in order for output in node.outputs]
 
         def run() -> None:
+            # Ops write into what they find there, which may be a shared variable's value by now.
+            for cell in results:
+                cell[0] = None
             for node, thunk, outputs_computed in zip(order, thunks, flags):
                 try:
                     thunk()

@@ -113,3 +113,13 @@ def test_errors_name_the_node():
     function = interpreted([x, y], tt.dot(x, y))
     with pytest.raises(ValueError, match="Apply node that caused the error"):
         function([1.0], [1.0, 2.0])
+
+
+def test_next_values_are_not_written_to_by_the_next_call():
+    """Theano's Alloc writes into the array that it finds in its cell."""
+    x, s = tt.dscalar("x"), theano.shared(np.zeros(3), "s")
+    filled = tt.alloc(x, 3)
+    f = theano.function([x], s + filled, updates=[(s, filled)], mode=theano.Mode(Interpreter(), None))
+    for before, now in ((0, 1), (1, 2), (2, 3)):
+        np.testing.assert_array_equal(f(now), [before + now] * 3)
+        np.testing.assert_array_equal(s.get_value(), [now] * 3)
