@@ -47,7 +47,8 @@ def dirichlet_process(pm: ModuleType, rng: np.random.RandomState, rows: int = 30
     with pm.Model() as model:
         alpha = pm.Gamma("alpha", 1, 1)
         beta = pm.Beta("beta", 1, alpha, shape=parts)
-        w = pm.Deterministic("w", beta * tt.concatenate([[1], tt.extra_ops.cumprod(1 - beta)[:-1]]))
+        sticks = beta * tt.concatenate([[1], tt.extra_ops.cumprod(1 - beta)[:-1]])
+        w = pm.Deterministic("w", sticks / sticks.sum())  # a mixture whose weights do not sum to one is impossible
         tau = pm.Gamma("tau", 1, 1, shape=parts)
         mu = pm.Normal("mu", 0, tau=tau, shape=parts)
         pm.NormalMixture("obs", w, mu, tau=tau, observed=rng.standard_normal(rows))
