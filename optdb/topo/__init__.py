@@ -12,6 +12,7 @@ Read from the bottom up::
     profile    its figures in Theano's report;  result: the same as an object
     db         TopoOptDB and register_topo
     powers     large powers as repeated squares, a rule of our own
+    reshapes   reshapes to the shape that there is, another one
     destroyer  may this node overwrite that input?;  inplace: elementwise ops that ask
     fusion     groups of elementwise ops, found whole;  gemm: sums of products
     scalars    shared scalar arithmetic inside its users, after fusion
@@ -25,6 +26,7 @@ from optdb.host import bootstrap
 bootstrap.import_host()
 
 from optdb.topo import powers as _powers  # noqa: F401  registers its rule
+from optdb.topo import reshapes as _reshapes  # noqa: F401  registers its rule
 from optdb.topo import scalars as _scalars  # noqa: F401  registers its rewriter
 from optdb.topo.db import TopoOptDB, register_topo, topo_db
 from optdb.topo.plug import TopoMode, disable, enable, is_enabled, mode

@@ -54,6 +54,13 @@ def residuals_of_ratings():
     return [x, y], [out, *tt.grad(out, [x, y])]
 
 
+def batches_of_joined_windows():
+    """Windows of a signal, joined and multiplied by a matrix each, as Keras's locally connected layers do it."""
+    x, w = tt.dtensor3("signal"), theano.shared(np.arange(72.0).reshape(3, 12, 2))
+    windows = tt.concatenate([x[:, i : i + 3].reshape((1, -1, 12)) for i in range(3)])
+    return [x], [tt.basic.batched_tensordot(windows, w, [[2], [1]])]
+
+
 def mean_of_batches():
     """Quotients by the size of a batch, which stock leaves inside the loops over the batch."""
     x, y = tt.dmatrix("m"), tt.dvector("y")
@@ -67,13 +74,21 @@ VALUES = {
     "x": np.array([0.3, 0.1, 0.7]),
     "y": np.array([0.2, 0.9]),
     "c": 1.5,
+    "signal": np.linspace(-1, 1, 48).reshape(2, 6, 4),
     "sticks": np.array([0.4, -0.3]),
 }
 
 
 @pytest.mark.parametrize(
     "build",
-    [dirichlet_density, product_of_a_constant_zero, products_of_joins, residuals_of_ratings, mean_of_batches],
+    [
+        dirichlet_density,
+        product_of_a_constant_zero,
+        products_of_joins,
+        residuals_of_ratings,
+        batches_of_joined_windows,
+        mean_of_batches,
+    ],
 )
 def test_it_is_no_larger_than_theanos(build):
     inputs, outputs = build()
