@@ -52,16 +52,17 @@ def export(
     ours = name if name and name.isidentifier() and name not in methods else OWN
     names = {own: ours, **{other: other for other in methods if other != own}}
     functions = {names[method]: of_method(methods[method]) for method in (own, *methods)}
-    calls = {names[own if name is None else name]: _calls(some) for name, some in given.items() if len(some)}
+    calls = {names[own if name is None else name]: _calls(some) for name, some in given.items()}
     return write(path, functions, calls, device_kinds)
 
 
 def _calls(examples: Sequence[Call]) -> list[Call]:
     """Return a function's examples, each of which is to be a call."""
     # Of an array, the elements are no calls, whatever its shape is.
-    wrong = [call for call in examples if not isinstance(call, Mapping | tuple | list)]
+    calls = list(examples)
+    wrong = [call for call in calls if not isinstance(call, Mapping | tuple | list)]
     if not wrong:
-        return list(examples)
+        return calls
     raise TypeError(
         "examples is a sequence of calls, each of which is a sequence of arguments or a mapping of them by name; "
         f"an object of type {type(wrong[0]).__name__} is none.\n"
