@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ class Chunk:
     way: str
     seed: int
     examples: int
+    device: str
 
     def __str__(self) -> str:
         return f"{self.way}, seed {self.seed}, {self.examples} examples"
@@ -36,7 +38,7 @@ class Chunk:
 @click.option("--seed", default=0, show_default=True, help="Where random numbers begin.")
 @click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
 @click.option("--way", "ways", multiple=True, type=click.Choice(list(WAYS)), help="Only these ways; all by default.")
-@click.option("--device", default="auto", show_default=True, help="On which device, as optdb.mode names it.")
+@click.option("--device", "devices", multiple=True, help="On which devices in turn, as optdb.mode names them.")
 @click.option("--without", multiple=True, type=click.Choice(list(OPERATIONS)), help="Leave an operation out.")
 @click.option("--timeout", default=1800.0, show_default=True, help="Seconds that one process may take.")
 def main(
@@ -44,7 +46,7 @@ def main(
     seed: int,
     processes: int,
     ways: tuple[str, ...],
-    device: str,
+    devices: tuple[str, ...],
     without: tuple[str, ...],
     timeout: float,
 ) -> None:
@@ -55,8 +57,9 @@ def main(
     """
     console = Console(soft_wrap=True)
     done = failures = 0
+    chunks = _chunks(examples, seed, ways or tuple(WAYS), devices or ("auto",))
     with ThreadPoolExecutor(processes) as pool:
-        running = {pool.submit(_run, chunk, device, without, timeout): chunk for chunk in _chunks(examples, seed, ways)}
+        running = {pool.submit(_run, chunk, without, timeout): chunk for chunk in chunks}
         for future in as_completed(running):
             chunk, trouble = running[future], future.result()
             done += chunk.examples
@@ -68,19 +71,18 @@ def main(
     raise SystemExit(1 if failures else 0)
 
 
-def _chunks(examples: int, seed: int, ways: tuple[str, ...]) -> Iterator[Chunk]:
-    """Yield what is to be run, the ways in turn."""
-    chosen = ways or tuple(WAYS)
-    number = 0
-    while examples > 0:
-        yield Chunk(chosen[number % len(chosen)], seed * 1_000_000 + number, min(examples, CHUNK))
+def _chunks(examples: int, seed: int, ways: Sequence[str], devices: Sequence[str]) -> Iterator[Chunk]:
+    """Yield what is to be run: each way on each device, in turn."""
+    for number, (way, device) in enumerate(itertools.cycle(itertools.product(ways, devices))):
+        if examples <= 0:
+            return
+        yield Chunk(way, seed * 1_000_000 + number, min(examples, CHUNK), device)
         examples -= CHUNK
-        number += 1
 
 
-def _run(chunk: Chunk, device: str, without: tuple[str, ...], timeout: float) -> str:
+def _run(chunk: Chunk, without: tuple[str, ...], timeout: float) -> str:
     """Run some examples in a process; return what it tells if it fails."""
-    arguments = [chunk.way, str(chunk.seed), str(chunk.examples), device, *without]
+    arguments = [chunk.way, str(chunk.seed), str(chunk.examples), chunk.device, *without]
     flags = f"cxx=,{os.environ.get('THEANO_FLAGS', '')}".strip(",")
     command = [sys.executable, "-m", "fuzzing.worker", *arguments]
     try:

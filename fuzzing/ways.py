@@ -66,12 +66,13 @@ class Compiled:
 def _for_the_host(graph: Graph) -> Any:
     """Compile by Theano's own optimizer; what that refuses, by the engine.
 
-    Theano refuses functions that return an input and, more than once, its length.
+    Theano refuses functions that return an input and, more than once, its length; and where it copies a result that is
+    a constant of one element, an assertion of its ShapeFeature may fail.
     """
     mode = theano.Mode("py", "fast_run")
     try:
         return graph.compile(mode)
-    except theano.gof.InconsistencyError:
+    except (theano.gof.InconsistencyError, AssertionError):
         with optdb.enable():
             return graph.compile(mode)
 

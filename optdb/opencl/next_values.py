@@ -1,10 +1,7 @@
-"""Next values of shared variables: in C order on the device, and in memory of their own on the host.
+"""Next values of shared variables lie in C order on the device.
 
 A plan finds a shared array where it was, because its next value is written over the present one. A value that an
 elementwise op has written over a view, flipped or with axes exchanged, does not fit there; it is put in order first.
-
-On the host, a shared variable takes its next value as it is. What was computed by overwriting an argument that may be
-overwritten (``In(mutable=True)``) is the caller's memory, into which the caller may write later; it is copied.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ from optdb.host import ops
 from optdb.host.databases import compile_db
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.lifting import copy_trace
-from optdb.host.linking import deep_copy_op
 from optdb.host.rewriters import Optimizer
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
@@ -23,8 +19,6 @@ from optdb.opencl.type import OpenCLArrayType
 
 #: Behind fusion, before anything works in place.
 POSITION = 48.8
-#: Behind all that works in place.
-LAST = 100
 
 #: Views in which elements may lie in another order.
 _REORDERING = (ops.DimShuffle, ops.Subtensor)
@@ -61,34 +55,4 @@ def _may_be_out_of_order(out: Variable) -> bool:
     return False
 
 
-class NextValuesApart(Optimizer):
-    """Copies next values of the host's shared variables that lie in arguments of the function."""
-
-    def apply(self, fgraph: FunctionGraph) -> Any:
-        """Change the outputs of a function's graph that are updates."""
-        mapping = getattr(fgraph, "update_mapping", None) or {}
-        updated = {fgraph.inputs[number] for number in mapping.values()}
-        arguments = set(fgraph.inputs) - updated
-        for place in mapping:
-            out = fgraph.outputs[place]
-            if not isinstance(out.type, OpenCLArrayType) and not arguments.isdisjoint(_may_lie_in(out)):
-                fgraph.change_input("output", place, deep_copy_op(out), reason=type(self).__name__)
-
-
-def _may_lie_in(out: Variable) -> set[Variable]:
-    """Return the variables in whose memory a value may lie, by way of views and of what works in place."""
-    found, todo = {out}, [out]
-    while todo:
-        var = todo.pop()
-        if var.owner is None:
-            continue
-        maps = (getattr(var.owner.op, name, None) or {} for name in ("view_map", "destroy_map"))
-        for slots in maps:
-            below = {var.owner.inputs[slot] for slot in slots.get(var.owner.outputs.index(var), ())} - found
-            found |= below
-            todo += below
-    return found
-
-
 compile_db().register("opencl_updates", NextValuesInOrder(), POSITION, "opencl")
-compile_db().register("opencl_updates_apart", NextValuesApart(), LAST, "opencl")

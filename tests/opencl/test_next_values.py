@@ -31,6 +31,41 @@ def overwrite_after_calls(call, get):
         np.testing.assert_array_equal(get(), [start + 1, start + 2])
 
 
+def add_flipped(mode):
+    """Return a function of a device alone that overwrites a view of its argument, and the variable that it updates."""
+    x = tt.fvector("x")
+    total = theano.shared(np.zeros(2, "float32"), "total")
+    more = tt.inc_subtensor(x[::-1][:2], 1)
+    inputs = [theano.In(x, mutable=True, borrow=True)]
+    return theano.function(inputs, [total, more], updates=[(total, more)], mode=mode), total
+
+
+def see_each_call(call, get):
+    """Call several times; each returns what the one before has left, and no argument gets into it."""
+    before = np.zeros(2)
+    for start in (10, 20, 30, 40, 50):
+        present, more = call(np.array([start, start + 1], "float32"))
+        np.testing.assert_array_equal(present, before)
+        before = [start + 2, start + 1]
+        np.testing.assert_array_equal(more, before)
+        np.testing.assert_array_equal(get(), before)
+
+
+@pytest.mark.parametrize("plans", (True, False))
+def test_a_simulator_does_not_take_memory_of_the_next_argument(plans, monkeypatch):
+    monkeypatch.setattr(theano.config.optdb, "plans", plans)
+    step, total = add_flipped(theano.Mode("py", "fast_run"))
+    sim = optdb.SimulatorOCL(step, "dev0")
+    see_each_call(sim, lambda: sim.get(total))
+
+
+@pytest.mark.parametrize("plans", (True, False))
+def test_a_function_on_a_device_does_not_take_memory_of_the_next_argument(plans, monkeypatch):
+    monkeypatch.setattr(theano.config.optdb, "plans", plans)
+    step, total = add_flipped(optdb.mode(device="dev0"))
+    see_each_call(step, lambda: total.get_value(borrow=True))
+
+
 def test_a_simulator_does_not_take_arguments_for_next_values():
     step, counts = count_up(theano.Mode("py", "fast_run"))
     assert any(getattr(node.op, "inplace", False) for node in step.maker.fgraph.apply_nodes)

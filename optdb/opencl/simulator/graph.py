@@ -7,6 +7,7 @@ the lift itself, fusion, and in-place operation.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from optdb.host.optimized import plain_copy, without_copies
 from optdb.host.rewriters import Optimizer
 from optdb.host.session import optimizing
 from optdb.host.testvalues import without_test_values
+from optdb.host.variables import SharedVariable
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.opencl.device import POSITION, TAG
 from optdb.opencl.simulator.origins import Origins
@@ -96,7 +98,8 @@ def device_graph(
         fgraph.attach_feature(Supervisor(protected))
         for phase in later:
             phase.optimize(fgraph)
-        _part_again(fgraph, updates)
+        called_with = [not isinstance(var, SharedVariable) for var in source.inputs]
+        _part_again(fgraph, updates, set(itertools.compress(fgraph.inputs, called_with)))
     for new, old in zip(fgraph.outputs, source.outputs, strict=True):
         origins.of.setdefault(new, without_copies(old))
     pairs = {fgraph.inputs[number]: fgraph.outputs[place] for place, number in updates.items()}
@@ -140,15 +143,34 @@ def _apart(outputs: Sequence[Variable], inputs: Sequence[Variable], updates: dic
     return apart
 
 
-def _part_again(fgraph: FunctionGraph, updates: dict[int, int]) -> None:
-    """Copy next values that are another one's as well, since two copies of the same were merged to one."""
+def _part_again(fgraph: FunctionGraph, updates: dict[int, int], arguments: set[Variable]) -> None:
+    """Copy next values that are another one's as well, or lie in an argument that a node has overwritten.
+
+    Two copies of one value may have been merged to one. The memory of an argument that may be overwritten
+    (``In(mutable=True)``) is the caller's on the host, and the next call's argument gets it on the device.
+    """
     taken: set[Variable] = set()
-    for place in updates:
+    for place, number in updates.items():
         var = fgraph.outputs[place]
-        if _viewed(var) in taken:
+        others = arguments - {fgraph.inputs[number]}
+        if _viewed(var) in taken or not others.isdisjoint(_may_lie_in(var)):
             var = deep_copy_op(var)
             fgraph.change_input("output", place, var, reason="next values are apart")
         taken.add(_viewed(var))
+
+
+def _may_lie_in(out: Variable) -> set[Variable]:
+    """Return the variables in whose memory a value may lie, by way of views and of what works in place."""
+    found, todo = {out}, [out]
+    while todo:
+        var = todo.pop()
+        if var.owner is None:
+            continue
+        maps = (getattr(var.owner.op, name, None) or {} for name in ("view_map", "destroy_map"))
+        below = {var.owner.inputs[slot] for slots in maps for slot in slots.get(var.index, ())} - found
+        found |= below
+        todo += below
+    return found
 
 
 def _viewed(var: Variable) -> Variable:
