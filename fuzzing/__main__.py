@@ -40,7 +40,7 @@ class Chunk:
 @click.option("--way", "ways", multiple=True, type=click.Choice(list(WAYS)), help="Only these ways; all by default.")
 @click.option("--device", "devices", multiple=True, help="On which devices in turn, as optdb.mode names them.")
 @click.option("--without", multiple=True, type=click.Choice(list(OPERATIONS)), help="Leave an operation out.")
-@click.option("--timeout", default=1800.0, show_default=True, help="Seconds that one process may take.")
+@click.option("--timeout", default=600.0, show_default=True, help="Seconds that one process may take.")
 def main(
     examples: int,
     seed: int,

@@ -146,6 +146,19 @@ def test_conditions_of_the_device_that_change_at_each_call():
     assert len(machine.plans) >= 2
 
 
+def test_a_condition_that_depends_on_what_overwrites_an_argument():
+    x = tt.fvector("x")
+    more = tt.inc_subtensor(x[::-1][:2], 1)
+
+    def function(mode):
+        outputs = [x + 1, ifelse(tt.gt(more.sum(), 0), x[:1] * 2, x[1:] * 3)]
+        return theano.function([theano.In(x, mutable=True, borrow=True)], outputs, mode=mode)
+
+    ours, theirs = function(optdb.mode(device="dev0")), function(REFERENCE)
+    for shift in (3, -3, -3, 3, 3, -3):
+        assert_alike(ours(floats(4) + shift), theirs(floats(4) + shift))
+
+
 def test_branches_of_other_shapes_are_given_to_the_caller():
     x = tt.fmatrix("x")
     f, _ = compiled([x], ifelse(tt.gt(x.sum(), 0), tt.exp(x), tt.exp(x[:100]) * 2))

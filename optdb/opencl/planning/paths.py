@@ -321,14 +321,13 @@ class Branches:
         while True:
             pending = self._pending(state, forced)
             needed = self._reached(lambda node: self._used(node, state), forced)
-            for with_final in (False, True):
-                if pending and with_final and (order or self._askable(pending, done)):
-                    break  # what overwrites inputs waits for the conditions
-                new = self._ready(needed, possible, done, state, with_final or not pending)
-                order += new
-                if new:
-                    break
+            new = self._ready(needed, possible, done, state, not pending)
             asked = self._askable(pending, done)
+            if not new and not asked:
+                # What overwrites inputs waits for the conditions, but for those that depend on it.
+                new = self._ready(needed, possible, done, state, True)
+                asked = self._askable(pending, done)
+            order += new
             if asked or not needed - done:
                 break
             if not new:
