@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from models import page, registry
 from models.records import Report
-from models.report import show, write_json
+from models.report import read_json, show, write_json
 from models.runner import Settings, run_all
 from models.ways import STOCK, WAYS
 from profiles import screen
@@ -43,6 +43,7 @@ class Select(click.ParamType):
 @click.option("--floatX", "float_x", type=click.Choice(["float32", "float64"]), help="Instead of each library's own.")
 @click.option("--time", "timed", is_flag=True, help="Time a step of each way, beside Theano's C code. Compiles C.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
+@click.option("--resume", is_flag=True, help="Keep what that file has, and run what it lacks, or has faults of.")
 @click.option("--page", "page_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a page of docs/.")
 @click.option("--list", "listing", is_flag=True, help="List the models, and stop.")
 def main(
@@ -54,6 +55,7 @@ def main(
     float_x: str | None,
     timed: bool,
     json_file: Path | None,
+    resume: bool,
     page_file: Path | None,
     listing: bool,
 ) -> None:
@@ -68,6 +70,8 @@ def main(
         for name in chosen:
             console.print(f"[bold]{name}[/]: {registry.entry(name).summary}", highlight=False, soft_wrap=True)
         return
+    if resume and not json_file:
+        raise click.UsageError("--resume is of use with --json FILE alone")
     missing = {registry.entry(name).library for name in chosen if not registry.entry(name).available}
     if missing:
         raise click.ClickException(
@@ -76,19 +80,34 @@ def main(
         )
     ways = ways or OTHERS
     settings = Settings(ways, steps, timeout, float_x or "", timed)
-    reports: list[Report] = []
-    for report in _with_progress(run_all(chosen, settings, jobs), len(chosen)):
-        reports.append(report)
-        # Again for each model, because a long run may be stopped.
+    kept = read_json(json_file) if resume and json_file.exists() else []
+    reports = {report.model: report for report in kept if report.results.keys() >= {*ways}}
+    chosen = [name for name in chosen if not _is_done(reports.get(name), timed)]
+
+    def save() -> None:
         if json_file:
-            write_json(reports, json_file)
+            write_json(_in_order(reports), json_file)
         if page_file:
-            page.write(reports, ways, page_file)
-    show(console, reports, ways)
+            page.write(_in_order(reports), ways, page_file)
+
+    for report in _with_progress(run_all(chosen, settings, jobs), len(chosen)):
+        reports[report.model] = report
+        save()  # for each model, because a long run may be stopped
+    save()
+    show(console, _in_order(reports), ways)
     for told, file in (("numbers", json_file), ("page", page_file)):
         if file:
             console.print(f"{told}: {file}", soft_wrap=True)
-    raise SystemExit(1 if any(report.faults() for report in reports) else 0)
+    raise SystemExit(1 if any(report.faults() for report in reports.values()) else 0)
+
+
+def _is_done(report: Report | None, timed: bool) -> bool:
+    """Tell whether a report has all that is asked for."""
+    return report is not None and not report.faults() and (not timed or report.times is not None)
+
+
+def _in_order(reports: dict[str, Report]) -> list[Report]:
+    return [reports[name] for name in registry.known() if name in reports]
 
 
 def _with_progress(reports: Iterable[Report], total: int) -> Iterator[Report]:

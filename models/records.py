@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from models.values import DEVICE_TOLERANCE, HOST_TOLERANCE
@@ -117,11 +117,14 @@ class Report:
 
     @classmethod
     def from_json(cls, report: dict[str, Any]) -> Report:
-        """Return the report that a worker has sent."""
-        results = {way: Result(**result) for way, result in report.pop("results").items()}
-        for others in ("times", "calm"):
-            report.pop(others, None)
-        return cls(results=results, **report)
+        """Return the report that a worker has sent, or that a file has."""
+        known = {one.name: report[one.name] for one in fields(cls) if one.name in report}
+        known["results"] = {way: Result(**result) for way, result in known["results"].items()}
+        if known.get("times"):
+            known["times"] = Times(**known["times"])
+        if known.get("calm"):
+            known["calm"] = cls.from_json(known["calm"])
+        return cls(**known)
 
     def reasons(self, way: str) -> list[str]:
         """Return why a step on the device takes longer than Theano's C code, the weightiest reason first.

@@ -99,6 +99,11 @@ def _times(reports: Sequence[Report], ways: Sequence[str]) -> Table:
     return table
 
 
+def read_json(path: Path) -> list[Report]:
+    """Return the reports that a file has."""
+    return [Report.from_json(row) for row in json.loads(path.read_text())["models"]]
+
+
 def write_json(reports: Sequence[Report], path: Path) -> None:
     """Write all numbers, and the verdicts."""
     rows = [{**asdict(report), "faults": report.faults()} for report in reports]

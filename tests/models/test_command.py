@@ -13,7 +13,7 @@ import profiles  # noqa: F401  brings optdb in before Theano
 from models import page, registry, runner
 from models.__main__ import main
 from models.records import Report, Result, Times
-from models.report import show
+from models.report import read_json, show
 from profiles import isolated
 
 WAYS = ("engine", "opencl", "simulator")
@@ -71,6 +71,26 @@ def test_a_fault_is_the_exit_status_and_numbers_are_kept(answered, tmp_path):
     assert "| keras_vae | A variational autoencoder" in (tmp_path / "a.md").read_text()
     answered["keras_vae"].results["simulator"].difference = 0.0
     assert invoke("keras_vae").exit_code == 0
+
+
+def test_a_run_goes_on_where_it_stopped(answered, tmp_path):
+    file = str(tmp_path / "a.json")
+    calm = report("keras_vae", times=Times(dict.fromkeys(("stock", *WAYS), 1e-3)))
+    calm.results["simulator"].difference = 0.0
+    answered |= {"keras_vae": calm, "keras_gan": report("keras_gan")}
+    assert invoke("keras_gan", "keras_vae", "--json", file).exit_code == 1
+    # What was without a fault is not run again, and what was run before stays.
+    answered["keras_gan"].results["simulator"].difference = 0.0
+    del answered["keras_vae"]
+    assert invoke("keras_gan", "keras_vae", "--json", file, "--resume").exit_code == 0
+    assert read_json(tmp_path / "a.json") == [calm, answered["keras_gan"]]
+    del answered["keras_gan"]
+    assert invoke("keras_vae", "--time", "--json", file, "--resume", "--page", str(tmp_path / "a.md")).exit_code == 0
+    assert "| keras_gan | " in (tmp_path / "a.md").read_text()
+
+
+def test_to_resume_takes_a_file():
+    assert "--json FILE" in invoke("keras_vae", "--resume").output
 
 
 def test_times_and_reasons_are_shown(tmp_path):
