@@ -14,7 +14,7 @@ import numpy as np
 from optdb.deprecation import renamed, warn_renamed
 from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
-from optdb.runtime.errors import ForkedContext
+from optdb.runtime.errors import DeviceError, ForkedContext
 from optdb.runtime.library import check_process, cl
 from optdb.runtime.turns import Turn
 
@@ -47,6 +47,11 @@ class Context:
         What others keep of the context as long as there is the context, each by the name of its module.
     turn : Turn
         Held by the thread that calls a function on the device.
+
+    Raises
+    ------
+    DeviceError
+        If there is no such device, or its driver refuses another context, as where many processes have one.
     """
 
     def __init__(self, spec: str) -> None:
@@ -54,8 +59,14 @@ class Context:
         self.device = devices.find(spec)
         self.profile = profile_of(self.device)
         self._pid = os.getpid()
-        self._cl_context = cl.Context([self.device])
-        self._queue = cl.CommandQueue(self._cl_context, self.device)
+        try:
+            self._cl_context = cl.Context([self.device])
+            self._queue = cl.CommandQueue(self._cl_context, self.device)
+        except cl.Error as error:
+            raise DeviceError(
+                f"{self.device.name.strip()} takes no further process: {error}. The cure: end other processes that use "
+                "it, or choose another device, of those that `python -m optdb devices` lists"
+            ) from error
         self.kept: dict[str, Any] = {}
         self.turn = Turn(self)
 

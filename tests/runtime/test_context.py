@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from optdb.runtime import arrays
+from optdb.runtime import context as context_module
 from optdb.runtime.context import Context
+from optdb.runtime.errors import DeviceError
 from tests.processes import run_code
 
 
@@ -26,6 +28,15 @@ def test_what_a_context_has(context):
     assert context.device.name.strip() in repr(context)
     # In order: nothing else would say when an array is filled.
     assert not context.queue.properties
+
+
+def test_a_driver_that_refuses_another_context(monkeypatch):
+    def refuse(*args):
+        raise context_module.cl.RuntimeError("Context failed: OUT_OF_HOST_MEMORY")
+
+    monkeypatch.setattr(context_module.cl, "Context", refuse)
+    with pytest.raises(DeviceError, match=r"OUT_OF_HOST_MEMORY.*python -m optdb devices"):
+        Context("opencl")
 
 
 def test_dtypes(context, monkeypatch):
