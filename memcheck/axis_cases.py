@@ -13,6 +13,7 @@ from optdb.opencl.ops.cumulate import OpenCLCumOp
 from optdb.opencl.ops.fft import OpenCLIRFFTOp, OpenCLRFFTOp
 from optdb.opencl.ops.mrg import OpenCLMRGUniform
 from optdb.opencl.ops.multinomial import OpenCLChoiceFromUniform, OpenCLMultinomialFromUniform
+from optdb.opencl.ops.searchsorted import OpenCLSearchsortedOp
 from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp
 from optdb.opencl.ops.topk import OpenCLTopKOp
 
@@ -54,5 +55,6 @@ AXIS_CASES = [
     *[Case(OpenCLIRFFTOp(), floats(3, *shape, 2), np.array([6, 2 * shape[-1] - 1])) for shape in [(6, 4), (5, 2)]],
     *[Case(OpenCLIRFFTOp(), floats(5, *shape, 2), np.array([n])) for shape, n in [((3,), 4), ((19,), 37)]],
     *[Case(OpenCLRFFTOp(), floats(1, 1), np.array([1])), Case(OpenCLIRFFTOp(), floats(1, 1, 2), np.array([1]))],
+    *[Case(OpenCLSearchsortedOp(side), floats(7), array("int32", 5, 3)) for side in ("left", "right")],
     Case(OpenCLTopKOp(1, False, return_indices=False), array("uint8", 3, 37), -5),
 ]

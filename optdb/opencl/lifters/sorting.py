@@ -1,4 +1,4 @@
-"""Lifters of ops that go along an axis: sums so far, sorting, the largest elements."""
+"""Lifters of ops that go along an axis: sums so far, sorting, the largest elements, places in what is sorted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from optdb.host import sorting as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import on_device, real_arrays
+from optdb.opencl.lifters.support import on_device, real_arrays, unsupported_reason
 from optdb.opencl.ops.cumulate import OpenCLCumOp
+from optdb.opencl.ops.searchsorted import OpenCLSearchsortedOp, compared_in
 from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp
 from optdb.opencl.ops.topk import OpenCLTopKOp
 from optdb.topo.db import register_topo
@@ -45,3 +46,17 @@ def lift_topk(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs)
     """Lift the largest elements along an axis; how many stays on the host."""
     lifted = OpenCLTopKOp(op.axis, op.sorted, op.idx_dtype, op.return_values, op.return_indices)
     return lifted(*on_device(inputs[:1], context_name), inputs[1], return_list=True)
+
+
+def _search_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    if len(inputs) == 3:
+        return "a sorter is checked on the host"
+    reason = real_arrays(op, context_name, inputs, outputs)
+    return reason or unsupported_reason(context_name, [compared_in(*(var.type.dtype for var in inputs))])
+
+
+@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=93)
+@op_lifter([host.SearchsortedOp], supports=_search_unsupported_reason)
+def lift_searchsorted(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift the places of values in a sorted vector."""
+    return OpenCLSearchsortedOp(op.side)(*on_device(inputs, context_name))
