@@ -28,6 +28,13 @@ __all__ = [
 ]
 
 
+class FunctionInTurn(Function):
+    """A function that is called by the thread whose turn it is; see `take_turns`."""
+
+    # As Theano has it, before `take_turns` goes around it.
+    __call__ = Function.__call__
+
+
 def function_like(function: Function, compute: Callable[..., list[Any]]) -> Function:
     """Return a function that takes arguments as another one does, and has storage of its own.
 
@@ -37,7 +44,7 @@ def function_like(function: Function, compute: Callable[..., list[Any]]) -> Func
         The other one. Values of its inputs that are not shared are copied.
     compute : callable
         Called when the arguments are in the storage; returns the outputs. It has ``need_update_inputs = False``, so
-        that updates are its own affair.
+        that updates are its own affair. Threads take turns before they call the function.
     """
     inputs = [
         Container(old.type, [None if spec.shared else copy.copy(old.storage[0])], name=old.name)
@@ -45,7 +52,7 @@ def function_like(function: Function, compute: Callable[..., list[Any]]) -> Func
     ]
     outputs = [Container(old.type, [None]) for old in function.output_storage]
     defaults = [_default(*default) for default in function.defaults]
-    like = Function(
+    like = FunctionInTurn(
         *(compute, inputs, outputs, function.indices, function.outputs, defaults),
         *(function.unpack_single, function.return_none, function.output_keys, function.maker),
         name=function.name,

@@ -75,8 +75,9 @@ class Plan:
         #: Alone are those that compute each time, and those that see what the caller gives, or what such a step gives.
         changing = set(recording.given)
         early = in_segments(steps[:final], changing)
-        self._steps = [*early, *in_segments(steps[final:], changing)]
-        self._early = len(early)
+        late = in_segments(steps[final:], changing)
+        self._steps = [*early, *late]
+        self._halves = early, late
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
         self._merging = Merging([segment.commands for segment in self._segments])
         # What comes behind a call (`commit`, `release`) may have put copies in place of results.
@@ -108,11 +109,11 @@ class Plan:
         self.restore_cells()
         self.rebind_io()
         changed = {var for var, before in self._recording.given.items() if not same(self.linked.value(var), before)}
-        for step in self._steps[: self._early]:
-            step.run(changed)
-        commit_point()
-        for step in self._steps[self._early :]:
-            step.run(changed)
+        for steps in self._halves:
+            for step in steps:
+                for command in step.due(changed):
+                    command.enqueue()
+            commit_point()
 
     def expect(self, times: int) -> bool:
         """Credit `times` calls that may come without Python; return whether one has to be made as before."""

@@ -26,7 +26,7 @@ __all__ = ["repeat"]
 _MIN_STEPS_FOR_DRIVER = 8
 
 
-def repeat(machine: PlannedVM, times: int, between: Callable[[], Any]) -> None:
+def repeat(machine: PlannedVM, times: int) -> None:
     """Compute several times from what is in the cells of the inputs.
 
     Parameters
@@ -35,12 +35,9 @@ def repeat(machine: PlannedVM, times: int, between: Callable[[], Any]) -> None:
         The function. The next values of its inputs are all on the device.
     times : int
         How often.
-    between : callable
-        Called after each step by which arrays may move; lets the cells of inputs have their next values.
     """
     while times:
         machine()
-        between()
         times -= 1
         step = None if times < 2 else _step(machine, times - 1)
         if step is not None:

@@ -3,7 +3,7 @@
 A :class:`GuardedStep` compares what its node sees with the recording, in value or in place. If nothing has changed, its
 commands are repeated, else the node computes. Its outputs then go where the plan has their places, so that later nodes
 find them there; only if one does not fit, as another shape does not, those nodes compute in turn. A
-:class:`CommandSegment` compares once for many steps.
+:class:`CommandSegment` compares once for many steps. The plan enqueues what a step says is ``due``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from optdb.host.graph import Variable
 from optdb.opencl.planning.paths import Branches, Round
 from optdb.opencl.planning.recording import LinkedFunction, same
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
-from optdb.runtime.command_list import CommandList
+from optdb.runtime.command_list import Command, CommandList
 
 
 class GuardedStep:
@@ -78,11 +78,13 @@ class GuardedStep:
         """
         self.stale = self.stale or bool(self.on_host)
 
-    def run(self, changed: set[Variable]) -> None:
-        """Repeat the node or compute it; add those outputs to `changed` that are not where or what they were."""
+    def due(self, changed: set[Variable]) -> Sequence[Command]:
+        """Return the commands that repeat the node, or compute it, and return none.
+
+        Those outputs are added to `changed` that are not where or what they were.
+        """
         if not (self.free or self.stale) and changed.isdisjoint(self.inputs):
-            self.commands.enqueue()
-            return
+            return self.commands
         self._linked.run(self._number)
         self.stale = False
         for cell, (var, array, value, own) in zip(self._cells, self._outputs):
@@ -90,6 +92,7 @@ class GuardedStep:
             if not unchanged:
                 changed.add(var)
                 self.stale = True
+        return ()
 
 
 class BranchTaken(Exception):
@@ -129,8 +132,8 @@ class BranchGuard:
     def restore(self) -> None:
         """Do nothing: a guard keeps no values."""
 
-    def run(self, changed: set[Variable]) -> None:
-        """Look at the conditions.
+    def due(self, changed: set[Variable]) -> Sequence[Command]:
+        """Look at the conditions; return no commands.
 
         Raises
         ------
@@ -139,6 +142,7 @@ class BranchGuard:
         """
         if self._branches.answers(self._round) != self._expected:
             raise BranchTaken(self._round)
+        return ()
 
 
 class CommandSegment:
@@ -170,18 +174,16 @@ class CommandSegment:
             step.restore()
         self._stale = self._stale or any(step.stale for step in self._watched)
 
-    def run(self, changed: set[Variable]) -> None:
-        """Repeat all steps, or let each look for itself; see `GuardedStep.run`."""
+    def due(self, changed: set[Variable]) -> Sequence[Command]:
+        """Return the commands that repeat all steps, or let each look for itself, and return none."""
         if not self._stale and changed.isdisjoint(self._seen):
-            self.commands.enqueue()
-            return
+            return self.commands
         self._stale = True  # and stays so if a node raises
         for step in self._steps:
-            if isinstance(step, GuardedStep):
-                step.run(changed)
-            else:
-                step.enqueue()
+            for command in step.due(changed) if isinstance(step, GuardedStep) else step:
+                command.enqueue()
         self._stale = any(step.stale for step in self._watched)
+        return ()
 
 
 def in_segments(

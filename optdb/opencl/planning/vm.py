@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from optdb.host.branching import IfElse
@@ -59,6 +59,8 @@ class PlannedVM(VM):
     def __init__(self, linked: LinkedFunction) -> None:
         super().__init__(linked.nodes, linked.thunks, linked.clear_before)
         self.linked = linked
+        #: The cell of an input, and that of its next value, where this machine lets the one have the other's value.
+        self.advancing: Sequence[tuple[list[Any], list[Any]]] = ()
         #: By the shapes of the inputs and the path of the call.
         self._known: OrderedDict[tuple, _Known] = OrderedDict()
         #: The path of the last call with inputs of some shapes, by these and the first round.
@@ -129,27 +131,37 @@ class PlannedVM(VM):
         """Compute the outputs from what is in the cells of the inputs."""
         for cell in self.pre_call_clear:
             cell[0] = None
-        # Within another function, such as Scan around this one, that one is recorded.
-        if listening() is not None or self._fruitless >= MAX_UNUSED_RECORDINGS:
-            self._compute()
-            return
-        shapes, places = self._key()
         with defer_sigint():
-            first = self._first()
-            path = self._expected_path(shapes, first)
-            for _ in range(_MOST_GUESSES):
-                known = self._known.get((shapes, path))
-                if known is None or known.places != places:
-                    break
-                self._known.move_to_end((shapes, path))
-                try:
-                    self._repeat(known)
-                except BranchTaken as taken:
-                    path = self._path_behind(taken.round, shapes)
-                    continue
+            # Within another function, such as Scan around this one, that one is recorded.
+            if listening() is not None or self._fruitless >= MAX_UNUSED_RECORDINGS:
+                self._compute()
+            else:
+                shapes, places = self._key()
+                first = self._first()
+                path = self._expected_path(shapes, first)
+                guesses = _MOST_GUESSES
+                while (known := self._load(shapes, places, path)) is not None:
+                    try:
+                        known.plan.run()
+                        break
+                    except BranchTaken as taken:
+                        known.plan.unload()
+                        guesses -= 1
+                        path = self._path_behind(taken.round, shapes) if guesses else None
+                    except BaseException:
+                        known.plan.unload()
+                        raise
+                if known is None:
+                    path = self._record(shapes, places, first)
+                else:
+                    known.commit.run()
+                    known.plan.release(self._borrowed)
+                    self._loaded = known.plan
                 self._expect(shapes, first, path)
-                return
-            self._expect(shapes, first, self._record(shapes, places, first))
+            commit_point()
+            # All of them are read before any is written.
+            for cell, value in [(cell, following[0]) for cell, following in self.advancing]:
+                cell[0] = value
 
     def drop_external(self) -> None:
         """Release the external buffers of inputs and outputs."""
@@ -238,27 +250,24 @@ class PlannedVM(VM):
             logger.info("A function's inputs differ from call to call; it goes on without plans.")
         return path
 
-    def _repeat(self, known: _Known) -> None:
+    def _load(self, shapes: tuple, places: tuple, path: Path | None) -> _Known | None:
+        """Return what is known of a path, with its plan made and in the cells; None if nothing is that fits."""
+        known = self._known.get((shapes, path))
+        if known is None or known.places != places:
+            return None
+        self._known.move_to_end((shapes, path))
         if known.plan is None:
             self._unload()
             self.linked.forget()
             times = 0 if advances_from_external(self.linked, known.recording) else MAX_RECORDINGS
             known.plan, known.commit = self._plan(known.recording), CommitUpdates(self.linked, times)
         self._fruitless = 0
-        plan = known.plan
-        if self._loaded is not plan:
+        if self._loaded is not known.plan:
             self._unload()
-            plan.load()
+            known.plan.load()
         # Not before it has succeeded: behind an error, the cells hold what it left there.
         self._loaded = None
-        try:
-            plan.run()
-        except BaseException:
-            plan.unload()
-            raise
-        known.commit.run()
-        plan.release(self._borrowed)
-        self._loaded = plan
+        return known
 
     def _plan(self, recording: Recording) -> Plan:
         """Return a plan; if there is no room, the others go first."""

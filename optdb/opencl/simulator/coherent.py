@@ -161,7 +161,7 @@ class CoherentFunction:
                 with self._zero_copy:
                     for one in self._inputs:
                         one.take(self._context, scope=self._zero_copy)
-                    self.machine()
+                    self.machine.run()
                     outputs = [one.give(self._zero_copy) for one in self._outputs]
                     following = [one.value() for one in self._changing]
             except BaseException:

@@ -30,37 +30,38 @@ class Machine:
     Parameters
     ----------
     run : callable
-        Computes, from what is in the cells of the inputs.
+        Computes, from what is in the cells of the inputs, and lets the next values be the present ones.
     inputs, outputs : sequence of list
         Cells of one element.
-    updates : sequence of (list, list)
-        The cell of an input, and that of its next value, where `run` leaves it to the caller to move it.
+    updated : sequence of list
+        The cells of inputs that have next values.
     """
 
     run: Callable[[], Any]
     inputs: Sequence[list[Any]]
     outputs: Sequence[list[Any]]
-    updates: Sequence[tuple[list[Any], list[Any]]]
-
-    def __call__(self) -> None:
-        """Compute, and let the next values be the present ones."""
-        with defer_sigint():
-            self.run()
-            commit_point()
-            self._advance()
+    updated: Sequence[list[Any]]
 
     def repeat(self, times: int) -> None:
         """Compute several times, from the same inputs."""
-        if isinstance(self.run, PlannedVM) and all(isinstance(cell[0], Array) for cell, _ in self.updates):
-            repeat(self.run, times, self._advance)
+        if isinstance(self.run, PlannedVM) and all(isinstance(cell[0], Array) for cell in self.updated):
+            repeat(self.run, times)
             return
         for _ in range(times):
-            self()
+            self.run()
 
-    def _advance(self) -> None:
-        following = [(cell, later[0]) for cell, later in self.updates]
-        for cell, value in following:
-            cell[0] = value
+
+def _advancing(compute: Callable[[], Any], updates: Sequence[tuple[list[Any], list[Any]]]) -> Callable[[], None]:
+    """Return what computes, and gives the cells of inputs their next values."""
+
+    def compute_and_advance() -> None:
+        with defer_sigint():
+            compute()
+            commit_point()
+            for cell, value in [(cell, following[0]) for cell, following in updates]:
+                cell[0] = value
+
+    return compute_and_advance
 
 
 def link(graph: DeviceGraph, cells: Sequence[list[Any]], state: set[Variable], c_thunks: bool = True) -> Machine:
@@ -86,11 +87,14 @@ def link(graph: DeviceGraph, cells: Sequence[list[Any]], state: set[Variable], c
     with one_program():
         run, _, containers = linker.make_thunk(input_storage=list(cells))
     outputs = [container.storage for container in containers]
-    if not getattr(run, "need_update_inputs", True):
-        return Machine(run, cells, outputs, ())
     by_input = dict(zip(graph.fgraph.inputs, cells, strict=True))
     by_output = dict(zip(graph.fgraph.outputs, outputs, strict=True))
-    return Machine(run, cells, outputs, [(by_input[var], by_output[out]) for var, out in graph.updates.items()])
+    updates = [(by_input[var], by_output[out]) for var, out in graph.updates.items()]
+    if isinstance(run, PlannedVM):
+        run.advancing = updates
+    elif getattr(run, "need_update_inputs", True):
+        run = _advancing(run, updates)
+    return Machine(run, cells, outputs, [cell for cell, _ in updates])
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:

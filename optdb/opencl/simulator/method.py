@@ -104,7 +104,14 @@ class Method:
 
     def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
         """Compute from what Theano's Function has put into its storage; return the outputs."""
-        return self._several(1)
+        try:
+            with self._zero_copy:
+                self.take(self._zero_copy)
+                self.machine.run()
+                return self.give(self._zero_copy)
+        except BaseException as error:
+            self._restore_defaults(error)
+            raise
 
     def call_n_times(
         self, times: int, args: tuple[Any, ...], kwargs: dict[str, Any], with_progress: bool = False
@@ -143,9 +150,7 @@ class Method:
         try:
             with self._zero_copy:
                 self.take(self._zero_copy)
-                if times == 1:
-                    self.machine()
-                elif with_progress:
+                if with_progress:
                     in_chunks(self._repeat_to_the_end, times)
                 else:
                     self.machine.repeat(times)
@@ -163,7 +168,7 @@ class Method:
         try:
             for one in self._inputs:
                 one.take(self._context, events)
-            self.machine()
+            self.machine.run()
             outputs = [one.coming(events) for one in self._outputs]
             for one in self._inputs:
                 one.give_back()

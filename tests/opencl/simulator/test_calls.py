@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import theano
@@ -13,6 +15,7 @@ from theano.tensor.shared_randomstreams import RandomStreams
 
 import optdb
 from optdb.opencl.planning import PlannedVM
+from optdb.runtime.command_list import EnqueueKernel
 from tests.processes import run_code
 
 
@@ -48,6 +51,25 @@ def test_steps_are_planned(step):
     machine = sim._methods["__call__"].method.machine.run
     assert isinstance(machine, PlannedVM)
     assert [plan.commands > 0 for plan in machine.plans] == [True]
+
+
+def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch):
+    _, sim, _, _, data = step
+    for _ in range(3):
+        sim(*data)
+    assert sim._methods["__call__"].method.machine.run.ready
+    names = []
+
+    def enqueue(command):
+        frame = sys._getframe(1)
+        names.append([])
+        while frame.f_code is not type(sim).__call__.__code__:
+            names[-1].append(frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name)
+            frame = frame.f_back
+
+    monkeypatch.setattr(EnqueueKernel, "enqueue", enqueue)
+    sim(*data)
+    assert names and max(map(len, names)) <= 5, names
 
 
 def test_theanos_values_stay_until_they_are_asked_for(step):
