@@ -45,6 +45,6 @@ def compose() -> None:
 
 def _link_for_opencl(linker: DeviceLinker, *storage: Any) -> Any:
     """Link a function for an OpenCL device; what that needs is imported when the first one is linked."""
-    from optdb.opencl.simulator.coherent import link_coherent
+    from optdb.opencl.simulator.opencl_linker import link_with_host_state
 
-    return link_coherent(linker, *storage)
+    return link_with_host_state(linker, *storage)

@@ -10,7 +10,9 @@ import warnings
 
 import pytest
 
+from optdb.codegen.kernels import Kernel
 from optdb.deprecation import renamed, renamed_fields, renamed_names, warn_renamed
+from optdb.runtime import sizes
 
 
 class Profile:
@@ -130,3 +132,11 @@ def test_new_fields_do_not_warn():
 def test_fields_that_never_were_are_errors():
     with pytest.raises(TypeError, match="kind"):
         Described("x", kind="accelerator")
+
+
+def test_old_words_of_kernels_and_sizes():
+    with pytest.warns(FutureWarning, match="CHUNK_KERNEL is now OUTLINED_KERNEL"):
+        kernel = Kernel("CHUNK_KERNEL void nothing(ga_size n) {}", "nothing", ["uint64"])
+    assert kernel.code == "OUTLINED_KERNEL void nothing(ga_size n) {}"
+    with pytest.warns(FutureWarning, match="optdb.runtime.sizes.whole is now optdb.runtime.sizes.as_int"):
+        assert sizes.whole(3.0) == 3

@@ -51,6 +51,10 @@ RENAMED = {
     "why_not_folded": "folding_unsupported_reason",
     "_HOME": "_LAZY_ATTRS",
     "_ROOMS": "_LAZY_SUBMODULES",
+    "Coming": "FutureOutput",
+    "CoherentFunction": "HostStateFunction",
+    "_Instead": "_ComputeOverride",
+    "FIGURES": "HOST_SCALAR_OPS",
 }
 
 #: The same for classes whose former names are words of sentences as well.

@@ -127,7 +127,7 @@ for (; i < stop; ++i) {{
 
 _MIRROR = """
 /* All n coefficients of a real row, from the h first ones. */
-CHUNK_KERNEL void fft_mirror(ga_size total, ga_size each, ga_size h, ga_size n, GLOBAL_MEM fft_c *x, ga_size x_off,
+OUTLINED_KERNEL void fft_mirror(ga_size total, ga_size each, ga_size h, ga_size n, GLOBAL_MEM fft_c *x, ga_size x_off,
     GLOBAL_MEM fft_c *z, ga_size z_off)
 {{
 x = (GLOBAL_MEM fft_c *)((GLOBAL_MEM char *)x + x_off);

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from optdb.runtime.arrays import Array, DeviceArray
-from optdb.runtime.sizes import largest, smallest, whole
+from optdb.runtime.sizes import as_int, largest, smallest
 
 if TYPE_CHECKING:
     from optdb.codegen.kernels import CompiledKernel
@@ -113,7 +113,7 @@ def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int
     offset : int
         In bytes, from the first element of `array`.
     """
-    shape = tuple(map(whole, shape))
+    shape = tuple(map(as_int, shape))
     if 0 in shape:
         return DeviceArray(array.queue, shape, array.dtype)
     return DeviceArray(
@@ -121,8 +121,8 @@ def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int
         shape,
         array.dtype,
         data=array.base_data,
-        offset=array.offset + whole(offset),
-        strides=tuple(map(whole, strides)),
+        offset=array.offset + as_int(offset),
+        strides=tuple(map(as_int, strides)),
     )
 
 
@@ -130,7 +130,7 @@ def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """Return the strides in bytes of an array in C order."""
     strides = [itemsize]
     for length in reversed(shape[1:]):
-        strides.append(strides[-1] * (whole(length) or 1))
+        strides.append(strides[-1] * (as_int(length) or 1))
     return tuple(reversed(strides)) if len(shape) else ()
 
 
@@ -144,7 +144,7 @@ def is_contiguous(array: Array) -> bool:
 
 def size_of(shape: Sequence[int]) -> int:
     """Return the number of elements of a shape."""
-    return math.prod(map(whole, shape))
+    return math.prod(map(as_int, shape))
 
 
 def check_shapes(op: Any, wanted: Sequence[int], given: Sequence[int]) -> None:

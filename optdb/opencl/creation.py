@@ -11,7 +11,7 @@ from optdb.opencl.registry import get_context
 from optdb.runtime import arrays, commands
 from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
-from optdb.runtime.sizes import whole
+from optdb.runtime.sizes import as_int
 
 __all__ = ["empty", "zeros"]
 
@@ -40,7 +40,7 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Con
         If there is no such context.
     """
     there = context if isinstance(context, Context) else get_context(context)
-    lengths = tuple(map(whole, shape)) if isinstance(shape, Sequence) else (whole(shape),)
+    lengths = tuple(map(as_int, shape)) if isinstance(shape, Sequence) else (as_int(shape),)
     reason = there.unsupported_reason(dtype)
     if reason is not None:
         raise TypeError(f"an array of {np.dtype(dtype)}: {reason}")

@@ -18,7 +18,7 @@ from optdb.host.variables import TensorType, Type, Variable, patternbroadcast
 from optdb.opencl.registry import contexts, get_context
 from optdb.runtime import arrays, commands
 from optdb.runtime.context import Context
-from optdb.runtime.sizes import whole
+from optdb.runtime.sizes import as_int
 
 __all__ = ["OpenCLArrayType", "UnsupportedDtype", "opencl_type"]
 
@@ -167,7 +167,7 @@ class OpenCLArrayType(Type):
 
     def value_zeros(self, shape: tuple[int, ...]) -> arrays.DeviceArray:
         """Return an array of zeros, of this type."""
-        array = arrays.empty(self.context, tuple(map(whole, shape)), self.dtype)
+        array = arrays.empty(self.context, tuple(map(as_int, shape)), self.dtype)
         if array.size:
             commands.fill(array.queue, array.base_data, 0, array.nbytes, np.zeros((), self.dtype))
         return array

@@ -18,7 +18,7 @@ import numpy as np
 
 from optdb.runtime import commands
 from optdb.runtime.library import cl, cl_array
-from optdb.runtime.sizes import DeferredArray, plain
+from optdb.runtime.sizes import DeferredArray, specialize
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -134,8 +134,8 @@ class DeviceArray(Array):
 
 def _plain_index(entry: Any) -> Any:
     if isinstance(entry, slice):
-        return slice(plain(entry.start), plain(entry.stop), plain(entry.step))
-    return plain(entry)
+        return slice(specialize(entry.start), specialize(entry.stop), specialize(entry.step))
+    return specialize(entry)
 
 
 class _Order:

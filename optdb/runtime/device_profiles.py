@@ -63,7 +63,7 @@ class DeviceQuirks:
     ----------
     compiles_body_repeatedly : bool
         The driver makes several functions of each kernel, and compiles the kernel's body for every one. Bodies are
-        moved into functions that are never inlined (`CHUNK_KERNEL`), and compiled once.
+        moved into functions that are never inlined (`OUTLINED_KERNEL`), and compiled once.
     wakes_threads_per_launch : bool
         Each launch wakes the device's threads, which takes longer than a small kernel runs. Small launches of a plan
         are merged into one.

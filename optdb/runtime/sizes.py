@@ -19,21 +19,30 @@ from typing import Any
 
 import numpy as np
 
+from optdb.deprecation import renamed_names
+
 __all__ = [
     "DeferredArray",
     "ShapeEnv",
     "SymInt",
     "SymIntVector",
     "SymbolicArgument",
-    "concrete",
+    "as_float",
+    "as_int",
+    "example_value",
     "largest",
     "lengths_of",
     "part_of",
-    "real",
+    "resolve",
     "smallest",
+    "specialize",
     "starts",
-    "whole",
 ]
+
+__getattr__ = renamed_names(
+    __name__,
+    {"concrete": "example_value", "plain": "specialize", "real": "as_float", "settled": "resolve", "whole": "as_int"},
+)
 
 Operand = "SymInt | int"
 
@@ -74,7 +83,7 @@ class ShapeEnv:
         self.guards: dict[tuple, None] = {}
         self._known: dict[tuple, int] = {}
         #: The sizes that guards leave but one number.
-        self.settled: dict[int, int] = {}
+        self.resolved: dict[int, int] = {}
 
     def symbol(self, value: int, *entry: Any) -> SymInt:
         """Return a size that the call gives.
@@ -95,14 +104,14 @@ class ShapeEnv:
 
     def guard(self, word: str, one: Any, other: Any) -> bool:
         """Compare two operands of the example; write down that they compare so."""
-        answer = bool(COMPARISONS[word](concrete(one), concrete(other)))
+        answer = bool(COMPARISONS[word](example_value(one), example_value(other)))
         if not answer:
             word = _OPPOSITE[word]
             if word in ("<", "<="):
                 one, other = other, one
         self.guards[word, _reference(one), _reference(other)] = None
         if word == "==" and isinstance(one, SymInt) and isinstance(other, int):
-            self.settled[one.number] = other
+            self.resolved[one.number] = other
         return answer
 
     def number(self, *entry: Any) -> int:
@@ -168,10 +177,10 @@ class SymInt:
         return _combined("%", other, self)
 
     def __truediv__(self, other: Any) -> float:
-        return self._plain() / plain(other)
+        return self._specialize() / specialize(other)
 
     def __rtruediv__(self, other: Any) -> float:
-        return plain(other) / self._plain()
+        return specialize(other) / self._specialize()
 
     def __neg__(self) -> Any:
         return _combined("*", self, -1)
@@ -208,21 +217,21 @@ class SymInt:
         return hash((id(self.rules), self.number))
 
     def __index__(self) -> int:
-        return int(self._plain())
+        return int(self._specialize())
 
     def __int__(self) -> int:
-        return int(self._plain())
+        return int(self._specialize())
 
     def __float__(self) -> float:
-        return float(self._plain())
+        return float(self._specialize())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self._plain(), dtype)
+        return np.asarray(self._specialize(), dtype)
 
     def __repr__(self) -> str:
         return f"SymInt({self.value})"
 
-    def _plain(self) -> Any:
+    def _specialize(self) -> Any:
         """Return the number, which then has to be the same at each call."""
         self.rules.guard("==", self, self.value)
         return self.value
@@ -252,7 +261,7 @@ class SymIntVector(tuple):
         return len(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array([plain(number) for number in self], dtype or self.dtype)
+        return np.array([specialize(number) for number in self], dtype or self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,36 +337,36 @@ class SymbolicArgument:
     values: tuple[Any, ...]
 
 
-def concrete(x: Any) -> Any:
+def example_value(x: Any) -> Any:
     """Return the number of the example, without a guard: for what is made for the example alone, as memory is."""
     return x.value if isinstance(x, SymInt) else x
 
 
-def plain(x: Any) -> Any:
-    """Return a plain number, which has to be the same at each call."""
-    return x._plain() if isinstance(x, SymInt) else x
+def specialize(x: Any) -> Any:
+    """Return a plain number: a guard lets the trace hold only where it is the same."""
+    return x._specialize() if isinstance(x, SymInt) else x
 
 
-def settled(x: Any) -> Any:
-    """Return the plain number of a size that guards leave but one."""
-    return x.rules.settled.get(x.number, x) if isinstance(x, SymInt) else x
+def resolve(x: Any) -> Any:
+    """Return the plain number of a size for which guards leave only one value; else the size itself."""
+    return x.rules.resolved.get(x.number, x) if isinstance(x, SymInt) else x
 
 
-def whole(x: Any) -> Any:
+def as_int(x: Any) -> Any:
     """Return a whole number: as ``int`` does, but that a SymInt stays one."""
-    return settled(x) if isinstance(x, SymInt) else int(x)
+    return resolve(x) if isinstance(x, SymInt) else int(x)
 
 
-def real(x: Any) -> Any:
+def as_float(x: Any) -> Any:
     """Return a number: as ``float`` does, but that a SymInt stays one."""
-    return settled(x) if isinstance(x, SymInt) else float(x)
+    return resolve(x) if isinstance(x, SymInt) else float(x)
 
 
 def lengths_of(values: Any) -> list[Any]:
     """Return the whole numbers of a number or vector of the host, as a list."""
     if isinstance(values, SymInt):
         return [values]
-    return [whole(value) for value in (values if isinstance(values, SymIntVector) else np.atleast_1d(values))]
+    return [as_int(value) for value in (values if isinstance(values, SymIntVector) else np.atleast_1d(values))]
 
 
 def largest(one: Any, other: Any) -> Any:
@@ -375,7 +384,7 @@ def starts(length: Any, step: Any) -> Sequence[Any]:
     if isinstance(length, SymInt) or isinstance(step, SymInt):
         if 0 < length <= step:
             return (0,)
-        length, step = plain(length), plain(step)
+        length, step = specialize(length), specialize(step)
     return range(0, length, step)
 
 
@@ -389,12 +398,12 @@ def part_of(length: Any, part: slice) -> tuple[Any, Any, int]:
     part : slice
         Of whole numbers, sizes and None.
     """
-    bounds = [None if bound is None else whole(bound) for bound in (part.start, part.stop, part.step)]
+    bounds = [None if bound is None else as_int(bound) for bound in (part.start, part.stop, part.step)]
     if not any(isinstance(x, SymInt) for x in (length, *bounds)):
         places = range(*slice(*bounds).indices(length))
         return places.start, len(places), places.step
     start, stop, step = bounds
-    step = 1 if step is None else plain(step)
+    step = 1 if step is None else specialize(step)
     if step == 0:
         raise ValueError("slice step cannot be zero")
     first, beyond = (0, length) if step > 0 else (length - 1, -1)
@@ -437,7 +446,7 @@ def _compared(word: str, one: Any, other: Any) -> bool:
     one, other = _unpacked(one), _unpacked(other)
     if not (_is_number(one) and _is_number(other)):
         return NotImplemented
-    one, other = settled(one), settled(other)
+    one, other = resolve(one), resolve(other)
     if not (isinstance(one, SymInt) or isinstance(other, SymInt)):
         return COMPARISONS[word](one, other)
     if (
@@ -455,9 +464,9 @@ def _combined(word: str, one: Any, other: Any) -> Any:
     one, other = _unpacked(one), _unpacked(other)
     if not (_is_whole(one) and _is_whole(other)):
         if _is_number(one) and _is_number(other) and word in "+-*//%":
-            return ARITHMETIC[word](plain(one), plain(other))
+            return ARITHMETIC[word](specialize(one), specialize(other))
         return NotImplemented
-    one, other = (x if isinstance(x, SymInt) else int(x) for x in map(settled, (one, other)))
+    one, other = (x if isinstance(x, SymInt) else int(x) for x in map(resolve, (one, other)))
     if isinstance(one, int) and isinstance(other, int):
         return ARITHMETIC[word](one, other)
     simple = _simplified(word, one, other)
@@ -468,7 +477,7 @@ def _combined(word: str, one: Any, other: Any) -> Any:
         _is_not_zero(other)
     if word in ("+", "*", "max", "min") and _order(one) > _order(other):
         one, other = other, one
-    value = ARITHMETIC[word](concrete(one), concrete(other))
+    value = ARITHMETIC[word](example_value(one), example_value(other))
     return _rules((one, other)).derived(value, word, one, other)
 
 
@@ -543,7 +552,7 @@ def _unpacked(x: Any) -> Any:
 
 
 def _is_whole(x: Any) -> bool:
-    return isinstance(concrete(x), int | np.integer) and not isinstance(x, bool | np.bool_)
+    return isinstance(example_value(x), int | np.integer) and not isinstance(x, bool | np.bool_)
 
 
 def _is_number(x: Any) -> bool:

@@ -17,32 +17,32 @@ PLACES = """
 #define TAKE(x) ((x) + 1)
 static int helper(int x) { return TAKE(x); }
 /* A comment with a bracket } in it. */
-CHUNK_KERNEL void places(const ga_size n, GLOBAL_MEM int * a, ga_size a_off)
+OUTLINED_KERNEL void places(const ga_size n, GLOBAL_MEM int * a, ga_size a_off)
 {
     /* And } another one. */
     for (ga_size i = get_global_id(0); i < n; i += get_global_size( 0 ))
         a[i] = helper((int)(i * 100 + GID_0 * 10 + LID_0));
 }
-CHUNK_KERNEL void places_too(ga_size n, GLOBAL_MEM int *a, ga_size a_off) {
+OUTLINED_KERNEL void places_too(ga_size n, GLOBAL_MEM int *a, ga_size a_off) {
     if (GDIM_1 * LDIM_1 + get_global_id(0) <= n) { a[get_global_id(0)] += get_num_groups(0) + get_work_dim(); }
 }
 """
 
 UNTOUCHED = [
     "KERNEL void k(GLOBAL_MEM int *a) { a[get_global_id(0)] = 1; }",
-    "CHUNK_KERNEL void k(GLOBAL_MEM int *a) { local_barrier(); a[get_global_id(0)] = 1; }",
-    "CHUNK_KERNEL void k(GLOBAL_MEM int *a) { LOCAL_MEM int b[4]; a[0] = 1; }",
-    "CHUNK_KERNEL void k(GLOBAL_MEM int *a) { for (int d = 0; d < 3; ++d) a[d] = get_global_id(d); }",
-    "CHUNK_KERNEL void k(ARRAYS) { a[0] = 1; }",
-    "CHUNK_KERNEL void k(int n, ARRAYS) { a[0] = 1; }",
-    "CHUNK_KERNEL void k(int (*a)[3]) { a[0][0] = 1; }",
-    "CHUNK_KERNEL void k(int a /* first */) { a; }",
-    "CHUNK_KERNEL void k() { }",
-    "CHUNK_KERNEL void k(int a);",
-    "CHUNK_KERNEL void k(int a\n#if B\n    , int b\n#endif\n    ) { a; }",
-    "CHUNK_KERNEL void k(int a) { a;",
-    "CHUNK_KERNEL void k(int a",
-    'CHUNK_KERNEL void k(int a) { "; }',
+    "OUTLINED_KERNEL void k(GLOBAL_MEM int *a) { local_barrier(); a[get_global_id(0)] = 1; }",
+    "OUTLINED_KERNEL void k(GLOBAL_MEM int *a) { LOCAL_MEM int b[4]; a[0] = 1; }",
+    "OUTLINED_KERNEL void k(GLOBAL_MEM int *a) { for (int d = 0; d < 3; ++d) a[d] = get_global_id(d); }",
+    "OUTLINED_KERNEL void k(ARRAYS) { a[0] = 1; }",
+    "OUTLINED_KERNEL void k(int n, ARRAYS) { a[0] = 1; }",
+    "OUTLINED_KERNEL void k(int (*a)[3]) { a[0][0] = 1; }",
+    "OUTLINED_KERNEL void k(int a /* first */) { a; }",
+    "OUTLINED_KERNEL void k() { }",
+    "OUTLINED_KERNEL void k(int a);",
+    "OUTLINED_KERNEL void k(int a\n#if B\n    , int b\n#endif\n    ) { a; }",
+    "OUTLINED_KERNEL void k(int a) { a;",
+    "OUTLINED_KERNEL void k(int a",
+    'OUTLINED_KERNEL void k(int a) { "; }',
     "",
 ]
 
@@ -54,8 +54,8 @@ def test_what_is_not_understood_stays_as_it_is(code):
 
 def test_what_stands_around_chunk_kernels_stays_as_it_is():
     text = outlined(PLACES)
-    assert text.startswith(PLACES[: PLACES.index("CHUNK_KERNEL")])
-    assert text.count("CHUNK_KERNEL void") == text.count("noinline") == 2
+    assert text.startswith(PLACES[: PLACES.index("OUTLINED_KERNEL")])
+    assert text.count("OUTLINED_KERNEL void") == text.count("noinline") == 2
     assert "a[i] = helper" in text
 
 
@@ -82,7 +82,7 @@ def test_a_driver_that_copies_bodies_is_given_functions(monkeypatch):
     sources = []
     monkeypatch.setattr(programs, "make", lambda *args, **kwargs: sources.append(args[1]) or make(*args, **kwargs))
     context = Context("opencl")
-    code = "CHUNK_KERNEL void k(GLOBAL_MEM int *a, ga_size n) { a[get_global_id(0)] = n; }"
+    code = "OUTLINED_KERNEL void k(GLOBAL_MEM int *a, ga_size n) { a[get_global_id(0)] = n; }"
     kernels = compile_kernels([Kernel(code, "k", [BUFFER, SIZE])], context)
     array = from_host(context, np.zeros(3, "int32"))
     kernels["k"].call(3, 1, array, 7)
@@ -91,7 +91,7 @@ def test_a_driver_that_copies_bodies_is_given_functions(monkeypatch):
 
 
 def test_an_error_shows_the_code_as_it_was_written():
-    code = "CHUNK_KERNEL void k(GLOBAL_MEM int *a) {\n    a[0] = missing;\n}"
+    code = "OUTLINED_KERNEL void k(GLOBAL_MEM int *a) {\n    a[0] = missing;\n}"
     with pytest.raises(BuildError) as caught:
         compile_kernels([Kernel(code, "k", [BUFFER])], runtime_context())
     assert "noinline" not in str(caught.value)

@@ -24,7 +24,7 @@ from tests.opencl.device import runtime_context
 DTYPES = ("bool", "int8", "uint16", "int32", "uint64", "float16", "float32", "float64", "complex64", "complex128")
 
 PLACES = """
-CHUNK_KERNEL void places(ga_size n, GLOBAL_MEM long *o, ga_size o_off)
+OUTLINED_KERNEL void places(ga_size n, GLOBAL_MEM long *o, ga_size o_off)
 {
     o = (GLOBAL_MEM long *)((GLOBAL_MEM char *)o + o_off);
     const ga_size x = get_global_id(0), y = GID_1, z = get_group_id(2);
@@ -36,7 +36,7 @@ CHUNK_KERNEL void places(ga_size n, GLOBAL_MEM long *o, ga_size o_off)
 NAMES = """
 #define T int
 typedef struct { float a, b; } pair;
-CHUNK_KERNEL void k(long16 s, T t, const ga_float its, GLOBAL_MEM const T *restrict x, GLOBAL_MEM pair *o)
+OUTLINED_KERNEL void k(long16 s, T t, const ga_float its, GLOBAL_MEM const T *restrict x, GLOBAL_MEM pair *o)
 {
     for (int i = 0; i < s.s1; ++i) {
         o[i].a = t * its + x[i];
@@ -109,7 +109,7 @@ def test_numbers_of_all_dtypes_arrive(context, dtype):
     if context.unsupported_reason(dtype) is not None:
         pytest.skip(context.unsupported_reason(dtype))
     kind = ctype(dtype)
-    code = f"CHUNK_KERNEL void k(ga_ubyte a, {kind} x, ga_size i, GLOBAL_MEM {kind} *o) {{ if (a == 3) o[i] = x; }}"
+    code = f"OUTLINED_KERNEL void k(ga_ubyte a, {kind} x, ga_size i, GLOBAL_MEM {kind} *o) {{ if (a == 3) o[i] = x; }}"
     k = kernel_of(context, code, "k", ["uint8", dtype, SIZE, BUFFER])
     values = np.array([0, 1, 2.75, 3 - 2j] if np.dtype(dtype).kind == "c" else [0, 1, 2.75], dtype)
     array = from_host(context, np.zeros(len(values), dtype))
@@ -127,10 +127,16 @@ def test_types_and_names_of_the_codes_own(context):
 
 def test_what_stands_later_in_a_list_sees_what_stands_before(context):
     double = kernel_of(
-        context, "CHUNK_KERNEL void d(ga_size n, GLOBAL_MEM int *a) { a[get_global_id(0)] *= n; }", "d", [SIZE, BUFFER]
+        context,
+        "OUTLINED_KERNEL void d(ga_size n, GLOBAL_MEM int *a) { a[get_global_id(0)] *= n; }",
+        "d",
+        [SIZE, BUFFER],
     )
     add = kernel_of(
-        context, "CHUNK_KERNEL void d(GLOBAL_MEM int *a, int n) { a[get_global_id(0)] += n; }", "d", [BUFFER, "int32"]
+        context,
+        "OUTLINED_KERNEL void d(GLOBAL_MEM int *a, int n) { a[get_global_id(0)] += n; }",
+        "d",
+        [BUFFER, "int32"],
     )
     array = from_host(context, np.arange(4, dtype="int32"))
     launches = [(add, (4,), (array, np.int32(1))), (double, (4,), (3, array)), (add, (2,), (array, np.int32(5)))]
@@ -161,8 +167,8 @@ def test_copies_and_fills(context, pattern):
     "code",
     [
         "KERNEL void k(GLOBAL_MEM int *a) { a[get_global_id(0)] = 1; }",
-        "CHUNK_KERNEL void k(GLOBAL_MEM int *a) { LOCAL_MEM int b; b = 1; local_barrier(); a[0] = b; }",
-        "CHUNK_KERNEL void k(GLOBAL_MEM int *a) { a[get_global_id(0)] = get_work_dim(); }",
+        "OUTLINED_KERNEL void k(GLOBAL_MEM int *a) { LOCAL_MEM int b; b = 1; local_barrier(); a[0] = b; }",
+        "OUTLINED_KERNEL void k(GLOBAL_MEM int *a) { a[get_global_id(0)] = get_work_dim(); }",
     ],
 )
 def test_kernels_of_other_kinds_are_left_out(context, code):

@@ -18,7 +18,7 @@ from optdb.opencl.exporting import Untraceable, of_function
 from optdb.opencl.exporting.checking import pinned_lengths
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.exported import FileError, ShapeError, load
-from optdb.runtime.sizes import whole
+from optdb.runtime.sizes import as_int
 from optdb.runtime.tracing import Trace
 from tests.opencl.exported import context_of_kind, export, exported, floats, on_device, same, shared
 
@@ -76,7 +76,7 @@ def test_a_length_that_is_asked_for_as_a_number_is_pinned():
     found = Trace("cpu", 2)
     rows, columns = (found.rules.symbol(length, "axis", 0, axis) for axis, length in enumerate((5, 3)))
     found.arguments.append((rows, columns))
-    assert 2 * rows > columns and whole(rows) is rows
+    assert 2 * rows > columns and as_int(rows) is rows
     signature = Signature((Argument("x", "float32", (False, False)),), "one")
     assert pinned_lengths(found, signature) == ()
     assert int(2 * columns) == 6

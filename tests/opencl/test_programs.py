@@ -392,6 +392,6 @@ def test_the_kernels_of_all_ops_can_stand_in_one_program(built, monkeypatch, def
 def left_together(unit):
     """Yield the chunk kernels of a unit whose bodies stay in them."""
     text = outlined(unit.code)
-    for name in re.findall(r"CHUNK_KERNEL void (\w+)", unit.code):
+    for name in re.findall(r"OUTLINED_KERNEL void (\w+)", unit.code):
         if f"void {name}_chunk(" not in text:
             yield f"{unit.title}: {name}"

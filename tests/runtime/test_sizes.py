@@ -12,13 +12,13 @@ from optdb.runtime.sizes import (
     ShapeEnv,
     SymInt,
     SymIntVector,
-    concrete,
+    as_int,
+    example_value,
     largest,
     lengths_of,
     part_of,
     smallest,
     starts,
-    whole,
 )
 
 small = st.integers(0, 40)
@@ -55,7 +55,7 @@ def compute(a, b):
 def test_what_is_worked_out_again_is_what_would_have_been_computed(a, b, c, d):
     rules, (x, y) = symbols(a, b)
     result = compute(x, y)
-    assert tuple(map(concrete, result)) == compute(a, b)
+    assert tuple(map(example_value, result)) == compute(a, b)
     assert again(rules, result, a, b) == compute(a, b)
     assert again(rules, result, c, d) in (None, compute(c, d))
 
@@ -95,13 +95,13 @@ def test_who_takes_a_plain_number_takes_that_of_the_example(escape):
 def test_what_a_guard_leaves_but_one_number_is_that_number():
     _, (x, _) = symbols(6, 4)
     assert x == 6
-    assert whole(x * 1) == 6
+    assert as_int(x * 1) == 6
     assert type(x * 2) is int
 
 
 def test_lengths_of_vectors():
     _, (x, y) = symbols(6, 4)
-    assert [concrete(n) for n in lengths_of(SymIntVector([x, 3, y]))] == [6, 3, 4]
+    assert [example_value(n) for n in lengths_of(SymIntVector([x, 3, y]))] == [6, 3, 4]
     assert lengths_of(np.array([2, 3])) == [2, 3]
     assert lengths_of(5) == [5]
     assert lengths_of(x) == [x]
@@ -118,7 +118,7 @@ def test_dividing_by_nothing():
 @given(st.integers(0, 12), *[st.none() | st.integers(-15, 15)] * 2, st.none() | st.integers(-4, 4).filter(bool))
 def test_parts_are_those_of_slices(length, start, stop, step):
     _, (n,) = symbols(length)
-    begin, count, by = map(concrete, part_of(n, slice(start, stop, step)))
+    begin, count, by = map(example_value, part_of(n, slice(start, stop, step)))
     wanted = range(length)[slice(start, stop, step)]
     assert (count, by) == (len(wanted), wanted.step)
     assert not count or begin == wanted.start

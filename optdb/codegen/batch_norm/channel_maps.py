@@ -74,7 +74,7 @@ class ChannelMap:
         numbers = _lines(f"const {computed} {x} = c_{x}[k];" for x in self.numbers)
         return f"""
 #pragma OPENCL FP_CONTRACT OFF
-CHUNK_KERNEL void {name}(ga_size n, ga_size chunk, {", ".join([*places, *params])})
+OUTLINED_KERNEL void {name}(ga_size n, ga_size chunk, {", ".join([*places, *params])})
 {{
 {_lines(f"{x} = (GLOBAL_MEM {kind} *)((GLOBAL_MEM char *){x} + {x}_off);" for x, kind in pointers)}
 ga_size i = get_global_id(0) * chunk;
@@ -127,7 +127,7 @@ class ChannelNumbers:
         ]
         code = f"""
 #pragma OPENCL FP_CONTRACT OFF
-CHUNK_KERNEL void numbers({", ".join(params)})
+OUTLINED_KERNEL void numbers({", ".join(params)})
 {{
 {_lines(pointers)}
 for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {{

@@ -134,7 +134,7 @@ class ChannelFold:
         sizes = "ga_size total, ga_size each, ga_size n, ga_size m, ga_size parts, ga_size part"
         return f"""
 #pragma OPENCL FP_CONTRACT OFF
-CHUNK_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *params])})
+OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *params])})
 {{
 {_lines(pointers)}
 {body}

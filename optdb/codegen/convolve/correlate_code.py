@@ -18,7 +18,7 @@ TAKES = """
 
 # Vectors are those of all images. Some that there are not are the last one again, and are not stored.
 ON_CPU = """
-CHUNK_KERNEL void {name}({params})
+OUTLINED_KERNEL void {name}({params})
 {{
 {takes}
     const ga_size all = images * vectors, group = get_global_id(2);

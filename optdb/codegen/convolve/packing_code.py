@@ -39,7 +39,7 @@ static inline void store_halves(VECTOR v, GLOBAL_MEM T *p) {
 """
 
 PACK_IMAGES = """
-CHUNK_KERNEL void pack_images(ga_size lines, ga_size chunk, ga_size channels,
+OUTLINED_KERNEL void pack_images(ga_size lines, ga_size chunk, ga_size channels,
     ga_size pieces0, ga_size pieces1, ga_size pieces2, ga_size extent0, ga_size extent1, ga_size extent2,
     ga_ssize length0, ga_ssize length1, ga_ssize length2, ga_ssize step0, ga_ssize step1, ga_ssize step2,
     GLOBAL_MEM ga_long *shifts, ga_size shifts_off,
@@ -112,7 +112,7 @@ CHUNK_KERNEL void pack_images(ga_size lines, ga_size chunk, ga_size channels,
 
 # A block of filters lies together, tap by tap; blocks are filled up with zeros.
 PACK_FILTERS = """
-CHUNK_KERNEL void pack_filters(ga_size lines, ga_size chunk, ga_size block, ga_size rows, ga_size blocks,
+OUTLINED_KERNEL void pack_filters(ga_size lines, ga_size chunk, ga_size block, ga_size rows, ga_size blocks,
     ga_size channels, ga_size count, ga_ssize by_group, ga_ssize by_row, ga_ssize by_channel,
     GLOBAL_MEM ga_long *taps, ga_size taps_off, GLOBAL_MEM T *x, ga_size x_off, GLOBAL_MEM W *y, ga_size y_off)
 {
@@ -148,7 +148,7 @@ CHUNK_KERNEL void pack_filters(ga_size lines, ga_size chunk, ga_size block, ga_s
 
 # From channels of pixels to pixels of channels, the channels of each group filled up with zeros.
 PACK_FEATURES = """
-CHUNK_KERNEL void pack_features(ga_size lines, ga_size chunk, ga_size pixels, ga_size groups, ga_size features,
+OUTLINED_KERNEL void pack_features(ga_size lines, ga_size chunk, ga_size pixels, ga_size groups, ga_size features,
     ga_size padded, GLOBAL_MEM T *x, ga_size x_off, GLOBAL_MEM W *y, ga_size y_off)
 {
     TAKE(T, x);

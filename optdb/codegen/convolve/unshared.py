@@ -31,7 +31,7 @@ _LOOP = """
 
 # An output's place in the image is pixels[p]; filters lie by features, outputs, channels, taps.
 _WITH_IMAGES = """
-CHUNK_KERNEL void {name}(ga_size n, ga_size chunk, ga_size images, ga_size features, ga_size plane, ga_size depth,
+OUTLINED_KERNEL void {name}(ga_size n, ga_size chunk, ga_size images, ga_size features, ga_size plane, ga_size depth,
     ga_size in_group, ga_size x_image, ga_size x_group,
     GLOBAL_MEM W *x, ga_size x_off, GLOBAL_MEM ga_long *offsets, ga_size offsets_off,
     GLOBAL_MEM ga_long *pixels, ga_size pixels_off, GLOBAL_MEM T *a, ga_size a_off, GLOBAL_MEM T *z, ga_size z_off)
@@ -69,7 +69,7 @@ _BODIES = {
 }
 
 _INPUTS = """
-CHUNK_KERNEL void unshared_inputs(ga_size n, ga_size chunk, ga_size groups, ga_size features, ga_size channels,
+OUTLINED_KERNEL void unshared_inputs(ga_size n, ga_size chunk, ga_size groups, ga_size features, ga_size channels,
     ga_uint flip, {axes},
     GLOBAL_MEM T *t, ga_size t_off, GLOBAL_MEM T *w, ga_size w_off, GLOBAL_MEM T *z, ga_size z_off)
 {{

@@ -17,7 +17,7 @@ TAKES = """
 
 # A row of pixels, over all images. Where a block has too many taps, the last one is there several times.
 ON_CPU = """
-CHUNK_KERNEL void weights({params})
+OUTLINED_KERNEL void weights({params})
 {{
 {takes}
     const ga_size part = get_global_id(1), row_first = part * rows_each, row_last = min(row_first + rows_each, rows);
@@ -154,8 +154,8 @@ KERNEL void weights_few({params})
 
 # A line is a square of sums: taps by features, which lie one behind the other in the parts; in filters, taps do.
 ADD_UP = """
-CHUNK_KERNEL void add_up(ga_size lines, ga_size chunk, ga_size count, ga_size depth, ga_size groups, ga_size features,
-    ga_size padded, GLOBAL_MEM W *parts, ga_size parts_off, GLOBAL_MEM T *z, ga_size z_off)
+OUTLINED_KERNEL void add_up(ga_size lines, ga_size chunk, ga_size count, ga_size depth, ga_size groups,
+    ga_size features, ga_size padded, GLOBAL_MEM W *parts, ga_size parts_off, GLOBAL_MEM T *z, ga_size z_off)
 {{
     TAKE(W, parts);
     TAKE(T, z);

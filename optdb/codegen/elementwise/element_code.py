@@ -70,7 +70,7 @@ class ElementCode:
     def alike(self) -> str:
         """Return the kernel for arrays that lie alike."""
         return f"""
-CHUNK_KERNEL void {self.name}_alike({", ".join([*self._common, *(x.param for x in self.operands)])})
+OUTLINED_KERNEL void {self.name}_alike({", ".join([*self._common, *(x.param for x in self.operands)])})
 {{
 const ga_size begin = get_global_id(0) * chunk;
 const ga_size end = min(begin + chunk, n);
@@ -90,7 +90,7 @@ for (ga_size i = begin; i < end; ++i) {{
         """Return the kernel for arrays of any strides, by the name of a kind."""
         last = self.ndim - 1
         return f"""
-CHUNK_KERNEL void {self.name}_{kind}({self._params()})
+OUTLINED_KERNEL void {self.name}_{kind}({self._params()})
 {{
 ga_size i = get_global_id(0) * chunk;
 const ga_size end = min(i + chunk, n);
@@ -126,7 +126,7 @@ for (; i < stop; ++i) {{
         functions |= dict.fromkeys(x.lane_writer(self.name, WIDTH) for x in self.outputs)
         return f"""
 {_lines(functions)}
-CHUNK_KERNEL void {self.name}_lanes({self._params()})
+OUTLINED_KERNEL void {self.name}_lanes({self._params()})
 {{
 ga_size i = get_global_id(0) * chunk;
 const ga_size end = min(i + chunk, n);

@@ -20,7 +20,7 @@ from optdb.codegen.kernels import ARRAY, SSIZES, Kernel
 from optdb.codegen.scalars.types import C_TYPES
 
 _PACK = Template("""
-CHUNK_KERNEL void matmul_pack_$width(long16 s, GLOBAL_MEM T *x, ga_size x_off, GLOBAL_MEM W *w, ga_size w_off)
+OUTLINED_KERNEL void matmul_pack_$width(long16 s, GLOBAL_MEM T *x, ga_size x_off, GLOBAL_MEM W *w, ga_size w_off)
 {
     AT(T, x);
     AT(W, w);
@@ -56,7 +56,7 @@ $turn
 """)
 
 _BLOCK = Template("""
-CHUNK_KERNEL void $name(long16 s, long16 t, W alpha, W beta,
+OUTLINED_KERNEL void $name(long16 s, long16 t, W alpha, W beta,
     GLOBAL_MEM W *a, ga_size a_off, GLOBAL_MEM W *b, ga_size b_off,
     GLOBAL_MEM T *y, ga_size y_off, GLOBAL_MEM T *z, ga_size z_off, GLOBAL_MEM W *w, ga_size w_off)
 {

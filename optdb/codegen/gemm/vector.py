@@ -35,7 +35,7 @@ PARTS = 128
 PIECES_PER_UNIT = {"cpu": 4, "gpu": 8}
 
 _HEAD = """
-CHUNK_KERNEL void matvec(long16 s, long16 t, W alpha, W beta, GLOBAL_MEM T *a, ga_size a_off,
+OUTLINED_KERNEL void matvec(long16 s, long16 t, W alpha, W beta, GLOBAL_MEM T *a, ga_size a_off,
     GLOBAL_MEM T *x, ga_size x_off, GLOBAL_MEM T *y, ga_size y_off,
     GLOBAL_MEM T *z, ga_size z_off, GLOBAL_MEM W *w, ga_size w_off)
 {

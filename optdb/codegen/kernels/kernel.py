@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optdb.codegen.kernels.params import Param, as_param
+from optdb.deprecation import warn_renamed
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -74,6 +75,9 @@ class Kernel:
             )
         if not name.isidentifier():
             raise ValueError(f"{name!r} cannot be the name of a kernel: it is no identifier")
+        if "CHUNK_KERNEL" in code:
+            warn_renamed("CHUNK_KERNEL", "OUTLINED_KERNEL")
+            code = code.replace("CHUNK_KERNEL", "OUTLINED_KERNEL")
         self.code = code if "cluda.h" not in code else _THEANO_HEADER.sub("", code)
         self.name = name
         self.params = tuple(as_param(param) for param in params)

@@ -16,7 +16,7 @@ import numpy as np
 from optdb.codegen.kernels.params import ArrayParam, KernelArgumentError, Param, offset_argument
 from optdb.runtime import commands
 from optdb.runtime.library import cl
-from optdb.runtime.sizes import SymInt, whole
+from optdb.runtime.sizes import SymInt, as_int
 
 if TYPE_CHECKING:
     from optdb.codegen.kernels.kernel import Kernel
@@ -264,7 +264,7 @@ def _array_slots(params: Sequence[Param]) -> tuple[int, ...]:
 
 
 def _sizes(size: int | Sequence[int]) -> tuple[int, ...]:
-    return (whole(size),) if isinstance(size, int | np.integer | SymInt) else tuple(map(whole, size))
+    return (as_int(size),) if isinstance(size, int | np.integer | SymInt) else tuple(map(as_int, size))
 
 
 def _shrunk(group: tuple[int, ...], most: int, limits: Sequence[int]) -> tuple[int, ...]:

@@ -1,9 +1,9 @@
 """Keeps the bodies of kernels out of what a compiler copies.
 
 PoCL compiles a kernel's body three times, because it makes three functions of each kernel and writes the body into
-every one. :func:`outlined` moves the body of a kernel that was declared by `CHUNK_KERNEL` into a function that is never
-copied; the kernel calls it with its arguments, and with the places of its work item, which only kernels can ask for.
-To launch that takes as long as before where a work item has a chunk of work, and to compile it half as long.
+every one. :func:`outlined` moves the body of a kernel that was declared by `OUTLINED_KERNEL` into a function that is
+never copied; the kernel calls it with its arguments, and with the places of its work item, which only kernels can ask
+for. To launch that takes as long as before where a work item has a chunk of work, and to compile it half as long.
 
 What the small scanner here does not understand, and kernels whose items meet, are left as they are.
 """
@@ -14,7 +14,7 @@ import re
 
 from optdb.codegen.kernels.isolation import STRUCTURE
 
-_HEAD = re.compile(r"\bCHUNK_KERNEL\s+void\s+(?P<name>\w+)\s*(?=\()")
+_HEAD = re.compile(r"\bOUTLINED_KERNEL\s+void\s+(?P<name>\w+)\s*(?=\()")
 _PARAM = re.compile(r"\s*\w[\w\s*]*[\s*](?P<name>[A-Za-z_]\w*)\s*")
 #: What a work item asks for: its place, and how many there are.
 _PLACE = re.compile(
@@ -81,5 +81,5 @@ def _apart(name: str, params: str, body: str) -> str | None:
     passed = ", ".join([*places, *(param["name"] for param in given)])
     return (
         f"static __attribute__((noinline)) void {name}_chunk({taken})\n{alone}\n"
-        f"CHUNK_KERNEL void {name}({params})\n{{\n{name}_chunk({passed});\n}}\n"
+        f"OUTLINED_KERNEL void {name}({params})\n{{\n{name}_chunk({passed});\n}}\n"
     )

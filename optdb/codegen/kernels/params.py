@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 from optdb.codegen.kernels.prelude import ctype
 from optdb.runtime.arrays import Array
 from optdb.runtime.library import cl
-from optdb.runtime.sizes import SymbolicArgument, SymInt, plain
+from optdb.runtime.sizes import SymbolicArgument, SymInt, specialize
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -117,7 +117,7 @@ class LocalParam(Param):
     def bind(self, value: Any, context: Context) -> tuple[cl.LocalMemory]:
         if isinstance(value, cl.LocalMemory):
             return (value,)
-        return (cl.LocalMemory(int(SIZE.bind(plain(value), context)[0])),)
+        return (cl.LocalMemory(int(SIZE.bind(specialize(value), context)[0])),)
 
 
 class SSizesParam(Param):

@@ -2,8 +2,8 @@
 
 They are the words of Theano's kernels for its GPU back-end, so that those can be brought over: ``KERNEL``, the
 memories, the sizes and places of work items and groups, and a type ``ga_...`` for each dtype. :func:`ctype` gives the
-type's name. `CHUNK_KERNEL` is a word of optdb's own: a kernel of which each work item has a chunk of work, wherever one
-item is a group, as on processors (see :mod:`optdb.codegen.kernels.outlining`).
+type's name. `OUTLINED_KERNEL` is a word of optdb's own: a kernel of which each work item has a chunk of work, wherever
+one item is a group, as on processors (see :mod:`optdb.codegen.kernels.outlining`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PRELUDE = """\
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
 #define KERNEL __kernel
-#define CHUNK_KERNEL __kernel
+#define OUTLINED_KERNEL __kernel
 #define GLOBAL_MEM __global
 #define LOCAL_MEM __local
 #define LOCAL_MEM_ARG __local

@@ -32,7 +32,7 @@ SEQUENCE, ADDRESS = "optdb_sequence", "optdb_address"
 _END, _COPY, _FILL, _FIRST_CASE = range(4)
 
 _OUTLINED = re.compile(
-    r"\bCHUNK_KERNEL\s+void\s+(?P<name>\w+)\s*\((?P<params>[^()]*)\)\s*\{\s*(?P<chunk>\w+)\((?P<passed>.*?)\);\s*\}",
+    r"\bOUTLINED_KERNEL\s+void\s+(?P<name>\w+)\s*\((?P<params>[^()]*)\)\s*\{\s*(?P<chunk>\w+)\((?P<passed>.*?)\);\s*\}",
     re.DOTALL,
 )
 _PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>\w+)\s*")

@@ -169,7 +169,7 @@ def window_kernel(
     loops = "\n".join(f"for (ga_ssize m{d} = lo{d}; m{d} < hi{d}; ++m{d}) {{" for d in range(last))
     code = f"""
 #pragma OPENCL FP_CONTRACT OFF
-CHUNK_KERNEL void windows(ga_size n, ga_size chunk, {numbers(ndim)}, {params(arrays)})
+OUTLINED_KERNEL void windows(ga_size n, ga_size chunk, {numbers(ndim)}, {params(arrays)})
 {{
 {pointers(arrays)}
 ga_size o = get_global_id(0) * chunk;

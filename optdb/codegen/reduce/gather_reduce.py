@@ -44,7 +44,7 @@ def walk(
     )
     return f"""
 #pragma OPENCL FP_CONTRACT OFF
-CHUNK_KERNEL void {name}(ga_size n, ga_size each, ga_size m, ga_size parts, ga_size part,
+OUTLINED_KERNEL void {name}(ga_size n, ga_size each, ga_size m, ga_size parts, ga_size part,
     {", ".join(lengths)}, GLOBAL_MEM {stored} *a, ga_size a_off, {", ".join(steps)}, {params})
 {{
 {pointers}

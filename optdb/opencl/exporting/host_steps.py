@@ -17,17 +17,17 @@ from optdb.host import ops, scalars
 from optdb.host.graph import Apply
 from optdb.host.linking import DeepCopyOp, ViewOp
 from optdb.opencl.ops.views import full_shape
-from optdb.runtime.figures import figure
+from optdb.runtime.host_scalar_ops import host_scalar
 from optdb.runtime.sizes import (
     DeferredArray,
     SymInt,
     SymIntVector,
-    concrete,
+    as_int,
+    example_value,
     largest,
     lengths_of,
     part_of,
     smallest,
-    whole,
 )
 from optdb.runtime.tracing import Untraceable
 
@@ -55,8 +55,8 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.EQ: operator.eq,
     scalars.NEQ: operator.ne,
 }
-#: Of the last, the names by which ``optdb.runtime.figures`` knows them.
-_FIGURES = {
+#: Of the last, the names by which ``optdb.runtime.host_scalar_ops`` knows them.
+_HOST_SCALAR_OPS = {
     scalars.TrueDiv: "true_div",
     scalars.IntDiv: "int_div",
     scalars.Mod: "mod",
@@ -143,7 +143,7 @@ def _length(node: Apply, value: Any) -> Any:
 def _vector(node: Apply, *values: Any) -> SymIntVector:
     if any(isinstance(value, DeferredArray) for value in values) or "int" not in node.outputs[0].type.dtype:
         raise stays(node)
-    return SymIntVector(map(whole, values))
+    return SymIntVector(map(as_int, values))
 
 
 def _joined(node: Apply, axis: Any, *values: Any) -> SymIntVector:
@@ -276,11 +276,11 @@ def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) ->
     if kind is scalars.Cast:
         return _cast(values[0], dtype)
     if "int" in dtype and all("int" in given or given == "bool" for given in dtypes):
-        return _ARITHMETIC[kind](*map(whole, values)) if kind in _ARITHMETIC else None
+        return _ARITHMETIC[kind](*map(as_int, values)) if kind in _ARITHMETIC else None
     if kind in (scalars.Add, scalars.Mul):
         name = "add" if kind is scalars.Add else "mul"
-        return _folded(lambda one, other: _figure(name, dtype, one, other), values)
-    return _figure(_FIGURES[kind], dtype, *values) if kind in _FIGURES else None
+        return _folded(lambda one, other: _host_scalar(name, dtype, one, other), values)
+    return _host_scalar(_HOST_SCALAR_OPS[kind], dtype, *values) if kind in _HOST_SCALAR_OPS else None
 
 
 def _composite(op: Any, values: Sequence[Any]) -> Any:
@@ -315,12 +315,12 @@ def _cast(value: Any, dtype: str) -> Any:
         return np.asarray(value).astype(dtype)[()]
     if isinstance(value.value, int) and "int" in dtype:
         return value
-    return _figure("cast", dtype, value)
+    return _host_scalar("cast", dtype, value)
 
 
-def _figure(name: str, dtype: str, *values: Any) -> Any:
+def _host_scalar(name: str, dtype: str, *values: Any) -> Any:
     sizes = [value for value in values if isinstance(value, SymInt)]
-    result = figure(name, dtype, *map(concrete, values))
+    result = host_scalar(name, dtype, *map(example_value, values))
     if not sizes:
         return result
     if result.dtype.kind in "iub":

@@ -34,7 +34,7 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.command_list import Memory
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
-from optdb.runtime.sizes import DeferredArray, SymInt, SymIntVector, concrete
+from optdb.runtime.sizes import DeferredArray, SymInt, SymIntVector, example_value
 from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
 from optdb.runtime.updates import find_commit
 
@@ -372,7 +372,7 @@ def _array_of(value: Any) -> Array | None:
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:
-    return tuple(concrete(length) for length in getattr(value, "shape", ()))
+    return tuple(example_value(length) for length in getattr(value, "shape", ()))
 
 
 def _deferred(value: Any, dtype: str) -> DeferredArray:

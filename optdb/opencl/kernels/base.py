@@ -21,7 +21,7 @@ from optdb.codegen.kernels.programs import compile_kernels
 from optdb.host.graph import Apply, Op, Variable
 from optdb.runtime import commands
 from optdb.runtime.arrays import Array, empty
-from optdb.runtime.sizes import whole
+from optdb.runtime.sizes import as_int
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -154,7 +154,7 @@ def output_array(storage: list[Any], context: Context, shape: Sequence[int], dty
 
     What is in it is left over from before. New memory costs more than most kernels: use it again where possible.
     """
-    shape = tuple(map(whole, shape))
+    shape = tuple(map(as_int, shape))
     kept = storage[0]
     if _fits(kept, context, shape, np.dtype(dtype)):
         return kept

@@ -131,7 +131,7 @@ def _declared(code: str, declaration: str, where: str) -> Kernel:
 def _parameters_of(name: str, code: str) -> int | None:
     """Return how many parameters a kernel has in its code; None if it is not found there."""
     code = _COMMENT.sub(" ", code)
-    start = re.search(rf"\b(?:KERNEL|CHUNK_KERNEL|kernel|__kernel)\b[^;{{}}()]*\b{re.escape(name)}\s*\(", code)
+    start = re.search(rf"\b(?:KERNEL|OUTLINED_KERNEL|kernel|__kernel)\b[^;{{}}()]*\b{re.escape(name)}\s*\(", code)
     if start is None:
         return None
     depth, commas = 1, 0

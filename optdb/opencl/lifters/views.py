@@ -12,8 +12,8 @@ from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
 from optdb.opencl.lifters.support import node_like, with_pattern
 from optdb.opencl.ops.diagonals import OpenCLExtractDiag
+from optdb.opencl.ops.passthrough import OpenCLAssert, OpenCLPrint
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLFlatten, OpenCLReshape, OpenCLSubtensor
-from optdb.opencl.ops.watching import OpenCLAssert, OpenCLPrint
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.db import register_topo

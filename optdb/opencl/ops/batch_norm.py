@@ -29,7 +29,7 @@ from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, empty
-from optdb.runtime.sizes import real
+from optdb.runtime.sizes import as_float
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -200,7 +200,7 @@ class OpenCLBatchNormTrain(_OfChannels, host.AbstractBatchNormTrain):
         if parts:
             fold.launch(kernels, context, channels, parts, part, [x, *sums])
         own = [empty(context, (n,), work_dtype(x.dtype)) for _ in range(3)]
-        sizes = [channels.size, parts, part, real(epsilon), real(factor)]
+        sizes = [channels.size, parts, part, as_float(epsilon), as_float(factor)]
         numbers.launch(kernels, context, n, *sizes, *sums, *given, *of_channels, *own)
         normalize.launch(kernels, context, channels, [x, *own, out])
 
@@ -295,5 +295,5 @@ class OpenCLBatchNormInference(_OfChannels, host.AbstractBatchNormInference):
         channels = Channels.of(x.shape, self.axes)
         x = contiguous(x, node.inputs[0].type, kernels, context)
         own = [empty(context, (channels.number,), work_dtype(x.dtype)) for _ in range(3)]
-        numbers.launch(kernels, context, channels.number, real(epsilon), *given, *own)
+        numbers.launch(kernels, context, channels.number, as_float(epsilon), *given, *own)
         normalize.launch(kernels, context, channels, [x, *own, out])

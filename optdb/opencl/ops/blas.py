@@ -19,7 +19,7 @@ from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.products import batched_matmul, matmul, matmul_kernels, matvec, matvec_kernels
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array
-from optdb.runtime.sizes import real
+from optdb.runtime.sizes import as_float
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -74,7 +74,7 @@ class OpenCLDot22Scalar(_ArraysAndNumbers, OpenCLKernelBase, host.Dot22Scalar):
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         a, b, alpha = inputs
         z = output_array(outputs[0], context, (a.shape[0], b.shape[1]), a.dtype)
-        matmul(kernels, context, a, b, z, real(alpha))
+        matmul(kernels, context, a, b, z, as_float(alpha))
 
 
 class OpenCLGemm(_ArraysAndNumbers, OpenCLKernelBase, host.Gemm):
@@ -95,7 +95,7 @@ class OpenCLGemm(_ArraysAndNumbers, OpenCLKernelBase, host.Gemm):
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         y, alpha, a, b, beta = inputs
         z = y if self.inplace else output_array(outputs[0], context, y.shape, y.dtype)
-        matmul(kernels, context, a, b, z, real(alpha), y, real(beta))
+        matmul(kernels, context, a, b, z, as_float(alpha), y, as_float(beta))
         outputs[0][0] = z
 
 
@@ -117,7 +117,7 @@ class OpenCLGemv(_ArraysAndNumbers, OpenCLKernelBase, host.Gemv):
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         y, alpha, a, x, beta = inputs
         z = y if self.inplace else output_array(outputs[0], context, y.shape, y.dtype)
-        matvec(kernels, context, a, x, z, real(alpha), y, real(beta))
+        matvec(kernels, context, a, x, z, as_float(alpha), y, as_float(beta))
         outputs[0][0] = z
 
 
@@ -144,7 +144,7 @@ class OpenCLGer(_ArraysAndNumbers, OpenCLKernelBase, host.Ger):
         item = a.dtype.itemsize
         column = view(x, (x.shape[0], 1), (x.strides[0], item))
         row = view(y, (1, y.shape[0]), (item, y.strides[0]))
-        self._elements(node).launch(kernels, context, a.shape, [a, column, row, z], [real(alpha)])
+        self._elements(node).launch(kernels, context, a.shape, [a, column, row, z], [as_float(alpha)])
         outputs[0][0] = z
 
     @once_per_node

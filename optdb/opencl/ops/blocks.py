@@ -35,7 +35,7 @@ _ITEMS_PER_UNIT = 16
 
 # rows: of the output, each a block; w and h: where the blocks of each product begin.
 _GEMV = """
-CHUNK_KERNEL void product(ga_size items, ga_size pieces, ga_size columns, ga_size products, ga_size depth,
+OUTLINED_KERNEL void product(ga_size items, ga_size pieces, ga_size columns, ga_size products, ga_size depth,
     ga_size windows, GLOBAL_MEM {stored} *o, ga_size o_off, ga_ssize o0, ga_ssize o1, ga_ssize o2,
     GLOBAL_MEM {stored} *w, ga_size w_off, ga_ssize w2, ga_ssize w3,
     GLOBAL_MEM {stored} *h, ga_size h_off, ga_ssize h0, ga_ssize h1, ga_ssize h2,
@@ -71,7 +71,7 @@ for (ga_size item = get_global_id(0); item < items; item += get_global_size(0)) 
 # blocks: where each block begins; starts: where its products begin in xs and ys, which are where their rows begin.
 _OUTER = """
 #pragma OPENCL FP_CONTRACT OFF
-CHUNK_KERNEL void outer(ga_size items, ga_size rows, ga_size columns,
+OUTLINED_KERNEL void outer(ga_size items, ga_size rows, ga_size columns,
     GLOBAL_MEM {stored} *o, ga_size o_off, ga_ssize o2, ga_ssize o3,
     GLOBAL_MEM {stored} *x, ga_size x_off, ga_ssize x2, GLOBAL_MEM {stored} *y, ga_size y_off, ga_ssize y2,
     GLOBAL_MEM ga_long *blocks, ga_size blocks_off, GLOBAL_MEM ga_long *starts, ga_size starts_off,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _FORWARD = """
-CHUNK_KERNEL void crossentropy(ga_size rows, ga_size columns,
+OUTLINED_KERNEL void crossentropy(ga_size rows, ga_size columns,
     GLOBAL_MEM {stored} *x, ga_size x_off, ga_ssize x0, ga_ssize x1,
     GLOBAL_MEM {stored} *b, ga_size b_off, ga_ssize b0,
     GLOBAL_MEM ga_long *y, ga_size y_off,
@@ -75,7 +75,7 @@ for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0)) {{
 """
 
 _GRADIENT = """
-CHUNK_KERNEL void gradient(ga_size rows, ga_size columns,
+OUTLINED_KERNEL void gradient(ga_size rows, ga_size columns,
     GLOBAL_MEM {stored} *dy, ga_size dy_off, ga_ssize dy0,
     GLOBAL_MEM {stored} *sm, ga_size sm_off, ga_ssize sm0, ga_ssize sm1,
     GLOBAL_MEM ga_long *y, ga_size y_off,

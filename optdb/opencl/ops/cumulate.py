@@ -56,7 +56,7 @@ static inline {work} combine({work} a, {work} b) {{ return {combine}; }}
 """
 
 _ROWS = """
-CHUNK_KERNEL void rows(ga_size count, ga_size n, ga_size each, {lengths},
+OUTLINED_KERNEL void rows(ga_size count, ga_size n, ga_size each, {lengths},
     GLOBAL_MEM {stored} *x, ga_size x_off, {x_steps}, ga_ssize x_step,
     GLOBAL_MEM {stored} *z, ga_size z_off, {z_steps}, ga_ssize z_step)
 {{

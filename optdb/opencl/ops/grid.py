@@ -25,7 +25,7 @@ from optdb.opencl.scalars.code import scalar_code
 _WALK = """
 #pragma OPENCL FP_CONTRACT OFF
 {helpers}
-CHUNK_KERNEL void {name}({params})
+OUTLINED_KERNEL void {name}({params})
 {{
 {pointers}
 ga_size i = get_global_id(0) * chunk;

@@ -30,7 +30,7 @@ from optdb.opencl.kernels import (
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
-from optdb.runtime.sizes import whole
+from optdb.runtime.sizes import as_int
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -62,7 +62,7 @@ class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         value, *lengths = inputs
-        shape = tuple(map(whole, lengths))
+        shape = tuple(map(as_int, lengths))
         if any(length < 0 for length in shape):
             raise ValueError(f"{self} cannot make an array with a negative length: {shape}")
         missing = len(shape) - value.ndim
@@ -117,7 +117,7 @@ class OpenCLAllocEmpty(host.AllocEmpty):
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, params: Any = None) -> None:
         context = node.outputs[0].type.context
-        output_array(outputs[0], context, [whole(length) for length in inputs], self.dtype)
+        output_array(outputs[0], context, [as_int(length) for length in inputs], self.dtype)
 
     def debug_perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, params: Any = None) -> None:
         """Compute for a debugger: here as ever, for the device fills nothing in."""

@@ -88,7 +88,7 @@ _HEAD = """
 """
 
 _KERNEL = """
-CHUNK_KERNEL void {name}(ga_size n, ga_size streams, ga_size each, GLOBAL_MEM uint *state, ga_size state_off,
+OUTLINED_KERNEL void {name}(ga_size n, ga_size streams, ga_size each, GLOBAL_MEM uint *state, ga_size state_off,
     GLOBAL_MEM {stored} *z, ga_size z_off)
 {{
 state = (GLOBAL_MEM uint *)((GLOBAL_MEM char *)state + state_off);

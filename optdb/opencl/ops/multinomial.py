@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _ROWS = """
 #pragma OPENCL FP_CONTRACT OFF
-CHUNK_KERNEL void draw(ga_size rows, ga_size outcomes, ga_size draws,
+OUTLINED_KERNEL void draw(ga_size rows, ga_size outcomes, ga_size draws,
     GLOBAL_MEM {p_stored} *p_mem, ga_size p_off, ga_ssize p_row, ga_ssize p_step,
     GLOBAL_MEM {u_stored} *u_mem, ga_size u_off, ga_ssize u_step,
     GLOBAL_MEM {z_stored} *z_mem, ga_size z_off{more})

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # A piece of the matrix is filled in runs, each of which is a row of a patch.
 _PATCHES = """
-CHUNK_KERNEL void patches(ga_size n, ga_size chunk, ga_size stack, ga_ssize height, ga_ssize width,
+OUTLINED_KERNEL void patches(ga_size n, ga_size chunk, ga_size stack, ga_ssize height, ga_ssize width,
     ga_size grid_rows, ga_size grid_columns, ga_size rows, ga_size columns, ga_ssize row_step, ga_ssize column_step,
     ga_ssize row_start, ga_ssize column_start,
     GLOBAL_MEM {raw} *x, ga_size x_off, ga_ssize x0, ga_ssize x1, ga_ssize x2, ga_ssize x3,

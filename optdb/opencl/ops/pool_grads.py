@@ -135,7 +135,7 @@ class _Gradient(Counterpart, OpenCLKernelBase):
         body = _rows if self.get_context(node).profile.runs_items_serially else _elements
         code = f"""
 #pragma OPENCL FP_CONTRACT OFF
-CHUNK_KERNEL void gradient(ga_size n, ga_size chunk, {numbers(self.ndim)}, {params(arrays)})
+OUTLINED_KERNEL void gradient(ga_size n, ga_size chunk, {numbers(self.ndim)}, {params(arrays)})
 {{
 {pointers(arrays)}
 {_whole(self.ndim)}

@@ -196,7 +196,7 @@ class ReductionCode:
     def _along(self, pre: ScalarCode) -> str:
         last = self.folded - 1
         return f"""
-CHUNK_KERNEL void {self.name}_along({self._params()})
+OUTLINED_KERNEL void {self.name}_along({self._params()})
 {{
 {self._ahead(pre)}
 const ga_size mine = get_global_id(0) % parts;
@@ -246,7 +246,7 @@ for (int l = 1; l < {WIDTH}; ++l) {{
             for x in self.many
         ]
         return f"""
-CHUNK_KERNEL void {self.name}_across({self._params()})
+OUTLINED_KERNEL void {self.name}_across({self._params()})
 {{
 {self._ahead(pre)}
 const ga_size mine = get_global_id(0) % parts;

@@ -27,7 +27,7 @@ __all__ = ["OpenCLSearchsortedOp", "compared_in"]
 
 _CODE = """
 static inline bool less({work} a, {work} b) {{ return {less}; }}
-CHUNK_KERNEL void searchsorted(ga_size count, ga_size chunk, ga_size length,
+OUTLINED_KERNEL void searchsorted(ga_size count, ga_size chunk, ga_size length,
     GLOBAL_MEM {sorted} *x, ga_size x_off, ga_ssize step,
     GLOBAL_MEM {wanted} *v, ga_size v_off, GLOBAL_MEM ga_long *z, ga_size z_off)
 {{

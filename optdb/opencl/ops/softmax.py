@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _ROWS = """
-CHUNK_KERNEL void {name}(ga_size rows, ga_size columns, {params}, GLOBAL_MEM {stored} *z, ga_size z_off)
+OUTLINED_KERNEL void {name}(ga_size rows, ga_size columns, {params}, GLOBAL_MEM {stored} *z, ga_size z_off)
 {{
 {pointers}
 z = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)z + z_off);

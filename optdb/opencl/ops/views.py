@@ -17,7 +17,7 @@ from optdb.opencl.kernels import CompiledKernel, Kernel, Kernels, OpenCLKernelBa
 from optdb.opencl.ops.counterpart import Counterpart, View
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.runtime.arrays import Array, DeviceArray, empty
-from optdb.runtime.sizes import lengths_of, part_of, whole
+from optdb.runtime.sizes import as_int, lengths_of, part_of
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -134,7 +134,7 @@ def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
             # Of an empty part, where it begins may be outside.
             offset += stride * start if count else 0
             continue
-        place = whole(entry)
+        place = as_int(entry)
         if not -length <= place < length:
             raise IndexError(f"index {place} is out of bounds for axis {axis} with size {length}")
         offset += stride * (place % length)

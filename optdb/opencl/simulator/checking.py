@@ -51,7 +51,7 @@ def check(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Chec
         reports.append(checker.run())
         return reports[0].outputs
 
-    method.instead(compute, args, kwargs)
+    method.override_compute(compute, args, kwargs)
     return reports[0]
 
 

@@ -9,9 +9,9 @@ from optdb.host.compiled import Function
 from optdb.lifters.explain import Explanation
 from optdb.opencl.simulator.check_report import CheckReport
 from optdb.opencl.simulator.checking import check
+from optdb.opencl.simulator.future import Future
 from optdb.opencl.simulator.memory import MemoryReport, memory_of
 from optdb.opencl.simulator.method import Method
-from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.profile_report import ProfileReport
 from optdb.opencl.simulator.profiling import profile
 from optdb.opencl.simulator.progress import shows_progress
@@ -62,7 +62,7 @@ class DeviceFunction:
             self._session.begin_call()
             return self.method.call_n_times(times, args, kwargs, shows_progress(self._session.progress_bar))
 
-    def run_async(self, /, *args: Any, **kwargs: Any) -> Pending:
+    def run_async(self, /, *args: Any, **kwargs: Any) -> Future:
         """Begin a call; see `SimulatorOCL.run_async`."""
         with self._session.lock:
             self._session.begin_call()

@@ -14,7 +14,7 @@ import numpy as np
 
 from optdb.host.graph import Variable
 from optdb.lifters.transfers import record_transfer
-from optdb.opencl.simulator.pending import Coming
+from optdb.opencl.simulator.future import FutureOutput
 from optdb.runtime.arrays import Array, DeviceArray, from_host, to_host
 from optdb.runtime.arrays import copy as copied
 from optdb.runtime.asynchronous import fetch, send
@@ -137,15 +137,15 @@ class Output:
     ----------
     cell : list
         Where the machine puts it.
-    at_home : bool
+    on_host : bool
         Whether the caller wants it on the host.
     borrow : bool
         Whether the next call may overwrite what the caller was given.
     """
 
-    def __init__(self, cell: list[Any], at_home: bool, borrow: bool) -> None:
+    def __init__(self, cell: list[Any], on_host: bool, borrow: bool) -> None:
         self.cell = cell
-        self.at_home = at_home
+        self.on_host = on_host
         self._borrow = borrow
         self._kept: np.ndarray | None = None
 
@@ -153,21 +153,21 @@ class Output:
         """Return the buffer of an array for the caller, into which the machine is to compute; None if it may choose."""
         return scope.bind_output(self.cell, layout, self._kept)
 
-    def coming(self, events: list[Any]) -> Coming:
+    def coming(self, events: list[Any]) -> FutureOutput:
         """Return the value on its way, the caller's own; its event goes into the list."""
         value = self.cell[0]
-        if not (isinstance(value, Array) and self.at_home):
-            return Coming(copied(value) if isinstance(value, Array) else copy.deepcopy(value))
+        if not (isinstance(value, Array) and self.on_host):
+            return FutureOutput(copied(value) if isinstance(value, Array) else copy.deepcopy(value))
         value, event = fetch(value)
         events.extend([] if event is None else [event])
-        return Coming(value)
+        return FutureOutput(value)
 
     def give(self, scope: ZeroCopyScope) -> Any:
         """Return the value, the caller's own unless it is borrowed."""
         value = self.cell[0]
         if not isinstance(value, Array):
             return value if self._borrow else copy.deepcopy(value)
-        if not self.at_home:
+        if not self.on_host:
             return value if self._borrow else copied(value)
         home = scope.take_output(self.cell)
         if home is None:

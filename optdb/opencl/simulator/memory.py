@@ -125,7 +125,7 @@ def memory_of(
         reports.append(_report(method, state, context))
         return [None] * len(method.machine.outputs)
 
-    method.instead(compute, args, kwargs)
+    method.override_compute(compute, args, kwargs)
     return reports[0]
 
 

@@ -16,10 +16,10 @@ from optdb.host.config import as_when_compiling
 from optdb.host.graph import Variable
 from optdb.host.variables import TensorType
 from optdb.opencl.registry import get_context
+from optdb.opencl.simulator.future import Future
 from optdb.opencl.simulator.graph import device_graph
 from optdb.opencl.simulator.io_binding import Input, Output
 from optdb.opencl.simulator.linking import endangered, link
-from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.placing import placed_on_device
 from optdb.opencl.simulator.progress import in_chunks
 from optdb.opencl.simulator.state import Shared, State
@@ -125,7 +125,7 @@ class Method:
                 return self.call(*args, **kwargs)
 
             return in_chunks(call_repeatedly, times) if with_progress else call_repeatedly(times)
-        return self.instead(functools.partial(self._several, times, with_progress), args, kwargs)
+        return self.override_compute(functools.partial(self._several, times, with_progress), args, kwargs)
 
     def reset(self) -> None:
         """Let inputs that calls update have the values that Theano's function has for them."""
@@ -138,13 +138,13 @@ class Method:
             if one.updated:
                 one.value = copy.copy(value)
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pending:
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future:
         """Call the function, and do not wait for the device."""
         events: list[Any] = []
         span = CommandRange(self._context)
-        returned = self.instead(functools.partial(self._begun, events), args, kwargs)
+        returned = self.override_compute(functools.partial(self._begun, events), args, kwargs)
         span.stop()
-        return Pending(returned, span, events)
+        return Future(returned, span, events)
 
     def _several(self, times: int, with_progress: bool = False) -> list[Any]:
         try:
@@ -185,7 +185,7 @@ class Method:
             if refeed:
                 container.storage[0] = getattr(value, "storage", [value])[0]
 
-    def instead(self, compute: Callable[[], list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def override_compute(self, compute: Callable[[], list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Take arguments as a call does, and let something else compute.
 
         Parameters
@@ -196,7 +196,7 @@ class Method:
         args, kwargs
             As the function takes them.
         """
-        self.call.fn = _Instead(compute)
+        self.call.fn = _ComputeOverride(compute)
         try:
             return self.call(*args, **kwargs)
         finally:
@@ -243,7 +243,7 @@ class Method:
         return placed
 
 
-class _Instead:
+class _ComputeOverride:
     """What Theano's Function calls in a method's place."""
 
     need_update_inputs = False

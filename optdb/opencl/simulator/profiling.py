@@ -58,7 +58,7 @@ def profile(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any], n: in
         reports.append(ProfileReport(method.function.name or "function", n, _rows(rounds), profiler.spans))
         return profiler.outputs
 
-    method.instead(compute, args, kwargs)
+    method.override_compute(compute, args, kwargs)
     return reports[0]
 
 

@@ -28,7 +28,7 @@ def report(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exp
     traffic: list[Traffic] = []
     needs_some = any(container.required for container in method.call.input_storage)
     if args or kwargs or not needs_some:
-        method.instead(lambda: _counted(method, traffic), args, kwargs)
+        method.override_compute(lambda: _counted(method, traffic), args, kwargs)
     return explained(method.function.name or "function", graph.fgraph, [graph.lifted], *traffic)
 
 

@@ -15,8 +15,8 @@ from optdb.opencl.exporting import Report
 from optdb.opencl.simulator.check_report import CheckReport
 from optdb.opencl.simulator.device_function import DeviceFunction
 from optdb.opencl.simulator.exporting import Examples, export
+from optdb.opencl.simulator.future import Future
 from optdb.opencl.simulator.memory import MemoryReport
-from optdb.opencl.simulator.pending import Pending
 from optdb.opencl.simulator.profile_report import ProfileReport
 from optdb.opencl.simulator.rebuilding import reduced
 from optdb.opencl.simulator.session import Session, SimulatorClosed
@@ -91,7 +91,7 @@ class SimulatorOCL:
         """
         return self._own.call_n_times(times, *args, **kwargs)
 
-    def run_async(self, /, *args: Any, **kwargs: Any) -> Pending:
+    def run_async(self, /, *args: Any, **kwargs: Any) -> Future:
         """Begin a call, and return before the device is done with it, as far as no node needs the host.
 
         Later calls come behind it; the arguments may be changed.

@@ -59,8 +59,8 @@ class ZeroCopyScope:
         self._machine = machine
         self._open = False
         here = [(var, one) for var, one in zip(graph.fgraph.outputs, outputs) if on_device(var)]
-        stays = all(one.at_home for _, one in here)
-        waits = any(one.at_home for one in outputs)
+        stays = all(one.on_host for _, one in here)
+        waits = any(one.on_host for one in outputs)
         self._possible = context.profile.shares_host_memory and isinstance(machine.run, PlannedVM) and stays and waits
         if self._possible:
             linked = machine.run.linked

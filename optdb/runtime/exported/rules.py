@@ -10,7 +10,7 @@ import numpy as np
 from optdb.runtime.exported.archive import DTYPES, Archive
 from optdb.runtime.exported.errors import ShapeError
 from optdb.runtime.exported.fields import LIMIT, is_reference, is_whole, short
-from optdb.runtime.figures import FIGURES, figure
+from optdb.runtime.host_scalar_ops import HOST_SCALAR_OPS, host_scalar
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
 
 __all__ = ["Call", "GuardSet", "ValueGuards", "Values"]
@@ -116,7 +116,7 @@ class GuardSet:
             return len(rest) == 1 and is_whole(rest[0]) and 0 <= rest[0] < len(self._ndims) and not self._ndims[rest[0]]
         if word in ARITHMETIC:
             return len(rest) == 2 and all(_is_operand(x, number) for x in rest)
-        figures = word in FIGURES and rest and isinstance(rest[0], str) and rest[0] in DTYPES
+        figures = word in HOST_SCALAR_OPS and rest and isinstance(rest[0], str) and rest[0] in DTYPES
         return bool(figures) and 1 <= len(rest) - 1 <= 2 and all(_is_operand(x, number, True) for x in rest[1:])
 
     def _has_axis(self, argument: int, axis: int) -> bool:
@@ -286,7 +286,7 @@ def _step(entry: list) -> Callable[[list[Any], Call], Any]:
     getters = [_getter(x) for x in operands]
 
     def work_out(found: list[Any], call: Call) -> Any:
-        result = figure(word, dtype, *[get(found) for get in getters])
+        result = host_scalar(word, dtype, *[get(found) for get in getters])
         return int(result) if result.dtype.kind in "iub" else result
 
     return work_out

@@ -1,8 +1,8 @@
-"""What the linker ``opencl`` makes of a function: it computes on a device, and shared variables stay Theano's.
+"""The linker ``opencl``: links a function to compute on a device, while the host keeps the shared variables' values.
 
-A function for the host is lifted as a simulator's is. What differs is where shared values are at home: on the host.
-Behind each call, Theano's storage gets the next values; before each call, what was changed there meanwhile is
-uploaded again. Values that nobody has changed stay on the device between calls, once for all functions there.
+A function for the host is lifted as a simulator's is. They differ in where shared values are kept: here, on the host.
+After each call, Theano's storage gets the next values; before each call, values that were changed there are uploaded
+again. Values that did not change stay on the device between calls, one copy for all functions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from optdb.opencl.simulator.placing import placed_on_device
 from optdb.opencl.simulator.state import Shared, State
 from optdb.opencl.simulator.zero_copy import ZeroCopyScope
 
-__all__ = ["CoherentFunction", "link_coherent"]
+__all__ = ["HostStateFunction", "link_with_host_state"]
 
 #: Context to the copies there.
 _mirrors: dict[Hashable, Mirrors] = {}
@@ -69,7 +69,7 @@ class Mirrors(State):
         return Mirror(variable, storage, self._type_of(variable, on_device))
 
 
-class CoherentFunction:
+class HostStateFunction:
     """Computes a graph on the device, from what is in Theano's storages; called as a machine of Theano's is.
 
     Parameters
@@ -178,9 +178,9 @@ class CoherentFunction:
         return outputs + self._padding
 
 
-def link_coherent(
+def link_with_host_state(
     linker: DeviceLinker, input_storage: Sequence[list[Any]] | None, output_storage: Sequence[list[Any]] | None
-) -> tuple[CoherentFunction, list[Container], list[Container]]:
+) -> tuple[HostStateFunction, list[Container], list[Container]]:
     """Link a function for the device, as `make_thunk` of a linker does.
 
     Raises
@@ -197,7 +197,7 @@ def link_coherent(
     context_name = context_of(linker.device)
     results = [container.storage for container in outputs]
     own = set(linker.no_recycling)
-    compute = CoherentFunction(fgraph, context_name, storages, updated, results, own, linker.c_thunks)
+    compute = HostStateFunction(fgraph, context_name, storages, updated, results, own, linker.c_thunks)
     return compute, inputs, outputs
 
 

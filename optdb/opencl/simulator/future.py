@@ -8,13 +8,13 @@ from typing import Any
 
 from optdb.runtime.asynchronous import CommandRange, Times
 
-__all__ = ["Coming", "Pending"]
+__all__ = ["Future", "FutureOutput"]
 
 #: Seconds between two looks at whether the device is done, for who waits only so long.
 _PATIENCE = 2e-4
 
 
-class Coming:
+class FutureOutput:
     """An output on its way; stands for it in what Theano's Function returns.
 
     Parameters
@@ -27,13 +27,13 @@ class Coming:
         self.value = value
 
 
-class Pending:
+class Future:
     """A call of which the device may not be done.
 
     Parameters
     ----------
     returned : object
-        What the call returns, with `Coming` for each output: one of them, a list, a dict or None.
+        What the call returns, with `FutureOutput` for each output: one of them, a list, a dict or None.
     span : CommandRange
         All that the call has put into the queue.
     events : sequence of pyopencl.Event
@@ -92,4 +92,4 @@ def _arrived(returned: Any) -> Any:
         return {key: one.value for key, one in returned.items()}
     if isinstance(returned, list):
         return [one.value for one in returned]
-    return returned.value if isinstance(returned, Coming) else returned
+    return returned.value if isinstance(returned, FutureOutput) else returned

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FIGURES", "figure"]
+__all__ = ["HOST_SCALAR_OPS", "host_scalar"]
 
 #: By name, what computes a number from one or two others.
-FIGURES: dict[str, Callable[..., Any]] = {
+HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
     "cast": np.positive,
     "add": np.add,
     "sub": np.subtract,
@@ -36,13 +36,13 @@ FIGURES: dict[str, Callable[..., Any]] = {
 }
 
 
-def figure(name: str, dtype: str, *values: Any) -> Any:
+def host_scalar(name: str, dtype: str, *values: Any) -> Any:
     """Compute a number.
 
     Parameters
     ----------
     name : str
-        One of `FIGURES`.
+        One of `HOST_SCALAR_OPS`.
     dtype : str
         Of the result; values are brought to it first.
     *values
@@ -55,4 +55,4 @@ def figure(name: str, dtype: str, *values: Any) -> Any:
     """
     given = [np.asarray(value).astype(dtype) for value in values]
     with np.errstate(all="ignore"):
-        return np.asarray(FIGURES[name](*given)).astype(dtype)[()]
+        return np.asarray(HOST_SCALAR_OPS[name](*given)).astype(dtype)[()]
