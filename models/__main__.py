@@ -90,7 +90,7 @@ def main(
         if page_file:
             page.write(_in_order(reports), ways, page_file)
 
-    for report in _with_progress(run_all(chosen, settings, jobs), len(chosen)):
+    for report in _with_progress(run_all(chosen, settings, jobs, reports), len(chosen)):
         reports[report.model] = report
         save()  # for each model, because a long run may be stopped
     save()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,10 +42,16 @@ class Settings:
     time: bool = False
 
 
-def run_all(names: Sequence[str], settings: Settings, jobs: int) -> Iterator[Report]:
-    """Yield a report for each model, in the order of the names."""
+def run_all(
+    names: Sequence[str], settings: Settings, jobs: int, compared: Mapping[str, Report] | None = None
+) -> Iterator[Report]:
+    """Yield a report for each model, in the order of the names.
+
+    Models that have been `compared` without a fault are not compared again: only their steps are timed.
+    """
+    compared = {name: report for name, report in (compared or {}).items() if not report.faults()}
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda name: run(name, settings), names)
+        yield from pool.map(lambda name: _timed(compared.get(name) or run(name, settings), settings), names)
 
 
 def run(name: str, settings: Settings) -> Report:
@@ -59,10 +65,16 @@ def run(name: str, settings: Settings) -> Report:
     report = Report.from_json(answer)
     if dtype == "float32" and any(map(report.is_chaotic, report.results)):
         # Rounding hides what else may be wrong; there is less of it in float64.
-        report.calm = run(name, replace(settings, floatX="float64", time=False))
+        report.calm = run(name, replace(settings, floatX="float64"))
+    return report
+
+
+def _timed(report: Report, settings: Settings) -> Report:
+    """Return a report with the times of a step, if they are asked for and the model has no fault."""
     if settings.time and not report.faults():
         try:
-            report.times = Times(**_call("models.timing:measure", settings, dtype, name, list(settings.ways)))
+            measured = _call("models.timing:measure", settings, report.floatX, report.model, list(settings.ways))
+            report.times = Times(**measured)
         except isolated.Failed as failure:
             report.error = f"while steps were timed: {failure}"
     return report

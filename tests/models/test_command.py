@@ -57,7 +57,9 @@ def answered(monkeypatch):
     """Let a run find libraries, and take reports from a dictionary in place of processes."""
     answers = {}
     monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: True)
-    monkeypatch.setattr("models.__main__.run_all", lambda names, settings, jobs: (answers[name] for name in names))
+    monkeypatch.setattr(
+        "models.__main__.run_all", lambda names, settings, jobs, compared: (answers[name] for name in names)
+    )
     return answers
 
 
@@ -143,3 +145,19 @@ def test_a_process_gets_the_librarys_dtype_and_a_limit(monkeypatch):
     ((args, options),) = calls
     assert args == ("models.worker:limited", 5, "models.worker:compare", ["keras_vae", ["engine"], 2])
     assert "floatX=float32" in options["flags"] and options["timeout"] == 5 * runner.PATIENCE
+
+
+def test_what_was_compared_is_timed_alone(monkeypatch):
+    asked = []
+
+    def call(function, settings, *args):
+        asked.append(function)
+        return {"seconds": {"stock": 1e-3, "opencl": 5e-4}}
+
+    monkeypatch.setattr(runner, "_call", call)
+    compared = report()
+    compared.results["simulator"].difference = 0.0
+    settings = runner.Settings(WAYS, time=True)
+    (timed,) = runner.run_all(["keras_vae"], settings, 1, {"keras_vae": compared})
+    assert asked == ["models.timing:measure"]
+    assert timed.times.ratio("opencl") == 2
