@@ -13,16 +13,15 @@ from typing import Any
 from optdb.host import convolutions, layers, ops
 from optdb.host.config import config
 from optdb.host.databases import compile_db
-from optdb.host.fourier import IRFFTOp, RFFTOp
 from optdb.host.graph import Op
 from optdb.host.linalg import LINEAR_ALGEBRA
 from optdb.host.loops import Scan
-from optdb.host.random import ChoiceFromUniform, MultinomialFromUniform, RandomFunction, mrg_uniform
-from optdb.host.sorting import ArgSortOp, SortOp, TopKOp
+from optdb.host.random import RandomFunction, mrg_uniform
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.inner import lift_inner
 from optdb.lifters.lift import GraphToGPUDB
 from optdb.opencl.ops.contiguous import opencl_contiguous
+from optdb.opencl.ops.counterpart import counterpart_of
 from optdb.opencl.registry import contexts, get_context
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
@@ -49,39 +48,8 @@ SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_unifo
 #: Asked of an array on the device, and answered on the host.
 HOST_RESULT_OPS = (ops.Shape, ops.Shape_i)
 
-#: Where the inputs begin that lifted ops want on the host: indexes, sizes, classes.
-FIRST_HOST_INPUT = {
-    ops.Reshape: 1,
-    ops.Subtensor: 1,
-    ops.AdvancedSubtensor1: 1,
-    ops.AdvancedSubtensor: 1,
-    ops.AdvancedBooleanSubtensor: 1,
-    ops.RepeatOp: 1,
-    ops.Tile: 1,
-    ops.Assert: 1,
-    ops.CrossentropyCategorical1Hot: 1,
-    ops.FillDiagonalOffset: 2,
-    ops.SparseBlockGemv: 3,
-    ops.SparseBlockOuter: 3,
-    ops.IncSubtensor: 2,
-    ops.CrossentropyCategorical1HotGrad: 2,
-    ops.AdvancedIncSubtensor1: 2,
-    ops.AdvancedIncSubtensor: 2,
-    ops.AdvancedBooleanIncSubtensor: 2,
-    ops.CrossentropySoftmaxArgmax1HotWithBias: 2,
-    ops.CrossentropySoftmax1HotWithBiasDx: 2,
-    layers.Pool: 1,
-    layers.Images2Neibs: 1,
-    layers.AveragePoolGrad: 2,
-    layers.MaxPoolRop: 2,
-    layers.MaxPoolGrad: 3,
-    layers.DownsampleFactorMaxGradGrad: 3,
-    layers.AbstractBatchNormTrainGrad: 5,
-    layers.AbstractBatchNormInference: 5,
-    **dict.fromkeys(convolutions.WITH_SHAPE, 2),
-    **dict.fromkeys((mrg_uniform, SortOp, ArgSortOp, TopKOp, RFFTOp, IRFFTOp), 1),
-    **dict.fromkeys((MultinomialFromUniform, ChoiceFromUniform), 2),
-}
+#: Where the inputs begin that ops without a counterpart want on the host, when they are lifted.
+FIRST_HOST_INPUT = {ops.RepeatOp: 1, mrg_uniform: 1}
 
 #: What goes over its arrays several times, on the host at least.
 PASSES = {layers.AbstractBatchNormTrain: 4.0, layers.AbstractBatchNormTrainGrad: 6.0}
@@ -99,6 +67,9 @@ def weight(op: Op) -> float:
 
 def is_host_input(op: Op, i: int) -> bool:
     """Tell whether an op, lifted or not, wants its input `i` on the host."""
+    counterpart = counterpart_of(type(op))
+    if counterpart is not None:
+        return i not in counterpart.device_places(i + 1)
     return type(op) in FIRST_HOST_INPUT and i >= FIRST_HOST_INPUT[type(op)]
 
 

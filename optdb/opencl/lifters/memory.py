@@ -9,12 +9,12 @@ from optdb.host import ops as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import on_device, real_arrays
+from optdb.opencl.lifters.support import real_arrays, register_counterparts
+from optdb.opencl.ops import tiles  # noqa: F401  a counterpart
 from optdb.opencl.ops.contiguous import opencl_contiguous
-from optdb.opencl.ops.diagonals import OpenCLAllocDiag, OpenCLFillDiagonal, OpenCLFillDiagonalOffset
+from optdb.opencl.ops.diagonals import OpenCLAllocDiag
 from optdb.opencl.ops.eye import OpenCLEye
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLAllocEmpty, OpenCLARange, OpenCLTri
-from optdb.opencl.ops.tiles import OpenCLTile
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.topo.db import register_topo
 
@@ -64,23 +64,12 @@ def lift_alloc_diag(op: Op, context_name: str | None, inputs: Inputs, outputs: I
     return OpenCLAllocDiag(*where)(as_opencl_variable(inputs[0], context_name))
 
 
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=36)
-@op_lifter([host.Tile])
-def lift_tile(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an array many times; how often stays on the host."""
-    return OpenCLTile(op.ndim)(as_opencl_variable(inputs[0], context_name), *inputs[1:])
-
-
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=37)
-@op_lifter([host.FillDiagonal, host.FillDiagonalOffset])
-def lift_fill_diagonal(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a number along a diagonal; which diagonal stays on the host."""
-    lifted = OpenCLFillDiagonal() if isinstance(op, host.FillDiagonal) else OpenCLFillDiagonalOffset()
-    return lifted(*on_device(inputs[:2], context_name), *inputs[2:])
-
-
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=38)
 @op_lifter([host.CpuContiguous])
 def lift_contiguous(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an array in C order."""
     return opencl_contiguous(as_opencl_variable(inputs[0], context_name))
+
+
+register_counterparts("lift_tile", 36, [host.Tile])
+register_counterparts("lift_fill_diagonal", 37, [host.FillDiagonal, host.FillDiagonalOffset])

@@ -9,9 +9,9 @@ from optdb.host import random as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import on_device, real_arrays, unsupported_reason
+from optdb.opencl.lifters.support import real_arrays, register_counterparts, unsupported_reason
+from optdb.opencl.ops import multinomial  # noqa: F401  counterparts
 from optdb.opencl.ops.mrg import OpenCLMRGUniform
-from optdb.opencl.ops.multinomial import OpenCLChoiceFromUniform, OpenCLMultinomialFromUniform
 from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.db import register_topo
 
@@ -34,18 +34,10 @@ def _draws_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, 
     return real_arrays(op, context_name, inputs, outputs) or unsupported_reason(context_name, ["float64"])
 
 
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=81)
-@op_lifter([host.MultinomialFromUniform], supports=_draws_unsupported_reason)
-def lift_multinomial(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift draws with replacement; how many stays on the host."""
-    return OpenCLMultinomialFromUniform(op.odtype)(*on_device(inputs[:2], context_name), *inputs[2:])
-
-
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=82)
-@op_lifter([host.ChoiceFromUniform, host.MultinomialWOReplacementFromUniform], supports=_draws_unsupported_reason)
-def lift_choice(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift draws without replacement; how many stays on the host."""
-    return OpenCLChoiceFromUniform(op.odtype, op.replace)(*on_device(inputs[:2], context_name), *inputs[2:])
+register_counterparts("lift_multinomial", 81, [host.MultinomialFromUniform], _draws_unsupported_reason)
+register_counterparts(
+    "lift_choice", 82, [host.ChoiceFromUniform, host.MultinomialWOReplacementFromUniform], _draws_unsupported_reason
+)
 
 
 def _python_generator(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str:

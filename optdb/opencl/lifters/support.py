@@ -8,10 +8,14 @@ from typing import Any
 from optdb.host import ops as host
 from optdb.host.graph import Apply, Op, Variable
 from optdb.host.variables import as_tensor_variable
+from optdb.lifters.lifter import Lifter, Predicate, op_lifter
 from optdb.opencl.contexts import get_context
+from optdb.opencl.device import lifters_db
+from optdb.opencl.ops.counterpart import Counterpart, counterpart_of
 from optdb.opencl.scalars.code import signature
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType, opencl_type
+from optdb.topo.db import register_topo
 
 
 def unsupported_reason(context_name: str | None, dtypes: Iterable[str]) -> str | None:
@@ -54,30 +58,54 @@ def on_device(inputs: Iterable[Variable], context_name: str | None) -> list[Vari
     return [_there(x, context_name) for x in inputs]
 
 
-def node_like(
-    op: Op,
-    context_name: str | None,
-    inputs: Sequence[Variable],
-    outputs: Sequence[Variable],
-    numbers: Sequence[int] = (),
-) -> list[Variable]:
-    """Apply a counterpart to the inputs of a node of the host.
+def register_counterparts(
+    name: str, position: float, host_classes: Sequence[type[Op]], supports: Predicate | None = None
+) -> Lifter:
+    """Register a lifter for ops of the host that have counterparts: what these say of themselves is enough.
 
-    The host has checked the inputs, and has found the types of the outputs: the counterpart's ``make_node``, which does
-    both again, takes several times as long.
+    Parameters
+    ----------
+    name : str
+        Of the lifter, in reports.
+    position : float
+        Among the lifters.
+    host_classes : sequence of Op classes
+        What it lifts.
+    supports : callable, optional
+        As `op_lifter` takes it.
+    """
+
+    def lift(op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
+        counterpart = counterpart_of(type(op))
+        there = counterpart.device_places(len(inputs))
+        moved = [_there(x, context_name) if i in there else x for i, x in enumerate(inputs)]
+        return counterpart.like(op)(*moved, return_list=True)
+
+    lift.__name__ = name
+    lift.__doc__ = f"Lift {', '.join(each.__name__ for each in host_classes)}."
+    lifter = op_lifter(host_classes, supports=supports)(lift)
+    return register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=position)(lifter)
+
+
+def node_like(
+    op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> list[Variable]:
+    """Apply an op of the device to the inputs of a node of the host.
+
+    The host has checked the inputs, and has found the types of the outputs: the op's ``make_node``, which does both
+    again, takes several times as long.
 
     Parameters
     ----------
     op : Op
-        Of the device; all its outputs are arrays there.
+        Of the device; all its outputs are arrays there. So are its inputs, but for what a counterpart says.
     context_name : str or None
         Where.
     inputs, outputs : sequence of Variable
         Of the host's node, as a lifter is given them.
-    numbers : sequence of int
-        Which inputs stay on the host.
     """
-    moved = [as_tensor_variable(x) if i in numbers else _there(x, context_name) for i, x in enumerate(inputs)]
+    there = op.device_places(len(inputs)) if isinstance(op, Counterpart) else range(len(inputs))
+    moved = [_there(x, context_name) if i in there else as_tensor_variable(x) for i, x in enumerate(inputs)]
     made = [opencl_type(out.type.dtype, out.type.broadcastable, context_name)() for out in outputs]
     return Apply(op, moved, made).outputs
 

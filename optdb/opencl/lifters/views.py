@@ -10,10 +10,10 @@ from optdb.host import ops as host
 from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import node_like, with_pattern
-from optdb.opencl.ops.diagonals import OpenCLExtractDiag
-from optdb.opencl.ops.passthrough import OpenCLAssert, OpenCLPrint
-from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLFlatten, OpenCLReshape, OpenCLSubtensor
+from optdb.opencl.lifters.support import node_like, register_counterparts, with_pattern
+from optdb.opencl.ops import diagonals  # noqa: F401  counterparts
+from optdb.opencl.ops.passthrough import OpenCLAssert
+from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.db import register_topo
@@ -65,20 +65,6 @@ def lift_shape(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs
     return op(as_opencl_variable(inputs[0], context_name))
 
 
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=25)
-@op_lifter([host.Flatten])
-def lift_flatten(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift the making of one axis out of the last ones."""
-    return OpenCLFlatten(op.outdim)(as_opencl_variable(inputs[0], context_name))
-
-
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=26)
-@op_lifter([host.ExtractDiag])
-def lift_diagonal(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift a diagonal; on the device it is a view in any case."""
-    return OpenCLExtractDiag(op.offset, op.axis1, op.axis2)(as_opencl_variable(inputs[0], context_name))
-
-
 @register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=27)
 @op_lifter([host.Assert])
 def lift_assert(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
@@ -88,9 +74,6 @@ def lift_assert(op: Op, context_name: str | None, inputs: Inputs, outputs: Input
     return OpenCLAssert(op.msg)(*inputs)
 
 
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=28)
-@op_lifter([host.Print])
-def lift_print(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an array that is handed on and printed."""
-    x = as_opencl_variable(inputs[0], context_name)
-    return OpenCLPrint(op.message, op.attrs, op.global_fn)(x)
+register_counterparts("lift_flatten", 25, [host.Flatten])
+register_counterparts("lift_diagonal", 26, [host.ExtractDiag])
+register_counterparts("lift_print", 28, [host.Print])

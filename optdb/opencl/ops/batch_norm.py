@@ -143,7 +143,8 @@ class OpenCLBatchNormTrain(_OfChannels, host.AbstractBatchNormTrain):
 
     host = host.AbstractBatchNormTrain
 
-    def device_places(self, number: int) -> Sequence[int]:
+    @classmethod
+    def device_places(cls, number: int) -> Sequence[int]:
         return [0, 1, 2, *range(5, number)]
 
     def make_node(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from optdb.codegen.elementwise.operand import Operand
 from optdb.codegen.fp16 import work_dtype
@@ -28,24 +28,11 @@ if TYPE_CHECKING:
 class _ArraysAndNumbers(Counterpart):
     """A counterpart of which the numbers among the inputs stay on the host."""
 
-    numbers: tuple[int, ...] = ()
+    numbers: ClassVar[tuple[int, ...]] = ()
 
-    def make_node(self, *inputs: Any) -> Apply:
-        """Return the node; its numbers stay on the host."""
-        places = [i for i in range(len(inputs)) if i not in self.numbers]
-        context_name = infer_context_name(*[inputs[i] for i in places if isinstance(inputs[i], Variable)])
-        moved = list(inputs)
-        for i in places:
-            moved[i] = as_opencl_variable(inputs[i], context_name)
-        like = self.host.make_node(self, *[_stand_in(x) for x in moved])
-        taken = [moved[i] if i in places else theirs for i, theirs in enumerate(like.inputs)]
-        (out,) = like.outputs
-        array_type = moved[places[0]].type.clone(dtype=out.type.dtype, broadcastable=out.type.broadcastable)
-        return Apply(self, taken, [array_type()])
-
-
-def _stand_in(x: Any) -> Any:
-    return x.type.host_type() if hasattr(getattr(x, "type", None), "host_type") else x
+    @classmethod
+    def device_places(cls, number: int) -> Sequence[int]:
+        return [i for i in range(number) if i not in cls.numbers]
 
 
 class OpenCLDot22(Counterpart, OpenCLKernelBase, host.Dot22):

@@ -1,5 +1,8 @@
 """Ops that are counterparts of ops of the host: they take over what is the same on both sides.
 
+Which inputs are arrays of the device, and which the host's numbers, a counterpart says once, by `device_inputs`: its
+nodes, its lifter and the plan of a lift ask `device_places`.
+
 A counterpart derives from the host's class, which gives it the parameters, the shapes
 and the gradients, and from :class:`Counterpart`, which puts the arrays on the device. The
 types of the outputs are those that the host's op would give, so its checks apply too.
@@ -7,6 +10,8 @@ types of the outputs are those that the host's op would give, so its checks appl
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any, ClassVar
@@ -29,6 +34,16 @@ class Counterpart:
 
     _f16_ok = True
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "host" in vars(cls):
+            _counterparts[cls.host] = cls
+
+    @classmethod
+    def like(cls, op: Any) -> Any:
+        """Return the op with the parameters of one of the host's."""
+        return cls(**{name: getattr(op, name) for name in _parameters(cls)})
+
     def make_node(self, *inputs: Any) -> Apply:
         """Return a node of which the arrays are on a device: that of the first array that is on one.
 
@@ -45,9 +60,28 @@ class Counterpart:
         outputs = [OpenCLArrayType(out.type.dtype, out.type.broadcastable, context_name)() for out in like.outputs]
         return Apply(like.op, taken, outputs)
 
-    def device_places(self, number: int) -> Sequence[int]:
+    @classmethod
+    def device_places(cls, number: int) -> Sequence[int]:
         """Return which of a number of inputs are arrays of the device."""
-        return range(number)[self.device_inputs]
+        return range(number)[cls.device_inputs]
+
+
+#: Class of the host to its counterpart, for all that there are.
+_counterparts: dict[type, type[Counterpart]] = {}
+
+
+def counterpart_of(op_class: type) -> type[Counterpart] | None:
+    """Return the counterpart of a class of the host, of one that it derives from, or of none."""
+    return next((_counterparts[cls] for cls in op_class.__mro__ if cls in _counterparts), None)
+
+
+@functools.cache
+def _parameters(cls: type) -> tuple[str, ...]:
+    """Return the parameters of a class that its instances keep under the same names."""
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    known = inspect.signature(cls).parameters.values()
+    # What only the host's C code asks for is of no use here.
+    return tuple(one.name for one in known if one.kind not in kinds and one.name != "openmp")
 
 
 class View(Counterpart):
