@@ -297,7 +297,7 @@ def test_the_device_is_waited_for_before_memory_is_let_go(monkeypatch):
     finish, let_go = cl.CommandQueue.finish, run.drop_external
     monkeypatch.setattr(run, "drop_external", lambda: (order.append("let go"), let_go()))
     monkeypatch.setattr(cl.CommandQueue, "finish", lambda queue: (order.append("wait"), finish(queue)))
-    monkeypatch.setattr(run, "_repeat", lambda known: 1 / 0)
+    monkeypatch.setattr(run, "_load", lambda *known: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         sim(numbers())
     assert order == ["wait", "let go"]
