@@ -97,7 +97,7 @@ memcheck: $(STAMP)
 
 ## Models of Keras, Lasagne and PyMC3 with the engine and on a device, compared with stock Theano
 models: $(MODELS_STAMP)
-	@echo "make models takes about half an hour on two cores"
+	@echo "make models takes about an hour and a half"
 	$(MODELS_VENV)/bin/python -m models --json build/models.json
 
 ## Random functions on a device, against Theano without any optimization

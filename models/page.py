@@ -19,7 +19,8 @@ data, with Keras's learning phase off in between.
 
 `make models` installs the libraries into an environment of its own, build/models-venv, and compares all models;
 `build/models-venv/bin/python -m models keras_vae gp` takes some of them, and `--time` times them beside Theano's C
-code. What the libraries expect of older versions of Python and NumPy is in models/shims.
+code. With `--json FILE --resume`, a run that was stopped goes on. What the libraries expect of older versions of Python
+and NumPy is in models/shims.
 
 Numbers are the largest difference from stock's values, relative to the largest number of an array, over all outputs
 and, after the last call, all shared variables. *Chaotic* is a difference that is no larger than what stock's own values
