@@ -18,17 +18,8 @@ from theano.tensor.nnet.abstract_conv import AbstractConv_gradWeights as Abstrac
 #: rewriters of the host look for the children.
 PARAMETERS = BaseAbstractConv.__props__
 
-#: Gradients, which are told the shape of what they are for.
-WITH_SHAPE = (
-    AbstractConv2d_gradWeights,
-    AbstractConv2d_gradInputs,
-    AbstractConv3d_gradWeights,
-    AbstractConv3d_gradInputs,
-)
-
 __all__ = [
     "PARAMETERS",
-    "WITH_SHAPE",
     "AbstractConv",
     "AbstractConv2d",
     "AbstractConv2d_gradInputs",

@@ -8,6 +8,7 @@ where they were.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from optdb.opencl.planning.recording import LinkedFunction
@@ -18,10 +19,19 @@ from optdb.runtime.command_list import CommandList
 from optdb.runtime.recording import Recorder
 from optdb.runtime.updates import Commit, find_commit
 
-__all__ = ["MAX_RECORDINGS", "CommitUpdates", "commit"]
+__all__ = ["MAX_RECORDINGS", "CellPairs", "CommitUpdates", "advance", "commit"]
 
 #: So often a commit is recorded for a plan: where arrays are elsewhere in each call, that is of no use.
 MAX_RECORDINGS = 3
+
+#: The cells of inputs, each with that of its next value.
+CellPairs = Sequence[tuple[list[Any], list[Any]]]
+
+
+def advance(pairs: CellPairs) -> None:
+    """Give the cells of inputs their next values, all of which are read before any is written."""
+    for cell, value in [(cell, following[0]) for cell, following in pairs]:
+        cell[0] = value
 
 
 def commit(linked: LinkedFunction) -> None:

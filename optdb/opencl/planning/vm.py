@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from optdb.host.branching import IfElse
@@ -28,7 +28,7 @@ from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.steps import BranchTaken
 from optdb.opencl.planning.thunks import PATCHES
-from optdb.opencl.planning.updates import MAX_RECORDINGS, CommitUpdates, commit
+from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, commit
 from optdb.runtime.command_list import CommandList
 from optdb.runtime.commands import listening
 from optdb.runtime.host_buffers import pays_zero_copy
@@ -59,8 +59,8 @@ class PlannedVM(VM):
     def __init__(self, linked: LinkedFunction) -> None:
         super().__init__(linked.nodes, linked.thunks, linked.clear_before)
         self.linked = linked
-        #: The cell of an input, and that of its next value, where this machine lets the one have the other's value.
-        self.advancing: Sequence[tuple[list[Any], list[Any]]] = ()
+        #: Where this machine lets inputs have their next values.
+        self.advancing: CellPairs = ()
         #: By the shapes of the inputs and the path of the call.
         self._known: OrderedDict[tuple, _Known] = OrderedDict()
         #: The path of the last call with inputs of some shapes, by these and the first round.
@@ -159,9 +159,7 @@ class PlannedVM(VM):
                     self._loaded = known.plan
                 self._expect(shapes, first, path)
             commit_point()
-            # All of them are read before any is written.
-            for cell, value in [(cell, following[0]) for cell, following in self.advancing]:
-                cell[0] = value
+            advance(self.advancing)
 
     def drop_external(self) -> None:
         """Release the external buffers of inputs and outputs."""

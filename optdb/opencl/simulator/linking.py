@@ -18,6 +18,7 @@ from optdb.host.linking import VM_Linker, infer_reuse_pattern
 from optdb.opencl.planning.repeating import repeat
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
+from optdb.opencl.planning.updates import CellPairs, advance
 from optdb.opencl.planning.vm import PlannedVM
 from optdb.opencl.simulator.graph import DeviceGraph
 from optdb.runtime.arrays import Array
@@ -51,15 +52,14 @@ class Machine:
             self.run()
 
 
-def _advancing(compute: Callable[[], Any], updates: Sequence[tuple[list[Any], list[Any]]]) -> Callable[[], None]:
+def _advancing(compute: Callable[[], Any], updates: CellPairs) -> Callable[[], None]:
     """Return what computes, and gives the cells of inputs their next values."""
 
     def compute_and_advance() -> None:
         with defer_sigint():
             compute()
             commit_point()
-            for cell, value in [(cell, following[0]) for cell, following in updates]:
-                cell[0] = value
+            advance(updates)
 
     return compute_and_advance
 
