@@ -266,7 +266,7 @@ NEVER = {
         (f"OpenCL{name}", "copy_alike"): _COPIES_GAPS
         for name in ("AdvancedSubtensor1", "Contiguous", "Reshape", "Flatten", "CumOp")
     },
-    ("OpenCLArgSortOp", "copy_alike"): _COPIES_GAPS,
+    **{(f"OpenCL{name}Op", "copy_alike"): _COPIES_GAPS for name in ("ArgSort", "Searchsorted")},
     **{(f"OpenCL{name}", "move_alike"): _COPIES_GAPS for name in ("RFFTOp", "IRFFTOp")},
     ("OpenCLIRFFTOp", "write_strided"): "what it writes, and where to, lies without gaps",
     **{(f"OpenCL{name}", "copy1_alike"): _COPIES_GAPS for name in ("Conv", "ConvGradWeights", "ConvGradInputs")},

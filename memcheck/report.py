@@ -17,7 +17,9 @@ SLOW = 3.0
 """CPU seconds from which on a case is named: smaller arrays would do."""
 
 
-def show(console: Console, classes: Iterable[str], results: Sequence[Result], missing: Sequence[str]) -> None:
+def show(
+    console: Console, classes: Iterable[str], results: Sequence[Result], missing: Sequence[str], partial: bool = False
+) -> None:
     """Print everything that is to be said.
 
     Parameters
@@ -30,18 +32,28 @@ def show(console: Console, classes: Iterable[str], results: Sequence[Result], mi
         What was run.
     missing : sequence of str
         What was not, as `memcheck.coverage.gaps` says it.
+    partial : bool
+        Whether only some of the runs were chosen, so that what is missing may be run by others.
     """
     console.print(_table(classes, results))
     _show_errors(console, [result for result in results if result.error])
-    _show_findings(console, results)
-    for gap in missing:
-        console.print(f"[bold red]not run[/] {escape(gap)}", soft_wrap=True, highlight=False)
-    if missing:
-        console.print("The cure: a line in memcheck/cases.py; see docs/howto-add-a-kernel.md")
     _show_slow(console, results)
+    _show_findings(console, results)
+    heading = "not run by this selection" if partial else "[bold red]not run[/]"
+    for gap in missing:
+        console.print(f"{heading} {escape(gap)}", soft_wrap=True, highlight=False)
+    if missing and not partial:
+        console.print("The cure: a line in memcheck/cases.py; see docs/howto-add-a-kernel.md")
+    console.print(_summary(results, 0 if partial else len(missing)), highlight=False)
+
+
+def _summary(results: Sequence[Result], missing: int) -> str:
+    """Say in one line, the last, whether all is well: of a long log the end is read first."""
     runs = f"{len(results)} runs"
     bad = sum(not result.clean for result in results)
-    console.print(f"[bold red]{runs}, {bad} with faults[/]" if bad else f"{runs}, none with a fault", highlight=False)
+    if not bad and not missing:
+        return f"{runs}, none with a fault"
+    return f"[bold red]{runs}, {bad} with faults; kernels not run: {missing}[/]"
 
 
 def _table(classes: Iterable[str], results: Sequence[Result]) -> Table:
