@@ -123,7 +123,8 @@ def _theano() -> str:
 
 def _translation() -> str:
     if not versions.needs_translation():
-        return "not needed: Theano's modules run as they are"
+        some = " and ".join(filter(versions.is_translated, sorted(versions.INDEXING_BY_LISTS)))
+        return f"only of {some}" if some else "not needed: Theano's modules run as they are"
     from optdb.host.compat import loader
 
     types = ", with the result types of NumPy 1" if versions.needs_promotion() else ""

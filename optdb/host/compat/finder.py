@@ -19,10 +19,10 @@ class TranslatingFinder(MetaPathFinder):
     packages : tuple of str
         The packages whose modules are.
     wanted : callable
-        Whether there is anything to translate here.
+        Called with the full name of one of their modules; whether it is to be translated.
     """
 
-    def __init__(self, packages: tuple[str, ...], wanted: Callable[[], bool] = versions.needs_translation) -> None:
+    def __init__(self, packages: tuple[str, ...], wanted: Callable[[str], bool] = versions.is_translated) -> None:
         self.packages = packages
         self.wanted = wanted
 
@@ -30,7 +30,7 @@ class TranslatingFinder(MetaPathFinder):
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find one of the packages' modules through the other finders."""
-        if name.partition(".")[0] not in self.packages or not self.wanted():
+        if name.partition(".")[0] not in self.packages or not self.wanted(name):
             return None
         found = None
         for spec in self._ask_others(name, path, target):

@@ -13,9 +13,13 @@ import sys
 #: The first versions that Theano's source does not run on as it is.
 PYTHON_WITHOUT_DISTUTILS = (3, 12)
 PYTHON_WITHOUT_OLD_CALLS = (3, 13)
+NUMPY_WITHOUT_LISTS = (1, 23)
 NUMPY_WITHOUT_ALIASES = (1, 24)
 NUMPY_WITHOUT_VALUES = (2, 0)
 SCIPY_CHANGED = (1, 12)
+
+#: The modules that index arrays by lists of slices.
+INDEXING_BY_LISTS = frozenset(["theano.tensor.signal.pool"])
 
 #: From this version on ``import scipy`` is enough to use ``scipy.stats``.
 SCIPY_LAZY = (1, 10)
@@ -39,6 +43,11 @@ def needs_translation() -> bool:
         or installed("numpy") >= NUMPY_WITHOUT_ALIASES
         or installed("scipy") >= SCIPY_CHANGED
     )
+
+
+def is_translated(module: str) -> bool:
+    """Whether a module of Theano's has to be translated: all of them, or the few that NumPy 1.23 refuses already."""
+    return needs_translation() or (module in INDEXING_BY_LISTS and installed("numpy") >= NUMPY_WITHOUT_LISTS)
 
 
 def needs_promotion() -> bool:

@@ -7,6 +7,7 @@ import pytest
 import theano
 import theano.tensor as tt
 from theano.compile.mode import Mode
+from theano.tensor.signal import pool
 
 from tests.processes import output
 
@@ -56,6 +57,19 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_changes():
     f(np.ones((0, 2)), np.zeros(0, "int64"))
     f(np.ones((3, 2)), [2, -1, 0])
     np.testing.assert_array_equal(x.get_value(), [[1, 1], [0, 0], [2, 2]])
+
+
+@pytest.mark.parametrize("mode", ["max", "sum", "average_inc_pad", "average_exc_pad"])
+def test_pooling(mode):
+    x, direction = tt.dtensor4("x"), tt.dtensor4("direction")
+    pad = (0, 0) if mode == "average_exc_pad" else (1, 1)  # with both, Theano has no Python code for the gradient
+    pooled = pool.pool_2d(x, (2, 3), ignore_border=True, stride=(2, 2), pad=pad, mode=mode)
+    slope = theano.grad((pooled**2).sum(), x)
+    outputs = [pooled, slope, theano.grad((slope * direction).sum(), x)]
+    if mode == "max":
+        outputs.append(theano.gradient.Rop(pooled, x, direction))
+    values = [numbers((2, 1, 5, 7), "float64"), numbers((2, 1, 5, 7), "float64", 1)]
+    assert_c_computes_what_python_does([x, direction], outputs, values)
 
 
 def test_complex_numbers():

@@ -31,7 +31,7 @@ def package(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "__init__.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
-    finder = TranslatingFinder((name,), wanted=lambda: True)
+    finder = TranslatingFinder((name,), wanted=lambda name: True)
     sys.meta_path.insert(0, finder)
     yield folder
     sys.meta_path.remove(finder)
@@ -92,10 +92,10 @@ def test_another_version_of_the_translation_keeps_its_own(monkeypatch):
 
 
 def test_other_packages_are_left_alone(package):
-    finder = TranslatingFinder((package.name,), wanted=lambda: True)
+    finder = TranslatingFinder((package.name,), wanted=lambda name: True)
     assert finder.find_spec("json") is None
     assert finder.find_spec(package.name + "_more") is None
-    assert TranslatingFinder((package.name,), wanted=lambda: False).find_spec(package.name) is None
+    assert TranslatingFinder((package.name,), wanted=lambda name: False).find_spec(package.name) is None
 
 
 def test_a_module_that_is_not_there(package):
