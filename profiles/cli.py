@@ -17,8 +17,9 @@ class ModelName(click.ParamType):
 
     def convert(self, value, param, ctx) -> str:
         """Refuse names that are not known, and list those that are."""
-        if value not in models.known():
-            self.fail(f"no model is named {value!r}; known are: {', '.join(models.known())}", param, ctx)
+        names = [*models.known(), *models.of_libraries()]
+        if value not in names:
+            self.fail(f"no model is named {value!r}; known are: {', '.join(names)}", param, ctx)
         return value
 
 

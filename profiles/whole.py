@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from profiles import models
 from profiles import starts as starting
 from profiles.report import OPTDB, STOCK, geometric_mean
 from profiles.starts import CACHES, Start
@@ -40,7 +41,10 @@ def measure(name: str, timeout: float | None = None, tell: Callable[[str], None]
     isolated.Failed
         If a start fails, or takes too long.
     """
-    return starting.measure(name, FLAGS, timeout=timeout, started=lambda start: tell(f"{start.side}, {start.cache}"))
+    flags = f"floatX={models.dtype_of(name)}"
+    return starting.measure(
+        name, FLAGS, flags, timeout=timeout, started=lambda start: tell(f"{start.side}, {start.cache}")
+    )
 
 
 def render(starts: Sequence[Start]) -> RenderableType:

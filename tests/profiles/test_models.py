@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import theano
 
+import models as libraries_models
 from profiles import check, measure, models, ways
 from tests.zoo import CONVOLUTIONAL, SMALL
 
@@ -89,3 +90,14 @@ def test_keras_lstm_where_keras_is():
     model = models.build("keras_lstm", layers=1)
     assert len(model.inputs) == len(model.data)
     assert model.updates
+
+
+def test_models_of_libraries_are_built_by_name(monkeypatch):
+    monkeypatch.setattr(libraries_models, "available", lambda: ["pymc3_advi", "mlp"])
+    monkeypatch.setattr(libraries_models, "build", lambda name, **sizes: (name, sizes))
+    assert models.of_libraries() == ["pymc3_advi"]
+    assert models.build("pymc3_advi", rows=3) == ("pymc3_advi", {"rows": 3})
+    assert models.build("mlp").name == "mlp"
+    assert [models.dtype_of("pymc3_advi"), models.dtype_of("mlp")] == ["float64", "float32"]
+    with pytest.raises(models.UnknownModel, match="sb_resnet"):
+        models.build("keras_vae")
