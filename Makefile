@@ -126,6 +126,7 @@ $(BARE_STAMP): setup.cfg pyproject.toml
 $(MODELS_STAMP): $(STAMP) models/requirements.txt models/libraries.txt
 	$(RUN) -m venv $(MODELS_VENV)
 	$(MODELS_VENV)/bin/python -m pip install --quiet --editable '.[opencl]' --requirement models/requirements.txt
+	$(MODELS_VENV)/bin/python -m optdb install-theano --quiet
 	$(MODELS_VENV)/bin/python -m pip install --quiet --no-deps --requirement models/libraries.txt
 	@touch $@
 

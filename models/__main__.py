@@ -93,7 +93,8 @@ def main(
     for report in _with_progress(run_all(chosen, settings, jobs, reports), len(chosen)):
         reports[report.model] = report
         save()  # for each model, because a long run may be stopped
-    save()
+    if not chosen:
+        save()  # nothing was left to do, and the page may be a new one
     show(console, _in_order(reports), ways)
     for told, file in (("numbers", json_file), ("page", page_file)):
         if file:

@@ -67,9 +67,11 @@ def _times(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
     if not timed:
         return
     yield "## Time of a step\n"
+    devices = ", ".join(dict.fromkeys(report.times.device for report in timed if report.times.device))
     yield "Milliseconds of Theano's C code, and how many times faster each way is, in one process, in turns. Models are"
-    yield "as small as a comparison of values allows, and the device is a processor, by PoCL: a launch costs more than"
-    yield "what it computes. [How fast a device is](device-time.md) has steps of larger models, and of GPUs.\n"
+    yield "as small as a comparison of values allows: a launch costs more than what it computes."
+    yield "[How fast a device is](device-time.md) has steps of larger models, and of GPUs.\n"
+    yield f"The device: {devices or 'not recorded'}.\n"
     yield f"| model | C | {' | '.join(ways)} | launches | why the device is slower |"
     yield "|---|---|" + "---|" * (len(ways) + 2)
     for report in timed:

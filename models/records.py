@@ -67,6 +67,8 @@ class Times:
         Seconds of Python for what is left on the host.
     host_ops
         The ops that take most of them, with their seconds.
+    device
+        What the device is called.
     """
 
     seconds: dict[str, float]
@@ -74,6 +76,7 @@ class Times:
     kernels: float = 0.0
     host: float = 0.0
     host_ops: list[list[Any]] = field(default_factory=list)
+    device: str = ""
 
     def ratio(self, way: str) -> float:
         """Return how many times faster a way is than Theano's C code."""
@@ -132,8 +135,8 @@ class Report:
         Seconds are set against what is missing: the device's own, those of the host's ops, and what is left, which goes
         into enqueueing.
         """
-        times, result = self.times, self.results[way]
-        if times is None or times.ratio(way) >= 1:
+        times, result = self.times, self.results.get(way)
+        if times is None or result is None or times.ratio(way) >= 1:
             return []
         step = times.seconds[way]
         parts = [

@@ -12,6 +12,7 @@ import theano
 from models import registry
 from models.records import Times
 from models.ways import SIMULATOR, STOCK, WAYS
+from optdb.opencl.registry import get_context
 from profiles import stopwatch
 
 REPEAT = 7
@@ -43,7 +44,8 @@ def measure(name: str, ways: list[str]) -> dict[str, Any]:
         compiled = {way: WAYS[way].compile(model, True) for way in dict.fromkeys([STOCK, *ways])}
         contenders = {way: lambda call=each.call: call(*model.data) for way, each in compiled.items()}
         turns = stopwatch.race(contenders, REPEAT, TURN_S, SETTLE_S)
-        times = Times({way: statistics.median(seconds) for way, seconds in turns.items()})
+        medians = {way: statistics.median(seconds) for way, seconds in turns.items()}
+        times = Times(medians, device=get_context().profile.name)
         if SIMULATOR in compiled:
             profile = compiled[SIMULATOR].profile(*model.data, n=PROFILED)
             times.launches = sum(row.kind == "launch" for row in profile.rows)

@@ -96,17 +96,17 @@ def test_to_resume_takes_a_file():
 
 
 def test_times_and_reasons_are_shown(tmp_path):
-    slow = report(times=Times({"stock": 1e-3, "engine": 9e-4, "opencl": 2e-3, "simulator": 5e-4}, 30, 1e-4, 1e-4))
+    seconds = {"stock": 1e-3, "engine": 9e-4, "opencl": 2e-3, "simulator": 5e-4}
+    slow = report(times=Times(seconds, 30, 1e-4, 1e-4, device="a processor"))
     console = Console(width=160, record=True, file=io.StringIO())
     show(console, [slow], WAYS)
     text = console.export_text()
     assert "0.50x" in text and "2.00x" in text
     assert "slower: keras_vae, opencl: 30 launches are enqueued" in text
     page.write([slow], WAYS, tmp_path / "page.md")
-    assert (
-        "| keras_vae | 1.00 | 1.11x | 0.50x | 2.00x | 30 | 30 launches are enqueued |"
-        in (tmp_path / "page.md").read_text()
-    )
+    written = (tmp_path / "page.md").read_text()
+    assert "| keras_vae | 1.00 | 1.11x | 0.50x | 2.00x | 30 | 30 launches are enqueued |" in written
+    assert "The device: a processor." in written
 
 
 def test_a_process_that_dies_is_a_fault(monkeypatch):

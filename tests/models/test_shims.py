@@ -23,7 +23,7 @@ from models.shims.minibatches import repair_minibatches
 @pytest.fixture(autouse=True)
 def undone():
     """Take away afterwards what the shims have set."""
-    touched = (collections, np, inspect, signal)
+    touched = (collections, np, np.testing, inspect, signal)
     names = [set(vars(module)) for module in touched]
     modules = set(sys.modules)
     yield
@@ -41,6 +41,9 @@ def test_names_of_older_pythons_and_numpys():
     assert np.asscalar(np.array([3])) == 3
     assert all(name in vars(np) for name in ("int", "bool", "float", "product"))
     assert inspect.getargspec(lambda a, *b, c=1, **d: 0).args == ["a"]
+    assert "Tester" in vars(np.testing)
+    with pytest.raises(NotImplementedError, match="pytest"):
+        aliases._Tester().test()
 
 
 def test_what_is_there_is_left_alone(monkeypatch):

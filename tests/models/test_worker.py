@@ -157,6 +157,7 @@ def test_reasons_name_what_takes_the_time():
     first, second = report.reasons("opencl")
     assert first == "2 nodes on the host (Sort 5.0 ms), 3 transfers"
     assert second == "40 launches are enqueued"
+    assert report.reasons("engine") == []  # it failed, or was not asked for
     report.times.seconds["opencl"] = 5e-4
     assert report.reasons("opencl") == []
 
