@@ -59,6 +59,11 @@ def _clinker() -> None:
     plug.install()
 
 
+def _all() -> None:
+    _both()
+    _clinker()
+
+
 def _linker() -> None:
     import optdb  # noqa: F401, I001  before Theano
     import theano
@@ -74,6 +79,7 @@ WAYS: dict[str, Way] = {
         Way("clinker", "C code built by optdb, for --flags cxx=g++: optdb.clinker", _clinker),
         Way("cache", "one object for one op: optdb.cache.install()", _cache),
         Way("topo+cache", "both", _both),
+        Way("all", "both, and C code built by optdb, for --flags cxx=g++", _all),
         Way("linker", "functions of the default mode on a device: the flag linker=opencl", _linker),
     )
 }
