@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from theano import config
+from theano import change_flags, config
 
 from optdb.host.refcounting import RefCountedSetting
 
-__all__ = ["as_when_compiling", "config"]
+__all__ = ["as_when_compiling", "change_flags", "config"]
 
 
 def as_when_compiling() -> AbstractContextManager[None]:

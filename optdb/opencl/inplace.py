@@ -1,21 +1,23 @@
 """Device ops that overwrite one of their inputs, where nobody needs that any more.
 
-Both rewriters stand behind the lift, where the host's own stand, and the destroy handler
-has the last word: what it refuses stays as it was.
+Both rewriters stand behind the lift, and the destroy handler has the last word: what it refuses
+stays as it was.
 """
 
 from __future__ import annotations
 
 from optdb.host.databases import compile_db
-from optdb.host.destroy import InplaceElemwiseOptimizer
 from optdb.host.graph import Apply, FunctionGraph, Variable
+from optdb.host.optimized import Plain
 from optdb.host.rewriters import FunctionNodeRewriter, TopoOptimizer
 from optdb.opencl.ops.advanced import OpenCLAdvancedBooleanIncSubtensor, OpenCLAdvancedIncSubtensor
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
 from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.mrg import OpenCLMRGUniform
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
 from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1
+from optdb.topo.inplace import InplaceElemwise
 
 _PRODUCTS = {
     OpenCLGemm: OpenCLGemm(inplace=True),
@@ -26,6 +28,17 @@ _PRODUCTS = {
 }
 
 _CHANGES_OF_NAMED = (OpenCLAdvancedIncSubtensor1, OpenCLAdvancedIncSubtensor, OpenCLAdvancedBooleanIncSubtensor)
+
+#: What gives back the op that overwrites nothing, for graphs that go through the phases from the lift on once more.
+PLAIN: Plain = {
+    **dict.fromkeys(_PRODUCTS, lambda op: type(op)(False)),
+    **dict.fromkeys(_CHANGES_OF_NAMED, lambda op: type(op)(False, op.set_instead_of_inc)),
+    OpenCLIncSubtensor: lambda op: OpenCLIncSubtensor(
+        op.idx_list, False, op.set_instead_of_inc, op.destroyhandler_tolerate_aliased
+    ),
+    OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
+    OpenCLMRGUniform: lambda op: OpenCLMRGUniform(op.output_type, False),
+}
 
 
 def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
@@ -42,11 +55,15 @@ def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     return inplace(*node.inputs, return_list=True)
 
 
+#: Before Theano's own at 60: these know the device's ops by the classes that they extend, and offer some of the host's.
+_POSITION = 59.9
+
+
 def _register() -> None:
     overwriting = FunctionNodeRewriter(opencl_inplace, tracks=[*_PRODUCTS, OpenCLIncSubtensor, *_CHANGES_OF_NAMED])
     one_pass = TopoOptimizer(overwriting, failure_callback=TopoOptimizer.warn_inplace)
-    compile_db().register("opencl_inplace", one_pass, 70.5, "fast_run", "inplace")
-    elementwise = InplaceElemwiseOptimizer(OpenCLElemwise)
+    compile_db().register("opencl_inplace", one_pass, _POSITION, "fast_run", "inplace")
+    elementwise = InplaceElemwise(OpenCLElemwise)
     compile_db().register("opencl_inplace_elemwise", elementwise, 75.5, "fast_run", "inplace")
 
 

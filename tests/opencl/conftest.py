@@ -5,6 +5,8 @@ Where the device cannot be divided (the simulator), 'dev1' is a second context o
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from optdb.opencl import contexts, get_context
@@ -24,6 +26,29 @@ def two_contexts():
     for name, spec in {"dev0": "opencl", "dev1": _half()}.items():
         if name not in contexts:
             contexts.register(name, spec)
+
+
+class _Failures(logging.Handler):
+    """Keeps what Theano logs of rewriters that fail."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture(autouse=True)
+def no_rewriter_fails():
+    """Fail a test in which a rewriter failed: Theano logs that, and goes on with the graph as it was."""
+    failures = _Failures()
+    logger = logging.getLogger("theano.gof.opt")
+    logger.addHandler(failures)
+    yield
+    logger.removeHandler(failures)
+    assert not failures.messages, "\n".join(failures.messages)
 
 
 @pytest.fixture

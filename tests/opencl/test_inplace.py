@@ -84,3 +84,24 @@ def test_what_is_used_elsewhere_is_not_overwritten(mode):
     changed, same = f(a)
     np.testing.assert_allclose(np.asarray(same), np.exp(a * 0.1), rtol=1e-5)
     np.testing.assert_array_equal(changed[0], [7] * 3)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_in_large_graphs_no_kernel_overwrites_one_array_twice(default, engine):
+    """Two results of a kernel fit into a matrix and its transpose, which are one array."""
+    x = tt.fmatrix()
+    y = tt.cumsum(x, 0)
+    for _ in range(3):
+        product = y * y.T
+        y = tt.cumsum(tt.dot(tt.cumsum(product, 0), tt.cumsum(tt.tanh(product), 1)), 0)
+    mode = ENGINES[engine](theano.Mode("py", "fast_run").including("opencl"))
+    # So many changes are validated together in graphs of more than 500 nodes.
+    with theano.change_flags({"tensor.insert_inplace_optimizer_validate_nb": 10, "on_opt_error": "raise"}):
+        f = theano.function([x], y, mode=mode)
+    assert any(len(node.outputs) > 1 for node in f.maker.fgraph.apply_nodes)
+    a = np.array([[0.5, 0.25], [0.125, 0.5]], "float32")
+    want = a.cumsum(0)
+    for _ in range(3):
+        product = want * want.T
+        want = (product.cumsum(0) @ np.tanh(product).cumsum(1)).cumsum(0)
+    np.testing.assert_allclose(f(a), want, rtol=1e-5)
