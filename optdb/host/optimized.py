@@ -2,16 +2,19 @@
 
 An optimized graph works in place and names ways of computing (a convolution by products of matrices) that are good
 for a processor. Whoever takes it elsewhere wants what was meant: :func:`plain_copy` copies a graph, node by node, with
-each such op exchanged for the plain one. Without ops in place, no order of nodes has to be kept but that of the values.
+each such op exchanged for the plain one. Without ops in place, no order of nodes has to be kept but that of the values,
+and nothing is overwritten that comes to lie elsewhere in the copy: what was an upload of an argument may be the
+argument itself there.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from theano.compile.ops import DeepCopyOp, ViewOp
+from theano.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
 from theano.sandbox.rng_mrg import mrg_uniform
 from theano.tensor import as_tensor_variable
 from theano.tensor.blas import Gemm, Gemv, Ger
@@ -40,8 +43,16 @@ from optdb.host.loops import Scan
 __all__ = ["plain_copy", "without_copies"]
 
 
-def plain_copy(nodes: Iterable[Apply], replace: dict[Variable, Variable]) -> dict[Variable, Variable]:
+Plain = Mapping[type, Callable[[Any], Op]]
+"""The class of an op that may work in place, to a function that takes one and returns the same op, not in place."""
+
+
+def plain_copy(
+    nodes: Iterable[Apply], replace: dict[Variable, Variable], more: Plain = MappingProxyType({})
+) -> dict[Variable, Variable]:
     """Copy nodes, with plain ops instead of those that work in place.
+
+    An op that only works in place gets copies of what it overwrites.
 
     Parameters
     ----------
@@ -49,6 +60,8 @@ def plain_copy(nodes: Iterable[Apply], replace: dict[Variable, Variable]) -> dic
         In topological order.
     replace : dict
         Inputs of the graph to what stands for them in the copy, of the same types. Others, and constants, are copied.
+    more : mapping
+        Plain ops of a device.
 
     Returns
     -------
@@ -56,9 +69,10 @@ def plain_copy(nodes: Iterable[Apply], replace: dict[Variable, Variable]) -> dic
         Each variable to its copy.
     """
     copies = dict(replace)
+    known = {**_PLAIN, **more}
     for node in nodes:
         inputs = [copies.get(var) or copies.setdefault(var, var.clone()) for var in node.inputs]
-        outputs = _plain_outputs(node, inputs)
+        outputs = _plain_outputs(node, inputs, known)
         for old, new in zip(node.outputs, outputs, strict=True):
             copies[old] = new
             copy_trace(old, new)
@@ -73,17 +87,20 @@ def without_copies(var: Variable) -> Variable:
     return var
 
 
-def _plain_outputs(node: Apply, inputs: Sequence[Variable]) -> list[Variable]:
+def _plain_outputs(node: Apply, inputs: list[Variable], known: Plain) -> list[Variable]:
     convolve = _CONVOLUTIONS.get(type(node.op))
     if convolve is not None and _has_abstract(node):
         out = convolve(node.op, inputs)
         return [node.outputs[0].type.filter_variable(out)]
-    plain = _PLAIN.get(type(node.op))
-    op = None if plain is None or not getattr(node.op, "destroy_map", None) else plain(node.op)
-    if op is None:
-        return node.clone_with_new_inputs(list(inputs)).outputs
-    # Not by the op itself: a caller's conversions have been done when the first node was made.
-    return op.make_node(*inputs).outputs
+    destroyed = getattr(node.op, "destroy_map", None) or {}
+    overwritten = {slot for slots in destroyed.values() for slot in slots}
+    plain = known.get(type(node.op))
+    if overwritten and plain is not None:
+        # Not by the op itself: a caller's conversions have been done when the first node was made.
+        return plain(node.op).make_node(*inputs).outputs
+    for slot in overwritten:
+        inputs[slot] = deep_copy_op(inputs[slot])
+    return node.clone_with_new_inputs(inputs).outputs
 
 
 def _not_in_place(op: Op) -> Op:
@@ -113,7 +130,7 @@ def _plain_scan(op: Scan) -> Scan:
     return Scan(op.inputs, op.outputs, info)
 
 
-_PLAIN: dict[type, Callable[[Any], Op]] = {
+_PLAIN: Plain = {
     Elemwise: _plain_elemwise,
     IncSubtensor: _plain_part,
     AdvancedIncSubtensor1: _plain_change,

@@ -10,8 +10,8 @@ from optdb.opencl.ops.reduce import OpenCLCAReduce
 def of_what_is_computed(fgraph: FunctionGraph, node: Apply) -> Variable | None:
     """Return what a reduction gives, folded from what its input is computed of; None if that is wanted elsewhere."""
     op = node.op
-    if type(op) is not OpenCLCAReduce or op.pre_scalar_op is not None:
-        return None
+    if type(op) is not OpenCLCAReduce or op.pre_scalar_op is not None or op.post_scalar_op is not None:
+        return None  # one that is fused already, in the graph of a function that was compiled for a device, stays so
     (x,) = node.inputs
     maker = x.owner
     if maker is None or not can_fuse(maker) or len(maker.outputs) > 1 or len(clients(fgraph, x)) > 1:

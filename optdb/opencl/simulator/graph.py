@@ -22,6 +22,7 @@ from optdb.host.testvalues import without_test_values
 from optdb.host.variables import SharedVariable
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.opencl.device import POSITION, TAG
+from optdb.opencl.inplace import PLAIN
 from optdb.opencl.simulator.origins import Origins
 from optdb.opencl.transfers import HostFromOpenCL, as_opencl_variable
 from optdb.opencl.type import opencl_type
@@ -75,7 +76,7 @@ def device_graph(
     """
     inputs = {var: _there(var, context_name) if var in placed else var.clone() for var in source.inputs}
     on_host = {var: HostFromOpenCL()(new) if var in placed else new for var, new in inputs.items()}
-    copies = plain_copy(source.toposort(), on_host)
+    copies = plain_copy(source.toposort(), on_host, PLAIN)
     outputs = [copies.setdefault(var, var.clone()) for var in map(without_copies, source.outputs)]
     for place, number in updates.items():
         if source.inputs[number] in placed:

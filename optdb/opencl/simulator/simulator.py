@@ -322,7 +322,7 @@ class SimulatorOCL:
             If there is no such, or several have the name.
         """
         with self._session.lock:
-            return self._session.state.find(which).value()
+            return self._session.state.find(which).host_value()
 
     def set(self, which: Any, value: Any) -> None:
         """Give a shared variable on the device another value; Theano's stays as it is.

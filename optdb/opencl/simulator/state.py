@@ -66,12 +66,16 @@ class Shared:
         return self._storage[0] is self._seen
 
     def value(self) -> Any:
-        """Return a copy of the value, as the host has it: an array, or what else the variable holds."""
+        """Return a copy of the value as Theano's variable holds it: on the device, if it is the device's."""
+        return self.host_value() if isinstance(self.variable.type, TensorType) else _own(self.cell[0])
+
+    def host_value(self) -> Any:
+        """Return a copy of the value on the host: an array of NumPy, or what else the variable holds."""
         value = self.cell[0]
-        if isinstance(value, Array) and isinstance(self.variable.type, TensorType):
-            record_transfer(TO_HOST, value.nbytes)
-            return to_host(value)
-        return _own(value)
+        if not isinstance(value, Array):
+            return _own(value)
+        record_transfer(TO_HOST, value.nbytes)
+        return to_host(value)
 
     def assign(self, value: Any) -> None:
         """Take another value.
