@@ -137,9 +137,11 @@ class Graph:
     ----------
     program : Program
         The calls do not matter.
+    target : str
+        Where its shared variables are: the host, which Theano calls 'cpu', or the context of a device.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, target: str = "cpu") -> None:
         self.program = program
         sizes = dict(program.calls[0].sizes)
         self.inputs = [
@@ -147,7 +149,8 @@ class Graph:
             for place, leaf in enumerate(program.inputs)
         ]
         self.shared = [
-            theano.shared(leaf.value(sizes, 100 + place), f"s{place}") for place, leaf in enumerate(program.shared)
+            theano.shared(leaf.value(sizes, 100 + place), f"s{place}", target=target)
+            for place, leaf in enumerate(program.shared)
         ]
         self.values = [
             Value(var, leaf.shape)
@@ -156,15 +159,19 @@ class Graph:
         for step in program.steps:
             self.values.append(applied(step, self.values))
 
-    def compile(self, mode: theano.Mode) -> Any:
-        """Return the compiled function."""
+    def compile(self, mode: theano.Mode, mutable: bool = True) -> Any:
+        """Return the compiled function, which may overwrite the program's mutable inputs unless that is ruled out."""
+        overwritten = [leaf.mutable and mutable for leaf in self.program.inputs]
         inputs = [
-            theano.In(var, mutable=leaf.mutable, borrow=leaf.mutable)
-            for var, leaf in zip(self.inputs, self.program.inputs, strict=True)
+            theano.In(var, mutable=may_be, borrow=may_be) for var, may_be in zip(self.inputs, overwritten, strict=True)
         ]
-        outputs = [theano.Out(self.values[place].var, borrow=borrow) for place, borrow in self.program.outputs]
+        outputs = [
+            theano.Out(self.values[place].var.transfer("cpu"), borrow=borrow) for place, borrow in self.program.outputs
+        ]
         updates = [(self.shared[place], self.values[following].var) for place, following in self.program.updates]
-        return theano.function(inputs, outputs, updates=updates, mode=mode, on_unused_input="ignore")
+        # Theano logs that a rewriter fails, and goes on with the graph as it was.
+        with theano.change_flags(on_opt_error="raise"):
+            return theano.function(inputs, outputs, updates=updates, mode=mode, on_unused_input="ignore")
 
 
 def applied(step: Step, values: list[Value]) -> Value:

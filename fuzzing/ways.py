@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +13,9 @@ import theano
 
 import optdb
 from fuzzing.programs import Graph, Program
+from optdb.opencl import contexts
 from optdb.opencl.exporting import Untraceable
+from optdb.opencl.registry import context_of
 
 __all__ = ["REFERENCE", "WAYS", "Refused", "Way"]
 
@@ -45,11 +48,14 @@ class Compiled:
         Which function.
     mode : theano.Mode
         How it is compiled.
+    target : str
+        Where its shared variables are, see `Graph`.
     """
 
-    def __init__(self, program: Program, mode: theano.Mode) -> None:
-        self._graph = Graph(program)
-        self._function = self._graph.compile(mode)
+    def __init__(self, program: Program, mode: theano.Mode, target: str = "cpu") -> None:
+        self._graph = Graph(program, target)
+        # Theano's own host part may return an argument that it has overwritten.
+        self._function = self._graph.compile(mode, mutable=target == "cpu")
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
         for _ in range(times):
@@ -77,8 +83,29 @@ def _for_the_host(graph: Graph) -> Any:
             return graph.compile(mode)
 
 
+def _of_device(program: Program, device: str) -> Compiled:
+    """Return a function of a program that has its shared variables on a device."""
+    with _default_context(device) as name:
+        return Compiled(program, _lifting(), name)
+
+
+def _lifting() -> theano.Mode:
+    """Return Theano's mode in which graphs go to a device, as with the flag `optdb.device`."""
+    return theano.compile.get_default_mode().including("opencl")
+
+
+@contextlib.contextmanager
+def _default_context(device: str) -> Iterator[str]:
+    """Let graphs go to a device for a while."""
+    before, contexts.default = contexts.default, context_of(device)
+    try:
+        yield contexts.default
+    finally:
+        contexts.default = before
+
+
 class Simulated:
-    """A simulator of a function that was compiled for the host.
+    """A simulator of a function.
 
     Parameters
     ----------
@@ -88,11 +115,19 @@ class Simulated:
         Where.
     loops : bool
         Whether several calls are one of `call_n_times`.
+    lifted : bool
+        Whether the function was compiled for the device already, and not for the host.
     """
 
-    def __init__(self, program: Program, device: str, loops: bool = False) -> None:
-        self._graph = Graph(program)
-        self.sim = optdb.SimulatorOCL(_for_the_host(self._graph), device)
+    def __init__(self, program: Program, device: str, loops: bool = False, lifted: bool = False) -> None:
+        if lifted:
+            with _default_context(device) as name:
+                self._graph = Graph(program, name)
+                function = self._graph.compile(_lifting())
+        else:
+            self._graph = Graph(program)
+            function = _for_the_host(self._graph)
+        self.sim = optdb.SimulatorOCL(function, device)
         used = set(map(id, self.sim.shared))
         self._used = [id(var) in used for var in self._graph.shared]
         # `call_n_times` has always the same arguments, unless the function may change them.
@@ -169,7 +204,9 @@ class Loaded:
 #: Way to what makes it, of a program and a device.
 WAYS: dict[str, Callable[[Program, str], Way]] = {
     "mode": lambda program, device: Compiled(program, optdb.mode(device=device)),
+    "device": _of_device,
     "simulator": Simulated,
+    "again": lambda program, device: Simulated(program, device, lifted=True),
     "loop": lambda program, device: Simulated(program, device, loops=True),
     "file": Loaded,
 }
