@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from conformance.records import MISSING, PASSED, SKIPPED, Result
-from conformance.ways import STOCK
+
+BASELINE = "baseline"
+"""Stands for stock where a test is run again: `stock` is a way, too, which may be run by another interpreter."""
 
 RunAlone = Callable[[str, str], Mapping[str, Result]]
 
@@ -80,7 +82,8 @@ def compare(
     way : str
         The engine's way, for `run_alone`.
     run_alone : callable, optional
-        ``run_alone(test, way)`` runs one test in a process of its own. Without it every suspect is a regression.
+        ``run_alone(test, way)`` runs one test in a process of its own, for `BASELINE` as stock's results were made.
+        Without it every suspect is a regression.
 
     Returns
     -------
@@ -123,7 +126,7 @@ def _judge(after: Result, expected: Mapping[str, str], way: str, second_run: _Se
     again = second_run(after, way)
     if again.outcome == PASSED:
         return Difference(Verdict.UNSTEADY, after, f"{after.outcome} in its file, passes alone")
-    stock = second_run(after, STOCK)
+    stock = second_run(after, BASELINE)
     if stock.outcome != PASSED:
         return Difference(Verdict.UNSTEADY, after, f"{stock.outcome} under stock, too, when run alone")
     return Difference(Verdict.REGRESSION, again)

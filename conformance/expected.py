@@ -16,4 +16,8 @@ EXPECTED: dict[str, str] = {
 EXPECTED_BETWEEN_VERSIONS: dict[str, str] = {
     "theano/compile/tests/test_function_module.py::T_picklefunction::test_broken_pickle_with_shared": "the test sets "
     "an attribute of a pickler written in C, which Python 3.13 does not allow",
+    "theano/tensor/tests/test_basic.py::TriGammaTester::test_good": "SciPy, which the test asks what to expect, gives "
+    "float64 for uint8 since results do not depend on values; Theano's is float32, as ever",
+    "theano/tensor/tests/test_slinalg.py::TestKron::test_perform": "the test itself calls scipy.linalg.kron, which "
+    "SciPy does not have any more",
 }

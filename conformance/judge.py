@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
 from conformance.baseline import Baseline
-from conformance.compare import Comparison, compare
+from conformance.compare import BASELINE, Comparison, compare
 from conformance.records import Result
 from conformance.runner import Settings, run_file
 from conformance.ways import STOCK
@@ -58,5 +58,6 @@ class Judge:
 
     def _alone(self, test: str, way: str) -> dict[str, Result]:
         path = test.split("::")[0]
-        settings = self.baseline.settings if way == STOCK else replace(self.settings, select="")
-        return run_file(settings, path, way, [test])
+        if way == BASELINE:
+            return run_file(self.baseline.settings, path, STOCK, [test])
+        return run_file(replace(self.settings, select=""), path, way, [test])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.compare import Comparison, Verdict, compare
+from conformance.compare import BASELINE, Comparison, Verdict, compare
 from conformance.records import CRASHED, FAILED, MISSING, PASSED, SKIPPED, TIMEOUT, Result
 
 
@@ -63,7 +63,7 @@ def test_what_kept_a_test_from_running_is_its_error():
     ],
 )
 def test_suspects_are_run_again(engine_alone, stock_alone, verdict):
-    alone = {"topo": engine_alone, "stock": stock_alone}
+    alone = {"topo": engine_alone, BASELINE: stock_alone}
 
     def run_alone(test, way):
         assert test == "f.py::a"
@@ -81,8 +81,8 @@ def test_cases_of_a_test_are_run_again_together():
 
     def run_alone(test, way):
         runs.append((test, way))
-        return cases(PASSED if way == "stock" else FAILED)
+        return cases(PASSED if way == BASELINE else FAILED)
 
     comparison = compare("f.py", cases(PASSED), cases(FAILED), {}, "topo", run_alone)
     assert len(comparison.of(Verdict.REGRESSION)) == 3
-    assert runs == [("f.py::a", "topo"), ("f.py::a", "stock")]
+    assert runs == [("f.py::a", "topo"), ("f.py::a", BASELINE)]

@@ -106,6 +106,16 @@ def test_another_interpreter_is_the_reference(settings):
     assert (reference.python, reference.root, reference.select) == (sys.executable, suites_root(), "")
 
 
+def test_suspects_of_stock_are_run_again_as_they_were(settings, tmp_path, write):
+    """Not as the reference was run, which is stock, too."""
+    path = write(
+        "test_flags.py", "def test_flags():\n    import theano\n    assert theano.config.floatX == 'float64'\n"
+    )
+    baseline = Baseline(settings, tmp_path / "baseline")
+    judge = Judge(replace(settings, flags=f"{settings.flags},floatX=float32"), baseline, "stock", {})
+    assert names(judge.one(path), Verdict.REGRESSION) == ["test_flags"]
+
+
 def test_an_interpreter_without_theano_is_no_reference(settings, tmp_path):
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho 'No package called Theano' >&2\nexit 1\n")

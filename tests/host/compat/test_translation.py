@@ -155,6 +155,20 @@ def test_lists_of_different_lengths_are_objects():
     assert run("import numpy as np\nx = np.asarray([[1], [1, 2]])")["x"].dtype == object
 
 
+def test_abstract_types_stand_for_what_they_did():
+    source = "import numpy as np; x = [np.dtype(t).name for t in (np.inexact, np.integer, np.complexfloating)]"
+    assert run(source)["x"] == ["float64", np.dtype("l").name, "complex128"]
+
+
+@pytest.mark.parametrize("name", ["vstack", "hstack", "dstack", "column_stack", "stack"])
+def test_arrays_are_stacked_as_they_are_generated(name):
+    arrays = [np.arange(3), np.ones(3, "int8")]
+    result = run(f"import numpy as np\ndef f(arrays): return np.{name}(x for x in arrays)")["f"](arrays)
+    wanted = getattr(np, name)(arrays)
+    assert result.dtype == wanted.dtype
+    np.testing.assert_array_equal(result, wanted)
+
+
 def test_an_object_with_a_type_is_one():
     source = "import numpy as np\nclass V: dtype = 'int8'\nx = np.zeros(2, dtype=V())\ny = np.dtype(V())"
     namespace = run(source + "\nz = np.cast[V()](1.5)")

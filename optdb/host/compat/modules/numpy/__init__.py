@@ -17,9 +17,12 @@ from optdb.host.compat.modules.numpy._functions import (
     asarray,
     asscalar,
     cast,
+    column_stack,
+    dstack,
     empty,
     find_common_type,
     fromstring,
+    hstack,
     in1d,
     issubsctype,
     maximum_sctype,
@@ -28,7 +31,9 @@ from optdb.host.compat.modules.numpy._functions import (
     sctype2char,
     sctypes,
     show_config,
+    stack,
     trapz,
+    vstack,
     zeros,
 )
 
@@ -72,7 +77,7 @@ sometrue = numpy.any
 product = numpy.prod
 cumproduct = numpy.cumprod
 round_ = numpy.round
-row_stack = numpy.vstack
+row_stack = vstack
 typeDict = numpy.sctypeDict  # noqa: N816
 ComplexWarning = getattr(numpy, "exceptions", numpy).ComplexWarning
 VisibleDeprecationWarning = getattr(numpy, "exceptions", numpy).VisibleDeprecationWarning

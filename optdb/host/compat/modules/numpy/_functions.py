@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -61,12 +62,39 @@ def empty(shape: Any, dtype: Any = float, order: Any = "C") -> Any:
     return numpy.empty(shape, to_dtype(dtype), order)
 
 
+#: What abstract types stood for.
+_OF_ABSTRACT = {
+    **dict.fromkeys((numpy.number, numpy.inexact, numpy.floating), numpy.float64),
+    numpy.complexfloating: numpy.complex128,
+    **dict.fromkeys((numpy.integer, numpy.signedinteger), numpy.dtype("l").type),
+    numpy.unsignedinteger: numpy.dtype("L").type,
+    **dict.fromkeys((numpy.generic, numpy.flexible), numpy.void),
+}
+
+
 def to_dtype(dtype: Any) -> Any:
     """Return what NumPy takes for a type: where an object names one, as Theano's variables do, that one."""
-    if dtype is None or isinstance(dtype, str | type | numpy.dtype):
+    if isinstance(dtype, type):
+        return _OF_ABSTRACT.get(dtype, dtype)
+    if dtype is None or isinstance(dtype, str | numpy.dtype):
         return dtype
     named = getattr(dtype, "dtype", None)
     return dtype if named is None else to_dtype(named)
+
+
+def _of_iterable(stack: Any) -> Any:
+    """Let a function that puts arrays together take any iterable of them."""
+
+    @functools.wraps(stack)
+    def stack_all(arrays: Any, *args: Any, **options: Any) -> Any:
+        return stack(arrays if isinstance(arrays, numpy.ndarray) else list(arrays), *args, **options)
+
+    return stack_all
+
+
+vstack, hstack, dstack, column_stack, stack = map(
+    _of_iterable, (numpy.vstack, numpy.hstack, numpy.dstack, numpy.column_stack, numpy.stack)
+)
 
 
 def _converted(convert: Any, value: Any, dtype: Any) -> Any:
