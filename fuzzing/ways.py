@@ -83,6 +83,14 @@ def _for_the_host(graph: Graph) -> Any:
             return graph.compile(mode)
 
 
+class Copied(Compiled):
+    """A copy of a function, as `Function.copy` makes it of the optimized graph."""
+
+    def __init__(self, program: Program, mode: theano.Mode) -> None:
+        super().__init__(program, mode)
+        self._function = self._function.copy()
+
+
 def _of_device(program: Program, device: str) -> Compiled:
     """Return a function of a program that has its shared variables on a device."""
     with _default_context(device) as name:
@@ -204,6 +212,7 @@ class Loaded:
 #: Way to what makes it, of a program and a device.
 WAYS: dict[str, Callable[[Program, str], Way]] = {
     "mode": lambda program, device: Compiled(program, optdb.mode(device=device)),
+    "copy": lambda program, device: Copied(program, optdb.mode(device=device)),
     "device": _of_device,
     "simulator": Simulated,
     "again": lambda program, device: Simulated(program, device, lifted=True),

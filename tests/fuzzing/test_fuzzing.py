@@ -9,7 +9,7 @@ from fuzzing.ways import WAYS
 from fuzzing.worker import run
 
 #: How many examples there are of each way; ``python -m fuzzing`` has as many as one likes.
-EXAMPLES = {"mode": 40, "device": 15, "simulator": 30, "again": 15, "loop": 20, "file": 10}
+EXAMPLES = {"mode": 30, "copy": 10, "device": 15, "simulator": 30, "again": 15, "loop": 20, "file": 10}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -216,9 +216,8 @@ def _containers(variables: Sequence[Variable], storages: Sequence[list[Any]] | N
 
 
 def _mutable(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs that the user lets be overwritten."""
-    protected: set[Variable] = set()
-    for feature in fgraph._features:
-        if isinstance(feature, Supervisor):
-            protected.update(feature.protected)
-    return set(fgraph.inputs) - protected
+    """Return the inputs that the user lets be overwritten; none where nobody says, as in `Function.copy`."""
+    supervisors = [feature for feature in fgraph._features if isinstance(feature, Supervisor)]
+    if not supervisors:
+        return set()
+    return set(fgraph.inputs).difference(*(feature.protected for feature in supervisors))

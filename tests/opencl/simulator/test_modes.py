@@ -358,3 +358,18 @@ def test_the_device_is_not_looked_for_before_it_is_needed():
 def test_other_linkers_are_still_refused():
     done = run_code("import optdb, theano", flags="linker=nonsense")
     assert "nonsense" in done.stderr
+
+
+def test_a_copy_of_a_function_overwrites_nothing(there):
+    """Theano protects the inputs of a copy by nothing: it says nowhere that they may be overwritten."""
+    x, number, w = tt.fvector("x"), theano.shared(np.int32(-3), name="number"), shared()
+    f = theano.function([x], [tt.exp(x) * w.sum(), -number], updates=[(w, w * 2)], mode=there)
+    value = np.ones(2, "float32")
+    g = f.copy()
+    assert isinstance(g.fn, HostStateFunction)
+    for times in (1, 2, 4):
+        total, negative = g(value)
+        np.testing.assert_allclose(total, np.exp([1, 1]) * 6 * times, rtol=1e-6)
+        assert (negative, number.get_value()) == (3, -3)
+        np.testing.assert_array_equal(value, [1, 1])
+    np.testing.assert_array_equal(w.get_value(), np.full((3, 2), 8))
