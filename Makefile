@@ -22,7 +22,7 @@ DEMO_MINUTES := 3
 TEST_MINUTES := 6
 TEST_ALL_MINUTES := 28
 
-.PHONY: help demo bench growth test test-all test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-files clean
+.PHONY: help demo bench growth test test-all slow-tests test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-files clean
 
 ## This list
 help:
@@ -58,6 +58,12 @@ test-all: $(STAMP)
 	$(PYTEST) -m ""
 	$(MAKE) test-device
 	$(MAKE) memcheck
+
+## Measure all tests, and list those that make test leaves out because they take long, in tests/slow.txt
+slow-tests: $(STAMP)
+	rm -rf build/test-seconds
+	OPTDB_TESTS=measure $(PYTEST) -m ""
+	$(RUN) -m tests.slow
 
 ## Kernels and the runtime by the newest Python that there is, with the newest NumPy, where Theano is not installed
 test-device:
