@@ -15,7 +15,7 @@ LIST = Path(__file__).with_name("slow.txt")
 #: Where a run of the tests writes what it measures.
 MEASURED = ROOT / "build" / "test-seconds"
 #: CPU seconds, with those of other processes that a test starts, which a quick test takes at most.
-QUICK_SECONDS = 1.0
+QUICK_SECONDS = 0.8
 
 _HEAD = f"# Tests that take more than {QUICK_SECONDS:g} CPU second(s), measured by `make slow-tests`.\n"
 

@@ -131,7 +131,7 @@ def test_arrays_of_the_device_itself_travel():
     sim(np.ones(3, "float32"))
     again = pickled(sim)
     np.testing.assert_array_equal(again(np.ones(3, "float32")), [2, 3, 4])
-    np.testing.assert_array_equal(np.asarray(again.get(w.name).get()), [2, 3, 4])
+    np.testing.assert_array_equal(again.get(w.name), [2, 3, 4])
 
 
 WRITE = """
