@@ -24,6 +24,7 @@ from theano.gof.vm import VM_Linker
 from theano.scan_module.scan_op import Scan
 
 from optdb.host.clinker.cache import Wanted
+from optdb.host.clinker.example_values import is_quick_in_python
 from optdb.host.clinker.linking import NoCode, NodeLinker, has_unsafe_halves
 from optdb.host.clinker.progress import progress
 
@@ -114,11 +115,15 @@ class Collector(threading.local):
         if linked.wanted is not None:
             self._wanted[linked.wanted.module_hash] = linked.wanted
 
-    def make_c_thunk(self, *args: Any) -> Callable[[], None] | None:
-        """Make a node's thunk, see `NodeLinker.make_c_thunk`."""
+    def make_c_thunk(
+        self, node: Apply, storage_map: dict[Variable, list[Any]], *rest: Any
+    ) -> Callable[[], None] | None:
+        """Make a node's thunk, see `NodeLinker.make_c_thunk`; that of a small test value is one of Python."""
         if not self._depth:
+            if is_quick_in_python(node, storage_map):
+                return _python_thunk(node, storage_map, *rest)
             self.nodes.begin()
-        return self.nodes.make_c_thunk(*args)
+        return self.nodes.make_c_thunk(node, storage_map, *rest)
 
     # Around Scan.
 
@@ -202,6 +207,13 @@ def _finish(request: _Request) -> Any:
         maker.profile.compile_time += request.seconds + time.time() - start
         maker.profile.nb_nodes = len(maker.fgraph.apply_nodes)
     return function
+
+
+def _python_thunk(
+    node: Apply, storage_map: dict[Variable, list[Any]], compute_map: Any, no_recycling: Any
+) -> Callable[[], None]:
+    node.op.prepare_node(node, storage_map, compute_map, "py")
+    return node.op.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
 
 def _has_usual_maker(mode: Any) -> bool:

@@ -1,0 +1,48 @@
+"""Computes small test values in Python: a module of C code for each of a model's nodes would take minutes.
+
+With ``config.compute_test_value``, Theano computes each node as soon as it is made, by a thunk of its own. PyMC3 leaves
+that on: a model of a hundred nodes took a hundred compilers before `theano.function` was called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import theano
+from theano.gof.graph import Apply, Variable
+from theano.gof.op import PureOp
+from theano.tensor.elemwise import Elemwise
+
+__all__ = ["is_quick_in_python"]
+
+#: So many elements are computed in Python, some hundred nanoseconds each where NumPy has no function for the op.
+_ELEMENTS = 10_000
+#: NumPy's elementwise functions take so many arrays.
+_MAX_UFUNC_INPUTS = 31
+#: Where the ops are defined whose Python code is a call of NumPy or SciPy. Convolution and pooling are loops of Python.
+_MODULES = tuple(
+    f"theano.{name}"
+    for name in (
+        *("tensor.basic", "tensor.blas", "tensor.elemwise", "tensor.extra_ops", "tensor.inplace", "tensor.nlinalg"),
+        *("tensor.opt", "tensor.slinalg", "tensor.subtensor", "compile.ops", "scalar.basic"),
+    )
+)
+
+
+def is_quick_in_python(node: Apply, storage_map: dict[Variable, list[Any]]) -> bool:
+    """Tell whether a node whose test value is wanted had better be computed by its Python code.
+
+    Parameters
+    ----------
+    node : Apply
+        Its thunk is to be made outside of any function.
+    storage_map : dict
+        The values of its inputs.
+    """
+    op = type(node.op)
+    if theano.config.compute_test_value == "off" or op.__module__ not in _MODULES:
+        return False
+    if op.perform is PureOp.perform or (issubclass(op, Elemwise) and len(node.inputs) > _MAX_UFUNC_INPUTS):
+        return False
+    return sum(np.size(storage_map[var][0]) for var in node.inputs) <= _ELEMENTS
