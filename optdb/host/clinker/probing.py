@@ -82,11 +82,16 @@ def _remembering_march(cmodule: ModuleType, compile_args: Callable[..., list[str
                 compile_args(march_flags)
                 return compiler.march_flags
 
-            question = ["march", config.cxx, config.gcc.cxxflags, cmodule.std_lib_dirs()]
+            question = ["march", config.cxx, _machine_flags(config.gcc.cxxflags), cmodule.std_lib_dirs()]
             compiler.march_flags = toolchain(config.cxx).answer(question, find)
         return compile_args(march_flags)
 
     return remembered
+
+
+def _machine_flags(cxxflags: str) -> list[str]:
+    """Return those of the user's flags that choose a processor: PyMC3 adds another one when it is imported."""
+    return [flag for flag in cxxflags.split() if flag.lstrip("-").startswith("m")]
 
 
 def _remembering_trial(cmodule: ModuleType, trial: Callable[..., Any]) -> Callable[..., Any]:
