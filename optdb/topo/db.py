@@ -118,7 +118,9 @@ class TopoOptDB(DB):
         cutoff = kwtags.pop("position_cutoff", config.optdb.position_cutoff)
         selected = super().query(*tags, **kwtags)
         if tags and isinstance(tags[0], Query):
-            cutoff = tags[0].position_cutoff
+            cutoff = (
+                getattr(tags[0], "position_cutoff", None) or cutoff
+            )  # a query may have none, as in Theano's databases
         members = sorted(
             (obj for obj in selected if self._positions[obj.name] < cutoff),
             key=lambda obj: (self._positions[obj.name], obj.name),

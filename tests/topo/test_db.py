@@ -404,3 +404,10 @@ def test_requirements_are_attached():
     fgraph = graph_of([x := tt.dvector("x")], tt.exp(x))
     db.query("+fast_run").optimize(fgraph)
     assert asked == [fgraph]
+
+
+def test_a_query_without_a_cutoff_takes_all():
+    query = Query(["fast_run"])
+    everything = topo_db.query(query)
+    query.position_cutoff = None
+    assert names(topo_db.query(query)) == names(everything)
