@@ -12,7 +12,7 @@ import theano
 from models import registry
 from models.records import Times
 from models.ways import SIMULATOR, STOCK, WAYS
-from optdb.opencl.registry import get_context
+from optdb.opencl.registry import context_of, get_context
 from profiles import stopwatch
 
 REPEAT = 7
@@ -45,7 +45,7 @@ def measure(name: str, ways: list[str]) -> dict[str, Any]:
         contenders = {way: lambda call=each.call: call(*model.data) for way, each in compiled.items()}
         turns = stopwatch.race(contenders, REPEAT, TURN_S, SETTLE_S)
         medians = {way: statistics.median(seconds) for way, seconds in turns.items()}
-        times = Times(medians, device=get_context().profile.name)
+        times = Times(medians, device=get_context(context_of()).profile.name)
         if SIMULATOR in compiled:
             profile = compiled[SIMULATOR].profile(*model.data, n=PROFILED)
             times.launches = sum(row.kind == "launch" for row in profile.rows)

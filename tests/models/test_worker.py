@@ -13,9 +13,10 @@ import theano.tensor as tt
 from theano.ifelse import ifelse
 
 import profiles  # noqa: F401  brings optdb in before Theano
-from models import registry, ways, worker
+from models import registry, timing, ways, worker
 from models.records import CHAOS, Report, Result, Times
 from models.values import difference, nudged
+from optdb.opencl.registry import context_of, get_context
 from profiles import isolated
 from profiles.models import Model
 
@@ -179,3 +180,9 @@ def test_nudges_move_floats_by_rounding_alone():
     moved = nudged(value, 1)
     assert moved.dtype == value.dtype and 0 < difference(value, moved) < 1e-6
     assert nudged(np.array([1, 2]), 1).tolist() == [1, 2]
+
+
+def test_times_name_the_device_without_a_default_context():
+    times = timing.measure(NAME, ["simulator"])
+    assert set(times["seconds"]) == {"stock", "simulator"} and times["launches"]
+    assert times["device"] == get_context(context_of()).profile.name
