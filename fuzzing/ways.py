@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -93,23 +92,13 @@ class Copied(Compiled):
 
 def _of_device(program: Program, device: str) -> Compiled:
     """Return a function of a program that has its shared variables on a device."""
-    with _default_context(device) as name:
+    with contexts.as_default(context_of(device)) as name:
         return Compiled(program, _lifting(), name)
 
 
 def _lifting() -> theano.Mode:
     """Return Theano's mode in which graphs go to a device, as with the flag `optdb.device`."""
     return theano.compile.get_default_mode().including("opencl")
-
-
-@contextlib.contextmanager
-def _default_context(device: str) -> Iterator[str]:
-    """Let graphs go to a device for a while."""
-    before, contexts.default = contexts.default, context_of(device)
-    try:
-        yield contexts.default
-    finally:
-        contexts.default = before
 
 
 class Simulated:
@@ -129,7 +118,7 @@ class Simulated:
 
     def __init__(self, program: Program, device: str, loops: bool = False, lifted: bool = False) -> None:
         if lifted:
-            with _default_context(device) as name:
+            with contexts.as_default(context_of(device)) as name:
                 self._graph = Graph(program, name)
                 function = self._graph.compile(_lifting())
         else:

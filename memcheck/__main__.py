@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 
 from memcheck.case import load, never_launched, shared_kernels
-from memcheck.coverage import gaps, op_classes
+from memcheck.coverage import gaps, op_classes, short_name
 from memcheck.report import show
 from memcheck.runner import CannotRun, Settings, run_all
 from optdb.runtime.device_profiles import DEVICE_KINDS
@@ -43,7 +43,7 @@ def main(select: str, device_kind: tuple[str, ...], table: str, ops: str, timeou
     if select:
         launched = {owner for result in results for owner, _ in result.launched}
         classes = [owner for owner in classes if owner in launched]
-        never = {named: why for named, why in never.items() if any(owner.endswith(f".{named[0]}") for owner in classes)}
+        never = {named: why for named, why in never.items() if named[0] in map(short_name, classes)}
     missing = gaps(classes, results, device_kinds, never, shared_kernels(table))
     show(console, classes, results, missing, partial=bool(select))
     failed = any(not result.clean for result in results) or (missing and not select)

@@ -50,14 +50,14 @@ def gaps(
         How names of kernels begin that may be launched by any op that has them.
     """
     results = list(results)
-    left_out = {(owner, name) for owner in classes for its_owner, name in never if _short(owner) == its_owner}
+    left_out = {(owner, name) for owner in classes for its_owner, name in never if short_name(owner) == its_owner}
     found = [gap for device_kind in device_kinds for gap in _gaps(classes, results, device_kind, left_out, shared)]
     return [*found, *_stale(results, never)]
 
 
 def _stale(results: Iterable[Result], never: Mapping[Named, str]) -> Iterator[str]:
-    declared = {(_short(owner), name) for result in results for owner, name in result.declared}
-    launched = {(_short(owner), name) for result in results for owner, name in result.launched}
+    declared = {(short_name(owner), name) for result in results for owner, name in result.declared}
+    launched = {(short_name(owner), name) for result in results for owner, name in result.launched}
     for owner, name in never:
         if (owner, name) in launched:
             yield f"{owner}: its kernel {name} is launched, and NEVER says that it is not"
@@ -65,7 +65,8 @@ def _stale(results: Iterable[Result], never: Mapping[Named, str]) -> Iterator[st
             yield f"{owner}: no case has its kernel {name}, which is in NEVER"
 
 
-def _short(owner: str) -> str:
+def short_name(owner: str) -> str:
+    """Return the name of a class without its module's."""
     return owner.rpartition(".")[2]
 
 

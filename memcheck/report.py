@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from memcheck.coverage import short_name
 from memcheck.log import Finding
 from memcheck.records import Result
 
@@ -66,7 +67,7 @@ def _table(classes: Iterable[str], results: Sequence[Result]) -> Table:
         names = {name for result in own for its_owner, name in result.launched if its_owner == owner}
         faulty = any(not result.clean for result in own)
         style = "red" if faulty or not own else None
-        table.add_row(owner.rpartition(".")[2], str(len(own)), ", ".join(sorted(names)), style=style)
+        table.add_row(short_name(owner), str(len(own)), ", ".join(sorted(names)), style=style)
     return table
 
 
@@ -102,7 +103,7 @@ def _show_findings(console: Console, results: Iterable[Result]) -> None:
             where.setdefault((finding, result.device_kind), []).append((result, count))
     for (finding, device_kind), found in where.items():
         first = found[0][0]
-        owners = ", ".join(owner.rpartition(".")[2] for owner in first.owners(finding.kernel)) or "unknown"
+        owners = ", ".join(short_name(owner) for owner in first.owners(finding.kernel)) or "unknown"
         heading = f"{finding.fault}: kernel {finding.kernel} of {owners}, {device_kind}"
         console.print(f"\n[bold red]fault[/] {escape(heading)}", soft_wrap=True, highlight=False)
         for line in finding.lines:

@@ -17,6 +17,8 @@ class ModelName(click.ParamType):
 
     def convert(self, value, param, ctx) -> str:
         """Refuse names that are not known, and list those that are."""
+        if value in models.known():
+            return value
         names = [*models.known(), *models.of_libraries()]
         if value not in names:
             self.fail(f"no model is named {value!r}; known are: {', '.join(names)}", param, ctx)

@@ -66,16 +66,13 @@ class Comparison:
 @contextlib.contextmanager
 def default_context(device: str = "opencl") -> Iterator[str]:
     """Have a default context meanwhile, if there is none: shared variables go there, too. Yield its name."""
-    before = opencl.contexts.default
-    if before is None:
+    name = opencl.contexts.default
+    if name is None:
         name = CONTEXT if device == "opencl" else device
         if name not in opencl.contexts:
             opencl.contexts.register(name, device)
-        opencl.contexts.default = name
-    try:
-        yield opencl.contexts.default
-    finally:
-        opencl.contexts.default = before
+    with opencl.contexts.as_default(name):
+        yield name
 
 
 def before_the_lift(specification: measure.Specification) -> FunctionGraph:

@@ -34,7 +34,7 @@ _values: dict[Hashable, list[Any]] = {}
 _SMALL = 8
 
 #: NumPy's ufuncs take up to 31 inputs; an op with more has C code only.
-_MAX_PY_INPUTS = 31
+MAX_PY_INPUTS = 31
 
 
 def _transform(node: Apply) -> list[Constant] | bool:
@@ -115,7 +115,7 @@ def _key(node: Apply) -> Hashable | None:
 
 
 def _evaluate(node: Apply) -> list[Any]:
-    impl = "py" if len(node.inputs) <= _MAX_PY_INPUTS else None
+    impl = "py" if len(node.inputs) <= MAX_PY_INPUTS else None
     try:
         return _run_thunk(node, impl)
     except (MethodNotDefined, NotImplementedError):

@@ -148,6 +148,15 @@ class Contexts:
     def default(self, name: Hashable) -> None:
         self._default = None if name is None else self.resolve(name)
 
+    @contextmanager
+    def as_default(self, name: Hashable) -> Iterator[Hashable]:
+        """Let None stand for a name meanwhile."""
+        before, self.default = self.default, name
+        try:
+            yield name
+        finally:
+            self.default = before
+
     def forget(self, name: Hashable) -> None:
         """Take a name away; nothing happens to arrays in its context."""
         with self._lock:

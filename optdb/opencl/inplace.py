@@ -6,8 +6,12 @@ stays as it was.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 from optdb.host.databases import compile_db
-from optdb.host.graph import Apply, FunctionGraph, Variable
+from optdb.host.graph import Apply, FunctionGraph, Op, Variable
 from optdb.host.optimized import Plain
 from optdb.host.rewriters import FunctionNodeRewriter, TopoOptimizer
 from optdb.opencl.ops.advanced import OpenCLAdvancedBooleanIncSubtensor, OpenCLAdvancedIncSubtensor
@@ -19,23 +23,21 @@ from optdb.opencl.ops.parts import OpenCLIncSubtensor
 from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1
 from optdb.topo.inplace import InplaceElemwise
 
-_PRODUCTS = {
-    OpenCLGemm: OpenCLGemm(inplace=True),
-    OpenCLGemv: OpenCLGemv(inplace=True),
-    OpenCLGer: OpenCLGer(destructive=True),
-    OpenCLSparseBlockGemv: OpenCLSparseBlockGemv(inplace=True),
-    OpenCLSparseBlockOuter: OpenCLSparseBlockOuter(inplace=True),
-}
-
+_PRODUCTS = (OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter)
 _CHANGES_OF_NAMED = (OpenCLAdvancedIncSubtensor1, OpenCLAdvancedIncSubtensor, OpenCLAdvancedBooleanIncSubtensor)
+
+#: To each class of ops that write their result over the first input, or not: what makes one of the other.
+_OVERWRITING: dict[type, Callable[[Any, bool], Op]] = {
+    **dict.fromkeys(_PRODUCTS, lambda op, inplace: type(op)(inplace)),
+    **dict.fromkeys(_CHANGES_OF_NAMED, lambda op, inplace: type(op)(inplace, op.set_instead_of_inc)),
+    OpenCLIncSubtensor: lambda op, inplace: OpenCLIncSubtensor(
+        op.idx_list, inplace, op.set_instead_of_inc, op.destroyhandler_tolerate_aliased
+    ),
+}
 
 #: What gives back the op that overwrites nothing, for graphs that go through the phases from the lift on once more.
 PLAIN: Plain = {
-    **dict.fromkeys(_PRODUCTS, lambda op: type(op)(False)),
-    **dict.fromkeys(_CHANGES_OF_NAMED, lambda op: type(op)(False, op.set_instead_of_inc)),
-    OpenCLIncSubtensor: lambda op: OpenCLIncSubtensor(
-        op.idx_list, False, op.set_instead_of_inc, op.destroyhandler_tolerate_aliased
-    ),
+    **{kind: functools.partial(make, inplace=False) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),
     OpenCLMRGUniform: lambda op: OpenCLMRGUniform(op.output_type, False),
 }
@@ -43,15 +45,9 @@ PLAIN: Plain = {
 
 def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Let an op write its result over its first input."""
-    op = node.op
-    if getattr(op, "destroy_map", None):
+    if getattr(node.op, "destroy_map", None):
         return None
-    if type(op) in _PRODUCTS:
-        inplace = _PRODUCTS[type(op)]
-    elif isinstance(op, OpenCLIncSubtensor):
-        inplace = OpenCLIncSubtensor(op.idx_list, True, op.set_instead_of_inc, op.destroyhandler_tolerate_aliased)
-    else:
-        inplace = type(op)(True, op.set_instead_of_inc)
+    inplace = _OVERWRITING[type(node.op)](node.op, True)
     return inplace(*node.inputs, return_list=True)
 
 
@@ -60,7 +56,7 @@ _POSITION = 59.9
 
 
 def _register() -> None:
-    overwriting = FunctionNodeRewriter(opencl_inplace, tracks=[*_PRODUCTS, OpenCLIncSubtensor, *_CHANGES_OF_NAMED])
+    overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))
     one_pass = TopoOptimizer(overwriting, failure_callback=TopoOptimizer.warn_inplace)
     compile_db().register("opencl_inplace", one_pass, _POSITION, "fast_run", "inplace")
     elementwise = InplaceElemwise(OpenCLElemwise)

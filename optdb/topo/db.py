@@ -118,9 +118,8 @@ class TopoOptDB(DB):
         cutoff = kwtags.pop("position_cutoff", config.optdb.position_cutoff)
         selected = super().query(*tags, **kwtags)
         if tags and isinstance(tags[0], Query):
-            cutoff = (
-                getattr(tags[0], "position_cutoff", None) or cutoff
-            )  # a query may have none, as in Theano's databases
+            # A query may have none, as in Theano's databases.
+            cutoff = getattr(tags[0], "position_cutoff", None) or cutoff
         members = sorted(
             (obj for obj in selected if self._positions[obj.name] < cutoff),
             key=lambda obj: (self._positions[obj.name], obj.name),

@@ -30,6 +30,11 @@ def of_libraries() -> list[str]:
     return [name for name in importlib.import_module("models").available() if name not in known()]
 
 
+def _is_of_libraries(name: str) -> bool:
+    # To look for the libraries takes longer than to build a small model of ours.
+    return name not in known() and name in of_libraries()
+
+
 def build(name: str, **sizes: object) -> Model:
     """Build a model.
 
@@ -45,10 +50,10 @@ def build(name: str, **sizes: object) -> Model:
     UnknownModel
         The message lists the names that are known.
     """
-    builders = importlib.import_module("models") if name in of_libraries() else base
+    builders = importlib.import_module("models") if _is_of_libraries(name) else base
     return builders.build(name, **sizes)
 
 
 def dtype_of(name: str) -> str:
     """Return the floatX in which a model's users compute."""
-    return importlib.import_module("models").entry(name).floatX if name in of_libraries() else "float32"
+    return importlib.import_module("models").entry(name).floatX if _is_of_libraries(name) else "float32"

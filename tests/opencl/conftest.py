@@ -60,9 +60,8 @@ def no_rewriter_fails():
 @pytest.fixture
 def default():
     """Make 'dev0' the default context for a while."""
-    before, contexts.default = contexts.default, "dev0"
-    yield "dev0"
-    contexts.default = before
+    with contexts.as_default("dev0"):
+        yield "dev0"
 
 
 @pytest.fixture(params=["cpu", "gpu"])

@@ -19,11 +19,8 @@ def lifted_function(inputs, outputs, at_home=(), name="dev0"):
     moved = {x: HostFromOpenCL()(OpenCLFromHost(name)(x)) for x in inputs if x not in at_home}
     outputs = [out.transfer(name) for out in theano.clone(outputs, moved)]
     mode = theano.Mode(linker="py", optimizer=GraphToGPU(lifters_db, OPENCL))
-    before, contexts.default = contexts.default, name
-    try:
+    with contexts.as_default(name):
         return theano.function(inputs, outputs, mode=mode, on_unused_input="ignore")
-    finally:
-        contexts.default = before
 
 
 def ops_of(function) -> list[type]:

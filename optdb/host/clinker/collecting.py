@@ -121,7 +121,7 @@ class Collector(threading.local):
         """Make a node's thunk, see `NodeLinker.make_c_thunk`; that of a small test value is one of Python."""
         if not self._depth:
             if is_quick_in_python(node, storage_map):
-                return _python_thunk(node, storage_map, *rest)
+                return node.op.make_thunk(node, storage_map, *rest, impl="py")
             self.nodes.begin()
         return self.nodes.make_c_thunk(node, storage_map, *rest)
 
@@ -207,13 +207,6 @@ def _finish(request: _Request) -> Any:
         maker.profile.compile_time += request.seconds + time.time() - start
         maker.profile.nb_nodes = len(maker.fgraph.apply_nodes)
     return function
-
-
-def _python_thunk(
-    node: Apply, storage_map: dict[Variable, list[Any]], compute_map: Any, no_recycling: Any
-) -> Callable[[], None]:
-    node.op.prepare_node(node, storage_map, compute_map, "py")
-    return node.op.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
 
 def _has_usual_maker(mode: Any) -> bool:

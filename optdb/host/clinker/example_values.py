@@ -14,12 +14,12 @@ from theano.gof.graph import Apply, Variable
 from theano.gof.op import PureOp
 from theano.tensor.elemwise import Elemwise
 
+from optdb.host.folding import MAX_PY_INPUTS
+
 __all__ = ["is_quick_in_python"]
 
 #: So many elements are computed in Python, some hundred nanoseconds each where NumPy has no function for the op.
 _ELEMENTS = 10_000
-#: NumPy's elementwise functions take so many arrays.
-_MAX_UFUNC_INPUTS = 31
 #: Where the ops are defined whose Python code is a call of NumPy or SciPy. Convolution and pooling are loops of Python.
 _MODULES = tuple(
     f"theano.{name}"
@@ -43,6 +43,6 @@ def is_quick_in_python(node: Apply, storage_map: dict[Variable, list[Any]]) -> b
     op = type(node.op)
     if theano.config.compute_test_value == "off" or op.__module__ not in _MODULES:
         return False
-    if op.perform is PureOp.perform or (issubclass(op, Elemwise) and len(node.inputs) > _MAX_UFUNC_INPUTS):
+    if op.perform is PureOp.perform or (issubclass(op, Elemwise) and len(node.inputs) > MAX_PY_INPUTS):
         return False
     return sum(np.size(storage_map[var][0]) for var in node.inputs) <= _ELEMENTS
