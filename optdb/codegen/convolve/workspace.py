@@ -7,12 +7,12 @@ new memory costs more than most kernels. Tables are small; those used last are k
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
+from optdb.codegen.kernels.launch_cache import LaunchCache
 from optdb.runtime.arrays import Array, DeviceArray, empty, from_host
 from optdb.runtime.commands import tracing
 from optdb.runtime.context import Context
@@ -31,7 +31,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._memory: Array | None = None
-        self._tables: OrderedDict[Hashable, Any] = OrderedDict()
+        self._tables: LaunchCache[Sequence[Any]] = LaunchCache(_KEPT)
 
     def arrays(self, context: Context, dtype: str, *sizes: int) -> list[Array]:
         """Return arrays of one axis, with nothing certain in them, until the next call.
@@ -60,13 +60,7 @@ class Workspace:
 
     def tables(self, context: Context, key: Hashable, make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
         """Return what `make` returns, with NumPy arrays moved to the device; the same as before for the same key."""
-        if key in self._tables:
-            self._tables.move_to_end(key)
-            return self._tables[key]
-        self._tables[key] = found = [_moved(context, value) for value in make()]
-        if len(self._tables) > _KEPT:
-            self._tables.popitem(last=False)
-        return found
+        return self._tables.get(key, lambda: [_moved(context, value) for value in make()])
 
 
 def _moved(context: Context, value: Any) -> Any:

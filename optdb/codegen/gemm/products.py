@@ -18,6 +18,7 @@ from optdb.codegen.gemm.code import total_kernel
 from optdb.codegen.gemm.launches import GemmPlan, run
 from optdb.codegen.gemm.problem import Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
+from optdb.codegen.kernels.launch_cache import LaunchCache
 from optdb.runtime import clblast
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import tracing
@@ -28,10 +29,8 @@ if TYPE_CHECKING:
 #: Plans that are remembered for a context.
 _REMEMBERED = 1024
 
-#: The block shapes that a plan was made with, the plan, and whether it is that of the matrices turned over.
-_Planned = tuple[Mapping[str, Block], GemmPlan, bool]
-
-_plans: WeakKeyDictionary[Context, dict[tuple[str, Problem], _Planned]] = WeakKeyDictionary()
+#: Plans, and whether they are those of the matrices turned over, by dtype and problem.
+_plans: WeakKeyDictionary[Context, LaunchCache[tuple[GemmPlan, bool]]] = WeakKeyDictionary()
 
 
 def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
@@ -135,13 +134,8 @@ def _by_library(
 
 def _planned(context: Context, dtype: str, problem: Problem) -> tuple[GemmPlan, bool]:
     """Return the plan of a product, and whether it is that of the matrices turned over."""
-    known, blocks = _plans.setdefault(context, {}), chosen(context, dtype)
-    found = known.get((dtype, problem))
-    if found is None or found[0] is not blocks:
-        if len(known) >= _REMEMBERED:
-            known.clear()
-        found = known[dtype, problem] = (blocks, *plan_with(blocks, context, dtype, problem))
-    return found[1:]
+    blocks, plans = chosen(context, dtype), _plans.setdefault(context, LaunchCache(_REMEMBERED))
+    return plans.get((dtype, problem), lambda: plan_with(blocks, context, dtype, problem), owner=blocks)
 
 
 def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem: Problem) -> tuple[GemmPlan, bool]:

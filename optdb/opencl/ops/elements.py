@@ -17,6 +17,7 @@ import numpy as np
 
 from optdb.codegen.elementwise.element_code import WIDTH, ElementCode
 from optdb.codegen.elementwise.operand import QUAD, Operand
+from optdb.codegen.kernels.launch_cache import LaunchCache
 from optdb.codegen.kernels.launching import BoundKernel
 from optdb.codegen.layout import chunks, collapse, size_of, strides_of
 from optdb.codegen.scalars.types import is_complex
@@ -34,9 +35,6 @@ _ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF\n"
 
 #: What holds any value of so many bytes, to copy it as it is.
 RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
-
-#: So many launches are kept for a node: shapes that never come again are not kept for ever.
-_KEPT = 64
 
 #: So many codes are kept, for nodes that are alike.
 _CODES = 1024
@@ -102,7 +100,7 @@ class ElementKernels:
         self._helpers = _ROUND_EACH_STEP + helpers
         self._flags = tuple(flags)
         self._device_kind = device_kind
-        self._known: dict[Any, tuple[Mapping[str, CompiledKernel], BoundKernel]] = {}
+        self._bound: LaunchCache[BoundKernel] = LaunchCache()
 
     @classmethod
     def of_scalar_op(
@@ -190,12 +188,7 @@ class ElementKernels:
             self.bind(kernels, context, shape, arrays, numbers).launch(arrays)
             return
         key = (self._in_quads(arrays), tuple([(array.shape, array.strides) for array in arrays]))
-        made_of, bound = self._known.get(key, (None, None))
-        if made_of is not kernels:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            bound = self.bind(kernels, context, shape, arrays)
-            self._known[key] = kernels, bound
+        bound = self._bound.get(key, lambda: self.bind(kernels, context, shape, arrays), owner=kernels)
         bound.launch(arrays)
 
     def bind(

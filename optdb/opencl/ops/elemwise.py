@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from optdb.codegen.kernels.launch_cache import LaunchCache
 from optdb.host import ops as host
 from optdb.host.construction import left_complete
 from optdb.host.graph import Apply, Variable
@@ -22,9 +23,6 @@ from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
-
-#: So many shapes are kept for a node.
-_KEPT = 64
 
 
 class OpenCLElemwise(OpenCLKernelBase):
@@ -109,13 +107,8 @@ class OpenCLElemwise(OpenCLKernelBase):
         return self._elements(node).kernels()
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        known = self._known_shapes(node)
         key = tuple([x.shape for x in inputs])
-        shape = known.get(key)
-        if shape is None:
-            if len(known) >= _KEPT:
-                known.clear()
-            shape = known[key] = common_shape(node, inputs)
+        shape = self._shapes(node).get(key, lambda: common_shape(node, inputs))
         results = []
         for i, (out, storage) in enumerate(zip(node.outputs, outputs, strict=True)):
             if i in self.inplace_pattern:
@@ -126,9 +119,9 @@ class OpenCLElemwise(OpenCLKernelBase):
         self._elements(node).launch(kernels, context, shape, [*inputs, *results])
 
     @once_per_node
-    def _known_shapes(self, node: Apply) -> dict[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-        """What the shapes of inputs broadcast to, as far as they came by."""
-        return {}
+    def _shapes(self, node: Apply) -> LaunchCache[tuple[int, ...]]:
+        """What the shapes of inputs broadcast to."""
+        return LaunchCache()
 
     @once_per_node
     def _elements(self, node: Apply) -> ElementKernels:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.elementwise.element_code import WIDTH
 from optdb.codegen.fp16 import work_dtype
+from optdb.codegen.kernels.launch_cache import LaunchCache
 from optdb.codegen.kernels.launching import BoundKernel
 from optdb.codegen.layout import collapse, size_of, strides_of
 from optdb.codegen.scalars.types import is_complex
@@ -35,9 +36,6 @@ _SMALLEST_ITEM = 16
 _WARP = 32
 #: The most work items that are one group.
 _GROUP = 256
-#: So many plans are kept for a node.
-_KEPT = 64
-
 #: Launches, each with its arrays: a place among those that are folded, or one of its own.
 _Launches = list[tuple[BoundKernel, list[Array | int]]]
 
@@ -138,7 +136,7 @@ class ReductionPlans:
             self._code, pre=Program((part,), (), (0,)), dtypes=(part,), single=(False,), dtype=part, folded=1,
             kept=self._code.kept if self._code.tail.computes else 1, name="rest",
         )  # fmt: skip
-        self._known: dict[Any, tuple[Mapping[str, CompiledKernel], _Launches]] = {}
+        self._known: LaunchCache[_Launches] = LaunchCache()
 
     def kernels(self) -> list[Kernel]:
         """Return all kernels."""
@@ -168,12 +166,7 @@ class ReductionPlans:
             What is folded, and what the tail reads and writes.
         """
         key = tuple([(array.shape, array.strides) for array in arrays])
-        made_of, launches = self._known.get(key, (None, None))
-        if made_of is not kernels:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            launches = self._launches(kernels, context, shape, axes, arrays)
-            self._known[key] = kernels, launches
+        launches = self._known.get(key, lambda: self._launches(kernels, context, shape, axes, arrays), owner=kernels)
         for bound, taken in launches:
             bound.launch([arrays[x] if isinstance(x, int) else x for x in taken])
 
