@@ -85,12 +85,12 @@ def finish() -> None:
     """Add what the host alone has for users, after Theano's code has run; build C code in batches if the flags say."""
     import theano
 
-    from optdb.host import bools, compiled, modes, printing
+    from optdb.host import compiled, modes, printing, python_scalars
     from optdb.host.clinker import plug as clinker
 
-    bools.install()
     compiled.install_optimize_method()
-    printing.extend_debugprint()
+    printing.install()
+    python_scalars.install()
     modes.check_mode_names()
     if theano.config.optdb.clinker is True:
         clinker.install()

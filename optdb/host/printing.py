@@ -1,6 +1,11 @@
-"""Lets ``theano.printing.debugprint`` print other objects that have graphs.
+"""Prints more than Theano does, and what Theano prints with less text.
 
-An object takes part by a method ``__debugprint__()``, which returns graphs or variables.
+``theano.printing.debugprint`` knows other objects that have graphs: they take part by a method ``__debugprint__()``,
+which returns graphs or variables.
+
+The name of a `Composite`, which stands in whatever prints its node, is the scalar graph written out: what is used twice
+is written twice, so the name of a few dozen steps may have more characters than there is memory. Long ones are written
+in steps.
 """
 
 from __future__ import annotations
@@ -10,14 +15,19 @@ from collections.abc import Callable
 from typing import Any
 
 from theano import printing
+from theano.gof.fg import FunctionGraph
+from theano.scalar.basic import Composite
 
 from optdb.host.patching import PatchGroup, Wrapper
 
-__all__ = ["extend_debugprint"]
+__all__ = ["install"]
+
+#: Ops and inputs of a scalar graph that is written out as Theano does it.
+_WRITTEN_OUT = 100
 
 
-def extend_debugprint() -> None:
-    """Let ``debugprint`` know objects with a method ``__debugprint__``, from now on."""
+def install() -> None:
+    """Print other objects with graphs, and long names in steps, from now on."""
     _patches.install()
 
 
@@ -29,11 +39,47 @@ def _knowing_graph_holders(print_graphs: Callable[..., Any]) -> Callable[..., An
     return debugprint
 
 
+def _in_few_words(init_name: Callable[[Composite], None]) -> Callable[[Composite], None]:
+    @functools.wraps(init_name)
+    def name(self: Composite) -> None:
+        if self.name is None and _length_written_out(self.fgraph) > _WRITTEN_OUT:
+            self.name = f"Composite{{{', '.join(_steps(self.fgraph))}}}"
+        init_name(self)
+
+    return name
+
+
+def _length_written_out(graph: FunctionGraph) -> int:
+    """Return how many ops and inputs stand in the text of a graph in which nothing is shared."""
+    lengths: dict[Any, int] = {}
+    for node in graph.toposort():
+        length = 1 + sum(lengths.get(var, 1) for var in node.inputs)
+        lengths.update(dict.fromkeys(node.outputs, length))
+    return sum(lengths.get(var, 1) for var in graph.outputs)
+
+
+def _steps(graph: FunctionGraph) -> list[str]:
+    """Return what is used more than once, each of it once, and the outputs."""
+    shown = {var: var.type(f"i{place}") for place, var in enumerate(graph.inputs)}
+    steps = []
+    for node in graph.toposort():
+        copied = node.clone_with_new_inputs([shown.get(var, var) for var in node.inputs])
+        for var, copy in zip(node.outputs, copied.outputs, strict=True):
+            shown[var] = copy
+            if len(var.clients) > 1:
+                shown[var] = var.type(f"t{len(steps)}")
+                steps.append(f"{shown[var]} = {printing.pprint(copy)}")
+    return [*steps, *[printing.pprint(shown.get(var, var)) for var in graph.outputs]]
+
+
 _patches = PatchGroup(
     "Printing of graphs",
     "from the import of Theano on",
     "nothing",
-    [Wrapper(printing, "debugprint", _knowing_graph_holders, "simulators and plans have graphs to print")],
+    [
+        Wrapper(printing, "debugprint", _knowing_graph_holders, "simulators and plans have graphs to print"),
+        Wrapper(Composite, "init_name", _in_few_words, "what is used twice is written twice, and so on: 2**n times"),
+    ],
 )
 
 

@@ -62,11 +62,6 @@ class Linked:
         """Whether Theano has a key for it; without one, each node is compiled for itself."""
         return self.wanted is not None or self._module is not None or self.no_code is not None
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether nothing is left to be built."""
-        return self._module is not None
-
     def thunk(
         self, node: Apply, no_recycling: Sequence[Variable], inputs: list[list[Any]], outputs: list[list[Any]]
     ) -> _CThunk:

@@ -102,5 +102,4 @@ PATCHES = (
     Wrapper(VM_Linker, "make_all", _noting_devices, "thunks depend on whether a function has arrays on a device"),
     Wrapper(vm, "calculate_reallocate_info", _none_beside_device, "plans assign memory themselves"),
     Wrapper(Op, "make_thunk", _by_python, "small work beside a device needs no compiler"),
-    *host_work.PATCHES,
 )

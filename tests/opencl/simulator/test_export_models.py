@@ -32,7 +32,7 @@ CASES = {
 
 def simulator(name, **sizes):
     """Return a simulator of a model's step, and arguments."""
-    with theano.change_flags(floatX="float32"):
+    with optdb.enable(), theano.change_flags(floatX="float32"):
         model = models.build(name, **sizes)
         mode = theano.Mode(linker="py")
         step = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode, name="step")

@@ -22,7 +22,8 @@ QUICK = ("mlp",)
 def test_profile_check_and_report_of_a_model(name):
     model = models.build(name, **SMALL[name])
     mode = theano.Mode(linker="py", optimizer="fast_run")
-    step = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode)
+    with optdb.enable():
+        step = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode)
     sim = optdb.SimulatorOCL(step, device="dev0")
     before = [np.array(sim.get(variable)) for variable in model.updates]
 

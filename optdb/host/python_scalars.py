@@ -1,0 +1,65 @@
+"""Computes scalar ops in Python as C and NumPy do, and no part of a scalar graph twice.
+
+Where there is no C code, a `Composite` is called for each element of its arrays:
+
+- its elements are Python's objects, and ``~True`` is -2, which is as true as True;
+- Theano computes what is used twice two times, and so what that is made of four times. The time grows as powers of two
+  with the depth of the graph, and the engine, which fuses all that can be fused, makes deep ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from theano.gof.fg import FunctionGraph
+from theano.gof.graph import Constant, Variable, io_toposort
+from theano.scalar.basic import Composite, Invert
+
+from optdb.host.patching import Patch, PatchGroup
+
+__all__ = ["install"]
+
+
+def install() -> None:
+    """Compute scalar ops in Python so, from now on."""
+    _patches.install()
+
+
+def _invert(self: Invert, x: Any) -> Any:
+    """Return the inverse of a truth value, or of the bits of an integer."""
+    return not x if isinstance(x, bool) else ~x
+
+
+def _init_py_impls(self: Composite) -> None:
+    """Make what computes each output in Python."""
+    self._impls = [_step_by_step(self.fgraph, out) for out in self.fgraph.outputs]
+
+
+def _step_by_step(graph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any]], Any]:
+    """Return what computes an output: it is called for each element of an array, so that places are found here."""
+    needed = io_toposort(graph.inputs, [out])
+    constants = [var for node in needed for var in node.inputs if isinstance(var, Constant)]
+    variables = [*graph.inputs, *constants, *(node.outputs[0] for node in needed)]
+    places = {var: place for place, var in enumerate(variables)}
+    steps = [(node.op.impl, [places[var] for var in node.inputs]) for node in needed]
+    known, wanted = [var.data for var in constants], places[out]
+
+    def compute(inputs: Sequence[Any]) -> Any:
+        values = [*inputs, *known]
+        for impl, given in steps:
+            values.append(impl(*[values[place] for place in given]))
+        return values[wanted]
+
+    return compute
+
+
+_patches = PatchGroup(
+    "Scalar ops in Python",
+    "from the import of Theano on",
+    "nothing",
+    [
+        Patch(Invert, "impl", _invert, "~True is -2 for Python, which is true"),
+        Patch(Composite, "init_py_impls", _init_py_impls, "no part of a Composite is computed twice in Python"),
+    ],
+)
