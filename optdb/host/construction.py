@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from theano.gof.op import COp
+from theano.gof.utils import scratchpad
 from theano.scalar import get_scalar_type
 from theano.scalar.basic import Composite, ScalarOp
 from theano.tensor.basic import as_tensor_variable
@@ -165,6 +166,13 @@ def make_new_inplace(self: Composite, output_types_preference: Any = None, name:
     return out
 
 
+def copy_tag(self: scratchpad) -> scratchpad:
+    """Return another tag with the same attributes, as ``copy.copy`` does the long way: each clone of a node has some."""
+    tag = object.__new__(type(self))
+    vars(tag).update(vars(self))
+    return tag
+
+
 def patches() -> list[Patch]:
     """Return the patches of the ops' construction."""
     return [
@@ -173,5 +181,6 @@ def patches() -> list[Patch]:
         Patch(Elemwise, "get_output_info", get_output_info, "inputs of one rank need no DimShuffle"),
         Patch(TensorType, "__init__", init_tensor_type, "a type of known dtype needs no checks"),
         Patch(Elemwise, "make_node", make_node, "nodes of plain tensors are made straight away"),
+        Patch(scratchpad, "__copy__", copy_tag, "each variable that is cloned has a tag to be copied"),
         Patch(Composite, "make_new_inplace", make_new_inplace, "the scalar graph need not be copied"),
     ]

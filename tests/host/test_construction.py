@@ -110,3 +110,15 @@ def test_values():
     f = theano.function([x], (x.dimshuffle(1, 0, "x") * 2).sum(axis=0), mode="TOPO")
     data = np.arange(6, dtype=theano.config.floatX).reshape(2, 3)
     np.testing.assert_allclose(f(data), (data.T[:, :, None] * 2).sum(axis=0))
+
+
+def test_tags_are_copied_with_what_they_hold():
+    x = tt.matrix()
+    x.tag.note = ["kept"]
+    with optimizing():
+        copied = x.clone()
+    assert type(copied.tag) is type(x.tag)
+    assert copied.tag is not x.tag
+    assert copied.tag.note is x.tag.note
+    copied.tag.other = 1
+    assert not hasattr(x.tag, "other")
