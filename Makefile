@@ -68,7 +68,7 @@ slow-tests: $(STAMP)
 ## Kernels and the runtime by the newest Python that there is, with the newest NumPy, where Theano is not installed
 test-device:
 	@if .ci/python $(NEWER_PYTHONS) >/dev/null; then \
-		$(MAKE) $(BARE_STAMP) && $(BARE_VENV)/bin/python -m pytest --numprocesses logical tests/codegen tests/runtime; \
+		$(MAKE) $(BARE_STAMP) && OPTDB_TESTS=quick $(BARE_VENV)/bin/python -m pytest --numprocesses logical tests/codegen tests/runtime; \
 	else \
 		echo "test-device is left out: none of $(NEWER_PYTHONS) runs here"; \
 	fi

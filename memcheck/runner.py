@@ -1,4 +1,4 @@
-"""Starts a worker for each kind of device, watches it, and starts it again behind a run in which it died."""
+"""Starts workers, which share the cases, watches them, and starts them again behind a run in which they died."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from memcheck.case import load
 from memcheck.records import Log, Result, read
 from optdb.runtime.device_profiles import DEVICE_KINDS
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.1
 LAST_LINES = 20
+#: Runs that are worth a worker of their own.
+RUNS_OF_A_WORKER = 100
 
 
 class CannotRun(RuntimeError):
@@ -45,15 +48,30 @@ class Settings:
 
 
 def run_all(settings: Settings, device_kinds: Iterable[str] = DEVICE_KINDS) -> list[Result]:
-    """Run the cases with the kernels for each kind of device, side by side; return what became of each."""
-    device_kinds = list(device_kinds)
-    with ThreadPoolExecutor(len(device_kinds)) as pool:
-        of_kinds = pool.map(lambda kind: run_device_kind(settings, kind), device_kinds)
-        return [result for results in of_kinds for result in results]
+    """Run the cases with the kernels for each kind of device, on all processors; return what became of each."""
+    processors = len(os.sched_getaffinity(0))
+    shares = max(1, min(processors, len(load(settings.table, settings.select)) // RUNS_OF_A_WORKER))
+    # Kernels for GPUs take longest in the simulator, and begin.
+    kinds = sorted(device_kinds, reverse=True)
+    with ThreadPoolExecutor(processors) as pool:
+        of_shares = pool.map(
+            lambda task: run_share(settings, *task),
+            [(kind, share, shares) for kind in kinds for share in range(shares)],
+        )
+        return [result for results in of_shares for result in results]
 
 
-def run_device_kind(settings: Settings, device_kind: str) -> list[Result]:
-    """Run the cases with the kernels for one kind of device, over as many processes as it takes.
+def run_share(settings: Settings, device_kind: str, share: int = 0, shares: int = 1) -> list[Result]:
+    """Run a share of the cases with the kernels for one kind of device, over as many processes as it takes.
+
+    Parameters
+    ----------
+    settings : Settings
+        What is run.
+    device_kind : {'cpu', 'gpu'}
+        The kind of device.
+    share, shares : int
+        Which share, and of how many.
 
     Raises
     ------
@@ -64,7 +82,7 @@ def run_device_kind(settings: Settings, device_kind: str) -> list[Result]:
     first = 0
     with tempfile.TemporaryDirectory(prefix="memcheck-") as folder:
         while True:
-            log, last_words = _run_process(settings, device_kind, first, Path(folder))
+            log, last_words = _run_process(settings, device_kind, first, f"{share}/{shares}", Path(folder))
             results += log.results
             if log.finished:
                 return results
@@ -75,12 +93,13 @@ def run_device_kind(settings: Settings, device_kind: str) -> list[Result]:
             first = place + 1
 
 
-def _run_process(settings: Settings, device_kind: str, first: int, folder: Path) -> tuple[Log, str]:
+def _run_process(settings: Settings, device_kind: str, first: int, share: str, folder: Path) -> tuple[Log, str]:
     """Run one worker to its end; return what it recorded, and its last words."""
     events, log, output = folder / "events.jsonl", folder / "oclgrind.log", folder / "output.txt"
     events.unlink(missing_ok=True)
     command = [sys.executable, "-m", "memcheck.worker", f"--table={settings.table}", f"--device-kind={device_kind}"]
-    command += [f"--select={settings.select}", f"--first={first}", f"--log={log}", f"--write-to={events}"]
+    command += [f"--select={settings.select}", f"--first={first}", f"--share={share}"]
+    command += [f"--log={log}", f"--write-to={events}"]
     with output.open("w") as stream:
         process = subprocess.Popen(command, env=_environment(log, folder), stdout=stream, stderr=subprocess.STDOUT)
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,14 +89,21 @@ def check(run: Run, context: Context, log: Path) -> Result:
     return result
 
 
+def of_share(runs: Sequence[Run], share: int, shares: int) -> Iterator[tuple[int, Run]]:
+    """Return the places and runs of some cases: those of one case stay together, as they have the same kernels."""
+    cases = {case: number for number, case in enumerate(dict.fromkeys(str(run.case) for run in runs))}
+    return ((place, run) for place, run in enumerate(runs) if cases[str(run.case)] % shares == share)
+
+
 @click.command()
 @click.option("--table", required=True, help="The module with the cases.")
 @click.option("--device-kind", required=True, type=click.Choice(["cpu", "gpu"]), help="Which kernels.")
 @click.option("--select", default="", help="A part of the names of the runs.")
 @click.option("--first", default=0, help="The place of the first run.")
+@click.option("--share", default="0/1", help="Which share of the cases, as in 0/2 and 1/2.")
 @click.option("--log", required=True, type=click.Path(path_type=Path), help="Where the simulator writes.")
 @click.option("--write-to", required=True, type=click.Path(path_type=Path), help="Where the results go.")
-def main(table: str, device_kind: str, select: str, first: int, log: Path, write_to: Path) -> None:
+def main(table: str, device_kind: str, select: str, first: int, share: str, log: Path, write_to: Path) -> None:
     """Run the cases of a table in the simulator."""
     contexts.register(NAME, "Oclgrind")
     contexts.default = NAME
@@ -106,7 +114,7 @@ def main(table: str, device_kind: str, select: str, first: int, log: Path, write
     context.profile = context.profile.as_kind(device_kind)
     with write_to.open("w") as stream:
         writer = Writer(stream)
-        for place, run in enumerate(load(table, select)):
+        for place, run in of_share(load(table, select), *map(int, share.split("/"))):
             if place < first:
                 continue
             writer.start(place, str(run), str(run.case))

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from memcheck import runner
 from memcheck.__main__ import main
 from memcheck.case import load
 from memcheck.coverage import gaps, op_classes
@@ -17,6 +18,7 @@ from memcheck.log import Finding, parse
 from memcheck.records import Result
 from memcheck.report import show
 from memcheck.runner import Settings, run_all
+from memcheck.worker import of_share
 
 PLANTED = "tests.memcheck.planted"
 
@@ -94,6 +96,24 @@ def test_op_that_fails(results):
 def test_death_costs_one_run(results):
     assert all("killed by SIGKILL" in result.error for result in of(results, "Dies"))
     assert len(results) == len(load(PLANTED))
+
+
+def test_shares_have_all_runs_between_them(results, monkeypatch):
+    monkeypatch.setattr(runner, "RUNS_OF_A_WORKER", 1)
+    monkeypatch.setattr(runner.os, "sched_getaffinity", lambda process: {0, 1, 2})
+    shared = run_all(Settings(PLANTED), ["gpu"])
+    assert sorted(result.run for result in shared) == sorted(result.run for result in results)
+    assert {result.run: list(result.findings) for result in shared} == {
+        result.run: list(result.findings) for result in results
+    }
+
+
+def test_runs_of_a_case_are_of_one_share():
+    runs = load("memcheck.cases")
+    shares = [list(of_share(runs, share, 3)) for share in range(3)]
+    assert sorted(place for share in shares for place, _ in share) == list(range(len(runs)))
+    cases = [{str(run.case) for _, run in share} for share in shares]
+    assert not cases[0] & cases[1] and not cases[0] & cases[2] and not cases[1] & cases[2]
 
 
 def test_what_was_not_run(results):
