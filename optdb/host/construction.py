@@ -167,7 +167,7 @@ def make_new_inplace(self: Composite, output_types_preference: Any = None, name:
 
 
 def copy_tag(self: scratchpad) -> scratchpad:
-    """Return another tag with the same attributes, as ``copy.copy`` does the long way: each clone of a node has some."""
+    """Return another tag with the same attributes, as ``copy.copy`` does the long way: each clone has some."""
     tag = object.__new__(type(self))
     vars(tag).update(vars(self))
     return tag

@@ -47,7 +47,9 @@ def test_constants_stand_in_steps():
     out = x
     for _ in range(8):
         out = theano.scalar.tanh(out + 0.5) * out
-    assert "t0 = (tanh((i0 + Constant{0.5})) * i0), t1 = (tanh((t0 + Constant{0.5})) * t0)" in str(Composite([x], [out]))
+    assert "t0 = (tanh((i0 + Constant{0.5})) * i0), t1 = (tanh((t0 + Constant{0.5})) * t0)" in str(
+        Composite([x], [out])
+    )
 
 
 @pytest.mark.parametrize("mode", ["FAST_RUN", "TOPO"])

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -222,7 +223,7 @@ def _present(paths: Sequence[str]) -> list[str]:
 
 def _plain(module: Translation) -> Translation:
     """Return the same module for a unit of its own, with Theano's code."""
-    return Translation(module.name, module.source, module.source, module.environment, can_share=False)
+    return replace(module, own="")
 
 
 def _is_gcc(compiler: str) -> bool:

@@ -81,7 +81,7 @@ class SharedModuleCache(ModuleCache):
             return module
         if not hasattr(lnk, "get_dynamic_module"):
             return super().module_from_key(key, lnk, keep_lock)
-        return self.module(Wanted(key, module_of(lnk)), lnk)
+        return self.module(Wanted(key, module_of(lnk)), lambda: lnk)
 
     def refresh(self, age_thresh_use: Any = None, delete_if_problem: bool = False, cleanup: bool = True) -> list[str]:
         """Read all keys, as Theano does, where somebody asks for more than what modules are looked up by."""
@@ -106,15 +106,15 @@ class SharedModuleCache(ModuleCache):
 
     # What takes its place.
 
-    def module(self, wanted: Wanted, linker: Any) -> ModuleType:
+    def module(self, wanted: Wanted, make_linker: Callable[[], Any]) -> ModuleType:
         """Return a module; where it is nowhere, compile it as Theano does.
 
         Parameters
         ----------
         wanted : Wanted
             Which one.
-        linker : CLinker
-            What it is made of, for Theano's error where it does not compile.
+        make_linker : callable
+            Returns the CLinker that it is made of, for Theano's error where it does not compile.
         """
         module = self._loaded(wanted)
         if module is not None:
@@ -124,7 +124,7 @@ class SharedModuleCache(ModuleCache):
             self.build([wanted])
             path = self.find(wanted)
         if path is None:
-            path = self._compile_as_theano(wanted, linker)
+            path = self._compile_as_theano(wanted, make_linker())
         return self._load(wanted, path)
 
     def find(self, wanted: Wanted) -> Path | None:

@@ -80,7 +80,7 @@ class Linked:
             raise type(self.no_code)(*self.no_code.args)
         if self._module is None:
             cache: SharedModuleCache = cc.get_module_cache()
-            self._module = cache.module(self.wanted, _linker_of(node, no_recycling))
+            self._module = cache.module(self.wanted, lambda: _linker_of(node, no_recycling))
             self.wanted = None  # the source code is long
         error: list[Any] = [None, None, None]
         first = {var: index for index, var in reversed(list(enumerate(node.inputs)))}

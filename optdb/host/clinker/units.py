@@ -10,6 +10,7 @@ A module whose own part includes a file or has a pragma is compiled alone.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,19 +81,28 @@ class Translation:
         The module's name.
     source : str
         Theano's code, whole.
-    body : str
-        The part that is this module's own, shortened.
+    own : str
+        The part that is this module's own; '' where it has to be compiled alone.
     environment : Environment
         What goes before.
-    can_share : bool
-        Whether it may stand in a unit with others.
     """
 
     name: str
     source: str
-    body: str
+    own: str
     environment: Environment
-    can_share: bool
+
+    # Only what has to be compiled is looked at so closely.
+
+    @functools.cached_property
+    def can_share(self) -> bool:
+        """Whether it may stand in a unit with others."""
+        return bool(self.own) and len(self.own) <= MAX_SHARED_CHARS and is_contained(self.own)
+
+    @functools.cached_property
+    def body(self) -> str:
+        """What stands in a unit: its own part, shortened."""
+        return outline(self.own) if self.can_share else self.source
 
     @property
     def effort(self) -> int:
@@ -116,7 +126,6 @@ def module_of(linker: Any) -> Translation:
     module = linker.get_dynamic_module()
     source = module.code()
     prelude = _prelude(linker)
-    body = _own_part(source, prelude)
     environment = Environment(
         compiler=linker.c_compiler(),
         args=tuple(linker.compile_args()),
@@ -126,8 +135,7 @@ def module_of(linker: Any) -> Translation:
         includes=_includes(module.includes),
         prelude=prelude,
     )
-    can_share = bool(body) and len(body) <= MAX_SHARED_CHARS and is_contained(body)
-    return Translation(module.code_hash, source, outline(body) if can_share else source, environment, can_share)
+    return Translation(module.code_hash, source, _own_part(source, prelude), environment)
 
 
 def _own_part(source: str, prelude: Sequence[str]) -> str:

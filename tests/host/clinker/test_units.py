@@ -14,8 +14,8 @@ ENVIRONMENT = Environment(None, ("-O3",), (), (), (), ("<Python.h>",), ())
 
 
 def translation(name, chars=10, environment=ENVIRONMENT, can_share=True, body=None):
-    body = "x" * chars if body is None else body
-    return Translation(name, f"source of {name}", body, environment, can_share)
+    own = "x" * chars if body is None else body
+    return Translation(name, f"source of {name}", own if can_share else "", environment)
 
 
 def names(units):
