@@ -7,7 +7,7 @@ import pytest
 import theano
 import theano.tensor as tt
 
-import optdb  # noqa: F401  comes before theano
+import optdb
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.kernels import OpenCLKernelBase
 from optdb.opencl.planning import PlannedVM, roles
@@ -479,3 +479,26 @@ def test_what_is_recorded_of_the_host_is_not_overwritten_by_calls_of_other_shape
         np.testing.assert_array_equal(both, [size, 2 * size])
         np.testing.assert_array_equal(np.asarray(doubled), [2 * size, 4 * size])
     assert len(f.fn.plans) == 3
+
+
+def test_a_number_that_a_result_would_overwrite_outlives_the_call():
+    """Theano computes a result in place of the length that it is made of, and empties both before each call."""
+    x = tt.fvector()
+    there = theano.shared(np.int32(3), target="dev0")
+    state = theano.shared(np.int64(0))
+    f = on_device([x], [-there, -x.shape[0]], updates=[(state, -(x.shape[0] + 1))])
+    assert any(getattr(node.op, "destroy_map", None) for node in f.maker.fgraph.apply_nodes)
+    for size in (2, 2, 2, 2, 3, 3, 3, 2, 2):
+        negative, length = f(floats(size))
+        assert (np.asarray(negative), length) == (-3, -size)
+        assert state.get_value() == -(size + 1)
+        state.set_value(1)
+
+
+def test_a_simulator_keeps_numbers_that_a_next_value_would_overwrite():
+    x, state, w = tt.fvector(), theano.shared(np.int64(0)), theano.shared(np.float32(2))
+    updates = [(state, -x.shape[0]), (w, w * x.sum())]
+    sim = optdb.SimulatorOCL(theano.function([x], x * 2, updates=updates, mode=theano.Mode("py")), "dev0")
+    for size in (2, 2, 2, 2, 3, 3, 3, 2):
+        np.testing.assert_array_equal(sim(np.ones(size, "float32")), np.full(size, 2))
+        assert sim.get(state) == -size

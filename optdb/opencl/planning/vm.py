@@ -19,12 +19,13 @@ from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.linking import HAS_C_LOOP, VM, VM_Linker
 from optdb.host.logging import logger
 from optdb.host.patching import PatchGroup, Wrapper
+from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.paths import Branches, Path, Round, chooser
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.rebinding import advances_from_external, bind_io, copied_inputs
 from optdb.opencl.planning.recording import LinkedFunction, Recording, record
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.roles import on_device, overwrites
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.steps import BranchTaken
 from optdb.opencl.planning.thunks import PATCHES
@@ -322,7 +323,9 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
                 *(post_thunk_clear, computed, compute_map, updated_vars),
             )
         else:
-            lasting = [storage_map[var] for var in self.no_recycling]
+            # Theano takes what small work of the host would overwrite for a part of the result; here it is kept.
+            seen = exposed_variables(nodes, self.fgraph.inputs, self.fgraph.outputs, overwrites)
+            lasting = [storage_map[var] for var in self.no_recycling if var in seen]
             linked = LinkedFunction(
                 *(nodes, thunks, storage_map, lasting, post_thunk_clear),
                 *(list(self.fgraph.inputs), list(self.fgraph.outputs), dict(updated_vars)),
