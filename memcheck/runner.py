@@ -15,6 +15,7 @@ from pathlib import Path
 
 from memcheck.case import load
 from memcheck.records import Log, Result, read
+from optdb.host.clinker.building import processors
 from optdb.runtime.device_profiles import DEVICE_KINDS
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -49,19 +50,15 @@ class Settings:
 
 def run_all(settings: Settings, device_kinds: Iterable[str] = DEVICE_KINDS) -> list[Result]:
     """Run the cases with the kernels for each kind of device, on all processors; return what became of each."""
-    processors = len(os.sched_getaffinity(0))
-    shares = max(1, min(processors, len(load(settings.table, settings.select)) // RUNS_OF_A_WORKER))
+    shares = max(1, min(processors(), len(load(settings.table, settings.select)) // RUNS_OF_A_WORKER))
     # Kernels for GPUs take longest in the simulator, and begin.
     kinds = sorted(device_kinds, reverse=True)
-    with ThreadPoolExecutor(processors) as pool:
-        of_shares = pool.map(
-            lambda task: run_share(settings, *task),
-            [(kind, share, shares) for kind in kinds for share in range(shares)],
-        )
-        return [result for results in of_shares for result in results]
+    with ThreadPoolExecutor(processors()) as pool:
+        tasks = [pool.submit(run_share, settings, kind, share, shares) for kind in kinds for share in range(shares)]
+        return [result for task in tasks for result in task.result()]
 
 
-def run_share(settings: Settings, device_kind: str, share: int = 0, shares: int = 1) -> list[Result]:
+def run_share(settings: Settings, device_kind: str, share: int, shares: int) -> list[Result]:
     """Run a share of the cases with the kernels for one kind of device, over as many processes as it takes.
 
     Parameters
@@ -82,7 +79,7 @@ def run_share(settings: Settings, device_kind: str, share: int = 0, shares: int 
     first = 0
     with tempfile.TemporaryDirectory(prefix="memcheck-") as folder:
         while True:
-            log, last_words = _run_process(settings, device_kind, first, f"{share}/{shares}", Path(folder))
+            log, last_words = _run_process(settings, device_kind, first, (share, shares), Path(folder))
             results += log.results
             if log.finished:
                 return results
@@ -93,12 +90,14 @@ def run_share(settings: Settings, device_kind: str, share: int = 0, shares: int 
             first = place + 1
 
 
-def _run_process(settings: Settings, device_kind: str, first: int, share: str, folder: Path) -> tuple[Log, str]:
+def _run_process(
+    settings: Settings, device_kind: str, first: int, share: tuple[int, int], folder: Path
+) -> tuple[Log, str]:
     """Run one worker to its end; return what it recorded, and its last words."""
     events, log, output = folder / "events.jsonl", folder / "oclgrind.log", folder / "output.txt"
     events.unlink(missing_ok=True)
     command = [sys.executable, "-m", "memcheck.worker", f"--table={settings.table}", f"--device-kind={device_kind}"]
-    command += [f"--select={settings.select}", f"--first={first}", f"--share={share}"]
+    command += [f"--select={settings.select}", f"--first={first}", "--share", *map(str, share)]
     command += [f"--log={log}", f"--write-to={events}"]
     with output.open("w") as stream:
         process = subprocess.Popen(command, env=_environment(log, folder), stdout=stream, stderr=subprocess.STDOUT)

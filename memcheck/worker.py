@@ -100,10 +100,12 @@ def of_share(runs: Sequence[Run], share: int, shares: int) -> Iterator[tuple[int
 @click.option("--device-kind", required=True, type=click.Choice(["cpu", "gpu"]), help="Which kernels.")
 @click.option("--select", default="", help="A part of the names of the runs.")
 @click.option("--first", default=0, help="The place of the first run.")
-@click.option("--share", default="0/1", help="Which share of the cases, as in 0/2 and 1/2.")
+@click.option("--share", type=int, nargs=2, default=(0, 1), help="Which share of the cases, and of how many.")
 @click.option("--log", required=True, type=click.Path(path_type=Path), help="Where the simulator writes.")
 @click.option("--write-to", required=True, type=click.Path(path_type=Path), help="Where the results go.")
-def main(table: str, device_kind: str, select: str, first: int, share: str, log: Path, write_to: Path) -> None:
+def main(
+    table: str, device_kind: str, select: str, first: int, share: tuple[int, int], log: Path, write_to: Path
+) -> None:
     """Run the cases of a table in the simulator."""
     contexts.register(NAME, "Oclgrind")
     contexts.default = NAME
@@ -114,7 +116,7 @@ def main(table: str, device_kind: str, select: str, first: int, share: str, log:
     context.profile = context.profile.as_kind(device_kind)
     with write_to.open("w") as stream:
         writer = Writer(stream)
-        for place, run in of_share(load(table, select), *map(int, share.split("/"))):
+        for place, run in of_share(load(table, select), *share):
             if place < first:
                 continue
             writer.start(place, str(run), str(run.case))

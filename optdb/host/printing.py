@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from theano import printing
-from theano.gof.fg import FunctionGraph
 from theano.scalar.basic import Composite
 
+from optdb.host.graph import FunctionGraph, clients
 from optdb.host.patching import PatchGroup, Wrapper
 
 __all__ = ["install"]
@@ -66,7 +66,7 @@ def _steps(graph: FunctionGraph) -> list[str]:
         copied = node.clone_with_new_inputs([shown.get(var, var) for var in node.inputs])
         for var, copy in zip(node.outputs, copied.outputs, strict=True):
             shown[var] = copy
-            if len(var.clients) > 1:
+            if len(clients(graph, var)) > 1:
                 shown[var] = var.type(f"t{len(steps)}")
                 steps.append(f"{shown[var]} = {printing.pprint(copy)}")
     return [*steps, *[printing.pprint(shown.get(var, var)) for var in graph.outputs]]

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from theano.gof.fg import FunctionGraph
-from theano.gof.graph import Constant, Variable, io_toposort
 from theano.scalar.basic import Composite, Invert
 
+from optdb.host.graph import Constant, FunctionGraph, Variable, io_toposort
 from optdb.host.patching import Patch, PatchGroup
 
 __all__ = ["install"]

@@ -2,7 +2,7 @@
 
 Memory is shared by all convolutions of a context: its commands run one after the other, so
 what one has left there, the next may overwrite. It grows to what the largest one takes, and
-new memory costs more than most kernels. Tables are small; those used last are kept.
+new memory costs more than most kernels. Tables are small; so many of them are kept.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ _SMALLEST_ITEM = 16
 _WARP = 32
 #: The most work items that are one group.
 _GROUP = 256
+
 #: Launches, each with its arrays: a place among those that are folded, or one of its own.
 _Launches = list[tuple[BoundKernel, list[Array | int]]]
 
