@@ -103,7 +103,7 @@ def compare_wholes(names: list[str], json_file: Path | None, plot: Path | None) 
 @click.option("--baseline", type=click.Choice(ways.BASELINES), default="fast_run", show_default=True)
 @click.option("--repeat", type=click.IntRange(min=1), default=2, show_default=True, help="Runs of each way.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the phases there.")
+@click.option("--plot", type=cli.PICTURE, help="Draw the phases there.")
 @click.option("--values/--no-values", default=True, show_default=True, help="Run both graphs and compare.")
 @click.option("--whole", "as_whole", is_flag=True, help="Compare theano.function with compilers, cold and warm.")
 def main(

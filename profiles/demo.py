@@ -22,7 +22,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from profiles import isolated, starts, whole
+from profiles import cli, isolated, starts, whole
 from profiles.report import OPTDB, STOCK
 from profiles.starts import CACHES, Start
 from profiles.training import difference
@@ -200,7 +200,7 @@ def _measure(tell: Callable[[str], None]) -> list[LegStart]:
 
 @click.command()
 @click.option(
-    "--plot", "path", type=click.Path(dir_okay=False, path_type=Path), default=Path("build", "demo.png"),
+    "--plot", "path", type=cli.PICTURE, default=Path("build", "demo.png"),
     show_default=True, help="Draw what was measured there.",
 )  # fmt: skip
 def main(path: Path) -> None:

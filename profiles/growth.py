@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from profiles import files, measure, models, screen, ways
+from profiles import cli, files, measure, models, screen, ways
 
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000)
 
@@ -156,7 +156,7 @@ def plot(points: list[Point], path: Path) -> None:
 @click.option("--sizes", default=",".join(map(str, SIZES)), show_default=True, help="Numbers of nodes.")
 @click.option("--bearable", default=60.0, show_default=True, help="CPU seconds after which stock is given up.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers there.")
-@click.option("--plot", "plot_file", type=click.Path(dir_okay=False, path_type=Path), help="Draw them there.")
+@click.option("--plot", "plot_file", type=cli.PICTURE, help="Draw them there.")
 def main(chosen: tuple, sizes: str, bearable: float, json_file: Path | None, plot_file: Path | None) -> None:
     """Optimize FAMILIES (all, if none is named) of models at growing sizes."""
     # The gradient of a deep graph is taken by recursion.

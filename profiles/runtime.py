@@ -172,7 +172,7 @@ def _tasks(small: bool, single: bool, larger: bool, chosen: Sequence[str], devic
 @click.option("--cold", "cold_model", metavar="MODEL", type=cli.MODEL_NAME, help="Measure the start of this model.")
 @click.option("--timeout", type=float, help="Seconds that one such start may take.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers there.")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw them there.")
+@click.option("--plot", type=cli.PICTURE, help="Draw them there.")
 def main(
     chosen: tuple,
     single: bool,

@@ -75,7 +75,7 @@ def _table(starts: Sequence[Start], cache: str) -> Table:
             *(f"{stock.cpu[part]:.1f} / {ours.cpu[part]:.1f}" for part in PARTS),
             f"{stock.cpu_total:.1f} / {ours.cpu_total:.1f}",
             f"{stock.cpu_total / ours.cpu_total:.1f}x",
-            f"{stock.wall_total:.0f} / {ours.wall_total:.0f}",
+            f"{stock.wall_total:.1f} / {ours.wall_total:.1f}",
             f"{stock.wall_total / ours.wall_total:.1f}x",
             f"{stock.compilers} / {ours.compilers}",
         )

@@ -8,7 +8,7 @@ import theano
 from click.testing import CliRunner
 
 from profiles import __main__ as listing
-from profiles import check, compare, growth, lines, profile
+from profiles import check, cli, compare, demo, growth, lines, profile, runtime
 from tests.processes import python
 
 
@@ -49,6 +49,14 @@ def test_unknown_model_lists_the_known(command, arguments):
     result = run(command, *arguments, "nope")
     assert result.exit_code == 2
     assert "no model is named 'nope'; known are: mlp" in result.output
+
+
+@pytest.mark.parametrize("command", [compare.main, demo.main, growth.main, runtime.main])
+def test_without_matplotlib_nothing_is_measured(command, monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    result = run(command, "--plot", str(tmp_path / "plot.png"))
+    assert result.exit_code == 2
+    assert "pip install 'optdb[profiles]'" in result.output.replace("\n", " ")
 
 
 @pytest.mark.parametrize("way", ["stock", "optdb"])
