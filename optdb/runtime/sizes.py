@@ -388,7 +388,7 @@ def starts(length: Any, step: Any) -> Sequence[Any]:
     return range(0, length, step)
 
 
-def part_of(length: Any, part: slice) -> tuple[Any, Any, int]:
+def part_of(length: Any, part: slice) -> tuple[Any, Any, Any]:
     """Return where a slice of an axis begins, how many elements it takes, and how far they are apart.
 
     Parameters
@@ -403,21 +403,22 @@ def part_of(length: Any, part: slice) -> tuple[Any, Any, int]:
         places = range(*slice(*bounds).indices(length))
         return places.start, len(places), places.step
     start, stop, step = bounds
-    step = 1 if step is None else specialize(step)
+    step = 1 if step is None else step
     if step == 0:
         raise ValueError("slice step cannot be zero")
-    first, beyond = (0, length) if step > 0 else (length - 1, -1)
-    start = first if start is None else _within(start, length, step)
-    stop = beyond if stop is None else _within(stop, length, step)
-    span = stop - start if step > 0 else start - stop
+    forward = step > 0
+    first, beyond = (0, length) if forward else (length - 1, -1)
+    start = first if start is None else _within(start, length, forward)
+    stop = beyond if stop is None else _within(stop, length, forward)
+    span = stop - start if forward else start - stop
     if span <= 0:
         return start, 0, step
-    return start, -(-span // abs(step)), step
+    return start, -(-span // (step if forward else -step)), step
 
 
-def _within(bound: Any, length: Any, step: int) -> Any:
+def _within(bound: Any, length: Any, forward: bool) -> Any:
     """Return a bound of a slice as a place from the front, as Python's ``slice.indices`` does."""
-    lowest, highest = (0, length) if step > 0 else (-1, length - 1)
+    lowest, highest = (0, length) if forward else (-1, length - 1)
     if bound < 0:
         bound = bound + length
         return lowest if bound < lowest else bound
@@ -527,6 +528,8 @@ def _rounded_up(one: SymInt, operands: list[Any]) -> Any:
     inner = rules.entries[int(operands[0][1:])] if isinstance(operands[0], str) else ()
     if not inner or inner[0] != "*" or inner[2] != -1:
         return None
+    if inner[1] == operands[1]:
+        return 1
     return SymInt(rules, rules.number("ceil", inner[1], operands[1]), -one.value)
 
 

@@ -11,6 +11,7 @@ import theano
 import theano.tensor as tt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from theano.tensor.extra_ops import fill_diagonal, fill_diagonal_offset
 
 import optdb  # comes before theano
 from optdb.opencl import as_opencl_variable
@@ -119,6 +120,19 @@ def formulas():
         "set": ([x, v], tt.set_subtensor(x[1:, 0], v), lambda m, n, k: [floats(m + 1, n), floats(m)]),
         "filled": ([x], tt.ones((x.shape[0], x.shape[1] + 2)) * x.sum(), lambda m, n, k: [floats(m, n)]),
         "softmax": ([x], tt.nnet.softmax(x), lambda m, n, k: [floats(m, n)]),
+        "sorted": ([x], [tt.sort(x, axis=0), tt.argsort(x, axis=1)], lambda m, n, k: [floats(m, n)]),
+        "top": ([x], tt.sort(tt.topk(x, 3, axis=1, sorted=False)), lambda m, n, k: [floats(m, n)]),
+        "diagonal": ([x], [fill_diagonal(x, 2), fill_diagonal_offset(x, 3, -1)], lambda m, n, k: [floats(m, n)]),
+        "normalized": (
+            [x, v],
+            list(tt.nnet.bn.batch_normalization_train(x, v, v + 1)[:3]),
+            lambda m, n, k: [floats(m, n), floats(n)],
+        ),
+        "normalized gradient": (
+            [x, v],
+            theano.grad(tt.sqr(tt.nnet.bn.batch_normalization_train(x, v, v + 1)[0]).sum(), [x, v]),
+            lambda m, n, k: [floats(m, n), floats(n)],
+        ),
     }
 
 
@@ -173,6 +187,15 @@ def test_a_batch_by_its_number(tmp_path, device_kind):
     for number in (0, 1, 5, 9):
         same(there(number), function(number))
     same(there(3, size=12), function(3, 12))
+
+
+@DEVICE_KINDS
+def test_a_step_by_its_number(tmp_path, device_kind):
+    x, step = tt.fmatrix("x"), tt.lscalar("step")
+    function = on_device([x, step], tt.exp(x[::step, 1:]))
+    there = exported(tmp_path, device_kind, [(floats(9, 4), 2), (floats(9, 4), -2)], f=function)
+    for rows, step in [(9, 2), (20, 3), (13, 4), (9, -2), (7, -3)]:
+        same(there(floats(rows, 4), step), function(floats(rows, 4), step))
 
 
 @DEVICE_KINDS

@@ -8,10 +8,12 @@ there are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
+
+from optdb.runtime.sizes import largest, smallest
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -141,9 +143,9 @@ class Channels:
         if context.profile.runs_items_serially:
             wanted = context.profile.compute_units * ITEMS_PER_UNIT
             if self.in_columns:
-                parts = max(_shared(wanted, self.blocks, most, 64), -(-most // PART_ROWS))
+                parts = largest(_shared(wanted, self.blocks, most, 64), -(-most // PART_ROWS))
             else:
-                parts = max(_shared(wanted, self.number, most, 4096), -(-most * row_bytes // PART_BYTES))
+                parts = largest(_shared(wanted, self.number, most, 4096), -(-most * row_bytes // PART_BYTES))
         elif self.in_columns:
             parts = _shared(ITEMS, self.number, most, 64)
         else:
@@ -159,7 +161,7 @@ class Channels:
 
 def _shared(wanted: int, number: int, size: int, least: int) -> int:
     """Return how many parts of at least so many elements give `number` channels enough to do."""
-    return max(1, min(-(-wanted // number), size // least))
+    return largest(1, smallest(-(-wanted // number), size // least))
 
 
 def _filled(runs: list[tuple[int, int]], number: int) -> list[tuple[int, int]]:
@@ -167,8 +169,8 @@ def _filled(runs: list[tuple[int, int]], number: int) -> list[tuple[int, int]]:
     return [(1, 0)] * (number - len(runs)) + runs
 
 
-def _product(lengths: object) -> int:
+def _product(lengths: Iterable[int]) -> int:
     result = 1
     for length in lengths:
-        result *= int(length)
+        result = result * length
     return result

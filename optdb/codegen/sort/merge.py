@@ -107,7 +107,7 @@ def sort_rows(
     n = x.shape[-1]
     rows = x.size // n
     block = BLOCK[context.profile.device_kind]
-    passes = max(0, (-(-n // block) - 1).bit_length())
+    passes = _passes(n, block)
     buffers = [(values, *([] if places is None else [places]))]
     if passes:
         buffers.append(tuple(empty(context, a.shape, a.dtype) for a in buffers[0]))
@@ -119,6 +119,14 @@ def sort_rows(
         source, target = target, buffers[(passes - done) % 2]
         _merge(kernels["merge"], context, order, rows, n, width, n if keep is None else keep, source, target)
         width *= 2
+
+
+def _passes(n: int, block: int) -> int:
+    """Return how often neighbours are merged, until what was sorted in blocks is sorted as a whole."""
+    passes = 0
+    while block << passes < n:
+        passes += 1
+    return passes
 
 
 def _sort_blocks(

@@ -59,12 +59,23 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
     """Return which lengths a trace holds to those of its example, in words.
 
     A length is pinned where an op compares it with a number and finds it equal, as with another array's length, or
-    asks for a plain number (``int(length)``).
+    asks for a plain number (``int(length)``). What many lengths fulfil, such as that they are even, pins none.
     """
     names = [signature.called(place) for place in range(len(trace.arguments))]
     rules = _rules(trace, names, [len(shape) for shape in trace.arguments])
     equal = (guard[1:] for guard in trace.rules.guards if guard[0] == "==")
-    return tuple(f"{rules.described(one)} == {other}" for one, other in equal if isinstance(other, int))
+    pinned = ((one, other) for one, other in equal if isinstance(other, int) and _leaves_one_length(trace, one))
+    return tuple(f"{rules.described(one)} == {other}" for one, other in pinned)
+
+
+def _leaves_one_length(trace: Trace, reference: Any) -> bool:
+    """Tell whether a size is a number for few lengths alone: it is made without rounding, and without a choice."""
+    if not isinstance(reference, str):
+        return True
+    word, *operands = trace.rules.entries[int(reference[1:])]
+    if word in ("axis", "value"):
+        return True
+    return word in ("+", "-", "*") and all(_leaves_one_length(trace, operand) for operand in operands)
 
 
 def _rules(trace: Trace, names: Sequence[str], ndims: Sequence[int]) -> GuardSet:

@@ -29,7 +29,7 @@ from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, empty
-from optdb.runtime.sizes import as_float
+from optdb.runtime.sizes import as_float, as_int
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -118,7 +118,7 @@ class _OfChannels(Counterpart, OpenCLKernelBase):
         return full
 
     def _channel_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return tuple(1 if axis in self.axes else int(length) for axis, length in enumerate(shape))
+        return tuple(1 if axis in self.axes else as_int(length) for axis, length in enumerate(shape))
 
     def _check_all_there(self, arrays: Sequence[Array], shape: Sequence[int]) -> None:
         """Do nothing if each channel has numbers of its own."""

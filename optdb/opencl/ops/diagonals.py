@@ -20,6 +20,7 @@ from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.views import copying
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, DeviceArray
+from optdb.runtime.sizes import as_int, part_of, smallest
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -122,7 +123,7 @@ class _Fill(Counterpart, OpenCLKernelBase):
         x, value, *offset = inputs
         out = output_array(outputs[0], context, x.shape, x.dtype)
         copying(node.inputs[0].type).launch(kernels, context, x.shape, [x, out])
-        start, step, count = self._elements(x.shape, *map(int, offset))
+        start, step, count = self._elements(x.shape, *map(as_int, offset))
         item = x.dtype.itemsize
         along = view(out, (count,), (step * item,), start * item)
         fill = ElementKernels.copying(x.dtype.name, 1, "fill", single=True)
@@ -140,10 +141,13 @@ class OpenCLFillDiagonal(_Fill, host.FillDiagonal):
 
     def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
         if len(shape) == 2:
-            return 0, shape[1] + 1, min(shape)
+            return 0, shape[1] + 1, smallest(*shape)
         if any(length != shape[0] for length in shape):
             raise ValueError(f"{self}: all dimensions of the array must be of equal length, not {tuple(shape)}")
-        return 0, sum(shape[0] ** i for i in range(len(shape))), shape[0]
+        step = 1
+        for length in shape[1:]:
+            step = step * length + 1
+        return 0, step, shape[0]
 
 
 class OpenCLFillDiagonalOffset(_Fill, host.FillDiagonalOffset):
@@ -155,8 +159,8 @@ class OpenCLFillDiagonalOffset(_Fill, host.FillDiagonalOffset):
         (right,) = offset
         rows, columns = shape
         start = right if right >= 0 else -right * columns
-        count = min(rows, columns, columns - right if right >= 0 else rows + right)
+        count = smallest(smallest(rows, columns), columns - right if right >= 0 else rows + right)
         # As the host has it, also where the matrix has no such diagonal: then this may be counted from the end.
         end = start + (columns + 1) * count
-        places = range(*slice(start, end, columns + 1).indices(rows * columns))
-        return places.start, places.step, len(places)
+        first, number, step = part_of(rows * columns, slice(start, end, columns + 1))
+        return first, step, number

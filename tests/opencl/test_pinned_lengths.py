@@ -1,0 +1,120 @@
+"""Which lengths ops pin when they are exported: those of these tables, with the reason, and no others.
+
+Each op with kernels is written as memcheck's table of cases has it, which has a case for each.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+from theano.tensor import constant
+
+from memcheck.case import Case, Given, Number
+from memcheck.cases import CASES
+from optdb.opencl import OpenCLArrayType
+from optdb.opencl.exporting import of_function, write
+
+pytestmark = pytest.mark.usefixtures("default")
+
+#: Ops whose indexes may be arguments of an exported function; arrays of the host that others take are constants.
+INDEXED_BY_ARGUMENTS = {
+    "OpenCLAdvancedSubtensor1",
+    "OpenCLAdvancedIncSubtensor1",
+    "OpenCLCrossentropySoftmaxArgmax1HotWithBias",
+    "OpenCLCrossentropySoftmax1HotWithBiasDx",
+    "OpenCLCrossentropyCategorical1Hot",
+    "OpenCLCrossentropyCategorical1HotGrad",
+}
+
+_PLACES = "the host turns indexes into places, for which it asks how the array lies"
+#: Ops that hold for the example's shapes alone, and why.
+FIXED = {
+    "OpenCLAdvancedSubtensor": _PLACES,
+    "OpenCLAdvancedBooleanSubtensor": _PLACES,
+    "OpenCLAdvancedIncSubtensor": _PLACES,
+    "OpenCLAdvancedBooleanIncSubtensor": _PLACES,
+    "OpenCLSparseBlockGemv": _PLACES,
+    "OpenCLSparseBlockOuter": _PLACES,
+}
+
+_IMAGES = "kernels are made for images and filters of one size"
+_GIVEN = "the case says how many, by a constant"
+#: Ops that pin lengths: the inputs and their axes, counted from the end where they are negative, and why.
+PINNED = {
+    "OpenCLConv": ({0: {1, 2, 3, 4}, 1: {0, 1, 2, 3, 4, 5}}, _IMAGES),
+    "OpenCLConvGradWeights": ({0: {1, 2, 3, 4}, 1: {1, 2, 3, 4}}, _IMAGES),
+    "OpenCLConvGradInputs": ({0: {0, 1, 2, 3, 4, 5}, 1: {1, 2, 3, 4}}, _IMAGES),
+    "OpenCLRFFTOp": ({0: {1, 2}}, "how a transform is computed depends on the factors of its length"),
+    "OpenCLIRFFTOp": ({0: {1, 2}}, "how a transform is computed depends on the factors of its length"),
+    "OpenCLMRGUniform": ({0: {1}}, "a state has six numbers"),
+    "OpenCLAlloc": ({0: {0}}, _GIVEN),
+    "OpenCLIncSubtensor": ({1: {0}}, _GIVEN),
+    "OpenCLReshape": ({0: {0, 1, 2}}, _GIVEN),
+    "OpenCLSplit": ({0: {0, 1}}, _GIVEN),
+    "OpenCLElemwise": ({0: {0, 1}}, "nothing is launched for no elements"),
+    "OpenCLJoin": ({2: {1}}, "nothing is launched for no elements"),
+}
+_POOLING = {
+    "OpenCLPool",
+    "OpenCLMaxPoolRop",
+    "OpenCLDownsampleFactorMaxGradGrad",
+    "OpenCLMaxPoolGrad",
+    "OpenCLAveragePoolGrad",
+}
+
+
+def op_name(case: Case) -> str:
+    """Return the class of a case's op."""
+    return re.match(r"\w+", str(case)).group()
+
+
+def may_pin(case: Case) -> dict[int, set[int]]:
+    """Return the axes of inputs that a case's op may pin."""
+    if op_name(case) not in _POOLING:
+        return PINNED.get(op_name(case), ({}, ""))[0]
+    # Images of one size, again; what stands in front of their axes does not matter.
+    shapes = [x.shape for x in case.arrays]
+    return {place: set(range(len(shape) - case.op.ndim, len(shape))) for place, shape in enumerate(shapes)}
+
+
+def function_of(case: Case) -> tuple[theano.compile.Function, list[np.ndarray]]:
+    """Return a function that computes a case's op as it is, with inputs x0, x1, ..., and arguments for it."""
+    dtype = next((x.dtype(0) for x in case.arrays), "float32")
+    inputs, arguments, given = [], [], []
+    for x in case.inputs:
+        if isinstance(x, Given):
+            variable, value = OpenCLArrayType(x.dtype(0), [n == 1 for n in x.shape], "dev0")(), x.value(0)
+        elif isinstance(x, np.ndarray) and op_name(case) in INDEXED_BY_ARGUMENTS:
+            variable, value = tt.TensorType(x.dtype, [False] * x.ndim)(), x
+        else:
+            given.append(constant(np.asarray(x.value, dtype)) if isinstance(x, Number) else x)
+            continue
+        variable.name = f"x{len(inputs)}"
+        given.append(variable)
+        inputs.append(theano.In(variable, mutable=True))
+        arguments.append(value)
+    mode = theano.Mode(linker=theano.config.linker, optimizer=None)
+    return theano.function(inputs, case.op(*given), mode=mode, accept_inplace=True), arguments
+
+
+@pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_lengths_that_an_op_pins(tmp_path, case, device_kind):
+    function, arguments = function_of(case)
+    [report] = write(tmp_path / "f.optdb", {"f": of_function(function)}, {"f": [arguments]}, [device_kind])
+    if op_name(case) in FIXED:
+        assert report.fixed or report.pinned, "it holds for more shapes by now: take it out of the table"
+        return
+    assert report.fixed is None
+    allowed = may_pin(case)
+    for place, axis in re.findall(r"\bx(\d+)\.shape\[(\d+)\]", " ".join(report.pinned)):
+        assert int(axis) in allowed.get(int(place), set()), report.pinned
+
+
+def test_the_tables_name_ops_that_there_are():
+    there = {op_name(case) for case in CASES}
+    assert {*INDEXED_BY_ARGUMENTS, *FIXED, *PINNED, *_POOLING} <= there
