@@ -22,9 +22,6 @@ from optdb.host.graph import Apply, Constant, Variable
 
 Guard = Callable[[Apply], bool]
 
-#: How many operands are followed to find a constant.
-_MAX_DEPTH = 8
-
 
 def guard_of(rewriter: Any) -> Guard | None:
     """Return what tells whether `rewriter` may do something at a node; None if nothing is known of it."""
@@ -78,7 +75,7 @@ def _has_sum_as_factor(node: Apply) -> bool:
 
 
 def _has_constant_operand(node: Apply) -> bool:
-    return any(_may_be_constant(var, _MAX_DEPTH) for var in node.inputs)
+    return any(map(_may_be_constant, node.inputs))
 
 
 #: Ops whose first input Theano's get_scalar_constant_value looks at in their place.
@@ -87,22 +84,29 @@ _PASSED_THROUGH = (tt.Alloc, DimShuffle, tt.Rebroadcast, OutputGuard, DeepCopyOp
 _MAYBE_CONSTANT = (Shape_i, opt.Assert, scalar.ScalarOp, tt.ScalarFromTensor, tt.TensorFromScalar)
 
 
-def _may_be_constant(var: Variable, depth: int) -> bool:
-    """Tell whether Theano's get_scalar_constant_value may find a number."""
-    if isinstance(var, Constant) or not depth:
-        return True
-    owner = var.owner
-    if owner is None:
-        return False
-    if isinstance(owner.op, _PASSED_THROUGH):
-        return _may_be_constant(owner.inputs[0], depth - 1)
-    if isinstance(owner.op, Subtensor):
-        return var.type.ndim == 0
-    if not isinstance(owner.op, Elemwise):
-        return isinstance(owner.op, _MAYBE_CONSTANT)
-    if isinstance(owner.op.scalar_op, scalar.Second):
-        return _may_be_constant(owner.inputs[1], depth - 1)
-    return all(_may_be_constant(operand, depth - 1) for operand in owner.inputs)
+def _may_be_constant(var: Variable) -> bool:
+    """Tell whether Theano's get_scalar_constant_value may find a number: everything it would look at is one."""
+    seen: set[Variable] = set()
+    pending = [var]
+    while pending:
+        var = pending.pop()
+        if isinstance(var, Constant) or var in seen:
+            continue
+        seen.add(var)
+        owner = var.owner
+        if owner is None:
+            return False
+        op = owner.op
+        if isinstance(op, Elemwise):
+            pending.extend(owner.inputs[1:] if isinstance(op.scalar_op, scalar.Second) else owner.inputs)
+        elif isinstance(op, _PASSED_THROUGH):
+            pending.append(owner.inputs[0])
+        elif isinstance(op, Subtensor):
+            if var.type.ndim:
+                return False
+        elif not isinstance(op, _MAYBE_CONSTANT):
+            return False
+    return True
 
 
 _GUARDS: dict[Any, Guard] = {

@@ -193,6 +193,29 @@ def test_a_features_error_goes_through():
         assert [node.op for node in fgraph.apply_nodes] == [tt.exp]
 
 
+def test_who_validates_says_whether_a_failure_is_printed(capsys):
+    class Never(Feature):
+        def validate(self, fgraph):
+            raise InconsistencyError("never")
+
+    def check(fgraph, r, verbose):
+        fgraph.validate()
+
+    def printed():
+        fgraph = FunctionGraph([x], [tt.exp(x)], clone=True)
+        fgraph.attach_feature(ReplaceValidate())
+        fgraph.attach_feature(Never())
+        for verbose in (False, True):
+            with pytest.raises(InconsistencyError):
+                check(fgraph, r="this", verbose=verbose)
+        return capsys.readouterr().out
+
+    x = tt.dvector("x")
+    stock = printed()
+    with optimizing():
+        assert printed() == stock == "validate failed on node this.\n Reason: check, never\n"
+
+
 def test_a_profile_gets_the_time_of_each_feature():
     x = tt.dvector("x")
     with optimizing():
@@ -204,6 +227,10 @@ def test_a_profile_gets_the_time_of_each_feature():
         fgraph.replace(fgraph.outputs[0], tt.sin(fgraph.inputs[0]))
         assert fgraph.execute_callbacks_times[log] > 0
         assert fgraph.execute_callbacks_time > before
+        before = fgraph.profile.validate_time
+        fgraph.attach_feature(ReplaceValidate())
+        fgraph.validate()
+        assert fgraph.profile.validate_time > before
 
 
 def test_nothing_is_patched_outside():
