@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
+import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,3 +41,18 @@ def test_documents_say_how_long_targets_take_as_make_does():
     readme = re.findall(r"^\$ make ([a-z-]+) .*\((\d+) minutes\)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert dict(contributing) == told
     assert dict(readme) == {name: told[name] for name in ("demo", "test")}
+
+
+def test_a_python_that_pyenv_lacks_is_not_another_one(tmp_path):
+    """Pyenv names, for a version that it lacks, whatever is called python."""
+    for name, text in {"python": "echo Python 3.7.1", "pyenv": f"echo {tmp_path}/python"}.items():
+        command = tmp_path / name
+        command.write_text(f"#!/bin/sh\n{text}\n")
+        command.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"}
+
+    def found(name):
+        return subprocess.run([ROOT / ".ci" / "python", name], env=env, capture_output=True, text=True, check=False)
+
+    assert found("python3.7").stdout == f"{tmp_path}/python\n"
+    assert found("python3.6").returncode == 1
