@@ -6,8 +6,11 @@ need not wait for whoever filled it.
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -24,6 +27,8 @@ _DTYPES = frozenset(["bool", "float16", "float32", "float64", "complex64", "comp
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
 _DOUBLE = frozenset(["float64", "complex128"])
+
+_contexts: WeakSet[Context] = WeakSet()
 
 
 class Context:
@@ -69,6 +74,7 @@ class Context:
             ) from error
         self.kept: dict[str, Any] = {}
         self.turn = Turn(self)
+        _contexts.add(self)
 
     @property
     def cl_context(self) -> cl.Context:
@@ -123,3 +129,20 @@ class Context:
 
     def __repr__(self) -> str:
         return f"Context({self.spec!r}: {self.profile.name})"
+
+
+@atexit.register
+def _finish_all() -> None:
+    """Wait for the commands that are still in the queues when the program ends.
+
+    Nobody may wait for the last updates. PoCL's threads, which would compile their kernels, crash when the process
+    takes LLVM down under them.
+    """
+    for context in list(_contexts):
+        if os.getpid() != context._pid:
+            continue
+        try:
+            context._queue.finish()
+        except cl.Error as error:
+            name = context.profile.name
+            logging.getLogger(__name__).error("commands failed on %s when the program ended: %s", name, error)

@@ -116,3 +116,49 @@ def test_forks_before_the_first_use_are_fine():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     assert run_code(code).stdout.strip() == "7"
+
+
+UNFINISHED = """
+import atexit
+
+def tell():
+    print(event.command_execution_status == cl.command_execution_status.COMPLETE)
+
+atexit.register(tell)  # what is registered first is called last
+
+from optdb.runtime.context import Context
+from optdb.runtime.library import cl
+
+context = Context("opencl")
+gate = cl.UserEvent(context.cl_context)
+memory = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 64)
+event = cl.enqueue_fill_buffer(context.queue, memory, b"0", 0, 64, wait_for=[gate])
+context.queue.flush()
+assert event.command_execution_status != cl.command_execution_status.COMPLETE
+atexit.register(gate.set_status, cl.command_execution_status.COMPLETE)
+"""
+
+
+def test_the_end_of_a_program_waits_for_the_queue():
+    done = run_code(UNFINISHED)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True\n"
+
+
+def test_what_fails_at_the_end_of_a_program_is_logged(monkeypatch, caplog):
+    class Queue:
+        def finish(self):
+            raise context_module.cl.RuntimeError("clFinish failed: OUT_OF_RESOURCES")
+
+    context = Context("opencl")
+    monkeypatch.setattr(context, "_queue", Queue())
+    context_module._finish_all()
+    assert context.profile.name in caplog.text
+    assert "OUT_OF_RESOURCES" in caplog.text
+
+
+def test_a_fork_does_not_wait_for_its_parents_queue(monkeypatch):
+    context = Context("opencl")
+    monkeypatch.setattr(context, "_pid", os.getpid() + 1)
+    monkeypatch.setattr(context, "_queue", None)
+    context_module._finish_all()
