@@ -1,4 +1,4 @@
-"""The same work by CuPy, JAX and PyTorch, on the GPU where they are: ``python rivals.py``.
+"""The same work by CuPy and JAX, on the GPU where they are: ``python rivals.py``.
 
 It prints seconds as JSON, medians of several runs, each from an idle device to an idle device: ``exp(x) * y``,
 sums of a matrix, its rows and its columns, a copy on the device, products of float32 matrices (CuPy's is cuBLAS, with
@@ -8,15 +8,19 @@ in float32 and once as JAX does it by default.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import statistics
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+#: Whom it measures.
+NEEDED = ("cupy", "jax")
 LARGE = 200_000_000
 SIDE = 16384
 PRODUCTS = (1024, 2048, 4096)
@@ -144,6 +148,11 @@ def with_jax(n: int, width: int, batch: int, size: int, precision: str) -> float
 
 def main() -> None:
     """Print all times as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.parse_args()
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        parser.error(f"{' and '.join(missing)} must be there. The cure: pip install {' '.join(missing)}")
     times: dict[str, float] = with_cupy()
     for sizes in RESNETS:
         for precision in ("highest", "default"):
