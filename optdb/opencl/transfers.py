@@ -34,6 +34,8 @@ class _TransferOp(Op):
     """What all moves share: the value stays the same, only its place changes."""
 
     _f16_ok = True
+    #: As `OpenCLKernelBase.repeatable`.
+    repeatable = False
 
     def infer_shape(self, node: Apply, shapes: list) -> list:
         return shapes
@@ -53,6 +55,7 @@ class OpenCLFromHost(_TransferOp):
     """
 
     __props__ = ("context_name",)
+    repeatable = True
 
     def __init__(self, context_name: Hashable = None) -> None:
         self.context_name = contexts.resolve(context_name)

@@ -15,7 +15,6 @@ import theano.tensor as tt
 from hypothesis import given
 from hypothesis import strategies as st
 
-import optdb.opencl
 from optdb.opencl import OpenCLArrayType, contexts
 from tests.processes import python
 
@@ -24,14 +23,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SPAWNING = "several_processes.py"
 PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {SPAWNING})
 CHECKS = ["check1.py", "check2.py", "check3.py"]
-MODE = theano.Mode("py", "fast_compile")
-
-
-def _elemwise_is_lifted():
-    return (Path(optdb.opencl.__file__).parent / "lifters" / "elemwise.py").exists()
-
-
-lifts = pytest.mark.skipif(not _elemwise_is_lifted(), reason="the device computes no elementwise ops yet")
+MODE = theano.Mode(theano.config.linker, "fast_compile")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,7 +69,6 @@ def test_check1_uses_the_cpu_unless_told_otherwise():
     assert done.stdout.splitlines()[-1] == "Used the cpu", done.stderr
 
 
-@lifts
 @pytest.mark.parametrize("name", CHECKS)
 def test_checks_use_the_device(name):
     done = python(str(EXAMPLES / name), "2", flags="floatX=float32,optdb.device=opencl")

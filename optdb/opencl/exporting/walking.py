@@ -26,7 +26,7 @@ from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.recording import LinkedFunction
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.roles import is_foreign, on_device
 from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
 from optdb.runtime import arrays, commands
@@ -226,6 +226,8 @@ class _Walk:
         if is_host:
             thunk()
             return
+        if is_foreign(node):
+            raise Untraceable("it launches kernels by itself, of which nothing is known")
         if isinstance(node.op, Scan):
             self._settle(cells, node)
         with self._tracer.following():

@@ -95,6 +95,8 @@ class OpenCLAllocEmpty(host.AllocEmpty):
     """
 
     __props__ = ("dtype", "context_name")
+    #: As `OpenCLKernelBase.repeatable`.
+    repeatable = True
     params_type = None
     _f16_ok = True
 

@@ -37,6 +37,8 @@ class OpenCLOnHost(Op):
     """
 
     __props__ = ("op", "output_types")
+    #: As `OpenCLKernelBase.repeatable`.
+    repeatable = False
     _f16_ok = True
 
     def __init__(self, op: Op, output_types: Sequence[TensorType]) -> None:

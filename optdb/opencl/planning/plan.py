@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
+from dataclasses import replace
 
 from optdb.deprecation import renamed
 from optdb.host.graph import Apply, Variable
@@ -15,6 +16,7 @@ from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.invariant_uploads import invariant_nodes, invariant_uploads
 from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.recording import LinkedFunction, Recording, same
+from optdb.opencl.planning.roles import is_foreign
 from optdb.opencl.planning.sigint import commit_point
 from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedStep, in_segments
 from optdb.runtime.arrays import Array, copy
@@ -191,4 +193,8 @@ def plan_liveness(linked: LinkedFunction, recording: Recording) -> Liveness:
         for (number, _), segment in zip(recording.path.steps, recording.segments, strict=True)
         for memory in (segment.allocated if number in once else ())
     ]
-    return liveness(steps, memories(linked.outputs), set(recording.io.inputs.values()), persistent)
+    live = liveness(steps, memories(linked.outputs), set(recording.io.inputs.values()), persistent)
+    # Kernels that an op launches by itself may be told no offset: what `empty` returns begins where a buffer does.
+    foreign = [node for _, node in recording.path.steps if is_foreign(node)]
+    alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
+    return replace(live, own_buffer={*live.own_buffer, *alone})

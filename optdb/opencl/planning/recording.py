@@ -18,10 +18,11 @@ import numpy as np
 from optdb.host.graph import Apply, Variable
 from optdb.host.linking import raise_with_op
 from optdb.opencl.planning.paths import Branches, Path, Round, final_nodes
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.roles import is_foreign, on_device
 from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import IOBinding
+from optdb.runtime.commands import unknown
 from optdb.runtime.recording import ArrayLayout, Segment
 
 #: Values of the host with more elements are not compared, but taken for changed.
@@ -114,10 +115,28 @@ class LinkedFunction:
         Exception
             What the node raises, with the node and where it comes from.
         """
+        if number in self._foreign:
+            self._prepare_foreign(self.nodes[number])
         try:
             self.thunks[number]()
         except Exception:
             raise_with_op(self.nodes[number], self.thunks[number], storage_map=self.cells)
+
+    @functools.cached_property
+    def _foreign(self) -> frozenset[int]:
+        """The numbers of the nodes that may do to the device what nobody records."""
+        return frozenset(number for number, node in enumerate(self.nodes) if is_foreign(node))
+
+    def _prepare_foreign(self, node: Apply) -> None:
+        """Say that a node cannot be repeated, and let its results begin where a buffer does.
+
+        Its kernels may be told no offset of an array that it has made by `empty` in an earlier call.
+        """
+        unknown(f"{node.op} launches kernels by itself")
+        for var in node.outputs:
+            value = self.value(var)
+            if isinstance(value, Array) and value.offset:
+                self.cells[var][0] = None
 
     def walk(
         self,

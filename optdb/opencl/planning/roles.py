@@ -19,16 +19,12 @@ from optdb.host.linking import DeepCopyOp, ViewOp
 from optdb.host.loops import Scan
 from optdb.host.ops import MakeVector, Rebroadcast, Shape, Shape_i, SpecifyShape
 from optdb.host.tensor import Elemwise
-from optdb.opencl.ops.memory import OpenCLAllocEmpty
 from optdb.opencl.planning.aliasing import exposed_variables
-from optdb.opencl.transfers import OpenCLFromHost
 from optdb.opencl.type import OpenCLArrayType
 
-#: What ops of these classes do to a device is all recorded, too. Ops with kernels say so themselves (`repeatable`).
-REPEATABLE = (
-    *(OpenCLAllocEmpty, OpenCLFromHost, Scan, IfElse),
-    *(DeepCopyOp, ViewOp, Rebroadcast, SpecifyShape),
-)
+#: What ops of the host's do to a device is all recorded, too, if they are of these classes. The device's own ops say
+#: so themselves (`repeatable`).
+REPEATABLE = (Scan, IfElse, DeepCopyOp, ViewOp, Rebroadcast, SpecifyShape)
 #: They ask for shapes, which are known on the host.
 SHAPES = (Shape, Shape_i)
 
@@ -121,6 +117,14 @@ def _seen(node: Apply, given: set[Variable], inputs: Sequence[Variable]) -> list
     if isinstance(node.op, SHAPES):
         return [var for var in inputs if var not in given]
     return [var for var in inputs[isinstance(node.op, IfElse) :] if not isinstance(var, Constant)]
+
+
+def is_foreign(node: Apply) -> bool:
+    """Tell whether a node's op may do to a device what optdb knows nothing of: no other op asks for its arrays."""
+    op = node.op
+    if hasattr(op, "repeatable") or _is_repeatable(op):
+        return False
+    return any(map(on_device, node.inputs)) or any(map(on_device, node.outputs))
 
 
 def _is_repeatable(op: Op) -> bool:
