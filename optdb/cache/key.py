@@ -15,6 +15,7 @@ from optdb.cache.frozen import Freezer, Same, Unhashable
 from optdb.cache.inner import GraphKey, constant_key
 from optdb.host.definition import (
     InnerGraph,
+    carries_notes,
     declared,
     definition,
     has_inner_graph,
@@ -89,6 +90,8 @@ class Keys:
             if not hasattr(op, name):
                 raise Unshareable(f"has no attribute {name!r}, which __props__ names")
         described = definition(op)
+        if any(isinstance(value, InnerGraph) and carries_notes(value) for value in described.rest.values()):
+            raise Unshareable("carries notes at variables of its inner graph")
         # Some classes have lists or dicts for props, and a hash of their own that knows about it.
         freeze = self._rest if hashes_itself(cls) else self._props
         props = [_prop(freeze, name, value) for name, value in zip(names, described.props, strict=False)]

@@ -22,6 +22,7 @@ from typing import Any
 
 from theano import config
 from theano.compile.mode import get_mode
+from theano.gof.graph import variables
 from theano.ifelse import IfElse
 from theano.scalar.basic import Composite, ScalarOp
 from theano.scan_module.scan_op import Scan
@@ -147,6 +148,15 @@ def has_inner_graph(cls: type) -> bool:
     return cls in _SPECIAL
 
 
+#: What Theano itself notes at variables: neither tells one graph from another.
+_OWN_NOTES = frozenset({"test_value", "trace", "unique_value", "values_eq_approx"})
+
+
+def carries_notes(graph: InnerGraph) -> bool:
+    """Tell whether somebody has noted something at a variable of an inner graph, in its ``tag``."""
+    return any(not _OWN_NOTES.issuperset(vars(var.tag)) for var in variables(graph.inputs, graph.outputs))
+
+
 def keeps_test_values() -> bool:
     """Tell whether graphs are made with test values, which their inner graphs carry."""
     return config.compute_test_value != "off"
@@ -185,6 +195,7 @@ def is_repeatable(cls: type) -> bool:
 __all__ = [
     "Definition",
     "InnerGraph",
+    "carries_notes",
     "declared",
     "definition",
     "has_inner_graph",

@@ -187,6 +187,21 @@ def test_scans_by_their_graphs():
     assert loop(lambda a, b: tt.tanh(a + b), mode="FAST_COMPILE")[2] is not op
 
 
+def test_scans_with_notes_at_variables_of_their_graphs_are_left_alone():
+    def noting(note):
+        def step(a, b):
+            out = tt.tanh(a + b)
+            out.tag.note = note
+            return out
+
+        return loop(step)[2]
+
+    loop(lambda a, b: tt.tanh(a + b))
+    assert [noting(note).outputs[0].tag.note for note in (1, 2)] == [1, 2]
+    reason = ("theano.scan_module.scan_op.Scan", "carries notes at variables of its inner graph")
+    assert reason in optdb.cache.stats().uncached
+
+
 def test_functions_that_share_a_scan_do_not_share_its_storage():
     functions = []
     for _ in range(2):
