@@ -1,7 +1,8 @@
-"""Compares what a way did with what stock did, test by test, and has every suspect run again, alone.
+"""Compares what a way did with what stock did, test by test, and has every suspect run again.
 
-A test is a regression only if it passes under stock and fails with the engine both times: in its file and alone. One
-that fails once, or that stock itself fails alone, is unsteady: it is shown, and does not count.
+A test is a regression only if it passes under stock and fails with the engine both times: in its file and alone, or,
+where it passes alone, in its file again, as what others have left behind may be what it fails for. One that fails once,
+or that stock itself fails when it is run again in this way, is unsteady: it is shown, and does not count.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def compare(
     way : str
         The engine's way, for `run_alone`.
     run_alone : callable, optional
-        ``run_alone(test, way)`` runs one test in a process of its own, for `BASELINE` as stock's results were made.
+        ``run_alone(test, way)`` runs one test, or one file, in a process of its own, for `BASELINE` as stock's results
+        were made.
         Without it every suspect is a regression.
 
     Returns
@@ -104,17 +106,24 @@ def compare(
 
 
 class _SecondRun:
-    """Runs a suspect again, alone; the cases of one test together, once."""
+    """Runs a suspect again: alone, the cases of one test together, or with its file; each once."""
 
     def __init__(self, run_alone: RunAlone) -> None:
         self._run_alone = run_alone
         self._done: dict[tuple[str, str], Mapping[str, Result]] = {}
 
-    def __call__(self, suspect: Result, way: str) -> Result:
-        key = (suspect.test, way)
-        if key not in self._done:
-            self._done[key] = self._run_alone(*key)
-        return self._done[key].get(suspect.id) or _stand_in(suspect, self._done[key])
+    def alone(self, suspect: Result, way: str) -> Result:
+        """Run the suspect's test."""
+        return self._run(suspect.test, suspect, way)
+
+    def with_its_file(self, suspect: Result, way: str) -> Result:
+        """Run all tests of the suspect's file."""
+        return self._run(suspect.test.split("::")[0], suspect, way)
+
+    def _run(self, what: str, suspect: Result, way: str) -> Result:
+        if (what, way) not in self._done:
+            self._done[what, way] = self._run_alone(what, way)
+        return self._done[what, way].get(suspect.id) or _stand_in(suspect, self._done[what, way])
 
 
 def _judge(after: Result, expected: Mapping[str, str], way: str, second_run: _SecondRun | None) -> Difference:
@@ -123,13 +132,15 @@ def _judge(after: Result, expected: Mapping[str, str], way: str, second_run: _Se
         return Difference(Verdict.EXPECTED, after, expected[after.id])
     if second_run is None:
         return Difference(Verdict.REGRESSION, after)
-    again = second_run(after, way)
-    if again.outcome == PASSED:
-        return Difference(Verdict.UNSTEADY, after, f"{after.outcome} in its file, passes alone")
-    stock = second_run(after, BASELINE)
-    if stock.outcome != PASSED:
-        return Difference(Verdict.UNSTEADY, after, f"{stock.outcome} under stock, too, when run alone")
-    return Difference(Verdict.REGRESSION, again)
+    for run, how in ((second_run.alone, "alone"), (second_run.with_its_file, "with its file")):
+        again = run(after, way)
+        if again.outcome == PASSED:
+            continue
+        stock = run(after, BASELINE)
+        if stock.outcome != PASSED:
+            return Difference(Verdict.UNSTEADY, after, f"{stock.outcome} under stock, too, when run {how}")
+        return Difference(Verdict.REGRESSION, again)
+    return Difference(Verdict.UNSTEADY, after, f"{after.outcome} once, passes when run again, alone and with its file")
 
 
 def _pairs(stock: Mapping[str, Result], engine: Mapping[str, Result]) -> Iterable[tuple[Result, Result]]:

@@ -66,8 +66,26 @@ def test_suspects_are_run_again(engine_alone, stock_alone, verdict):
     alone = {"topo": engine_alone, BASELINE: stock_alone}
 
     def run_alone(test, way):
-        assert test == "f.py::a"
+        assert test in ("f.py", "f.py::a")
         return results(a=alone[way])
+
+    comparison = compare("f.py", results(a=PASSED, b=PASSED), results(a=FAILED, b=PASSED), {}, "topo", run_alone)
+    assert verdicts(comparison) == {"a": verdict}
+
+
+@pytest.mark.parametrize(
+    "engine_again, stock_again, verdict",
+    [
+        (FAILED, PASSED, Verdict.REGRESSION),
+        (PASSED, PASSED, Verdict.UNSTEADY),
+        (FAILED, FAILED, Verdict.UNSTEADY),
+    ],
+)
+def test_suspects_that_pass_alone_are_run_again_behind_the_others(engine_again, stock_again, verdict):
+    again = {"topo": engine_again, BASELINE: stock_again}
+
+    def run_alone(what, way):
+        return results(a=again[way], b=PASSED) if what == "f.py" else results(a=PASSED)
 
     comparison = compare("f.py", results(a=PASSED, b=PASSED), results(a=FAILED, b=PASSED), {}, "topo", run_alone)
     assert verdicts(comparison) == {"a": verdict}
