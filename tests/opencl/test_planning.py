@@ -502,3 +502,23 @@ def test_a_simulator_keeps_numbers_that_a_next_value_would_overwrite():
     for size in (2, 2, 2, 2, 3, 3, 3, 2):
         np.testing.assert_array_equal(sim(np.ones(size, "float32")), np.full(size, 2))
         assert sim.get(state) == -size
+
+
+WITHOUT_A_COMPILER = """
+import numpy as np
+import optdb, theano, theano.tensor as tt
+from optdb.opencl import contexts
+
+assert not theano.config.cxx
+contexts.register("dev0", "opencl")
+x = tt.fvector()
+there = theano.shared(np.int32(3), target="dev0")
+f = theano.function([x], [-there, -x.shape[0]], mode=theano.compile.get_default_mode().including("opencl"))
+assert any(getattr(node.op, "destroy_map", None) for node in f.maker.fgraph.apply_nodes)
+print([int(f(np.zeros(size, "float32"))[1]) for size in (2, 2, 2, 3, 3, 3, 2, 2)])
+"""
+
+
+def test_without_a_compiler_small_work_of_the_host_overwrites_nothing_either():
+    done = run_code(WITHOUT_A_COMPILER, flags="cxx=")
+    assert done.stdout == "[-2, -2, -2, -3, -3, -3, -2, -2]\n", done.stderr

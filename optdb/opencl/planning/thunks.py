@@ -79,7 +79,8 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
         self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
     ) -> Any:
         """Return what computes a node; by Python, if that is small work beside a device, or of its arrays."""
-        if impl is None and getattr(_linking, "device", False):
+        # Without a compiler, Theano asks for Python by itself.
+        if impl in (None, "py") and getattr(_linking, "device", False):
             if is_small(node):
                 node, impl = host_work.without_inplace(node), "py"
             elif any(map(on_device, (*node.inputs, *node.outputs))):
