@@ -84,8 +84,7 @@ def compare(
         The engine's way, for `run_alone`.
     run_alone : callable, optional
         ``run_alone(test, way)`` runs one test, or one file, in a process of its own, for `BASELINE` as stock's results
-        were made.
-        Without it every suspect is a regression.
+        were made. Without it every suspect is a regression.
 
     Returns
     -------
@@ -112,15 +111,8 @@ class _SecondRun:
         self._run_alone = run_alone
         self._done: dict[tuple[str, str], Mapping[str, Result]] = {}
 
-    def alone(self, suspect: Result, way: str) -> Result:
-        """Run the suspect's test."""
-        return self._run(suspect.test, suspect, way)
-
-    def with_its_file(self, suspect: Result, way: str) -> Result:
-        """Run all tests of the suspect's file."""
-        return self._run(suspect.test.split("::")[0], suspect, way)
-
-    def _run(self, what: str, suspect: Result, way: str) -> Result:
+    def __call__(self, suspect: Result, what: str, way: str) -> Result:
+        """Run `what`, the suspect's test or its file, and return what became of the suspect."""
         if (what, way) not in self._done:
             self._done[what, way] = self._run_alone(what, way)
         return self._done[what, way].get(suspect.id) or _stand_in(suspect, self._done[what, way])
@@ -132,11 +124,11 @@ def _judge(after: Result, expected: Mapping[str, str], way: str, second_run: _Se
         return Difference(Verdict.EXPECTED, after, expected[after.id])
     if second_run is None:
         return Difference(Verdict.REGRESSION, after)
-    for run, how in ((second_run.alone, "alone"), (second_run.with_its_file, "with its file")):
-        again = run(after, way)
+    for what, how in ((after.test, "alone"), (after.test.split("::")[0], "with its file")):
+        again = second_run(after, what, way)
         if again.outcome == PASSED:
             continue
-        stock = run(after, BASELINE)
+        stock = second_run(after, what, BASELINE)
         if stock.outcome != PASSED:
             return Difference(Verdict.UNSTEADY, after, f"{stock.outcome} under stock, too, when run {how}")
         return Difference(Verdict.REGRESSION, again)

@@ -90,7 +90,7 @@ class Keys:
             if not hasattr(op, name):
                 raise Unshareable(f"has no attribute {name!r}, which __props__ names")
         described = definition(op)
-        if any(isinstance(value, InnerGraph) and carries_notes(value) for value in described.rest.values()):
+        if has_inner_graph(cls) and carries_notes(described.rest["graph"]):
             raise Unshareable("carries notes at variables of its inner graph")
         # Some classes have lists or dicts for props, and a hash of their own that knows about it.
         freeze = self._rest if hashes_itself(cls) else self._props

@@ -55,25 +55,6 @@ def test_what_kept_a_test_from_running_is_its_error():
 
 
 @pytest.mark.parametrize(
-    "engine_alone, stock_alone, verdict",
-    [
-        (FAILED, PASSED, Verdict.REGRESSION),
-        (PASSED, PASSED, Verdict.UNSTEADY),
-        (FAILED, FAILED, Verdict.UNSTEADY),
-    ],
-)
-def test_suspects_are_run_again(engine_alone, stock_alone, verdict):
-    alone = {"topo": engine_alone, BASELINE: stock_alone}
-
-    def run_alone(test, way):
-        assert test in ("f.py", "f.py::a")
-        return results(a=alone[way])
-
-    comparison = compare("f.py", results(a=PASSED, b=PASSED), results(a=FAILED, b=PASSED), {}, "topo", run_alone)
-    assert verdicts(comparison) == {"a": verdict}
-
-
-@pytest.mark.parametrize(
     "engine_again, stock_again, verdict",
     [
         (FAILED, PASSED, Verdict.REGRESSION),
@@ -81,14 +62,19 @@ def test_suspects_are_run_again(engine_alone, stock_alone, verdict):
         (FAILED, FAILED, Verdict.UNSTEADY),
     ],
 )
-def test_suspects_that_pass_alone_are_run_again_behind_the_others(engine_again, stock_again, verdict):
+@pytest.mark.parametrize("again_is", ["f.py::a", "f.py"], ids=["alone", "with its file"])
+def test_suspects_are_run_again(again_is, engine_again, stock_again, verdict):
     again = {"topo": engine_again, BASELINE: stock_again}
+    ran = set()
 
-    def run_alone(what, way):
-        return results(a=again[way], b=PASSED) if what == "f.py" else results(a=PASSED)
+    def run_again(what, way):
+        ran.add(what)
+        return results(a=again[way] if what == again_is else PASSED, b=PASSED)
 
-    comparison = compare("f.py", results(a=PASSED, b=PASSED), results(a=FAILED, b=PASSED), {}, "topo", run_alone)
+    comparison = compare("f.py", results(a=PASSED, b=PASSED), results(a=FAILED, b=PASSED), {}, "topo", run_again)
     assert verdicts(comparison) == {"a": verdict}
+    fails_alone = again_is == "f.py::a" and engine_again == FAILED
+    assert ran == ({"f.py::a"} if fails_alone else {"f.py::a", "f.py"})
 
 
 def test_cases_of_a_test_are_run_again_together():

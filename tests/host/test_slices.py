@@ -26,13 +26,8 @@ def merged(merge, first, second, shifted):
     if shifted:
         first = slice(k, first.stop, first.step)
     with optimizing():
-        length = tt.arange(n)[first].shape[0] if shifted else _length(first)
-        result = merge(first, n, second, length)
+        result = merge(first, n, second, tt.ones((n,))[first].shape[0])
     return [tt.as_tensor_variable(part) for part in (result.start, result.stop, result.step)]
-
-
-def _length(first):
-    return tt.ones((n,))[first].shape[0]
 
 
 @settings(max_examples=150)

@@ -43,7 +43,7 @@ FIXED = {
 
 _IMAGES = "kernels are made for images and filters of one size"
 _GIVEN = "the case says how many, by a constant"
-#: Ops that pin lengths: the inputs and their axes, counted from the end where they are negative, and why.
+#: Ops that pin lengths: the inputs and their axes, and why.
 PINNED = {
     "OpenCLConv": ({0: {1, 2, 3, 4}, 1: {0, 1, 2, 3, 4, 5}}, _IMAGES),
     "OpenCLConvGradWeights": ({0: {1, 2, 3, 4}, 1: {1, 2, 3, 4}}, _IMAGES),

@@ -8,11 +8,12 @@ there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from optdb.codegen.layout import size_of
 from optdb.runtime.sizes import largest, smallest
 
 if TYPE_CHECKING:
@@ -79,18 +80,18 @@ class Channels:
         lengths, kept = [], []
         for kind, run in groupby(long, key=lambda pair: pair[1]):
             kept.append(kind)
-            lengths.append(_product(length for length, _ in run))
+            lengths.append(size_of([length for length, _ in run]))
         return cls(Runs.of(len(shape), axes), tuple(lengths), tuple(kept))
 
     @property
     def number(self) -> int:
         """How many channels there are."""
-        return _product(length for length, kept in zip(self.lengths, self.kept) if kept)
+        return size_of([length for length, kept in zip(self.lengths, self.kept) if kept])
 
     @property
     def size(self) -> int:
         """How many elements each has."""
-        return _product(length for length, kept in zip(self.lengths, self.kept) if not kept)
+        return size_of([length for length, kept in zip(self.lengths, self.kept) if not kept])
 
     @property
     def in_columns(self) -> bool:
@@ -167,10 +168,3 @@ def _shared(wanted: int, number: int, size: int, least: int) -> int:
 def _filled(runs: list[tuple[int, int]], number: int) -> list[tuple[int, int]]:
     """Return as many runs as a kernel is made for, with some of length 1 in front."""
     return [(1, 0)] * (number - len(runs)) + runs
-
-
-def _product(lengths: Iterable[int]) -> int:
-    result = 1
-    for length in lengths:
-        result = result * length
-    return result

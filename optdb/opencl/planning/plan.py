@@ -16,7 +16,6 @@ from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.invariant_uploads import invariant_nodes, invariant_uploads
 from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.recording import LinkedFunction, Recording, same
-from optdb.opencl.planning.roles import is_foreign
 from optdb.opencl.planning.sigint import commit_point
 from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedStep, in_segments
 from optdb.runtime.arrays import Array, copy
@@ -195,6 +194,6 @@ def plan_liveness(linked: LinkedFunction, recording: Recording) -> Liveness:
     ]
     live = liveness(steps, memories(linked.outputs), set(recording.io.inputs.values()), persistent)
     # Kernels that an op launches by itself may be told no offset: what `empty` returns begins where a buffer does.
-    foreign = [node for _, node in recording.path.steps if is_foreign(node)]
+    foreign = [node for number, node in recording.path.steps if number in linked.foreign]
     alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
     return replace(live, own_buffer={*live.own_buffer, *alone})

@@ -115,7 +115,7 @@ class LinkedFunction:
         Exception
             What the node raises, with the node and where it comes from.
         """
-        if number in self._foreign:
+        if number in self.foreign:
             self._prepare_foreign(self.nodes[number])
         try:
             self.thunks[number]()
@@ -123,7 +123,7 @@ class LinkedFunction:
             raise_with_op(self.nodes[number], self.thunks[number], storage_map=self.cells)
 
     @functools.cached_property
-    def _foreign(self) -> frozenset[int]:
+    def foreign(self) -> frozenset[int]:
         """The numbers of the nodes that may do to the device what nobody records."""
         return frozenset(number for number, node in enumerate(self.nodes) if is_foreign(node))
 
