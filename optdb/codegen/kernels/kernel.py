@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optdb.codegen.kernels.params import Param, as_param
+from optdb.codegen.kernels.signature import dtypes_in, expand_arrays, kernel_names, kernel_params
 from optdb.deprecation import warn_renamed
 
 if TYPE_CHECKING:
@@ -38,13 +39,14 @@ class Kernel:
     code : str
         OpenCL C, in the words of the prelude (see :mod:`optdb.codegen.kernels.prelude`). Of the kernels of a node,
         equal codes are taken once, and all may use what the others define.
-    name : str
-        The kernel function's name in the code.
-    params : sequence
+    name : str, optional
+        The kernel function's name in the code. It may be left out where the code declares one kernel.
+    params : sequence, optional
         What it is launched with: a dtype for each number, or SIZE, SSIZE, ARRAY (two parameters in the code, a
-        pointer and its offset in bytes), BUFFER (a pointer alone), or LOCAL.
-    flags : str or iterable of str
-        What the device must have, see `get_flags`; in one string, they are separated by '|'.
+        pointer and its offset in bytes), BUFFER (a pointer alone), or LOCAL. By default, what the code declares.
+    flags : str or iterable of str, optional
+        What the device must have, see `get_flags`; in one string, they are separated by '|'. By default, what the
+        dtypes need that the code names.
     codevar, binvar, objvar, fname, sname : str, optional
         Names of C variables and functions, which kernels of Theano's GPU back-end are given. They are accepted, and
         not used: kernels are launched from Python.
@@ -53,14 +55,16 @@ class Kernel:
     ------
     TypeError
         If name and params are in the order that Theano's GPU back-end has.
+    ValueError
+        If what is left out cannot be read from the code.
     """
 
     def __init__(
         self,
         code: str,
-        name: str,
-        params: Sequence[Param | DTypeLike],
-        flags: str | Iterable[str] = (),
+        name: str | None = None,
+        params: Sequence[Param | DTypeLike] | None = None,
+        flags: str | Iterable[str] | None = None,
         *,
         codevar: str | None = None,
         binvar: str | None = None,
@@ -68,6 +72,11 @@ class Kernel:
         fname: str | None = None,
         sname: str | None = None,
     ) -> None:
+        if "CHUNK_KERNEL" in code:
+            warn_renamed("CHUNK_KERNEL", "OUTLINED_KERNEL")
+            code = code.replace("CHUNK_KERNEL", "OUTLINED_KERNEL")
+        code = expand_arrays(code if "cluda.h" not in code else _THEANO_HEADER.sub("", code))
+        name = _only_kernel(code) if name is None else name
         if not isinstance(name, str):
             raise TypeError(
                 f"the name of a kernel is a text, not {name!r}; where Theano's GPU back-end has Kernel(code, params, "
@@ -75,16 +84,19 @@ class Kernel:
             )
         if not name.isidentifier():
             raise ValueError(f"{name!r} cannot be the name of a kernel: it is no identifier")
-        if "CHUNK_KERNEL" in code:
-            warn_renamed("CHUNK_KERNEL", "OUTLINED_KERNEL")
-            code = code.replace("CHUNK_KERNEL", "OUTLINED_KERNEL")
-        self.code = code if "cluda.h" not in code else _THEANO_HEADER.sub("", code)
+        self.code = code
         self.name = name
-        self.params = tuple(as_param(param) for param in params)
-        self.flags = _flags(flags, name)
+        self.params = kernel_params(code, name) if params is None else tuple(as_param(param) for param in params)
+        self.flags = self.get_flags(*dtypes_in(code)) if flags is None else _flags(flags, name)
 
     def __repr__(self) -> str:
         return f"Kernel({self.name}: {', '.join(map(repr, self.params))}: {'|'.join(self.flags)})"
+
+    @classmethod
+    def all_of(cls, code: str) -> list[Kernel]:
+        """Return all kernels that a code declares."""
+        code = expand_arrays(code)
+        return [cls(code, name) for name in kernel_names(code)]
 
     @staticmethod
     def get_flags(*dtypes: DTypeLike) -> tuple[str, ...]:
@@ -104,6 +116,16 @@ class Kernel:
             if reason is not None:
                 device = context.profile.name
                 raise UnsupportedKernel(f"kernel {self.name} needs {flag}, which {device} cannot give: {reason}")
+
+
+def _only_kernel(code: str) -> str:
+    names = kernel_names(code)
+    if len(names) != 1:
+        raise ValueError(
+            f"this code declares {' and '.join(names) or 'no kernel'}, so Kernel(code, name) has to say which is "
+            f"meant; a kernel is declared by KERNEL void name(...) {{...}}. The code begins with\n{code[:200]}"
+        )
+    return names[0]
 
 
 def _flags(flags: str | Iterable[str], name: str) -> tuple[str, ...]:

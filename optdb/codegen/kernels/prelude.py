@@ -54,7 +54,8 @@ static inline float ga_half2float(ga_half h) { return vload_half(0, (const half 
 static inline ga_half ga_float2half(float f) { ga_half h; vstore_half_rte(f, 0, (half *)&h.bits); return h; }
 """
 
-_CTYPES = {
+#: The word of each dtype.
+CTYPES = {
     "bool": "ga_bool",
     "int8": "ga_byte",
     "uint8": "ga_ubyte",
@@ -81,7 +82,7 @@ def ctype(dtype: DTypeLike) -> str:
         If kernels have no word for it.
     """
     # By its name it is asked for each array of each graph.
-    name = dtype if isinstance(dtype, str) and dtype in _CTYPES else np.dtype(dtype).name
-    if name not in _CTYPES:
-        raise TypeError(f"kernels have no type for dtype {name}: convert it to one of {', '.join(_CTYPES)} first")
-    return _CTYPES[name]
+    name = dtype if isinstance(dtype, str) and dtype in CTYPES else np.dtype(dtype).name
+    if name not in CTYPES:
+        raise TypeError(f"kernels have no type for dtype {name}: convert it to one of {', '.join(CTYPES)} first")
+    return CTYPES[name]

@@ -16,18 +16,7 @@ from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply
 from optdb.host.variables import as_tensor_variable
-from optdb.opencl.kernels import (
-    ARRAY,
-    SIZE,
-    SSIZE,
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    ctype,
-    output_array,
-    output_zeros,
-)
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.parts import host_indexes
 from optdb.opencl.ops.rows import launch_each
@@ -37,26 +26,17 @@ if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 _FORWARD = """
-KERNEL void lookup(ga_size n, GLOBAL_MEM {stored} *p, ga_size p_off, ga_ssize p0, ga_ssize p1,
-    GLOBAL_MEM ga_long *classes, ga_size classes_off, GLOBAL_MEM {stored} *y, ga_size y_off)
+KERNEL void lookup(ga_size n, ARRAY {stored} *p, ga_ssize p0, ga_ssize p1, ARRAY ga_long *classes, ARRAY {stored} *y)
 {{
-p = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)p + p_off);
-classes = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)classes + classes_off);
-y = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)y + y_off);
 for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
     y[i] = {store}(-log({load}(p[(ga_ssize)i * p0 + classes[i] * p1])));
 }}
 """
 
 _GRADIENT = """
-KERNEL void gradient(ga_size n, ga_size columns, GLOBAL_MEM {g_stored} *g, ga_size g_off, ga_ssize g0,
-    GLOBAL_MEM {stored} *p, ga_size p_off, ga_ssize p0, ga_ssize p1,
-    GLOBAL_MEM ga_long *classes, ga_size classes_off, GLOBAL_MEM {stored} *dp, ga_size dp_off)
+KERNEL void gradient(ga_size n, ga_size columns, ARRAY {g_stored} *g, ga_ssize g0,
+    ARRAY {stored} *p, ga_ssize p0, ga_ssize p1, ARRAY ga_long *classes, ARRAY {stored} *dp)
 {{
-g = (GLOBAL_MEM {g_stored} *)((GLOBAL_MEM char *)g + g_off);
-p = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)p + p_off);
-classes = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)classes + classes_off);
-dp = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)dp + dp_off);
 for (ga_size i = get_global_id(0); i < n; i += get_global_size(0)) {{
     const {work} by = {g_load}(g[(ga_ssize)i * g0]);
     dp[i * columns + classes[i]] = {store}(-by / {load}(p[(ga_ssize)i * p0 + classes[i] * p1]));
@@ -74,7 +54,7 @@ class OpenCLCrossentropyCategorical1Hot(Counterpart, OpenCLKernelBase, host.Cros
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         dtype = node.inputs[0].type.dtype
         code = _FORWARD.format(stored=ctype(dtype), load=load_w(dtype), store=write_w(dtype))
-        return [Kernel(code, "lookup", [SIZE, ARRAY, SSIZE, SSIZE, ARRAY, ARRAY], Kernel.get_flags(dtype))]
+        return [Kernel(code)]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         p, classes = inputs
@@ -107,8 +87,7 @@ class OpenCLCrossentropyCategorical1HotGrad(Counterpart, OpenCLKernelBase, host.
             load=load_w(dtype),
             store=write_w(dtype),
         )
-        params = [SIZE, SIZE, ARRAY, SSIZE, ARRAY, SSIZE, SSIZE, ARRAY, ARRAY]
-        return [Kernel(code, "gradient", params, Kernel.get_flags(g, dtype))]
+        return [Kernel(code)]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         g, p, classes = inputs

@@ -1,0 +1,103 @@
+"""What a kernel's own code says of it: its name, its parameters, and what a device must have for it.
+
+A kernel is declared once, where it is written::
+
+    KERNEL void scale(ga_size n, ga_float by, ARRAY ga_float *x, ga_ssize x_step, ARRAY ga_float *y) {...}
+
+`ARRAY` is the one word that is not C: an array is a pointer to its buffer and the offset at which it begins there, in
+bytes. :func:`expand_arrays` writes both parameters, and lets the pointer begin at the offset ahead of the body.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from optdb.codegen.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES, Param, as_param
+from optdb.codegen.kernels.prelude import CTYPES
+
+_HEAD = re.compile(r"\b(?P<kind>(?:OUTLINED_)?KERNEL\s+void)\s+(?P<name>\w+)\s*\((?P<params>[^()]*)\)\s*\{")
+_ARRAY = re.compile(r"\s*\bARRAY\s+(?P<type>[^*]*?)\s*\*\s*(?P<name>\w+)\s*")
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<type>\w+)[ \t]*$", re.MULTILINE)
+_TYPE = re.compile(r"\bga_\w+")
+
+_NUMBERS: dict[str, Param] = {
+    "ga_size": SIZE,
+    "ga_ssize": SSIZE,
+    "long16": SSIZES,
+    **{word: as_param(dtype) for dtype, word in CTYPES.items()},
+}
+_DTYPES = {word: dtype for dtype, word in CTYPES.items()}
+
+
+@functools.lru_cache(maxsize=4096)
+def expand_arrays(code: str) -> str:
+    """Return code in which each `ARRAY` of a kernel is a pointer that begins where the array does.
+
+    Parameters
+    ----------
+    code : str
+        OpenCL C, in the words of the prelude.
+    """
+    if "ARRAY" not in code:
+        return code
+    return _HEAD.sub(_expanded, code)
+
+
+def _expanded(head: re.Match[str]) -> str:
+    params, starts = [], []
+    for param in head["params"].split(","):
+        array = _ARRAY.fullmatch(param)
+        if array is None:
+            params.append(param.strip())
+            continue
+        kind, name = array["type"], array["name"]
+        params.append(f"GLOBAL_MEM {kind} *{name}, ga_size {name}_off")
+        starts.append(f"{name} = (GLOBAL_MEM {kind} *)((GLOBAL_MEM char *){name} + {name}_off);")
+    return "\n".join([f"{head['kind']} {head['name']}({', '.join(params)}) {{", *starts])
+
+
+def kernel_names(code: str) -> list[str]:
+    """Return the names of the kernels that a code declares."""
+    return [head["name"] for head in _HEAD.finditer(code)]
+
+
+def kernel_params(code: str, name: str) -> tuple[Param, ...]:
+    """Return the parameters that a kernel of a code declares: a pointer and its offset are one, an array.
+
+    Raises
+    ------
+    ValueError
+        If there is no such kernel, or what it declares is nothing that a launch could give.
+    """
+    head = next((head for head in _HEAD.finditer(code) if head["name"] == name), None)
+    if head is None:
+        raise ValueError(f"the code of kernel {name} does not declare it, as KERNEL void {name}(...) {{...}}")
+    defined = {define["name"]: define["type"] for define in _DEFINE.finditer(code)}
+    declared = [param.split() for param in head["params"].replace("*", " * ").split(",")]
+    names = {words[-1] for words in declared if words}
+    offsets = {f"{words[-1]}_off" for words in declared if "*" in words}
+    return tuple(_param(words, name, names, defined) for words in declared if not (words and words[-1] in offsets))
+
+
+def _param(words: list[str], kernel: str, names: set[str], defined: dict[str, str]) -> Param:
+    """Return the parameter that some words declare, among others of these names."""
+    if "*" in words:
+        if words[0] == "LOCAL_MEM_ARG":
+            return LOCAL
+        return ARRAY if f"{words[-1]}_off" in names else BUFFER
+    kind = defined.get(words[-2], words[-2]) if len(words) > 1 else None
+    if kind not in _NUMBERS:
+        raise ValueError(
+            f"kernel {kernel} declares {' '.join(words)!r}, which is no parameter of a launch: use ARRAY T *x, "
+            "GLOBAL_MEM T *x, LOCAL_MEM_ARG T *x, or a number of a type such as ga_size or ga_float"
+        )
+    return _NUMBERS[kind]
+
+
+def dtypes_in(code: str) -> Iterator[np.dtype]:
+    """Return the dtypes of which a code has the names, each once."""
+    return (np.dtype(_DTYPES[word]) for word in dict.fromkeys(_TYPE.findall(code)) if word in _DTYPES)
