@@ -27,7 +27,7 @@ def compiled(inputs, outputs, **kwargs):
     f = theano.function(inputs, outputs, mode=optdb.mode(device="dev0"), **kwargs)
     machine = f.fn.machine.run
     assert isinstance(machine, PlannedVM)
-    assert machine.linked.branches is not None
+    assert machine.linked.branches.conditions
     return f, machine
 
 

@@ -53,9 +53,9 @@ def test_sizes_that_may_be_overwritten_are_computed_once():
     squared = rows * rows  # in the memory of `rows`, as far as the graph is concerned
     mode = theano.compile.get_default_mode().including("opencl").excluding("fusion")
     f = theano.function([x], as_opencl_variable(tt.exp(x[: squared % 7]), "dev0"), mode=mode)
-    nodes = f.fn.linked.nodes
+    nodes, branches = f.fn.linked.nodes, f.fn.linked.branches
     assert any(getattr(node.op, "destroy_map", None) and not node.outputs[0].ndim for node in nodes)
-    assert not f.fn.linked.path.roles.always_recompute
+    assert not branches.path(branches.first(f.fn.linked.run)).roles.always_recompute
     for n in (5, 5, 5, 4, 4, 4, 5):
         value = np.random.RandomState(n).standard_normal((n, 2)).astype("float32")
         expected = np.exp(value[: (n - 1) ** 2 % 7])

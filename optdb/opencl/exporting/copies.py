@@ -58,7 +58,7 @@ def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
     outputs = [ours.get(var, var) for var in linked.outputs]
     for var in outputs:
         cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
-    return LinkedFunction(nodes, thunks_of(nodes, cells, loops), cells, [], None, list(linked.inputs), outputs, updates)
+    return LinkedFunction(nodes, thunks_of(nodes, cells, loops), cells, [], list(linked.inputs), outputs, updates)
 
 
 def thunks_of(
@@ -98,7 +98,7 @@ def _traceable(node: Apply, step: Step) -> Within:
     function = inner_function(node)
     if not isinstance(function.fn, PlannedVM):
         raise Untraceable(f"the function inside of {op} runs without plans: compile it with the default linker")
-    if function.fn.linked.branches is not None:
+    if function.fn.linked.branches.conditions:
         raise Untraceable(f"the function inside of {op} has branches (ifelse), which a file cannot have")
     return Within(function, step)
 

@@ -145,7 +145,7 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
             "default one do): compile it for a device, with optdb.plans=True"
         )
     linked = machine.linked
-    if linked.branches is not None:
+    if linked.branches.conditions:
         conditions = ", ".join(dict.fromkeys(str(var.owner or var) for var in linked.branches.conditions))
         raise Untraceable(
             f"the function has branches (ifelse), which a file cannot have; it chooses by {conditions}: give these "

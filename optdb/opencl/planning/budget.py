@@ -7,7 +7,7 @@ before a plan gets its memory. What the function is given counts, too. Other fun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 
 from optdb.host.config import config
@@ -33,13 +33,18 @@ def allowed(context: cl.Context) -> int:
 
 def given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
     """Return how many bytes the function's inputs and constants take in a context, each buffer once."""
-    values = [linked.value(var) for var in linked.cells if var.owner is None]
-    buffers = {
-        value.base_data.int_ptr: value.base_data.size
-        for value in values
-        if isinstance(value, Array) and value.base_data is not None and value.context == context
-    }
-    return sum(buffers.values())
+    values = _arrays(linked, context, lambda var: var.owner is None)
+    return sum({array.base_data.int_ptr: array.base_data.size for _, array in values}.values())
+
+
+def _arrays(
+    linked: LinkedFunction, context: cl.Context, wanted: Callable[[Variable], bool]
+) -> Iterator[tuple[Variable, Array]]:
+    """Yield the variables of a function whose cells hold arrays in a context now, and these."""
+    for var in filter(wanted, linked.cells):
+        value = linked.value(var)
+        if isinstance(value, Array) and value.base_data is not None and value.context == context:
+            yield var, value
 
 
 class BudgetedRecorder(Recorder):
@@ -54,13 +59,9 @@ class BudgetedRecorder(Recorder):
     def __init__(self, linked: LinkedFunction) -> None:
         super().__init__()
         self._linked = linked
-        self._held: dict[Memory, set[Variable]] = {}
-        self._lies: dict[Variable, Memory] = {}
-        #: What the node has made that computes now, and whether that is counted at once.
-        self._fresh: list[Memory] = []
-        self._counts = True
-        self._names: dict[Memory, str] = {}
+        self._in_loop = False
         self._given: dict[cl.Context, int] = {}
+        #: At most so many bytes of what the function has made are still held.
         self._taken: dict[cl.Context, int] = {}
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
@@ -72,44 +73,33 @@ class BudgetedRecorder(Recorder):
             If the device is not to have that much.
         """
         memory = super().allocate(buffer, nbytes)
-        self._fresh.append(memory)
         context = memory.context
         if context not in self._given:
             self._given[context] = given_bytes(self._linked, context)
-        self._taken[context] = self._taken.get(context, 0) + (memory.nbytes if self._counts else 0)
+        self._taken[context] = self._taken.get(context, 0) + memory.nbytes
         if self._given[context] + self._taken[context] > allowed(context):
-            sizes = {self._names.get(one, "a value on the way"): one.nbytes for one in (*self._held, memory)}
-            raise MemoryError(in_words(context, self._taken[context], self._given[context], sizes.items()))
+            held = self._held(memory)
+            self._taken[context] = sum(one.nbytes for one in held)
+            if self._given[context] + self._taken[context] > allowed(context):
+                sizes = [(name, one.nbytes) for one, name in held.items()]
+                raise MemoryError(in_words(context, self._taken[context], self._given[context], sizes))
         return memory
 
     def node(self, node: Apply) -> AbstractContextManager[Segment]:
         """Write what a node does into a segment of its own."""
-        # The steps of a loop leave behind what they have made.
-        self._counts = not isinstance(node.op, Scan)
+        self._in_loop = isinstance(node.op, Scan)
         return self.segment()
 
-    def settle(self, outputs: Sequence[tuple[Variable, ArrayLayout]]) -> None:
-        """Take note that the node is done: where its outputs lie, and that what it has made besides is gone."""
-        for var, layout in outputs:
+    def _held(self, last: Memory) -> dict[Memory, str]:
+        """Return what was made and is still held, and what it is called; `last` has just been made."""
+        # The steps of a loop leave behind what they have made.
+        fresh = [last] if self._in_loop else self._segment.allocated
+        held = {memory: "a value on the way" for memory in fresh if memory.context == last.context}
+        for var, array in _arrays(self._linked, last.context, lambda var: var.owner is not None):
+            layout = self.layout(array)
             if layout.memory is not None and layout.memory.buffer is None:
-                self._held.setdefault(layout.memory, set()).add(var)
-                self._lies[var] = layout.memory
-                self._names.setdefault(layout.memory, named(var, layout))
-        for memory in self._fresh:
-            if self._counts != (memory in self._held):
-                self._taken[memory.context] += memory.nbytes if memory in self._held else -memory.nbytes
-        self._fresh.clear()
-
-    def drop(self, variables: Iterable[Variable]) -> None:
-        """Take note that some variables are needed no longer."""
-        for var in variables:
-            memory = self._lies.pop(var, None)
-            if memory is None:
-                continue
-            self._held[memory].discard(var)
-            if not self._held[memory]:
-                del self._held[memory]
-                self._taken[memory.context] -= memory.nbytes
+                held[layout.memory] = named(var, layout)
+        return held
 
 
 def check_plan(linked: LinkedFunction, recording: Recording) -> Check:

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,26 +27,11 @@ from optdb.host.destroy import destroyed_slots, viewed_slots
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.planning.roles import SHAPES, Roles, find_roles, on_device
 
-__all__ = ["Branches", "Path", "Round", "chooser", "final_nodes"]
+__all__ = ["Branches", "Path", "Round", "chooser"]
 
 
 class Path:
     """Nodes that a call computes, in order.
-
-    Parameters
-    ----------
-    nodes : sequence of Apply
-        All of the function.
-    order : sequence of int
-        The numbers of those that are computed.
-    inputs, outputs : sequence of Variable
-        Of the function.
-    final : collection of int
-        The numbers of nodes that overwrite what the function was given.
-    taken : mapping
-        Node with branches to the inputs that it takes.
-    rounds : tuple of Round
-        Those that have led here; none where there are no branches.
 
     Attributes
     ----------
@@ -56,32 +43,18 @@ class Path:
         The rounds that asked for conditions, with the place of the step behind each.
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[Apply],
-        order: Sequence[int],
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        final: Iterable[int],
-        taken: Mapping[Apply, list[Variable]] | None = None,
-        rounds: tuple[Round, ...] = (),
-    ) -> None:
-        self.steps = [(number, nodes[number]) for number in order]
-        self._inputs, self._outputs = inputs, outputs
-        self._taken = taken or {}
+    def __init__(self, branches: Branches, rounds: tuple[Round, ...]) -> None:
+        self._branches = branches
         self.rounds = rounds
-        final = frozenset(final)
-        self.final = next((place for place, (number, _) in enumerate(self.steps) if number in final), len(self.steps))
-        self.guards: list[tuple[int, Round]] = []
-        place = 0
-        for one in rounds:
-            place += len(one.order)
-            if one.asked:
-                self.guards.append((place, one))
+        self.steps = [(number, branches.nodes[number]) for one in rounds for number in one.order]
+        final = (place for place, (number, _) in enumerate(self.steps) if number in branches.final)
+        self.final = next(final, len(self.steps))
+        places = itertools.accumulate(len(one.order) for one in rounds)
+        self.guards = [(place, one) for place, one in zip(places, rounds) if one.asked]
 
     def inputs_of(self, node: Apply) -> Sequence[Variable]:
         """Return the inputs that a node uses on this path."""
-        return self._taken.get(node, node.inputs)
+        return self._branches.used(node, self.rounds[-1].state)
 
     @functools.cached_property
     def roles(self) -> Roles:
@@ -91,7 +64,8 @@ class Path:
     def roles_without(self, unrepeatable: Iterable[Apply]) -> Roles:
         """Return the roles of the nodes where some do what cannot be recorded."""
         nodes = [node for _, node in self.steps]
-        return find_roles(nodes, self._inputs, self._outputs, frozenset(unrepeatable), self.inputs_of)
+        branches = self._branches
+        return find_roles(nodes, branches.inputs, branches.outputs, frozenset(unrepeatable), self.inputs_of)
 
     @property
     def can_begin_anew(self) -> bool:
@@ -99,37 +73,23 @@ class Path:
         return all(place <= self.final for place, _ in self.guards)
 
 
+@dataclass(eq=False)
 class Round:
-    """What is computed between two looks at conditions.
+    """What is computed between two looks at conditions."""
 
-    Parameters
-    ----------
-    state : tuple of (bool or None)
-        What each condition is, as far as it is known.
-    order : tuple of int
-        The numbers of nodes, in order.
-    asked : tuple of int
-        The conditions to be looked at behind them.
-    done : frozenset of int
-        All nodes that were computed so far.
-    dead : dict
-        Number of a node to the variables that are needed no longer behind it.
-    prior : Round or None
-        The round before.
-    """
-
-    def __init__(
-        self,
-        state: tuple[bool | None, ...],
-        order: tuple[int, ...],
-        asked: tuple[int, ...],
-        done: frozenset[int],
-        dead: dict[int, list[Variable]],
-        prior: Round | None,
-    ) -> None:
-        self.state, self.order, self.asked, self.done, self.dead, self.prior = state, order, asked, done, dead, prior
-        self.following: dict[tuple[bool, ...], Round] = {}
-        self.path: Path | None = None
+    #: What each condition is, as far as it is known.
+    state: tuple[bool | None, ...]
+    #: The numbers of nodes, in order.
+    order: tuple[int, ...]
+    #: The conditions to be looked at behind them.
+    asked: tuple[int, ...]
+    #: All nodes that were computed so far.
+    done: frozenset[int]
+    #: Number of a node to the cells that are needed no longer behind it.
+    dead: dict[int, list[list[Any]]]
+    prior: Round | None
+    following: dict[tuple[bool, ...], Round] = field(default_factory=dict)
+    path: Path | None = None
 
     def chosen(self, path: Path) -> tuple[bool, ...]:
         """Return what the conditions are, that it asks for, on a path that goes on from here."""
@@ -154,6 +114,8 @@ class Branches:
         Variable to the list of one element that holds its value.
     before : mapping
         Node to nodes that have to be computed before it, if at all: they read what it overwrites.
+    frees : bool
+        Whether cells are emptied as soon as they are needed no longer.
     """
 
     def __init__(
@@ -163,12 +125,14 @@ class Branches:
         outputs: Sequence[Variable],
         cells: dict[Variable, list[Any]],
         before: Mapping[Apply, Iterable[Apply]],
+        frees: bool,
     ) -> None:
-        self._nodes, self._inputs, self._outputs, self._cells = nodes, inputs, outputs, cells
+        self.nodes, self.inputs, self.outputs, self._cells, self._frees = nodes, inputs, outputs, cells, frees
         self._number = {node: number for number, node in enumerate(nodes)}
-        self._final = final_nodes(nodes, inputs)
+        #: The numbers of the nodes that overwrite what the function was given.
+        self.final = _final_nodes(nodes, inputs)
         self._before = [[self._number[prior] for prior in before.get(node, ())] for node in nodes]
-        choices = [node for node in nodes if isinstance(node.op, IfElse)]
+        choices = [node for node in nodes if _chooses(node)]
         self.conditions = list(dict.fromkeys(node.inputs[0] for node in choices))
         self._place = {condition: place for place, condition in enumerate(self.conditions)}
         self._users: dict[Variable, list[int]] = {}
@@ -192,7 +156,8 @@ class Branches:
         state: tuple[bool | None, ...] = (None,) * len(self.conditions)
         while True:
             if state not in self._early:
-                self._early[state] = tuple(place for place in self._pending(state) if self._cones[place] is not None)
+                pending = self._pending(state, self._reached(state))
+                self._early[state] = tuple(place for place in pending if self._cones[place] is not None)
             asked = self._early[state]
             if not asked:
                 break
@@ -214,22 +179,21 @@ class Branches:
         """Return what the conditions are that a round asks for."""
         return tuple(self._truth(place) for place in done.asked)
 
-    def walk(self, compute: Callable[[int], Any], behind: Callable[[list[Variable]], Any], here: Round) -> Path:
-        """Compute what the call needs, and return its path.
+    def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
+        """Compute what the call needs, and return its path; empty the cells that are needed no longer.
 
         Parameters
         ----------
         compute : callable
             Computes a node by its number.
-        behind : callable
-            Told behind each node of the variables that are needed no longer.
         here : Round
             The first one.
         """
         while True:
             for number in here.order:
                 compute(number)
-                behind(here.dead.get(number, []))
+                for cell in here.dead.get(number, ()):
+                    cell[0] = None
             if not here.asked:
                 return self.path(here)
             here = self.next(here)
@@ -237,12 +201,7 @@ class Branches:
     def path(self, last: Round) -> Path:
         """Return the path that ends with a round."""
         if last.path is None:
-            rounds = last.chain
-            order = [number for one in rounds for number in one.order]
-            taken = {
-                node: self._used(node, last.state) for node in map(self._nodes.__getitem__, order) if _chooses(node)
-            }
-            last.path = Path(self._nodes, order, self._inputs, self._outputs, self._final, taken, rounds)
+            last.path = Path(self, last.chain)
         return last.path
 
     # How rounds are found
@@ -254,49 +213,37 @@ class Branches:
         answers = {place: self._truth(place) for place in asked}
         return tuple(answers.get(place, known) for place, known in enumerate(state))
 
-    def _used(self, node: Apply, state: tuple[bool | None, ...]) -> list[Variable]:
-        """Return the inputs of a node that are certainly used."""
+    def used(self, node: Apply, state: tuple[bool | None, ...], certainly: bool = True) -> list[Variable]:
+        """Return the inputs of a node that are used where the conditions are so: certainly, or perhaps."""
         if not _chooses(node):
             return node.inputs
         known = state[self._place[node.inputs[0]]]
         if known is None:
-            return node.inputs[:1]
+            return node.inputs[:1] if certainly else node.inputs
         count = node.op.n_outs
         return [node.inputs[0], *(node.inputs[1 : 1 + count] if known else node.inputs[1 + count :])]
 
-    def _reached(self, inputs_of: Callable[[Apply], Iterable[Variable]], more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes that the outputs depend on."""
-        todo = [*(self._number[var.owner] for var in self._outputs if var.owner is not None), *more]
+    def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
+        """Return the numbers of the nodes that the outputs depend on, certainly or perhaps, and some more."""
+        todo = [*(self._number[var.owner] for var in self.outputs if var.owner is not None), *more]
         found = set(todo)
         while todo:
-            for var in inputs_of(self._nodes[todo.pop()]):
+            for var in self.used(self.nodes[todo.pop()], state, certainly):
                 number = None if var.owner is None else self._number[var.owner]
                 if number is not None and number not in found:
                     found.add(number)
                     todo.append(number)
         return found
 
-    def _possible(self, state: tuple[bool | None, ...]) -> set[int]:
-        """Return the numbers of the nodes that may be needed, whatever the unknown conditions are."""
-
-        def inputs_of(node: Apply) -> Iterable[Variable]:
-            used = self._used(node, state)
-            return node.inputs if _chooses(node) and len(used) == 1 else used
-
-        return self._reached(inputs_of)
-
-    def _pending(self, state: tuple[bool | None, ...], more: Iterable[int] = ()) -> list[int]:
-        """Return the conditions that are needed, and not known."""
-        needed = self._reached(lambda node: self._used(node, state), more)
-        places = (self._place[self._nodes[number].inputs[0]] for number in sorted(needed) if self._chooses_at(number))
-        return [place for place in dict.fromkeys(places) if state[place] is None]
-
-    def _chooses_at(self, number: int) -> bool:
-        return _chooses(self._nodes[number])
+    def _pending(self, state: tuple[bool | None, ...], needed: Iterable[int]) -> list[int]:
+        """Return the conditions that some nodes need, and that are not known."""
+        choices = filter(_chooses, (self.nodes[number] for number in sorted(needed)))
+        places = dict.fromkeys(self._place[node.inputs[0]] for node in choices)
+        return [place for place in places if state[place] is None]
 
     def _early_cone(self, condition: Variable) -> list[int] | None:
         """Return the nodes that compute a condition of the host's inputs alone, in order; None if more is needed."""
-        given = set(self._inputs)
+        given = set(self.inputs)
         found: set[int] = set()
         todo = [condition]
         while todo:
@@ -315,12 +262,12 @@ class Branches:
 
     def _round(self, state: tuple[bool | None, ...], prior: Round | None) -> Round:
         done = set() if prior is None else set(prior.done)
-        possible = self._possible(state)
+        possible = self._reached(state, certainly=False)
         forced: set[int] = set()
         order: list[int] = []
         while True:
-            pending = self._pending(state, forced)
-            needed = self._reached(lambda node: self._used(node, state), forced)
+            needed = self._reached(state, more=forced)
+            pending = self._pending(state, needed)
             new = self._ready(needed, possible, done, state, not pending)
             asked = self._askable(pending, done)
             if not new and not asked:
@@ -332,7 +279,7 @@ class Branches:
                 break
             if not new:
                 forced |= {one for number in needed - done for one in self._before[number] if one in possible} - done
-        dead = self._dead(order, done, possible)
+        dead = self._dead(order, done, possible) if self._frees else {}
         return Round(state, tuple(order), tuple(asked), frozenset(done), dead, prior)
 
     def _askable(self, pending: Iterable[int], done: set[int]) -> list[int]:
@@ -346,9 +293,9 @@ class Branches:
         """Return the nodes that can be computed now, and add them to those that are done."""
         found = []
         for number in sorted(needed - done):
-            node = self._nodes[number]
-            used = self._used(node, state)
-            if (_chooses(node) and len(used) == 1) or (number in self._final and not with_final):
+            node = self.nodes[number]
+            used = self.used(node, state)
+            if (_chooses(node) and len(used) == 1) or (number in self.final and not with_final):
                 continue
             there = all(var.owner is None or self._number[var.owner] in done for var in used)
             if there and all(prior in done or prior not in possible for prior in self._before[number]):
@@ -356,19 +303,19 @@ class Branches:
                 found.append(number)
         return found
 
-    def _dead(self, order: Sequence[int], done: set[int], possible: set[int]) -> dict[int, list[Variable]]:
-        """Return which variables are needed no longer behind each node of a round."""
-        found: dict[int, list[Variable]] = {}
-        kept = set(self._outputs)
+    def _dead(self, order: Sequence[int], done: set[int], possible: set[int]) -> dict[int, list[list[Any]]]:
+        """Return which cells are needed no longer behind each node of a round."""
+        found: dict[int, list[list[Any]]] = {}
+        kept = set(self.outputs)
         seen: set[Variable] = set()
         ahead = possible - done
         for number in reversed(order):
-            node = self._nodes[number]
+            node = self.nodes[number]
             for var in (*node.inputs, *node.outputs):
                 if var in seen or var.owner is None or var in kept:
                     continue
                 if self._number[var.owner] in done and ahead.isdisjoint(self._users.get(var, ())):
-                    found.setdefault(number, []).append(var)
+                    found.setdefault(number, []).append(self._cells[var])
                 seen.add(var)
         return found
 
@@ -393,7 +340,7 @@ def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]
     return choose
 
 
-def final_nodes(nodes: Sequence[Apply], inputs: Iterable[Variable]) -> frozenset[int]:
+def _final_nodes(nodes: Sequence[Apply], inputs: Iterable[Variable]) -> frozenset[int]:
     """Return the numbers of the nodes that overwrite what a function was given."""
     given = set(inputs)
     found = set()

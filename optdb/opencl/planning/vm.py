@@ -15,13 +15,13 @@ from optdb.host.branching import IfElse
 from optdb.host.collector import collector_paused
 from optdb.host.compiled import take_turns
 from optdb.host.config import config
-from optdb.host.graph import Apply, FunctionGraph, Variable
+from optdb.host.graph import Apply, Variable
 from optdb.host.linking import HAS_C_LOOP, VM, VM_Linker
 from optdb.host.logging import logger
 from optdb.host.patching import PatchGroup, Wrapper
 from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.budget import BudgetedRecorder
-from optdb.opencl.planning.paths import Branches, Path, Round, chooser
+from optdb.opencl.planning.paths import Path, Round, chooser
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.rebinding import advances_from_external, bind_io, copied_inputs
 from optdb.opencl.planning.recording import LinkedFunction, Recording, record
@@ -158,7 +158,8 @@ class PlannedVM(VM):
                     known.commit.run()
                     known.plan.release(self._borrowed)
                     self._loaded = known.plan
-                self._expect(shapes, first, path)
+                if path is not None:
+                    self._expected[shapes, first] = path
             commit_point()
             advance(self.advancing)
 
@@ -189,19 +190,15 @@ class PlannedVM(VM):
     def _compute(self) -> None:
         """Compute without a plan."""
         self._unload()
-        self.linked.walk(self.linked.run, _nothing)
+        self.linked.branches.walk(self.linked.run, self._first())
 
-    def _first(self) -> Round | None:
-        """Look at the early conditions; return the first round of a function with branches."""
-        return None if self.linked.branches is None else self.linked.branches.first(self.linked.run)
+    def _first(self) -> Round:
+        """Look at the early conditions; return the first round."""
+        return self.linked.branches.first(self.linked.run)
 
-    def _expected_path(self, shapes: tuple, first: Round | None) -> Path | None:
+    def _expected_path(self, shapes: tuple, first: Round) -> Path | None:
         """Return the path that a call will probably take: that of the last one like it; None if there was none."""
-        return self.linked.path if first is None else self._expected.get((shapes, first))
-
-    def _expect(self, shapes: tuple, first: Round | None, path: Path | None) -> None:
-        if first is not None and path is not None:
-            self._expected[shapes, first] = path
+        return self._expected.get((shapes, first)) if first.asked else self.linked.branches.path(first)
 
     def _path_behind(self, found: Round, shapes: tuple) -> Path | None:
         """Return a known path that goes on from a round as the conditions say that it asked for; None if none does."""
@@ -220,7 +217,7 @@ class PlannedVM(VM):
         known = self._known_now()
         return known if known is not None and known.plan is not None and known.plan is self._loaded else None
 
-    def _record(self, shapes: tuple, places: tuple, first: Round | None) -> Path | None:
+    def _record(self, shapes: tuple, places: tuple, first: Round) -> Path | None:
         """Compute, and write down what is done; return the path that was taken, if it is to be planned."""
         self._unload()
         # What a recording keeps only grows, so the collector would find nothing, and that again and again.
@@ -296,10 +293,6 @@ class _Known:
         self.commit: CommitUpdates | None = None
 
 
-def _nothing(_: Any) -> None:
-    """Do nothing behind a node."""
-
-
 def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_vm)
     def make_planned_vm(
@@ -326,29 +319,21 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
             # Theano takes what small work of the host would overwrite for a part of the result; here it is kept.
             seen = exposed_variables(nodes, self.fgraph.inputs, self.fgraph.outputs, overwrites)
             lasting = [storage_map[var] for var in self.no_recycling if var in seen]
+            before: dict[Apply, list[Apply]] = {}
+            if any(thunk.lazy for thunk in thunks):
+                # They are those of `ifelse`, of which it is known before they compute which branch is taken.
+                before = self.fgraph.orderings()
+                pairs = zip(nodes, thunks, strict=True)
+                thunks = [chooser(node, storage_map) if thunk.lazy else thunk for node, thunk in pairs]
             linked = LinkedFunction(
-                *(nodes, thunks, storage_map, lasting, post_thunk_clear),
-                *(list(self.fgraph.inputs), list(self.fgraph.outputs), dict(updated_vars)),
+                *(nodes, thunks, storage_map, lasting, list(self.fgraph.inputs), list(self.fgraph.outputs)),
+                *(dict(updated_vars), before, post_thunk_clear is not None),
             )
-            machine = PlannedVM(_with_branches(linked, storage_map, self.fgraph))
+            machine = PlannedVM(linked)
         machine.turn = turn
         return machine
 
     return make_planned_vm
-
-
-def _with_branches(
-    linked: LinkedFunction, storage_map: dict[Variable, list[Any]], fgraph: FunctionGraph
-) -> LinkedFunction:
-    """Let a function with lazy thunks, which are those of `ifelse`, choose among its branches before it computes."""
-    if any(thunk.lazy for thunk in linked.thunks):
-        nodes = linked.nodes
-        linked.branches = Branches(nodes, linked.inputs, linked.outputs, storage_map, fgraph.orderings())
-        linked.thunks = [
-            chooser(node, storage_map) if thunk.lazy else thunk
-            for node, thunk in zip(nodes, linked.thunks, strict=True)
-        ]
-    return linked
 
 
 def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:

@@ -138,7 +138,7 @@ def _report(method: Method, state: State, context: Context) -> MemoryReport:
     if recording is not None:
         live, io = plan_liveness(machine.linked, recording), recording.io
         names = {layout.memory: named(var, layout) for var, layout in reversed(recording.layouts.items())}
-    elif machine.linked.branches is not None:
+    elif machine.linked.branches.conditions:
         raise Untraceable("which branches a call takes is not known before it: call it with such arguments first")
     else:
         live, io, names = _traced(machine.linked, cells, context)
