@@ -162,8 +162,6 @@ class BufferAssignment:
         When each memory is needed that has no buffer.
     check : callable, optional
         Called before anything is allocated; see `Check`. By default, more than the device has is refused.
-    preloaded : iterable of EnqueueUpload
-        What is brought from the host once, to memory of its own.
     io : IOBinding
         Which memories are external: `rebind` says where they lie.
 
@@ -184,7 +182,6 @@ class BufferAssignment:
         self,
         live: Liveness,
         check: Check | None = None,
-        preloaded: Iterable[EnqueueUpload] = (),
         io: IOBinding | None = None,
     ) -> None:
         self._check = check or check_device_memory
@@ -193,9 +190,7 @@ class BufferAssignment:
         self.io = io or IOBinding()
         self._external = self.io.external
         self._own_buffer = {*live.own_buffer, *self.io.outputs.values()}
-        self._places: dict[Memory, tuple[cl.Buffer, int]] = {
-            upload.target: (upload.preload(), 0) for upload in preloaded
-        }
+        self._places: dict[Memory, tuple[cl.Buffer, int]] = {}
         #: Where external memories lie in this call.
         self._external_buffers: dict[Memory, cl.Buffer] = {}
         #: What to tell of another buffer, for each external memory.
@@ -204,9 +199,8 @@ class BufferAssignment:
         self._placeholders: dict[cl.Context, cl.Buffer] = {}
         #: The assignment's own buffers for external outputs.
         self._fallbacks: dict[Memory, cl.Buffer] = {}
-        ranges = {memory: span for memory, span in live.ranges.items() if memory not in self._places}
-        for context in dict.fromkeys(memory.context for memory in ranges):
-            self._allocate(context, {memory: span for memory, span in ranges.items() if memory.context == context})
+        for context in dict.fromkeys(memory.context for memory in live.ranges):
+            self._allocate(context, {memory: span for memory, span in live.ranges.items() if memory.context == context})
         self._handles = {buffer.int_ptr for buffer, _ in self._places.values()}
 
     def _allocate(self, context: cl.Context, ranges: Mapping[Memory, tuple[int, int]]) -> None:

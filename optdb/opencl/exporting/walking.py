@@ -341,7 +341,7 @@ def _lasting_variables(linked: LinkedFunction) -> set[Variable]:
 
     Others are overwritten in place. Those inside of loops are not among them: a step may write where another one did.
     """
-    overwritten = exposed_variables(linked.nodes, (), (), lambda node: bool(getattr(node.op, "destroy_map", None)))
+    overwritten = exposed_variables(linked.nodes, (), ())
     return {var for node in linked.nodes for var in (*node.inputs, *node.outputs)} - overwritten
 
 

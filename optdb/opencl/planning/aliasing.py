@@ -48,7 +48,7 @@ def exposed_variables(
     nodes: Sequence[Apply],
     inputs: Iterable[Variable],
     outputs: Iterable[Variable],
-    overwrites: Callable[[Apply], bool],
+    overwrites: Callable[[Apply], object] = destroyed_slots,
 ) -> set[Variable]:
     """Find the variables whose memory others than the function's nodes see, or that a node overwrites.
 
@@ -59,7 +59,7 @@ def exposed_variables(
     inputs, outputs : iterable of Variable
         Of the function; next values are among the outputs.
     overwrites : callable
-        Whether a node works in place as it is computed.
+        Whether a node works in place as it is computed; by default, whether the graph lets it.
     """
     classes = AliasClasses()
     exposed = {*inputs, *outputs}

@@ -13,11 +13,11 @@ from dataclasses import replace
 from optdb.deprecation import renamed
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.planning.budget import check_plan
-from optdb.opencl.planning.invariant_uploads import invariant_nodes, invariant_uploads
+from optdb.opencl.planning.invariants import invariant_nodes
 from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.recording import LinkedFunction, Recording, same
 from optdb.opencl.planning.sigint import commit_point
-from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedStep, in_segments
+from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedOutput, GuardedStep, in_segments
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
 from optdb.runtime.command_list import CommandList, Memory
@@ -45,34 +45,32 @@ class Plan:
         self.linked = linked
         self._recording = recording
         path = recording.path
-        segments = {number: segment for (number, _), segment in zip(path.steps, recording.segments, strict=True)}
-        unrepeatable = {node for number, node in path.steps if segments[number].unsupported_reason is not None}
-        roles = path.roles if unrepeatable <= path.roles.always_recompute else path.roles_without(unrepeatable)
-        preloaded = invariant_uploads(linked, recording, roles)
+        roles = recording.roles
         once = invariant_nodes(linked, recording)
         live = plan_liveness(linked, recording)
-        self.buffers = BufferAssignment(live, check_plan(linked, recording), preloaded.values(), recording.io)
-        self.commands = sum(len(segment.commands) for segment in recording.segments) - len(preloaded)
-        self.commands -= sum(len(segments[number].commands) for number in once)
+        self.buffers = BufferAssignment(live, check_plan(linked, recording), recording.io)
+        self.commands = sum(len(segment.commands) for number, _, segment in recording.steps if number not in once)
         #: Variable to its array, for all that nodes put on the device.
         self._arrays = {
             var: self.buffers.array(layout) for var, layout in recording.layouts.items() if var.owner is not None
         }
-        self._allocated = {number: frozenset(segment.allocated) for number, segment in segments.items()}
         steps: list[CommandList | GuardedStep | BranchGuard] = []
         final = path.final
-        for place, (number, node) in enumerate(path.steps):
+        for place, (number, node, segment) in enumerate(recording.steps):
             guards = [round_ for before, round_ in path.guards if before == place]
             steps += [BranchGuard(linked.branches, round_, round_.chosen(path)) for round_ in guards]
             if place == path.final:
                 final = len(steps)
-            commands = () if number in preloaded else segments[number].commands
-            bound = CommandList(map(self.buffers.bind, commands))
+            bound = CommandList(map(self.buffers.bind, segment.commands))
             if number in once:
                 bound.enqueue()
-                continue
-            is_guarded = node in roles.value_dependent
-            steps.append(self._guarded(number, node, bound, node in roles.always_recompute) if is_guarded else bound)
+            elif node not in roles.value_dependent:
+                steps.append(bound)
+            else:
+                outputs = self._guarded_outputs(node, frozenset(segment.allocated))
+                steps.append(
+                    GuardedStep(linked, number, path.inputs_of(node), bound, node in roles.always_recompute, outputs)
+                )
         #: Alone are those that compute each time, and those that see what the caller gives, or what such a step gives.
         changing = set(recording.given)
         early = in_segments(steps[:final], changing)
@@ -165,13 +163,11 @@ class Plan:
             if place not in borrowed and isinstance(cell[0], Array) and self.buffers.owns(cell[0]):
                 cell[0] = copy(cell[0])
 
-    def _guarded(self, number: int, node: Apply, bound: CommandList, is_free: bool) -> GuardedStep:
-        arrays = [self._arrays.get(var) for var in node.outputs]
-        values = [self._recording.values.get(var) for var in node.outputs]
-        layouts = [self._recording.layouts.get(var) for var in node.outputs]
-        own = [layout is not None and layout.memory in self._allocated[number] for layout in layouts]
-        outputs = list(zip(node.outputs, arrays, values, own, strict=True))
-        return GuardedStep(self.linked, number, self._recording.path.inputs_of(node), bound, is_free, outputs)
+    def _guarded_outputs(self, node: Apply, allocated: frozenset[Memory]) -> list[GuardedOutput]:
+        """Return what is known of a node's outputs; see `GuardedStep`."""
+        layouts, values = self._recording.layouts, self._recording.values
+        memories = {var: layouts[var].memory for var in node.outputs if var in layouts}
+        return [(var, self._arrays.get(var), values.get(var), memories.get(var) in allocated) for var in node.outputs]
 
 
 def plan_liveness(linked: LinkedFunction, recording: Recording) -> Liveness:
@@ -184,14 +180,10 @@ def plan_liveness(linked: LinkedFunction, recording: Recording) -> Liveness:
 
     steps = [
         CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))
-        for (_, node), segment in zip(recording.path.steps, recording.segments, strict=True)
+        for _, node, segment in recording.steps
     ]
     once = invariant_nodes(linked, recording)
-    persistent = [
-        memory
-        for (number, _), segment in zip(recording.path.steps, recording.segments, strict=True)
-        for memory in (segment.allocated if number in once else ())
-    ]
+    persistent = [memory for number, _, segment in recording.steps if number in once for memory in segment.allocated]
     live = liveness(steps, memories(linked.outputs), set(recording.io.inputs.values()), persistent)
     # Kernels that an op launches by itself may be told no offset: what `empty` returns begins where a buffer does.
     foreign = [node for number, node in recording.path.steps if number in linked.foreign]

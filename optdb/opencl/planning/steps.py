@@ -17,6 +17,10 @@ from optdb.opencl.planning.recording import LinkedFunction, same
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
 from optdb.runtime.command_list import Command, CommandList
 
+#: An output; if it is on the device, its place in the plan; if it is on the host, what it was, as `kept` gives it; and
+#: whether its memory is its own, or an input's of which it is a view.
+GuardedOutput = tuple[Variable, DeviceArray | None, Any, bool]
+
 
 class GuardedStep:
     """A node that may have to compute in Python.
@@ -33,18 +37,8 @@ class GuardedStep:
         What repeats the node, if nothing has changed.
     free : bool
         Whether it computes each time.
-    outputs : list of (Variable, DeviceArray or None, object, bool)
-        Each output; if it is on the device, its place in the plan; if it is on the host, what it was, as `kept`
-        gives it; and whether its memory is its own, or an input's of which it is a view.
-
-    Attributes
-    ----------
-    inputs : frozenset of Variable
-        What it looks at.
-    on_host : list of Variable
-        Those of its outputs that are on the host.
-    stale : bool
-        Whether it has to compute next time, whatever its inputs are.
+    outputs : list of GuardedOutput
+        What is known of each.
     """
 
     def __init__(
@@ -54,16 +48,19 @@ class GuardedStep:
         inputs: Iterable[Variable],
         commands: CommandList,
         free: bool,
-        outputs: list[tuple[Variable, DeviceArray | None, Any, bool]],
+        outputs: list[GuardedOutput],
     ) -> None:
         self._linked = linked
         self._number = number
+        #: What it looks at.
         self.inputs = frozenset(inputs)
         self.commands = commands
         self.free = free
         self._outputs = outputs
         self._cells = [linked.cells[var] for var, *_ in outputs]
+        #: Those of its outputs that are on the host.
         self.on_host = [var for var, array, *_ in outputs if array is None]
+        #: Whether it has to compute next time, whatever its inputs are.
         self.stale = False
 
     @property
