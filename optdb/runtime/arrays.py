@@ -27,6 +27,7 @@ __all__ = [
     "Array",
     "DeviceArray",
     "adopt",
+    "as_host_value",
     "can_overwrite",
     "copy",
     "empty",
@@ -265,6 +266,11 @@ def to_host(array: Array, out: np.ndarray | None = None) -> np.ndarray:
     else:
         _read_strided(array, out)
     return out
+
+
+def as_host_value(value: Any) -> Any:
+    """Return an array of a device as one of NumPy; anything else as it is."""
+    return to_host(value) if isinstance(value, Array) else value
 
 
 def fitting(out: np.ndarray | None, value: Any) -> np.ndarray:

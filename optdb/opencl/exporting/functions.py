@@ -13,7 +13,7 @@ from optdb.host.graph import Variable
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
-from optdb.runtime.arrays import Array, to_host
+from optdb.runtime.arrays import as_host_value
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.tracing import Untraceable
 
@@ -22,26 +22,14 @@ __all__ = ["Exportable", "Held", "of_function", "of_method"]
 
 @dataclass(frozen=True)
 class Held:
-    """A shared variable.
+    """A shared variable: its cell of one element, the same in whichever function, and its name, if it has one."""
 
-    Parameters
-    ----------
-    key : object
-        The same for the same shared variable, in whichever function.
-    name : str or None
-        Of it.
-    value : callable
-        Returns its value, as a NumPy array or one of the device.
-    """
-
-    key: Hashable
+    cell: list[Any]
     name: str | None
-    value: Callable[[], Any]
 
     def array(self) -> np.ndarray:
         """Return the value on the host."""
-        value = self.value()
-        return to_host(value) if isinstance(value, Array) else np.asarray(value)
+        return np.asarray(as_host_value(self.cell[0]))
 
 
 @dataclass(frozen=True)
@@ -157,8 +145,7 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
     inputs = zip(linked.inputs, function.maker.inputs, function.input_storage, function.defaults, strict=True)
     for var, given, container, default in inputs:
         if container.implicit:
-            cell = cell_of(container)
-            shared[var] = Held(_Same(cell), given.name or given.variable.name, _getter(cell))
+            shared[var] = Held(cell_of(container), given.name or given.variable.name)
             continue
         if given.update is not None:
             raise Untraceable(f"the argument {given.name or given.variable} has an update: make it a shared variable")
@@ -168,23 +155,6 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
     keys = None if function.output_keys is None else tuple(map(str, function.output_keys))
     signature = Signature(tuple(taken), returns, keys)
     return Exportable(linked, signature, arguments, shared, function.n_returned_outputs, machine.seen)
-
-
-class _Same:
-    """Equal for the same list, in which functions and shared variables have a value."""
-
-    def __init__(self, storage: list[Any]) -> None:
-        self._storage = storage
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other._storage is self._storage
-
-    def __hash__(self) -> int:
-        return id(self._storage)
-
-
-def _getter(cell: list[Any]) -> Callable[[], Any]:
-    return lambda: cell[0]
 
 
 def _argument(given: Any, container: Any, default: tuple[bool, bool, Any]) -> Argument:
@@ -198,6 +168,6 @@ def _argument(given: Any, container: Any, default: tuple[bool, bool, Any]) -> Ar
         tuple(map(bool, kind.broadcastable)),
         bool(container.strict),
         container.allow_downcast,
-        None if required else np.asarray(to_host(stored) if isinstance(stored, Array) else stored, dtype),
+        None if required else np.asarray(as_host_value(stored), dtype),
         dtype == config.floatX,
     )

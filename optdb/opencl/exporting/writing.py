@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,17 +189,18 @@ class _States:
     """The shared values of a file, each once."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
+        #: By the identity of its cell.
+        self._numbers: dict[int, int] = {}
         self._states: list[SharedValue] = []
 
     def number(self, held: Held, var: Variable) -> tuple[int, np.ndarray]:
         """Return the number of a shared value, and its value."""
-        if held.key not in self._numbers:
-            self._numbers[held.key] = len(self._states)
+        if id(held.cell) not in self._numbers:
+            self._numbers[id(held.cell)] = len(self._states)
             pattern = tuple(map(bool, var.type.broadcastable))
             value = np.asarray(held.array(), var.type.dtype)
             self._states.append(SharedValue(self._free_name(held.name), value, pattern))
-        number = self._numbers[held.key]
+        number = self._numbers[id(held.cell)]
         return number, self._states[number].value
 
     def all(self) -> list[SharedValue]:
