@@ -84,7 +84,8 @@ def test_the_wheel_has_what_is_needed_and_no_more(wheel):
     in_checkout = {path.relative_to(ROOT).as_posix() for path in (ROOT / "optdb").rglob("*.py")}
     assert in_checkout <= set(names)
     assert "optdb/py.typed" in names
-    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "optdb").rglob("*.h")} <= set(names)
+    for kind in ("*.h", "*.cl"):
+        assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "optdb").rglob(kind)} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

@@ -1,162 +1,74 @@
 """Functions in OpenCL C for what takes more than an expression.
 
-Each is a template: ``$T`` is the type it works in, ``$U`` the unsigned type in which
-overflow is defined, ``$EPSILON`` what the type adds to 1, ``$TINY`` next to nothing (those of
-complex numbers have other words, see :mod:`complexes`), and the name of another template is
-what that one is called. A program holds those that its
-expressions asked for, and those that these need, once each. Special functions are in
-modules of their own.
-
-Whole numbers: division by zero gives zero, as in NumPy, and nothing here traps.
+They stand in the files beside this one. ``T`` is the type that one works in, ``U`` the unsigned type in which overflow
+is defined, ``EPSILON`` what the type adds to 1, ``TINY`` next to nothing (those of complex numbers have other words,
+see ``complexes.cl``), and what they call each other is filled in, too. A program holds those that its expressions asked
+for, and those that these need, once each.
 """
 
 from __future__ import annotations
 
-from string import Template
+import re
+from collections.abc import Sequence
+from fractions import Fraction
 
-from optdb.codegen.scalars import bessel, complexes, errors, gamma
+from optdb.codegen.source import filled, functions
 
-_TEMPLATES = {
-    **bessel.TEMPLATES,
-    **complexes.TEMPLATES,
-    **errors.TEMPLATES,
-    **gamma.TEMPLATES,
-    "int_div": """
-$T $name($T x, $T y)
-{
-    if (y == 0)
-        return 0;
-    if (y == ($T)-1)
-        return ($T)(0 - ($U)x);
-    $T quotient = x / y;
-    return quotient - ((x % y != 0) && ((x < 0) != (y < 0)));
+#: Bernoulli numbers of even index, from the second on.
+_BERNOULLI = [Fraction(*pair) for pair in ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6))]
+
+#: The coefficients of polynomials, by the name that ``POLYNOMIAL(x, NAME)`` has for them.
+_COEFFICIENTS: dict[str, Sequence[float | Fraction]] = {
+    "PSI": [b / (2 * k) for k, b in enumerate(_BERNOULLI, 1)],
+    "TRI_GAMMA": _BERNOULLI,
+    "STIRLING": [b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI, 1)],
+    "LOG_LESS": [Fraction(1, 2 * k + 3) for k in range(13)],
+    # The Hurwitz zeta functions of 2, 3, ... where digamma is zero, with changing signs.
+    "PSI_AT_ZERO": [
+        *(0.9676722454476214, -0.44276316898359214, 0.2584997609556512, -0.16394270544240658, 0.10782405069126239),
+        *(-0.07219956125645476, 0.048804288164143145, -0.033161126474847376, 0.022597648232218125),
+        *(-0.015424765904948968, 0.010538791616612182, -0.007204534386356875, 0.004926781395729858),
+        *(-0.0033698016554393317, 0.00230512632673493, -0.0015769367714301987, 0.0010788252019162975),
+        *(-0.000738070938996006, 0.0005049532658346026, -0.0003454680251063082, 0.00023635601564027086),
+        *(-0.00016170622091974825, 0.00011063372768747429),
+    ],
+    # One less than the zeta functions of 2, 3, ..., each by its number, with changing signs.
+    "LN_GAMMA_NEAR_1": [
+        *(0.3224670334241132, -0.0673523010531981, 0.020580808427784546, -0.007385551028673986, 0.0028905103307415234),
+        *(-0.001192753911703261, 0.0005096695247430425, -0.00022315475845357936, 9.945751278180853e-05),
+        *(-4.492623673813314e-05, 2.0507212775670694e-05, -9.439488275268395e-06, 4.374866789907487e-06),
+        *(-2.039215753801366e-06, 9.55141213040742e-07, -4.492469198764566e-07, 2.1207184805554667e-07),
+        *(-1.00432248239681e-07, 4.769810169363981e-08, -2.2711094608943164e-08, 1.0838659214896955e-08),
+        *(-5.183475041970047e-09, 2.4836745438024785e-09, -1.1921401405860912e-09, 5.731367241678862e-10),
+    ],
+    # The first two functions of Temme's expansion, DLMF 8.12.11, as power series about 0.
+    "TEMME_0": [
+        *(Fraction(-1, 3), Fraction(1, 12), Fraction(-2, 135), Fraction(1, 864), Fraction(1, 2835)),
+        *(Fraction(-139, 777600), Fraction(1, 25515), Fraction(-571, 261273600)),
+    ],
+    "TEMME_1": [Fraction(-1, 540), Fraction(-1, 288), Fraction(1, 378), Fraction(-77, 77760)],
 }
-""",
-    "uint_div": """
-$T $name($T x, $T y)
-{
-    return y == 0 ? 0 : x / y;
+
+_NUMBERS = {
+    "float": {"EPSILON": "FLT_EPSILON", "TINY": "1e-30f"},
+    "double": {"EPSILON": "DBL_EPSILON", "TINY": "1e-300"},
+    "float2": {"R": "float", "LARGE": "88.0f", "HUGE": "8.0e37f", "SMALL": "1e-24f"},
+    "double2": {"R": "double", "LARGE": "709.0", "HUGE": "4.0e307", "SMALL": "1e-276"},
 }
-""",
-    "int_mod": """
-$T $name($T x, $T y)
-{
-    if (y == 0 || y == ($T)-1)
-        return 0;
-    $T rest = x % y;
-    return (rest != 0 && ((rest < 0) != (y < 0))) ? rest + y : rest;
-}
-""",
-    "uint_mod": """
-$T $name($T x, $T y)
-{
-    return y == 0 ? 0 : x % y;
-}
-""",
-    # The remainder is exact, so the quotient is a whole number but for its last bits.
-    "float_div": """
-$T $name($T x, $T y)
-{
-    if (y == 0)
-        return x / y;
-    $T rest = fmod(x, y);
-    $T quotient = (x - rest) / y;
-    if (rest != 0 && ((y < 0) != (rest < 0)))
-        quotient -= 1;
-    if (quotient == 0)
-        return copysign(($T)0, x / y);
-    $T whole = floor(quotient);
-    return quotient - whole > ($T)0.5f ? whole + 1 : whole;
-}
-""",
-    "float_mod": """
-$T $name($T x, $T y)
-{
-    $T rest = fmod(x, y);
-    if (y == 0)
-        return rest;
-    if (rest == 0)
-        return copysign(($T)0, y);
-    return (y < 0) != (rest < 0) ? rest + y : rest;
-}
-""",
-    "int_pow": """
-$T $name($T x, $T y)
-{
-    if (y < 0)
-        return x == 1 ? 1 : x == ($T)-1 ? ((y & 1) ? x : 1) : 0;
-    $U base = ($U)x, result = 1;
-    for ($U left = ($U)y; left != 0; left >>= 1) {
-        if (left & 1)
-            result *= base;
-        base *= base;
-    }
-    return ($T)result;
-}
-""",
-    "uint_pow": """
-$T $name($T x, $T y)
-{
-    $U base = ($U)x, result = 1;
-    for ($U left = ($U)y; left != 0; left >>= 1) {
-        if (left & 1)
-            result *= base;
-        base *= base;
-    }
-    return ($T)result;
-}
-""",
-    "int_abs": """
-$T $name($T x)
-{
-    return x < 0 ? ($T)(0 - ($U)x) : x;
-}
-""",
-    "float_sgn": """
-$T $name($T x)
-{
-    return x > 0 ? ($T)1 : x < 0 ? ($T)-1 : x == 0 ? ($T)0 : x;
-}
-""",
-    "softplus": """
-$T $name($T x)
-{
-    return x > 40 ? x : log1p(exp(x));
-}
-""",
-    "fast_sigmoid": """
-$T $name($T twice)
-{
-    $T x = fabs(twice) / 2;
-    $T z = x < ($T)1.7 ? ($T)1.5 * x / (1 + x)
-         : x < 3 ? ($T)0.935409070603099 + ($T)0.0458812946797165 * (x - ($T)1.7)
-         : ($T)0.99505475368673;
-    return (copysign(z, twice) + 1) / 2;
-}
-""",
-    # At the poles, and at the ends, as C99 (annex F.9.5.4), Theano's C code and SciPy 1.15 have it; drivers differ.
-    "gamma": """
-$T $name($T x)
-{
-    if (x == 0)
-        return copysign(($T)INFINITY, x);
-    return x < 0 && floor(x) == x ? ($T)NAN : tgamma(x);
-}
-""",
-    "gammaln": """
-$T $name($T x)
-{
-    return x < 0 && isinf(x) ? x : lgamma(x);
-}
-""",
-    "round_half": """
-float $name($T x)
-{
-    ushort bits;
-    vstore_half(x, 0, (half *)&bits);
-    return vload_half(0, (const half *)&bits);
-}
-""",
+
+
+def _polynomial(asked: re.Match[str]) -> str:
+    """Return ``c[0] + c[1] * x + c[2] * x ** 2 + ...`` by Horner's rule, in brackets."""
+    *others, text = [f"(T){float(coefficient)!r}" for coefficient in _COEFFICIENTS[asked["name"]]]
+    for coefficient in reversed(others):
+        text = f"{coefficient} + {asked['x']} * ({text})"
+    return f"({text})"
+
+
+_FUNCTIONS = {
+    name: re.sub(r"POLYNOMIAL\((?P<x>\w+), (?P<name>\w+)\)", _polynomial, code)
+    for file in ("arithmetic", "bessel", "complexes", "errors", "gamma")
+    for name, code in functions(f"scalars/{file}.cl").items()
 }
 
 
@@ -187,27 +99,14 @@ class Helpers:
         """
         called = f"{self._prefix}_{kind}_{name}"
         if called not in self._sources:
-            text = _TEMPLATES[kind]
-            needed = {other: self.get(other, name, unsigned) for other in _words(text) if other in _TEMPLATES}
-            fixed = {"T": name, "U": unsigned, "name": called, **_NUMBERS.get(name, {})}
-            self._sources[called] = Template(text).substitute(fixed, **needed)
+            code = _FUNCTIONS[kind]
+            words = {"T": name, "U": unsigned, kind: called, **_NUMBERS.get(name, {})}
+            others = dict.fromkeys(word for word in re.findall(r"\w+", code) if word in _FUNCTIONS and word != kind)
+            words |= {other: self.get(other, name, unsigned) for other in others}
+            self._sources[called] = filled(code, **words)
         return called
 
     @property
     def source(self) -> str:
         """All of them, in OpenCL C."""
         return "".join(self._sources.values())
-
-
-_NUMBERS = {
-    "float": {"EPSILON": "FLT_EPSILON", "TINY": "1e-30f"},
-    "double": {"EPSILON": "DBL_EPSILON", "TINY": "1e-300"},
-    "float2": {"R": "float", "LARGE": "88.0f", "HUGE": "8.0e37f", "SMALL": "1e-24f"},
-    "double2": {"R": "double", "LARGE": "709.0", "HUGE": "4.0e307", "SMALL": "1e-276"},
-}
-
-
-def _words(text: str) -> list[str]:
-    """Return the names in a template, each once."""
-    found = [match["named"] or match["braced"] for match in Template.pattern.finditer(text)]
-    return list(dict.fromkeys(word for word in found if word))

@@ -1,7 +1,7 @@
 """Which expression of OpenCL C stands for which scalar op, where complex numbers go in or come out.
 
 An entry takes a :class:`ScalarStep` as those of :mod:`optdb.opencl.scalars.table` do. A complex number is a vector of
-two, so sums, differences and signs are the operators of vectors; the rest is in :mod:`optdb.codegen.scalars.complexes`.
+two, so sums, differences and signs are the operators of vectors; the rest is in ``optdb/codegen/scalars/complexes.cl``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,37 @@
+"""OpenCL C that stands in files of its own, beside the modules that use it.
+
+In such a file some words are left open: a type, the load of a float16, how many rows a block has. They look like a
+compiler's macros, and :func:`filled` puts in what stands for them, before the code is looked at any further.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import re
+from typing import Any
+
+from numpy.typing import DTypeLike
+
+from optdb.codegen.fp16 import load_w, work_dtype, write_w
+from optdb.codegen.kernels import ctype
+
+_FUNCTION = re.compile(r"^[A-Za-z_][^\n(]*?(?P<name>\w+)\(.*?^\}\n", re.DOTALL | re.MULTILINE)
+
+
+@functools.cache
+def functions(file: str) -> dict[str, str]:
+    """Return the functions in a file of this package, by name: each begins and ends at the beginning of a line."""
+    text = importlib.resources.files("optdb.codegen").joinpath(file).read_text(encoding="utf-8")
+    return {function["name"]: function[0] for function in _FUNCTION.finditer(text)}
+
+
+@functools.lru_cache(maxsize=4096)
+def filled(code: str, **words: Any) -> str:
+    """Return code with something else for some of its words."""
+    return re.sub(rf"\b(?:{'|'.join(words)})\b", lambda word: str(words[word[0]]), code)
+
+
+def type_words(dtype: DTypeLike) -> dict[str, str]:
+    """Return the words of code for arrays of a dtype: T, stored, and W, computed in, with LOAD and STORE between."""
+    return {"T": ctype(dtype), "W": ctype(work_dtype(dtype)), "LOAD": load_w(dtype), "STORE": write_w(dtype)}
