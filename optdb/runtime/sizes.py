@@ -12,6 +12,7 @@ works them out again. A :class:`DeferredArray` is an array of the host that is k
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -68,18 +69,12 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": "<=", "<=": "<"}
 
 
 class ShapeEnv:
-    """How the sizes of a trace are worked out, and for which of them it holds.
-
-    Attributes
-    ----------
-    entries : list of tuple
-        One for each SymInt, by its number: a word and what it is about; see `symbol` and `derived`.
-    guards : dict
-        Keys are a comparison and its two operands, in the order in which they were made: all have to be true.
-    """
+    """How the sizes of a trace are worked out, and for which of them it holds."""
 
     def __init__(self) -> None:
+        #: One for each SymInt, by its number: a word and what it is about; see `symbol` and `derived`.
         self.entries: list[tuple] = []
+        #: A comparison and its two operands, in the order in which they were made: all have to be true.
         self.guards: dict[tuple, None] = {}
         self._known: dict[tuple, int] = {}
         #: The sizes that guards leave but one number.
@@ -116,24 +111,29 @@ class ShapeEnv:
 
     def number(self, *entry: Any) -> int:
         """Return the number of an entry, whose operands are as rules have them."""
-        number = self._known.get(entry)
-        if number is None:
-            number = self._known[entry] = len(self.entries)
+        number = self._known.setdefault(entry, len(self.entries))
+        if number == len(self.entries):
             self.entries.append(entry)
         return number
 
 
-class SymInt:
-    """A number of an example, and how it is worked out for another call.
+_Method = Callable[["SymInt", Any], Any]
 
-    Parameters
-    ----------
-    rules : ShapeEnv
-        Of the trace.
-    number : int
-        Of its entry there.
-    value : int or numpy.generic
-        In the example. Whole numbers are Python's; others, which have a dtype, are only compared and uploaded.
+
+def _arithmetic(word: str) -> tuple[_Method, _Method]:
+    """Return a SymInt's methods for a word of `ARITHMETIC`: with it on the left, and on the right."""
+    return (lambda self, other: _combined(word, self, other)), (lambda self, other: _combined(word, other, self))
+
+
+def _comparison(word: str) -> tuple[_Method, _Method]:
+    """Return a SymInt's methods for a word of `COMPARISONS`: with it on the left, and on the right."""
+    return (lambda self, other: _compared(word, self, other)), (lambda self, other: _compared(word, other, self))
+
+
+class SymInt:
+    """A number of an example, and how it is worked out for another call: by an entry of its rules.
+
+    In the example, whole numbers are Python's; others, which have a dtype, are only compared and uploaded.
     """
 
     __slots__ = ("number", "rules", "value")
@@ -146,35 +146,16 @@ class SymInt:
         self.number = number
         self.value = value
 
-    def __add__(self, other: Any) -> Any:
-        return _combined("+", self, other)
+    __add__, __radd__ = _arithmetic("+")
+    __sub__, __rsub__ = _arithmetic("-")
+    __mul__, __rmul__ = _arithmetic("*")
+    __floordiv__, __rfloordiv__ = _arithmetic("//")
+    __mod__, __rmod__ = _arithmetic("%")
+    __lt__, __gt__ = _comparison("<")
+    __le__, __ge__ = _comparison("<=")
 
-    def __radd__(self, other: Any) -> Any:
-        return _combined("+", other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return _combined("-", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _combined("-", other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return _combined("*", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return _combined("*", other, self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _combined("//", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _combined("//", other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return _combined("%", self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return _combined("%", other, self)
+    def __eq__(self, other: object) -> bool:
+        return _compared("==", self, other)
 
     def __truediv__(self, other: Any) -> float:
         return self._specialize() / specialize(other)
@@ -183,7 +164,7 @@ class SymInt:
         return specialize(other) / self._specialize()
 
     def __neg__(self) -> Any:
-        return _combined("*", self, -1)
+        return self * -1
 
     def __pos__(self) -> SymInt:
         return self
@@ -191,36 +172,17 @@ class SymInt:
     def __abs__(self) -> Any:
         return self if self >= 0 else -self
 
-    def __eq__(self, other: object) -> bool:
-        return _compared("==", self, other)
-
-    def __ne__(self, other: object) -> bool:
-        return _compared("!=", self, other)
-
-    def __lt__(self, other: Any) -> bool:
-        return _compared("<", self, other)
-
-    def __le__(self, other: Any) -> bool:
-        return _compared("<=", self, other)
-
-    def __gt__(self, other: Any) -> bool:
-        return _compared("<", other, self)
-
-    def __ge__(self, other: Any) -> bool:
-        return _compared("<=", other, self)
-
     def __bool__(self) -> bool:
-        return _compared("!=", self, 0)
+        return self != 0
 
     def __hash__(self) -> int:
         # Not that of the number: what is kept for plain shapes is not for these. A set has to be of equal kinds.
         return hash((id(self.rules), self.number))
 
-    def __index__(self) -> int:
-        return int(self._specialize())
-
     def __int__(self) -> int:
         return int(self._specialize())
+
+    __index__ = __int__
 
     def __float__(self) -> float:
         return float(self._specialize())
@@ -268,16 +230,9 @@ class SymIntVector(tuple):
 class DeferredArray:
     """An array of the host that is known when a trace runs.
 
-    Parameters
-    ----------
-    shape : tuple of int or SymInt
-        Of it.
-    dtype : numpy.dtype
-        Of it.
-    source : tuple
-        Where it comes from: 'argument' with a number; 'value' with a SymInt, that is all of it, 'values' with a vector
-        of them; 'table' with the name of a function in ``optdb.runtime.tables`` and its arguments; 'shaped' with a
-        `DeferredArray` of another shape; 'home' with an array of the device.
+    Its `source` says where it comes from: 'argument' with a number; 'value' with a SymInt, that is all of it, 'values'
+    with a vector of them; 'table' with the name of a function in ``optdb.runtime.tables`` and its arguments; 'shaped'
+    with a `DeferredArray` of another shape; 'home' with an array of the device.
     """
 
     shape: tuple[Any, ...]
@@ -295,7 +250,7 @@ class DeferredArray:
     @property
     def size(self) -> Any:
         """Number of elements."""
-        return _product(self.shape)
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> Any:
@@ -323,15 +278,7 @@ class DeferredArray:
 
 @dataclass(frozen=True)
 class SymbolicArgument:
-    """A number that a kernel is given, where that is not known before a call.
-
-    Parameters
-    ----------
-    dtype : numpy.dtype
-        Of the number, or of a vector of sixteen of them.
-    values : tuple of int or SymInt
-        One, or sixteen.
-    """
+    """A number that a kernel is given, where that is not known before a call; or sixteen, in a vector of `dtype`."""
 
     dtype: np.dtype
     values: tuple[Any, ...]
@@ -425,13 +372,6 @@ def _within(bound: Any, length: Any, forward: bool) -> Any:
     return highest if bound > highest else bound
 
 
-def _product(numbers: Iterable[Any]) -> Any:
-    result = 1
-    for number in numbers:
-        result = result * number
-    return result
-
-
 def _reference(x: Any) -> Any:
     """Return what an operand is called in rules: a number, or the name of an entry."""
     if isinstance(x, SymInt):
@@ -473,18 +413,13 @@ def _combined(word: str, one: Any, other: Any) -> Any:
     simple = _simplified(word, one, other)
     if simple is not None:
         return simple
-    if word in ("//", "%"):
-        # Whoever divides has taken care that this is not 0.
-        _is_not_zero(other)
+    # Whoever divides has taken care that this is not 0.
+    if word in ("//", "%") and other == 0:
+        raise ZeroDivisionError("division of a size by zero")
     if word in ("+", "*", "max", "min") and _order(one) > _order(other):
         one, other = other, one
     value = ARITHMETIC[word](example_value(one), example_value(other))
     return _rules((one, other)).derived(value, word, one, other)
-
-
-def _is_not_zero(divisor: Any) -> None:
-    if divisor == 0:
-        raise ZeroDivisionError("division of a size by zero")
 
 
 def _order(x: Any) -> int:
