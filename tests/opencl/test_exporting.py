@@ -198,6 +198,14 @@ def test_a_step_by_its_number(tmp_path, device_kind):
         same(there(floats(rows, 4), step), function(floats(rows, 4), step))
 
 
+def test_a_number_that_is_rounded_up(tmp_path):
+    x, number = tt.fvector("x"), tt.fscalar("number")
+    function = on_device([x, number], tt.exp(x[: tt.cast(tt.ceil(number / 2), "int64")]))
+    there = exported(tmp_path, "cpu", [(floats(4), np.float32(2.5))], f=function)
+    for value in (2.5, 3.5, 4.0):
+        same(there(floats(4), value), function(floats(4), value))
+
+
 @DEVICE_KINDS
 def test_rows_by_number(tmp_path, device_kind):
     table, y = shared(floats(9, 4), "table"), tt.fmatrix("y")

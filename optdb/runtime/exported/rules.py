@@ -114,10 +114,9 @@ class GuardSet:
             return len(rest) == 2 and all(map(is_whole, rest)) and self._has_axis(*rest)
         if word == "value":
             return len(rest) == 1 and is_whole(rest[0]) and 0 <= rest[0] < len(self._ndims) and not self._ndims[rest[0]]
-        if word in ARITHMETIC:
-            return len(rest) == 2 and all(_is_operand(x, number) for x in rest)
-        figures = word in HOST_SCALAR_OPS and rest and isinstance(rest[0], str) and rest[0] in DTYPES
-        return bool(figures) and 1 <= len(rest) - 1 <= 2 and all(_is_operand(x, number, True) for x in rest[1:])
+        if word in HOST_SCALAR_OPS and _names_dtype(rest):
+            return 1 <= len(rest) - 1 <= 2 and all(_is_operand(x, number, True) for x in rest[1:])
+        return word in ARITHMETIC and len(rest) == 2 and all(_is_operand(x, number) for x in rest)
 
     def _has_axis(self, argument: int, axis: int) -> bool:
         return 0 <= argument < len(self._ndims) and 0 <= axis < self._ndims[argument]
@@ -161,7 +160,7 @@ class GuardSet:
             return self._names[rest[0]]
         if not deep:
             return "..."
-        if word not in ARITHMETIC:
+        if _names_dtype(rest):
             return f"{word}({', '.join(self.described(x, deep - 1) for x in rest[1:])})"
         one, other = (self.described(x, deep - 1) for x in rest)
         if word == "ceil":
@@ -270,6 +269,11 @@ def _is_operand(x: Any, below: int, figures: bool = False) -> bool:
     return is_whole(x) or (figures and isinstance(x, float | bool))
 
 
+def _names_dtype(operands: Sequence[Any]) -> bool:
+    """Tell whether operands are those of a host's scalar op: of arithmetic, there is another ``ceil``."""
+    return bool(operands) and isinstance(operands[0], str) and operands[0] in DTYPES
+
+
 def _step(entry: list) -> Callable[[list[Any], Call], Any]:
     """Return what works an entry out from those before it."""
     word, *rest = entry
@@ -280,7 +284,7 @@ def _step(entry: list) -> Callable[[list[Any], Call], Any]:
         return lambda found, call: int(call.arguments[argument].shape[axis])
     if word == "value":
         return lambda found, call: _number_in(call.arguments[rest[0]])
-    if word in ARITHMETIC:
+    if not _names_dtype(rest):
         return _whole_step(ARITHMETIC[word], *map(_getter, rest))
     dtype, *operands = rest
     getters = [_getter(x) for x in operands]
