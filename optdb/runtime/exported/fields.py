@@ -9,7 +9,7 @@ from typing import Any
 
 from optdb.runtime.exported.archive import DTYPES, Archive
 
-__all__ = ["Fields", "is_number", "is_reference", "is_whole", "short"]
+__all__ = ["Fields", "is_dtype", "is_flag", "is_index", "is_list", "is_reference", "is_text", "is_whole", "short"]
 
 #: Whole numbers of a file are in this range: so are all that OpenCL takes.
 LIMIT = 1 << 63
@@ -20,118 +20,76 @@ _REFERENCE = re.compile(r"\$(0|[1-9]\d{0,8})\Z", re.ASCII)
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxlong = 3, 6, 4, 40, 40
 
+Check = Callable[[Any], bool]
+
 
 class Fields:
-    """An object of the manifest, whose fields are taken one by one.
-
-    Parameters
-    ----------
-    archive : Archive
-        The file, for errors.
-    value : object
-        What should be an object.
-    where : str
-        Where it stands in the manifest.
-    """
+    """An object of the manifest, whose fields are taken one by one; `where` says where it stands, for errors."""
 
     def __init__(self, archive: Archive, value: Any, where: str) -> None:
         self.archive = archive
         self.where = where
         if not isinstance(value, dict):
             raise self.wrong("", "an object", value)
-        self._value = value
+        self.value = value
 
     def wrong(self, name: str, wanted: str, got: Any) -> Exception:
         """Return an error about a field."""
         place = ".".join(part for part in (self.where, name) if part)
         return self.archive.wrong(f"is not valid: {place} has to be {wanted}, and is {short(got)}")
 
-    def has(self, name: str) -> bool:
-        """Tell whether there is a field of that name."""
-        return name in self._value
-
-    def text(self, name: str, among: Sequence[str] = (), identifier: bool = False) -> str:
-        """Return a text: one of some, or one that names something."""
-        value = self._value.get(name)
-        if not isinstance(value, str) or (among and value not in among) or (identifier and not _is_name(value)):
-            raise self.wrong(name, f"one of {', '.join(among)}" if among else "a name", value)
+    def take(self, name: str, check: Check, wanted: str) -> Any:
+        """Return a field that passes a check; `wanted` says in words what that is."""
+        value = self.value.get(name)
+        if not check(value):
+            raise self.wrong(name, wanted, value)
         return value
 
-    def maybe_text(self, name: str) -> str | None:
-        """Return a text or None."""
-        return None if self._value.get(name) is None else self.text(name)
+    def text(self, name: str) -> str:
+        """Return a text."""
+        return self.take(name, is_text, "a name")
 
-    def maybe_texts(self, name: str) -> tuple[str, ...] | None:
-        """Return texts or None."""
-        if self._value.get(name) is None:
-            return None
-        return tuple(self.list(name, lambda value: isinstance(value, str), "texts"))
+    def choice(self, name: str, among: Sequence[str]) -> str:
+        """Return one of some texts."""
+        return self.take(name, lambda value: is_text(value) and value in among, f"one of {', '.join(among)}")
 
     def flag(self, name: str) -> bool:
         """Return a truth value."""
-        value = self._value.get(name)
-        if not isinstance(value, bool):
-            raise self.wrong(name, "true or false", value)
-        return value
+        return self.take(name, is_flag, "true or false")
 
-    def maybe_flag(self, name: str) -> bool | None:
-        """Return a truth value or None."""
-        return None if self._value.get(name) is None else self.flag(name)
+    def whole(self, name: str, among: range) -> int:
+        """Return a whole number of a range."""
+        wanted = f"a whole number from {among.start} on, below {among.stop}"
+        return self.take(name, lambda value: is_whole(value) and value in among, wanted)
 
-    def dtype(self, name: str) -> str:
-        """Return the name of a dtype."""
-        value = self._value.get(name)
-        if not isinstance(value, str) or value not in DTYPES:
-            raise self.wrong(name, "a dtype", value)
-        return value
+    def maybe(self, take: Callable[[str], Any], name: str) -> Any:
+        """Return what a method of this object makes of a field, or None if there is none."""
+        return None if self.value.get(name) is None else take(name)
 
-    def whole(self, name: str, below: int) -> int:
-        """Return a whole number from 0 on, below another one."""
-        value = self._value.get(name)
-        if not is_whole(value) or not 0 <= value < below:
-            raise self.wrong(name, f"a whole number below {below}", value)
-        return value
-
-    def list(self, name: str, check: Callable[[Any], bool], wanted: str) -> list[Any]:
+    def list(self, name: str, check: Check, wanted: str) -> list[Any]:
         """Return a list, each element of which passes a check."""
-        value = self._value.get(name)
-        if not isinstance(value, list):
-            raise self.wrong(name, f"a list of {wanted}", value)
+        value = self.take(name, is_list, f"a list of {wanted}")
         for place, element in enumerate(value):
             if not check(element):
                 raise self.wrong(f"{name}[{place}]", f"one of a list of {wanted}", element)
         return value
 
+    def flags(self, name: str) -> tuple[bool, ...]:
+        """Return truth values."""
+        return tuple(self.list(name, is_flag, "true and false"))
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return texts."""
+        return tuple(self.list(name, is_text, "texts"))
+
+    def object(self, name: str) -> Fields:
+        """Return an object."""
+        return Fields(self.archive, self.value.get(name), f"{self.where}.{name}")
+
     def objects(self, name: str) -> list[Fields]:
         """Return a list of objects."""
         given = self.list(name, lambda value: isinstance(value, dict), "objects")
         return [Fields(self.archive, value, f"{self.where}.{name}[{i}]") for i, value in enumerate(given)]
-
-    def object(self, name: str) -> Fields:
-        """Return an object."""
-        return Fields(self.archive, self._value.get(name), f"{self.where}.{name}")
-
-    def lists(self) -> dict[str, list[Any]]:
-        """Return the object itself, each field of which is a list."""
-        for name, value in self._value.items():
-            if not isinstance(value, list):
-                raise self.wrong(name, "a list", value)
-        return self._value
-
-    def flags(self, name: str) -> tuple[bool, ...]:
-        """Return truth values."""
-        return tuple(self.list(name, lambda value: isinstance(value, bool), "true and false"))
-
-    def number(self, name: str) -> Any:
-        """Return a whole number or the name of an entry."""
-        value = self._value.get(name)
-        if not is_number(value):
-            raise self.wrong(name, "a whole number or an entry", value)
-        return value
-
-    def numbers(self, name: str) -> list[Any]:
-        """Return whole numbers and names of entries."""
-        return self.list(name, is_number, "whole numbers and entries")
 
 
 def short(value: Any) -> str:
@@ -139,20 +97,36 @@ def short(value: Any) -> str:
     return _SHORT.repr(value)
 
 
+def is_text(value: Any) -> bool:
+    """Tell whether a value is a text."""
+    return isinstance(value, str)
+
+
+def is_flag(value: Any) -> bool:
+    """Tell whether a value is a truth value."""
+    return isinstance(value, bool)
+
+
+def is_list(value: Any) -> bool:
+    """Tell whether a value is a list."""
+    return isinstance(value, list)
+
+
+def is_dtype(value: Any) -> bool:
+    """Tell whether a value names a dtype."""
+    return isinstance(value, str) and value in DTYPES
+
+
 def is_whole(value: Any) -> bool:
     """Tell whether a value is a whole number of 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and -LIMIT <= value < 2 * LIMIT
 
 
-def is_number(value: Any) -> bool:
-    """Tell whether a value is a whole number, or names an entry."""
-    return is_whole(value) or is_reference(value)
+def is_index(value: Any, below: int) -> bool:
+    """Tell whether a value is a whole number from 0 on, below another one."""
+    return is_whole(value) and 0 <= value < below
 
 
 def is_reference(value: Any) -> bool:
     """Tell whether a value names an entry."""
     return isinstance(value, str) and _REFERENCE.match(value) is not None
-
-
-def _is_name(value: str) -> bool:
-    return value.isidentifier() and value.isascii()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from optdb.runtime.exported.archive import DTYPES, Archive
+from optdb.runtime.exported.archive import Archive
 from optdb.runtime.exported.errors import ShapeError
-from optdb.runtime.exported.fields import LIMIT, is_reference, is_whole, short
+from optdb.runtime.exported.fields import LIMIT, is_dtype, is_index, is_reference, is_whole, short
 from optdb.runtime.host_scalar_ops import HOST_SCALAR_OPS, host_scalar
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
 
@@ -19,20 +20,12 @@ __all__ = ["Call", "GuardSet", "ValueGuards", "Values"]
 _DEEP = 4
 
 
+@dataclass(frozen=True, eq=False)
 class Call:
-    """What a call gives to the rules.
+    """What a call gives to the rules: arguments by their places, and the device's compute units."""
 
-    Parameters
-    ----------
-    arguments : sequence of numpy.ndarray
-        By their places.
-    compute_units : int
-        The device's compute units.
-    """
-
-    def __init__(self, arguments: Sequence[np.ndarray], compute_units: int) -> None:
-        self.arguments = arguments
-        self.compute_units = compute_units
+    arguments: Sequence[np.ndarray]
+    compute_units: int
 
 
 class GuardSet:
@@ -61,82 +54,46 @@ class GuardSet:
         self, archive: Archive, entries: list, guards: list, names: Sequence[str], ndims: Sequence[int], where: str
     ) -> None:
         self._names = names
-        self._ndims = ndims
         for number, entry in enumerate(entries):
-            if not self._is_entry(entry, number):
+            if not _is_entry(entry, number, ndims):
                 raise archive.wrong(f"is not valid: {where}.entries[{number}] is {short(entry)}")
         for number, guard in enumerate(guards):
-            if not self._is_guard(guard, len(entries)):
+            if not _is_guard(guard, len(entries)):
                 raise archive.wrong(f"is not valid: {where}.guards[{number}] is {short(guard)}")
         self._entries = entries
         self._guards = guards
-        self._steps = [_step(entry) for entry in entries]
 
     def arguments_behind(self, operands: Iterable[Any]) -> frozenset[int]:
         """Return the arguments whose values some operands depend on."""
-        needed = bytearray(len(self._entries))
-        for operand in operands:
-            if is_reference(operand):
-                needed[int(operand[1:])] = True
+        needed = set(_numbers_of(operands))
         found: set[int] = set()
         # Entries depend on those before them alone.
-        for number in range(len(needed) - 1, -1, -1):
-            if not needed[number]:
-                continue
-            word, *rest = self._entries[number]
-            if word == "value":
-                found.add(rest[0])
-            for operand in rest:
-                if is_reference(operand):
-                    needed[int(operand[1:])] = True
+        for number in range(len(self) - 1, -1, -1):
+            if number in needed:
+                word, *rest = self._entries[number]
+                needed.update(_numbers_of(rest))
+                if word == "value":
+                    found.add(rest[0])
         return frozenset(found)
 
     def value_guards(self, arguments: frozenset[int]) -> ValueGuards:
         """Return what depends on the values of some arguments, to be worked out anew while all else stays."""
-        depends = bytearray(len(self._entries))
-        for number, (word, *rest) in enumerate(self._entries):
-            own = word == "value" and rest[0] in arguments
-            depends[number] = own or any(is_reference(x) and depends[int(x[1:])] for x in rest)
-        steps = [(number, self._steps[number]) for number in range(len(depends)) if depends[number]]
-        guards = [guard for guard in self._guards if any(is_reference(x) and depends[int(x[1:])] for x in guard[1:])]
-        return ValueGuards(steps, guards, bytes(depends))
+        entries: dict[int, list] = {}
+        for number, entry in enumerate(self._entries):
+            if (entry[0] == "value" and entry[1] in arguments) or any(n in entries for n in _numbers_of(entry)):
+                entries[number] = entry
+        return ValueGuards(entries, [guard for guard in self._guards if any(n in entries for n in _numbers_of(guard))])
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def _is_entry(self, entry: Any, number: int) -> bool:
-        if not isinstance(entry, list) or not entry or not isinstance(entry[0], str):
-            return False
-        word, *rest = entry
-        if word == "units":
-            return not rest
-        if word == "axis":
-            return len(rest) == 2 and all(map(is_whole, rest)) and self._has_axis(*rest)
-        if word == "value":
-            return len(rest) == 1 and is_whole(rest[0]) and 0 <= rest[0] < len(self._ndims) and not self._ndims[rest[0]]
-        if word in HOST_SCALAR_OPS and _names_dtype(rest):
-            return 1 <= len(rest) - 1 <= 2 and all(_is_operand(x, number, True) for x in rest[1:])
-        return word in ARITHMETIC and len(rest) == 2 and all(_is_operand(x, number) for x in rest)
-
-    def _has_axis(self, argument: int, axis: int) -> bool:
-        return 0 <= argument < len(self._ndims) and 0 <= axis < self._ndims[argument]
-
-    @staticmethod
-    def _is_guard(guard: Any, count: int) -> bool:
-        if not isinstance(guard, list) or len(guard) != 3 or not isinstance(guard[0], str):
-            return False
-        return guard[0] in COMPARISONS and all(_is_operand(x, count, True) for x in guard[1:])
 
     def values(self, call: Call) -> Values:
         """Return all sizes of a call.
 
         One that cannot be worked out, as where shapes are 0, is none: guards may say that it is not needed.
         """
-        found: list[Any] = []
-        values = Values(found)
-        for number, step in enumerate(self._steps):
-            found.append(None)
-            values.work_out(number, step, call)
+        values = Values([None] * len(self))
+        values.work_out(enumerate(self._entries), call)
         return values
 
     def broken(self, values: Values) -> str | None:
@@ -151,40 +108,49 @@ class GuardSet:
         """Return an operand in words."""
         if not is_reference(operand):
             return str(operand)
-        word, *rest = self._entries[int(operand[1:])]
+        word, *operands = self._entries[int(operand[1:])]
         if word == "units":
             return "the device's compute units"
         if word == "axis":
-            return f"{self._names[rest[0]]}.shape[{rest[1]}]"
+            return f"{self._names[operands[0]]}.shape[{operands[1]}]"
         if word == "value":
-            return self._names[rest[0]]
+            return self._names[operands[0]]
         if not deep:
             return "..."
-        if _names_dtype(rest):
-            return f"{word}({', '.join(self.described(x, deep - 1) for x in rest[1:])})"
-        one, other = (self.described(x, deep - 1) for x in rest)
-        if word == "ceil":
-            return f"ceil({one} / {other})"
-        return f"{word}({one}, {other})" if word in ("max", "min") else f"({one} {word} {other})"
+        is_arithmetic = not is_dtype(operands[0])
+        words = [self.described(x, deep - 1) for x in (operands if is_arithmetic else operands[1:])]
+        if word == "ceil" and is_arithmetic:
+            return f"ceil({words[0]} / {words[1]})"
+        return (
+            f"({words[0]} {word} {words[1]})" if word in ("+", "-", "*", "//", "%") else f"{word}({', '.join(words)})"
+        )
 
 
-class Values:
-    """The sizes of a call."""
+class Values(list[Any]):
+    """The sizes of a call, by the numbers of their entries; None where that cannot be worked out."""
 
-    def __init__(self, found: list[Any]) -> None:
-        self._found = found
+    def work_out(self, entries: Iterable[tuple[int, list[Any]]], call: Call) -> None:
+        """Set some of them, in order."""
+        for number, entry in entries:
+            try:
+                value = self._worked_out(entry, call)
+            except (ArithmeticError, TypeError, ValueError):
+                value = None
+            self[number] = None if isinstance(value, int) and not -LIMIT <= value < LIMIT else value
 
-    def copy(self) -> Values:
-        """Return the same sizes once more."""
-        return Values(self._found.copy())
-
-    def work_out(self, number: int, step: Callable[[list[Any], Call], Any], call: Call) -> None:
-        """Set one; to None if that cannot be worked out."""
-        try:
-            value = step(self._found, call)
-        except (ArithmeticError, TypeError, ValueError):
-            value = None
-        self._found[number] = None if isinstance(value, int) and not -LIMIT <= value < LIMIT else value
+    def _worked_out(self, entry: list[Any], call: Call) -> Any:
+        match entry:
+            case ["units"]:
+                return call.compute_units
+            case ["axis", argument, axis]:
+                return int(call.arguments[argument].shape[axis])
+            case ["value", argument]:
+                value = call.arguments[argument]
+            case [word, dtype, *operands] if is_dtype(dtype):
+                value = host_scalar(word, dtype, *map(self.value, operands))
+            case [word, *operands]:
+                return ARITHMETIC[word](*map(self.number, operands))
+        return int(value) if value.dtype.kind in "iub" else value[()]
 
     def holds(self, guard: list[Any]) -> bool:
         """Tell whether a guard is true."""
@@ -202,7 +168,7 @@ class Values:
         """Return what an operand is: a number, or an entry; infinity is written as a text."""
         if not isinstance(operand, str):
             return operand
-        return self._found[int(operand[1:])] if operand[0] == "$" else float(operand)
+        return self[int(operand[1:])] if operand[0] == "$" else float(operand)
 
     def number(self, operand: Any) -> int:
         """Return a whole number.
@@ -222,44 +188,49 @@ class Values:
         return tuple([self.number(operand) for operand in operands])
 
 
+@dataclass(frozen=True)
 class ValueGuards:
-    """Sizes and guards that depend on values of arguments, such as a rate, and so are worked out at each call.
+    """Sizes and guards that depend on values of arguments, such as a rate, and so are worked out at each call."""
 
-    Parameters
-    ----------
-    steps : list
-        The numbers of entries, and what works each out.
-    guards : list
-        Those that depend on them.
-    depends : bytes
-        For each entry, whether it depends on them.
-    """
-
-    def __init__(
-        self, steps: list[tuple[int, Callable[[list[Any], Call], Any]]], guards: list[list[Any]], depends: bytes
-    ) -> None:
-        self._steps = steps
-        self._guards = guards
-        self._depends = depends
+    entries: dict[int, list[Any]]
+    guards: list[list[Any]]
 
     def has(self, operand: Any) -> bool:
         """Tell whether an operand is one of these sizes."""
-        return is_reference(operand) and bool(self._depends[int(operand[1:])])
+        return is_reference(operand) and int(operand[1:]) in self.entries
 
     def __bool__(self) -> bool:
-        return bool(self._steps)
+        return bool(self.entries)
 
     def values(self, before: Values, call: Call) -> Values | None:
         """Return the sizes of another call that differs from one in these numbers alone; None if a guard breaks."""
-        values = before.copy()
-        for number, step in self._steps:
-            values.work_out(number, step, call)
-        return values if all(values.holds(guard) for guard in self._guards) else None
+        values = Values(before)
+        values.work_out(self.entries.items(), call)
+        return values if all(map(values.holds, self.guards)) else None
 
 
-def _number_in(x: np.ndarray) -> Any:
-    """Return the number that an argument is; whole ones are Python's."""
-    return int(x) if x.dtype.kind in "iub" else x[()]
+def _is_entry(entry: Any, number: int, ndims: Sequence[int]) -> bool:
+    """Tell whether a value says how to work out the entry of a number, from arguments and the entries before it."""
+    match entry:
+        case ["units"]:
+            return True
+        case ["axis", argument, axis]:
+            return is_index(argument, len(ndims)) and is_index(axis, ndims[argument])
+        case ["value", argument]:
+            return is_index(argument, len(ndims)) and not ndims[argument]
+        case [str(word), dtype, *operands] if word in HOST_SCALAR_OPS and is_dtype(dtype):
+            return len(operands) in (1, 2) and all(_is_operand(x, number, True) for x in operands)
+        case [str(word), one, other] if word in ARITHMETIC:
+            return _is_operand(one, number) and _is_operand(other, number)
+    return False
+
+
+def _is_guard(guard: Any, count: int) -> bool:
+    """Tell whether a value compares two operands, of so many entries."""
+    match guard:
+        case [str(word), one, other] if word in COMPARISONS:
+            return _is_operand(one, count, True) and _is_operand(other, count, True)
+    return False
 
 
 def _is_operand(x: Any, below: int, figures: bool = False) -> bool:
@@ -269,45 +240,6 @@ def _is_operand(x: Any, below: int, figures: bool = False) -> bool:
     return is_whole(x) or (figures and isinstance(x, float | bool))
 
 
-def _names_dtype(operands: Sequence[Any]) -> bool:
-    """Tell whether operands are those of a host's scalar op: of arithmetic, there is another ``ceil``."""
-    return bool(operands) and isinstance(operands[0], str) and operands[0] in DTYPES
-
-
-def _step(entry: list) -> Callable[[list[Any], Call], Any]:
-    """Return what works an entry out from those before it."""
-    word, *rest = entry
-    if word == "units":
-        return lambda found, call: call.compute_units
-    if word == "axis":
-        argument, axis = rest
-        return lambda found, call: int(call.arguments[argument].shape[axis])
-    if word == "value":
-        return lambda found, call: _number_in(call.arguments[rest[0]])
-    if not _names_dtype(rest):
-        return _whole_step(ARITHMETIC[word], *map(_getter, rest))
-    dtype, *operands = rest
-    getters = [_getter(x) for x in operands]
-
-    def work_out(found: list[Any], call: Call) -> Any:
-        result = host_scalar(word, dtype, *[get(found) for get in getters])
-        return int(result) if result.dtype.kind in "iub" else result
-
-    return work_out
-
-
-def _whole_step(function: Callable[[Any, Any], Any], one: Any, other: Any) -> Callable[[list[Any], Call], Any]:
-    def work_out(found: list[Any], call: Call) -> Any:
-        a, b = one(found), other(found)
-        if not (isinstance(a, int) and isinstance(b, int)):
-            raise TypeError("it is no whole number")
-        return function(a, b)
-
-    return work_out
-
-
-def _getter(operand: Any) -> Callable[[list[Any]], Any]:
-    if isinstance(operand, str):
-        number = int(operand[1:])
-        return lambda found: found[number]
-    return lambda found: operand
+def _numbers_of(operands: Iterable[Any]) -> Iterator[int]:
+    """Return the numbers of the entries that operands name."""
+    return (int(x[1:]) for x in operands if is_reference(x))
