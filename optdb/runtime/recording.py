@@ -7,6 +7,7 @@ place later (``optdb.runtime.buffer_assignment``); one that existed before stays
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,6 +76,11 @@ class ArrayLayout:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: np.dtype
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.shape)
 
     @property
     def is_whole(self) -> bool:

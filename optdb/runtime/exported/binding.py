@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from optdb.runtime.arrays import span, to_host
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, check_device_memory, liveness
-from optdb.runtime.command_list import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
+from optdb.runtime.command_list import (
+    Command,
+    CommandList,
+    EnqueueCopy,
+    EnqueueFill,
+    EnqueueKernel,
+    EnqueueUpload,
+    Memory,
+)
 from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import Budget
@@ -43,33 +51,18 @@ _BYTES_OF_AN_ITEM = 64
 
 @dataclass(frozen=True)
 class Resources:
-    """What all traces of a loaded file share.
-
-    Parameters
-    ----------
-    context : Context
-        Where they run.
-    kernels : Kernels
-        The file's programs, there.
-    states : sequence of pyopencl.Buffer
-        The shared values.
-    constant : callable
-        Returns the array in a member of the file.
-    constants : dict
-        The buffers of those that kernels read, by name; they are made when they are first needed.
-    budget : Budget
-        What the file may take, and has taken.
-    rehearsals : Rehearsals or None
-        What does the first calls in a child process, if anything does.
-    """
+    """What all traces of a loaded file share."""
 
     context: Context
     kernels: Kernels
     states: Sequence[cl.Buffer]
+    #: Returns the array in a member of the file.
     constant: Callable[[str], np.ndarray]
-    constants: dict[str, cl.Buffer]
     budget: Budget
+    #: What does the first calls in a child process, if anything does.
     rehearsals: Rehearsals | None = None
+    #: The buffers of constants that kernels read, by name; they are made when they are first needed.
+    constants: dict[str, cl.Buffer] = field(default_factory=dict)
 
     def buffer(self, name: str) -> cl.Buffer:
         """Return a buffer with constants."""
@@ -84,29 +77,9 @@ class Resources:
 
 
 class Bound:
-    """A trace that is ready to be run for calls like one.
+    """A trace that is ready to be run for calls like one, whose sizes are `values`.
 
-    Parameters
-    ----------
-    trace : FileTrace
-        Which.
-    values : Values
-        The sizes of the call.
-    call : Call
-        The call.
-    resources : Resources
-        What there is.
-    free : frozenset of int
-        The arguments whose values may be others in each call: kernels are given what depends on them anew.
-
-    Attributes
-    ----------
-    nbytes : int
-        How much memory of the device its values take.
-    host_bytes : int
-        How much memory of the host it takes, and a call of it.
-    commands : int
-        How many commands a call enqueues.
+    The arguments `free` may have other values in each call: kernels are given what depends on them anew.
 
     Raises
     ------
@@ -119,18 +92,17 @@ class Bound:
     """
 
     def __init__(
-        self, trace: FileTrace, values: Values, call: Call, resources: Resources, free: frozenset[int] = frozenset()
+        self, trace: FileTrace, values: Values, call: Call, resources: Resources, free: frozenset[int]
     ) -> None:
         self._trace = trace
         self._values = values
         self._resources = resources
-        self.host_bytes = self._reserve_host(call)
+        #: How much memory of the host this takes, and a call of it.
+        self.host_bytes = self._host_bytes(call)
+        resources.budget.reserve_host(self.host_bytes, "a call, with its results,")
         #: Those that a file wants to begin where a buffer begins, besides what its kernels tell.
         self._own_buffer: set[Memory] = set()
-        self._memories = [self._memory(place) for place in trace.memories]
-        #: What is uploaded, and how much space there is for it.
-        self._sources: list[list[Any]] = []
-        self._spaces: list[int] = []
+        self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(self._command(said) for said in trace.commands)
         self._outputs = [self._output(output) for output in trace.outputs]
         live = self._liveness(commands)
@@ -139,22 +111,18 @@ class Bound:
         limits.check("max_device_bytes", resources.budget.device_bytes + peak_nbytes, "what is computed in a call")
         self._check_work(commands)
         self._buffers = BufferAssignment(live, self._check_device_memory)
+        #: How much memory of the device its values take.
+        self.nbytes = self._buffers.nbytes
         self._commands = CommandList()
-        #: Those of the commands that bring something from the host at each call, in the order of the sources.
-        self._uploads: list[EnqueueUpload] = []
+        #: Those of the commands that bring something from the host at each call: what that is, and the space for it.
+        self._uploads: list[tuple[EnqueueUpload, list[Any], int]] = []
         #: Kernels, slots and numbers, of what they are given that may be another one in each call.
         self._free: list[tuple[Any, int, list[Any]]] = []
         self._value_guards = trace.rules.value_guards(free)
+        #: Whether a result is brought home, after all else that is in the queue.
+        self._waits = any(output.get("memory") is not None for output in trace.outputs)
         for said, command in zip(trace.commands, commands, strict=True):
             self._bind(command, said)
-        #: Whether a result is brought home, behind all else that is in the queue.
-        self._waits = any(output.get("memory") is not None for output in trace.outputs)
-        for upload, source in zip(self._uploads, self._sources, strict=True):
-            # Nobody waits for an upload, unless it is of an array that the caller may change, and nobody waits at the
-            # end.
-            upload.is_blocking = not self._waits and source[0] in ("argument", "shaped")
-        self.nbytes = self._buffers.nbytes
-        self.commands = len(commands)
 
     def suits(self, call: Call) -> bool:
         """Make ready for a call like the one that this is for; tell whether that can be done."""
@@ -171,51 +139,49 @@ class Bound:
     def run(self, call: Call) -> list[np.ndarray]:
         """Do it; return the results."""
         # All that may be wrong with a call is found before anything is done.
-        sources = [np.asarray(self._source(source, call), order="C") for source in self._sources]
-        for value, space in zip(sources, self._spaces, strict=True):
+        sources = [np.asarray(self._source(source, call), order="C") for _, source, _ in self._uploads]
+        for value, (_, _, space) in zip(sources, self._uploads, strict=True):
             if value.nbytes > space:
                 raise FileError(f"{value.nbytes} bytes are to be uploaded, and there is room for {space}")
         # An event that is dropped waits until it is over. At the end of the next call, these are, or what that call
         # waits for comes behind them.
-        last_events = [upload.event for upload in self._uploads]
-        for upload, value in zip(self._uploads, sources, strict=True):
+        last_events = [upload.event for upload, _, _ in self._uploads]
+        for value, (upload, _, _) in zip(sources, self._uploads, strict=True):
             upload.value = value
         self._commands.enqueue()
         results = [output(call) for output in self._outputs]
         last_events.clear()
         return results
 
-    def _reserve_host(self, call: Call) -> int:
-        """Return how much memory of the host this takes, and a call of it, if the file may take that."""
+    def _host_bytes(self, call: Call) -> int:
         trace = self._trace
         nbytes = _COMMAND_BYTES * len(trace.commands) + _VALUE_BYTES * (len(trace.rules) + len(trace.memories))
         nbytes += sum(self._source_bytes(command[3], call) for command in trace.commands if command[0] == "upload")
-        nbytes += sum(self._output_bytes(output, call) for output in trace.outputs)
-        self._resources.budget.reserve_host(nbytes, "a call, with its results,")
-        return nbytes
+        return nbytes + sum(self._output_bytes(output, call) for output in trace.outputs)
 
     def _source_bytes(self, source: list[Any], call: Call) -> int:
         """Return how much memory there is for what is uploaded, at most: a table has as many numbers as its array."""
-        kind, *rest = source
-        if kind == "argument":
-            return call.arguments[rest[0]].nbytes
-        if kind == "array":
-            return self._resources.constant(rest[0]).nbytes
-        if kind == "value":
-            return _NUMBER_BYTES * len(rest[1])
-        if kind == "shaped":
-            return self._source_bytes(rest[0], call)
-        # While it is made, there is what it is made of, and what is sorted.
-        return _TABLE_ARRAYS * (self._source_bytes(rest[1][0], call) * _NUMBER_BYTES + _NUMBER_BYTES)
+        match source:
+            case ["argument", number]:
+                return call.arguments[number].nbytes
+            case ["array", name]:
+                return self._resources.constant(name).nbytes
+            case ["value", _, values]:
+                return _NUMBER_BYTES * len(values)
+            case ["shaped", inner, _]:
+                return self._source_bytes(inner, call)
+        # While a table is made, there is what it is made of, and what is sorted.
+        return _TABLE_ARRAYS * (self._source_bytes(source[2][0], call) * _NUMBER_BYTES + _NUMBER_BYTES)
 
     def _output_bytes(self, output: dict[str, Any], call: Call) -> int:
         """Return how much memory of the host a result takes."""
-        if "values" in output:
-            return _NUMBER_BYTES * len(output["values"])
-        if "array" in output:
-            return self._resources.constant(output["array"]).nbytes
-        if "source" in output:
-            return 2 * self._source_bytes(output["source"], call)
+        match output:
+            case {"values": values}:
+                return _NUMBER_BYTES * len(values)
+            case {"array": name}:
+                return self._resources.constant(name).nbytes
+            case {"source": source}:
+                return 2 * self._source_bytes(source, call)
         shape = self._values.numbers(output["shape"])
         return math.prod(max(length, 0) for length in shape) * np.dtype(output["dtype"]).itemsize
 
@@ -223,7 +189,7 @@ class Bound:
         """Refuse more work than a call may take."""
         items = sum(math.prod(command.global_size) for command in commands if isinstance(command, EnqueueKernel))
         nbytes = sum(command.nbytes for command in commands if isinstance(command, EnqueueCopy | EnqueueFill))
-        nbytes += sum(self._spaces)
+        nbytes += sum(_space(command) for command in commands if isinstance(command, EnqueueUpload))
         self._resources.budget.limits.check("max_work_items", items + nbytes // _BYTES_OF_AN_ITEM, "a call")
 
     def _check_device_memory(self, context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
@@ -231,49 +197,47 @@ class Bound:
         self._resources.budget.reserve_device(nbytes, "what is computed in a call")
         check_device_memory(context, nbytes, memories)
 
-    def _memory(self, place: MemorySpec) -> Memory:
+    def _memory(self, spec: MemorySpec) -> Memory:
         context = self._resources.context.cl_context
-        if place.state is not None:
-            buffer = self._resources.states[place.state]
+        if spec.nbytes is None:
+            resources = self._resources
+            buffer = resources.buffer(spec.array) if spec.state is None else resources.states[spec.state]
             return Memory(buffer.size, context, buffer)
-        if place.array is not None:
-            buffer = self._resources.buffer(place.array)
-            return Memory(buffer.size, context, buffer)
-        nbytes = self._values.number(place.nbytes)
+        nbytes = self._values.number(spec.nbytes)
         if nbytes < 0:
             raise FileError(f"a memory is to have {nbytes} bytes")
         memory = Memory(nbytes, context)
-        if place.bare:
+        if spec.bare:
             self._own_buffer.add(memory)
         return memory
 
-    def _command(self, command: list[Any]) -> Any:
-        """Return a command of a file as one that can be bound; an upload has no value yet."""
-        word, *parts = command
-        if word == "launch":
-            return self._launch(*parts)
-        target = self._memories[parts[0]]
-        queue = self._resources.context.queue
-        if word == "copy":
-            source = self._memories[parts[2]]
-            target_offset, source_offset, nbytes = self._values.numbers((parts[1], parts[3], parts[4]))
-            _within(target, target_offset, nbytes)
-            _within(source, source_offset, nbytes)
-            if target is source and abs(target_offset - source_offset) < nbytes:
-                raise FileError("bytes are to be copied onto themselves")
-            return EnqueueCopy(queue, target, target_offset, source, source_offset, nbytes)
-        if word == "fill":
-            offset, nbytes = self._values.numbers(parts[1:3])
-            _within(target, offset, nbytes)
-            pattern = np.frombuffer(bytes.fromhex(parts[3]), np.uint8)
-            if nbytes % pattern.nbytes or offset % pattern.nbytes:
-                raise FileError(f"{nbytes} bytes from {offset} on are to be filled with a pattern of {pattern.nbytes}")
-            return EnqueueFill(queue, target, offset, nbytes, pattern)
-        offset = self._values.number(parts[1])
-        _within(target, offset, 0)
-        self._sources.append(parts[2])
-        self._spaces.append(target.nbytes - offset)
-        return EnqueueUpload(queue, target, offset, None)
+    def _command(self, said: list[Any]) -> Command:
+        """Return a command of a file as one that can be bound; what an upload brings is still as in the file."""
+        queue, numbers = self._resources.context.queue, self._values.numbers
+        match said:
+            case ["launch", *parts]:
+                return self._launch(*parts)
+            case ["copy", target, target_offset, source, source_offset, nbytes]:
+                target, source = self._memories[target], self._memories[source]
+                target_offset, source_offset, nbytes = numbers((target_offset, source_offset, nbytes))
+                _check_within(target, target_offset, nbytes)
+                _check_within(source, source_offset, nbytes)
+                if target is source and abs(target_offset - source_offset) < nbytes:
+                    raise FileError("bytes are to be copied onto themselves")
+                return EnqueueCopy(queue, target, target_offset, source, source_offset, nbytes)
+            case ["fill", target, offset, nbytes, hexadecimal]:
+                target, (offset, nbytes) = self._memories[target], numbers((offset, nbytes))
+                _check_within(target, offset, nbytes)
+                pattern = np.frombuffer(bytes.fromhex(hexadecimal), np.uint8)
+                if nbytes % pattern.nbytes or offset % pattern.nbytes:
+                    raise FileError(
+                        f"{nbytes} bytes from {offset} on are to be filled with a pattern of {pattern.nbytes}"
+                    )
+                return EnqueueFill(queue, target, offset, nbytes, pattern)
+        _, target, offset, source = said
+        upload = EnqueueUpload(queue, self._memories[target], self._values.number(offset), source)
+        _check_within(upload.target, upload.offset, 0)
+        return upload
 
     def _launch(
         self, program: int, name: str, items: list, group: list | None, args: list, arrays: list
@@ -282,45 +246,47 @@ class Bound:
         sizes = self._values.numbers(items)
         groups = None if group is None else self._values.numbers(group)
         kernel.check_sizes(sizes, groups)
-        given = [self._argument(arg) for arg in args]
+        given = tuple(map(self._argument, args))
         for place in arrays:
-            if isinstance(given[place], Memory) and not 0 <= int(given[place + 1]) <= given[place].nbytes:
-                raise FileError(f"an array begins {int(given[place + 1])} bytes into a memory of {given[place].nbytes}")
+            memory, offset = given[place], int(given[place + 1])
+            if memory is not None and not 0 <= offset <= memory.nbytes:
+                raise FileError(f"an array begins {offset} bytes into a memory of {memory.nbytes}")
         kernel.check_arguments(given)
         # A memory that is not in `arrays` begins where a buffer begins, whatever the file says of it.
-        return EnqueueKernel(self._resources.context.queue, kernel, sizes, groups, tuple(given), tuple(arrays))
+        return EnqueueKernel(self._resources.context.queue, kernel, sizes, groups, given, tuple(arrays))
 
     def _argument(self, arg: list[Any] | None) -> Any:
-        if arg is None:
-            return None
-        if arg[0] == "memory":
-            return self._memories[arg[1]]
-        if arg[0] == "local":
-            return cl.LocalMemory(arg[1])
-        if arg[1] == LONG16:
-            packed = np.zeros((), cl.cltypes.long16)
-            packed[()] = tuple(int(_number("int64", value)) for value in map(self._values.value, arg[2]))
-            return packed
-        return _number(arg[1], self._values.value(arg[2][0]))
+        match arg:
+            case ["memory", number]:
+                return self._memories[number]
+            case ["local", nbytes]:
+                return cl.LocalMemory(nbytes)
+            case ["number", dtype, values] if dtype == LONG16:
+                packed = np.zeros((), cl.cltypes.long16)
+                packed[()] = tuple(self._numbers("int64", values).tolist())
+                return packed
+            case ["number", dtype, [value]]:
+                return _number(dtype, self._values.value(value))
+        return None
 
     def _source(self, source: list[Any], call: Call) -> Any:
         """Return what is uploaded in a call."""
-        kind, *rest = source
-        if kind == "argument":
-            return call.arguments[rest[0]]
-        if kind == "array":
-            return self._resources.constant(rest[0])
-        if kind == "value":
-            return self._numbers(*rest)
-        if kind == "shaped":
-            value, shape = np.asarray(self._source(rest[0], call)), self._values.numbers(rest[1])
-            if len(shape) > 32 or math.prod(shape) != value.size or any(length < 0 for length in shape):
-                raise FileError(f"an array of shape {value.shape} is to get the shape {shape}")
-            return value.reshape(shape)
-        name, args = rest
-        given = [self._source(arg, call) if isinstance(arg, list) else self._values.value(arg) for arg in args]
+        match source:
+            case ["argument", number]:
+                return call.arguments[number]
+            case ["array", name]:
+                return self._resources.constant(name)
+            case ["value", dtype, values]:
+                return self._numbers(dtype, values)
+            case ["shaped", inner, lengths]:
+                value, shape = np.asarray(self._source(inner, call)), self._values.numbers(lengths)
+                if len(shape) > 32 or math.prod(shape) != value.size or any(length < 0 for length in shape):
+                    raise FileError(f"an array of shape {value.shape} is to get the shape {shape}")
+                return value.reshape(shape)
+        _, name, (inner, *numbers) = source
+        value = self._source(inner, call)
         try:
-            return TABLES[name][0](*given)
+            return TABLES[name][0](value, *map(self._values.value, numbers))
         except (AttributeError, TypeError) as error:
             raise FileError(f"the table {name} cannot be made of what it is given: {error}") from None
 
@@ -330,15 +296,15 @@ class Bound:
     def _output(self, output: dict[str, Any]) -> Callable[[Call], np.ndarray]:
         """Return what gives a result behind a call."""
         dtype = np.dtype(output["dtype"])
-        if "values" in output:
-            said = output["values"]
-            shape = (len(said),) if output["vector"] else (1,) * output.get("ndim", 0)
-            return lambda call: self._numbers(dtype.name, said).reshape(shape)
-        if "array" in output:
-            constant = self._resources.constant(output["array"])
-            return lambda call: constant.copy()
-        if "source" in output:
-            return lambda call: np.array(self._source(output["source"], call))
+        match output:
+            case {"values": values, "vector": is_vector}:
+                shape = (len(values),) if is_vector else (1,) * output.get("ndim", 0)
+                return lambda call: self._numbers(dtype.name, values).reshape(shape)
+            case {"array": name}:
+                constant = self._resources.constant(name)
+                return lambda call: constant.copy()
+            case {"source": source}:
+                return lambda call: np.array(self._source(source, call))
         layout = self._layout(output, dtype)
         return lambda call: to_host(self._buffers.array(layout))
 
@@ -347,14 +313,16 @@ class Bound:
         offset = self._values.number(output["offset"])
         if any(length < 0 for length in shape) or math.prod(max(length, 1) for length in shape) > _MOST_ELEMENTS:
             raise FileError(f"a result is to have the shape {shape}")
-        queue = self._resources.context.queue
-        if output.get("memory") is None or 0 in shape:
-            if 0 not in shape:
-                raise FileError("a result has elements, and no memory")
-            return ArrayLayout(queue, None, 0, shape, strides, dtype)
-        layout = ArrayLayout(queue, self._memories[output["memory"]], offset, shape, strides, dtype)
-        start, stop = span(_Seen(shape, strides, offset, dtype))
-        _within(layout.memory, start, stop - start)
+        number = output.get("memory")
+        if 0 in shape:
+            number, offset = None, 0
+        elif number is None:
+            raise FileError("a result has elements, and no memory")
+        memory = None if number is None else self._memories[number]
+        layout = ArrayLayout(self._resources.context.queue, memory, offset, shape, strides, dtype)
+        if memory is not None:
+            start, stop = span(layout)
+            _check_within(memory, start, stop - start)
         return layout
 
     def _liveness(self, commands: CommandList) -> Liveness:
@@ -364,41 +332,31 @@ class Bound:
         live = liveness([CommandGroup(commands)], results)
         return replace(live, own_buffer=live.own_buffer | self._own_buffer)
 
-    def _bind(self, command: Any, said: list[Any]) -> None:
+    def _bind(self, command: Command, said: list[Any]) -> None:
         """Bind a command, unless it does nothing."""
-        if isinstance(command, EnqueueUpload):
-            upload = command.bind(self._buffers.locate)
-            self._uploads.append(upload)
-            self._commands.append(upload)
-            return
         if isinstance(command, EnqueueCopy | EnqueueFill) and not command.nbytes:
             return
         if isinstance(command, EnqueueKernel) and 0 in command.global_size:
             return
-        bound = self._buffers.bind(command)
+        bound = command.bind(self._buffers.locate)
         self._commands.append(bound)
-        if isinstance(bound, EnqueueKernel):
+        if isinstance(bound, EnqueueUpload):
+            # Nobody waits for an upload, unless it is of an array that the caller may change, and nobody waits at the
+            # end.
+            bound.is_blocking = not self._waits and command.value[0] in ("argument", "shaped")
+            self._uploads.append((bound, command.value, _space(command)))
+        elif isinstance(bound, EnqueueKernel):
             for slot, arg in enumerate(said[5]):
                 if arg is not None and arg[0] == "number" and any(map(self._value_guards.has, arg[2])):
                     self._free.append((bound.kernel, slot, arg))
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What `span` looks at of an array."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    dtype: np.dtype
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
+def _space(upload: EnqueueUpload) -> int:
+    """Return how many bytes there are for what is uploaded."""
+    return upload.target.nbytes - upload.offset
 
 
-def _within(memory: Memory, offset: int, nbytes: int) -> None:
+def _check_within(memory: Memory, offset: int, nbytes: int) -> None:
     if offset < 0 or nbytes < 0 or offset + nbytes > memory.nbytes:
         raise FileError(f"{nbytes} bytes from {offset} on are not within a memory of {memory.nbytes}")
 

@@ -124,7 +124,7 @@ class Exported:
         self._states = {state.name: _Shared(archive, state, context) for state in manifest.states}
         kernels = Kernels(context, manifest.programs, str(archive.path))
         buffers = [state.buffer for state in self._states.values()]
-        self._resources = Resources(context, kernels, buffers, archive.array, {}, budget, rehearsals)
+        self._resources = Resources(context, kernels, buffers, archive.array, budget, rehearsals)
         self.methods = {
             method.name: LoadedMethod(method, self._resources, self._lock, self._path) for method in manifest.methods
         }

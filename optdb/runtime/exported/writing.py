@@ -29,17 +29,7 @@ __all__ = ["Function", "SharedValue", "describe", "write"]
 
 @dataclass(frozen=True)
 class SharedValue:
-    """A shared value.
-
-    Parameters
-    ----------
-    name : str
-        Of it; no two of a file are the same.
-    value : numpy.ndarray
-        As it is now.
-    broadcastable : tuple of bool
-        For each axis, whether its length is 1.
-    """
+    """A shared value as it is now, its name, and for each axis, whether its length is 1."""
 
     name: str
     value: np.ndarray
@@ -48,17 +38,7 @@ class SharedValue:
 
 @dataclass(frozen=True)
 class Function:
-    """A function, as the file knows it.
-
-    Parameters
-    ----------
-    name : str
-        Of it; no two of a file are the same.
-    signature : Signature
-        How it is called.
-    traces : sequence of Trace
-        What it does, for some shapes and devices.
-    """
+    """A function, how it is called, and what it does, for some shapes and devices."""
 
     name: str
     signature: Signature
@@ -73,15 +53,15 @@ def write(path: str | Path, functions: Sequence[Function], states: Sequence[Shar
     path : str or Path
         Where to; what is there is replaced.
     functions : sequence of Function
-        The first is what a call of the loaded file calls.
+        The first is what a call of the loaded file calls. No two have one name.
     states : sequence of SharedValue
-        By the numbers that traces know them by.
+        By the numbers that traces know them by. No two have one name.
     about : str
         What made the file.
     """
     members = _Members()
     described = [
-        {"name": state.name, "broadcastable": list(state.broadcastable), "array": members.array(state.value)}
+        {"name": state.name, "broadcastable": state.broadcastable, "array": members.array(state.value)}
         for state in states
     ]
     methods = [
@@ -149,20 +129,12 @@ def _plain_program(source: str) -> tuple[str, Mapping[str, Sequence[str]]]:
 
 
 def _signature(signature: Signature, members: _Members) -> dict[str, Any]:
-    arguments = [
-        {
-            "name": argument.name,
-            "dtype": argument.dtype,
-            "broadcastable": list(argument.broadcastable),
-            "strict": argument.strict,
-            "allow_downcast": argument.allow_downcast,
-            "default": None if argument.default is None else members.array(argument.default),
-            "floats": argument.floats,
-        }
-        for argument in signature.arguments
-    ]
-    keys = None if signature.keys is None else list(signature.keys)
-    return {"arguments": arguments, "returns": signature.returns, "keys": keys}
+    arguments = []
+    for argument in signature.arguments:
+        default = None if argument.default is None else members.array(argument.default)
+        # The file calls the fields as the class does.
+        arguments.append({**vars(argument), "default": default})
+    return {"arguments": arguments, "returns": signature.returns, "keys": signature.keys}
 
 
 class _TraceWriter:
@@ -193,73 +165,64 @@ class _TraceWriter:
         }
 
     def _command(self, command: Command) -> list[Any]:
-        if isinstance(command, EnqueueKernel):
-            return self._launch(command)
-        target = self._memory(command.target)
-        if isinstance(command, EnqueueCopy):
-            source = self._memory(command.source)
-            places = (target, command.target_offset, source, command.source_offset, command.nbytes)
-            return ["copy", *_numbers(places)]
-        if isinstance(command, EnqueueFill):
-            pattern = np.asarray(command.pattern).tobytes().hex()
-            return ["fill", target, *_numbers((command.offset, command.nbytes)), pattern]
-        return ["upload", target, _number(command.offset), self._source(command.value)]
-
-    def _launch(self, command: EnqueueKernel) -> list[Any]:
-        code = command.kernel
-        group = None if command.local_size is None else _numbers(command.local_size)
-        args = [self._argument(arg) for arg in command.args]
-        program = self._members.program(code.source)
-        items = _numbers(command.global_size)
-        return ["launch", program, code.function_name, items, group, args, list(command.array_slots)]
+        match command:
+            case EnqueueKernel(_, kernel, items, group, args, arrays):
+                program = self._members.program(kernel.source)
+                args = [self._argument(arg) for arg in args]
+                group = None if group is None else _numbers(group)
+                return ["launch", program, kernel.function_name, _numbers(items), group, args, list(arrays)]
+            case EnqueueCopy(_, target, target_offset, source, source_offset, nbytes):
+                target, source = self._memory(target), self._memory(source)
+                return ["copy", *_numbers([target, target_offset, source, source_offset, nbytes])]
+            case EnqueueFill(_, target, offset, nbytes, pattern):
+                return ["fill", *_numbers([self._memory(target), offset, nbytes]), np.asarray(pattern).tobytes().hex()]
+        return ["upload", self._memory(command.target), _number(command.offset), self._source(command.value)]
 
     def _argument(self, arg: Any) -> list[Any] | None:
-        if arg is None:
-            return None
-        if isinstance(arg, Memory):
-            return ["memory", self._memory(arg)]
-        if isinstance(arg, cl.LocalMemory):
-            return ["local", arg.size]
-        if isinstance(arg, SymbolicArgument):
-            return ["number", _dtype_name(arg.dtype), _numbers(arg.values)]
+        match arg:
+            case None:
+                return None
+            case Memory():
+                return ["memory", self._memory(arg)]
+            case cl.LocalMemory():
+                return ["local", arg.size]
+            case SymbolicArgument(dtype, values):
+                return ["number", _dtype_name(dtype), _numbers(values)]
         value = np.asarray(arg)
         return ["number", _dtype_name(value.dtype), [_plain(x) for x in _items(value)]]
 
-    def _source(self, value: Any) -> list[Any]:
-        if not isinstance(value, DeferredArray):
-            return ["array", self._members.array(value)]
-        kind, *what = value.source
-        if kind == "argument":
-            return ["argument", what[0]]
-        if kind in ("value", "values"):
-            values = what[0] if kind == "values" else what
-            return ["value", value.dtype.name, _numbers(values)]
-        if kind == "shaped":
-            return ["shaped", self._source(what[0]), _numbers(value.shape)]
-        if kind != "table":
-            raise Untraceable(f"{value.described} would have to be uploaded")
-        return ["table", what[0], [self._of_table(arg) for arg in what[1]]]
-
-    def _of_table(self, arg: Any) -> Any:
-        if isinstance(arg, DeferredArray):
-            return self._source(arg)
-        if isinstance(arg, np.ndarray):
-            return ["array", self._members.array(arg)]
-        return _number(arg)
+    def _source(self, value: DeferredArray | np.ndarray) -> list[Any]:
+        match getattr(value, "source", None):
+            case None:
+                return ["array", self._members.array(value)]
+            case ["argument", number]:
+                return ["argument", number]
+            case ["value", number]:
+                return ["value", value.dtype.name, [_number(number)]]
+            case ["values", numbers]:
+                return ["value", value.dtype.name, _numbers(numbers)]
+            case ["shaped", inner]:
+                return ["shaped", self._source(inner), _numbers(value.shape)]
+            case ["table", name, args]:
+                arrays = DeferredArray | np.ndarray
+                return ["table", name, [self._source(x) if isinstance(x, arrays) else _number(x) for x in args]]
+        raise Untraceable(f"{value.described} would have to be uploaded")
 
     def _output(self, value: Any) -> dict[str, Any]:
-        if isinstance(value, ArrayLayout):
-            memory = None if value.memory is None else self._memory(value.memory)
-            lengths = {"shape": _numbers(value.shape), "strides": _numbers(value.strides)}
-            return {"memory": memory, "offset": _number(value.offset), **lengths}
-        if isinstance(value, SymInt | SymIntVector):
-            sizes = isinstance(value, SymIntVector)
-            return {"values": _numbers(value if sizes else [value]), "vector": sizes}
-        if not isinstance(value, DeferredArray):
-            return {"array": self._members.array(value)}
-        if value.source[0] == "value":
-            return {"values": _numbers(value.source[1:]), "vector": False, "ndim": value.ndim}
-        return {"source": self._source(value)}
+        match value:
+            case ArrayLayout():
+                memory = None if value.memory is None else self._memory(value.memory)
+                lengths = {"shape": _numbers(value.shape), "strides": _numbers(value.strides)}
+                return {"memory": memory, "offset": _number(value.offset), **lengths}
+            case SymInt():
+                return {"values": [_number(value)], "vector": False}
+            case SymIntVector():
+                return {"values": _numbers(value), "vector": True}
+            case DeferredArray(source=("value", number)):
+                return {"values": [_number(number)], "vector": False, "ndim": value.ndim}
+            case DeferredArray():
+                return {"source": self._source(value)}
+        return {"array": self._members.array(value)}
 
     def _memory(self, memory: Memory) -> int:
         if memory not in self._memories:
@@ -270,14 +233,15 @@ class _TraceWriter:
     def _content(self, memory: Memory) -> dict[str, Any]:
         if memory in self._trace.states:
             return {"state": self._trace.states[memory]}
+        bare = memory in self._own_buffer
         if memory in self._trace.constants:
-            return {"array": self._members.array(self._trace.constants[memory]), "bare": memory in self._own_buffer}
+            return {"array": self._members.array(self._trace.constants[memory]), "bare": bare}
         if memory.buffer is not None:
             content = np.empty(memory.buffer.size, np.uint8)
             with cl.CommandQueue(memory.context) as queue:
                 cl.enqueue_copy(queue, content, memory.buffer)
-            return {"array": self._members.array(content), "bare": memory in self._own_buffer}
-        return {"nbytes": _number(memory.nbytes), "bare": memory in self._own_buffer}
+            return {"array": self._members.array(content), "bare": bare}
+        return {"nbytes": _number(memory.nbytes), "bare": bare}
 
 
 def _items(value: np.ndarray) -> list[Any]:
