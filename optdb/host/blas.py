@@ -12,7 +12,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from optdb.host.clinker.toolchain import Toolchain, cache_dir
+from optdb.host.clinker.toolchain import Toolchain
+from optdb.user_cache import cache_dir
 
 __all__ = ["cache_dir", "ldflags", "links"]
 

@@ -21,13 +21,12 @@ from optdb.opencl.fusing import rewriters as _rewriters  # noqa: F401  registers
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL, as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLConstant, OpenCLSharedVariable, OpenCLVariable
-from optdb.runtime import binaries, tuning
+from optdb.runtime import binaries
 
 follow_flag()
 planning.install()
 wrap_compilation(one_program)
 binaries.configure(config.optdb.kernel_cache_dir, config.optdb.kernel_cache_size)
-tuning.configure(config.optdb.kernel_cache_dir)
 
 __all__ = [
     "OPENCL",

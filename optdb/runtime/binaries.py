@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import time
 import warnings
 from collections.abc import Iterable
@@ -21,9 +20,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_cache_dir
-
 from optdb.runtime.device_profiles import profile_of
+from optdb.user_cache import cache_dir, replace_file
 
 #: Changed when entries are written in another way, or programs are put together in another way.
 FORMAT = "optdb binary 1"
@@ -98,7 +96,7 @@ class Binaries:
         if len(content) > self.limit:
             return
         try:
-            self._write(self._path(key), content)
+            replace_file(self._path(key), content)
             self._make_room()
         except OSError as error:
             self._warn(error)
@@ -121,17 +119,6 @@ class Binaries:
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.bin"
-
-    def _write(self, path: Path, content: bytes) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(name).replace(path)
-        except BaseException:
-            _remove(Path(name))
-            raise
 
     def _make_room(self) -> None:
         """Remove the entries that were not used for the longest time, until the rest fits."""
@@ -175,13 +162,8 @@ class Binaries:
         )
 
 
-def default_folder() -> Path:
-    """Return the folder in the user's cache where programs are kept."""
-    return Path(user_cache_dir("optdb", appauthor=False)) / "kernels"
-
-
 def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -> Binaries:
-    """Say where programs are kept from now on, and how much of them.
+    """Say where programs are kept from now on, and how much of them; tuning is kept there, too.
 
     Parameters
     ----------
@@ -191,7 +173,7 @@ def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -
         The most that it may hold; 0 keeps nothing.
     """
     global _current
-    _current = Binaries(Path(folder).expanduser().absolute() if folder else default_folder(), megabytes)
+    _current = Binaries(Path(folder).expanduser().absolute() if folder else cache_dir() / "kernels", megabytes)
     return _current
 
 

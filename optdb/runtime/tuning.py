@@ -7,40 +7,17 @@ else, counts as not there: then whoever asks goes on as on a device that was nev
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_cache_dir
-
+from optdb.runtime import binaries
 from optdb.runtime.device_profiles import profile_of
+from optdb.user_cache import replace_file
 
 #: Changed when files are written in another way.
 FORMAT = "optdb tuning 1"
-
-_folder: Path | None = None
-
-
-def default_folder() -> Path:
-    """Return the folder in the user's cache where findings are kept."""
-    return Path(user_cache_dir("optdb", appauthor=False)) / "kernels"
-
-
-def configure(folder: str | Path | None = None) -> Path:
-    """Say where findings are kept from now on, and return it.
-
-    Parameters
-    ----------
-    folder : str or Path, optional
-        Without it, a folder in the user's cache.
-    """
-    global _folder
-    _folder = Path(folder).expanduser().absolute() if folder else default_folder()
-    return _folder
 
 
 def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
@@ -70,18 +47,10 @@ def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
     }
 
 
-def load(key: dict[str, Any], folder: Path | None = None) -> dict[str, Any] | None:
-    """Return what was found, None if nothing was, or the file is damaged.
-
-    Parameters
-    ----------
-    key : dict
-        From `key_of`.
-    folder : Path, optional
-        Where; without it, where `configure` says.
-    """
+def load(key: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what was found under a key of `key_of`; None if nothing was, or the file is damaged."""
     try:
-        content = json.loads(path_of(key, folder).read_bytes())
+        content = json.loads(path_of(key).read_bytes())
     except (OSError, ValueError):
         return None
     if not isinstance(content, dict) or content.get("key") != key or not isinstance(content.get("found"), dict):
@@ -89,7 +58,7 @@ def load(key: dict[str, Any], folder: Path | None = None) -> dict[str, Any] | No
     return content["found"]
 
 
-def save(key: dict[str, Any], found: dict[str, Any], folder: Path | None = None) -> Path:
+def save(key: dict[str, Any], found: dict[str, Any]) -> Path:
     """Write down what was found, in one step, and return the file.
 
     Raises
@@ -97,26 +66,17 @@ def save(key: dict[str, Any], found: dict[str, Any], folder: Path | None = None)
     OSError
         If it cannot be written.
     """
-    path = path_of(key, folder)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump({"key": key, "found": found}, file, indent=1)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    path = path_of(key)
+    replace_file(path, json.dumps({"key": key, "found": found}, indent=1).encode())
     return path
 
 
-def forget(key: dict[str, Any], folder: Path | None = None) -> None:
+def forget(key: dict[str, Any]) -> None:
     """Remove what was found, if there is anything."""
-    path_of(key, folder).unlink(missing_ok=True)
+    path_of(key).unlink(missing_ok=True)
 
 
-def path_of(key: dict[str, Any], folder: Path | None = None) -> Path:
-    """Return the file for a key."""
+def path_of(key: dict[str, Any]) -> Path:
+    """Return the file for a key, in the folder of built programs."""
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
-    return (folder or _folder or configure()) / f"tuning-{digest}.json"
+    return binaries.current().folder / f"tuning-{digest}.json"

@@ -11,7 +11,7 @@ from optdb.codegen.gemm.blocks import Choice, GroupBlock, ItemBlock
 from optdb.codegen.gemm.problem import CLASSES, classify
 from optdb.codegen.kernels import Kernel, compile_kernels
 from optdb.opencl.ops.products import matmul, matmul_kernels
-from optdb.runtime import clblast, tuning
+from optdb.runtime import binaries, clblast, tuning
 from optdb.runtime.arrays import DeviceArray, empty, from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError
@@ -23,7 +23,7 @@ ON_GPU = GroupBlock(32, 32, 8, 2, 2), GroupBlock(16, 16, 8, 2, 2)
 @pytest.fixture
 def context(tmp_path, monkeypatch):
     """A context of a processor that nobody tuned, and a folder for what is found."""
-    monkeypatch.setattr(tuning, "_folder", tmp_path)
+    monkeypatch.setattr(binaries, "_current", binaries.Binaries(tmp_path))
     context = Context("opencl")
     context.profile = context.profile.as_kind("cpu")
     return context
@@ -126,10 +126,10 @@ def test_command(context, quick, capsys):
     assert report("opencl", ["float32"], library=False) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in CLASSES) and "kept in" in shown
-    (path,) = tuning._folder.iterdir()
+    (path,) = binaries.current().folder.iterdir()
     assert str(path) in shown.replace("\n", "")
     assert report("opencl", ["float32"], forget=True) == 0
-    assert not list(tuning._folder.iterdir())
+    assert not list(binaries.current().folder.iterdir())
     with pytest.raises(DeviceError, match="no device is called that"):
         report("no such device", ["float32"])
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from optdb.runtime import tuning
+from optdb.runtime import binaries, tuning
+from optdb.user_cache import cache_dir
 from tests.runtime.fake_devices import FakeDevice
 
 
@@ -19,10 +20,9 @@ def key(*args, kind="matmul", dtype="float32", version="1", **kwargs):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    before = tuning._folder
-    yield tuning.configure(tmp_path / "new")
-    tuning._folder = before
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(binaries, "_current", None)
+    return binaries.configure(tmp_path / "new").folder
 
 
 def test_what_was_found_comes_back(folder):
@@ -61,16 +61,21 @@ def test_a_finding_of_another_kind_under_the_same_name(folder):
     assert tuning.load(key("another")) is None
 
 
-def test_an_interrupted_write_leaves_what_was_there(folder):
+def test_an_interrupted_write_leaves_what_was_there(folder, monkeypatch):
     tuning.save(key(), {"square": 1})
-    with pytest.raises(TypeError):
-        tuning.save(key(), {"square": object()})
+
+    def interrupted(self, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tuning.save(key(), {"square": 2})
     assert tuning.load(key()) == {"square": 1}
     assert len(list(folder.iterdir())) == 1
 
 
-def test_folders(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuning, "_folder", None)
-    assert tuning.path_of(key()).parent == tuning.default_folder()
-    assert tuning.configure("~/somewhere") == Path.home() / "somewhere"
-    assert tuning.path_of(key(), tmp_path).parent == tmp_path
+def test_folders(monkeypatch):
+    monkeypatch.setattr(binaries, "_current", None)
+    assert tuning.path_of(key()).parent == cache_dir() / "kernels"
+    assert binaries.configure("~/somewhere").folder == Path.home() / "somewhere"
+    assert tuning.path_of(key()).parent == Path.home() / "somewhere"

@@ -15,25 +15,19 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_cache_dir
+from optdb.user_cache import cache_dir, replace_file
 
-__all__ = ["Toolchain", "cache_dir", "file_stamp", "toolchain"]
+__all__ = ["Toolchain", "file_stamp", "toolchain"]
 
 #: Variables that change what GCC, Clang or the loader of programs find.
 ENVIRONMENT = (
     *("PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("LIBRARY_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "SYSROOT", "SDKROOT", "LANG", "LC_ALL"),
 )
-
-
-def cache_dir() -> Path:
-    """Return the folder where optdb keeps what it found out about this machine."""
-    return Path(user_cache_dir("optdb", appauthor=False))
 
 
 def file_stamp(path: str | os.PathLike[str]) -> tuple[str, int, int] | None:
@@ -93,10 +87,7 @@ class Toolchain:
         """Keep all answers, those of other processes included, in one step."""
         answers = {**self._read(), **self._answers}
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=self._file.parent, prefix="toolchain.", delete=False) as draft:
-                json.dump(answers, draft)
-            Path(draft.name).replace(self._file)
+            replace_file(self._file, json.dumps(answers).encode())
         except OSError:
             # A read-only home costs the same questions at each start, and nothing else.
             return

@@ -10,13 +10,11 @@ import hashlib
 import importlib.util
 import marshal
 import sys
-import tempfile
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from platformdirs import user_cache_dir
-
+from optdb import user_cache
 from optdb.host.compat import translation, versions
 
 
@@ -51,7 +49,7 @@ def cache_dir() -> Path:
     """Return the folder of kept results for this Python and this translation."""
     flags = "promoting" if versions.needs_promotion() else "plain"
     folder = f"{sys.implementation.cache_tag}-{flags}-{translation.table_digest()}"
-    return Path(user_cache_dir("optdb", appauthor=False)) / "translated" / folder
+    return user_cache.cache_dir() / "translated" / folder
 
 
 def _stamp(mtime: float, size: int) -> bytes:
@@ -87,9 +85,6 @@ def _read(kept: Path, stamp: bytes) -> CodeType | None:
 def _write(kept: Path, stamp: bytes, code: CodeType) -> None:
     """Write code down in one step, for processes that start at the same time."""
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
-            file.write(stamp + marshal.dumps(code))
-        Path(file.name).replace(kept)
+        user_cache.replace_file(kept, stamp + marshal.dumps(code))
     except OSError:
         return  # a read-only home costs a translation at each start, and nothing else
