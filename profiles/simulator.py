@@ -25,7 +25,7 @@ from rich.table import Table
 import optdb
 from optdb.opencl import contexts, get_context
 from optdb.runtime import host_buffers
-from optdb.runtime.command_list import CommandList
+from optdb.runtime.commands import CommandList
 from optdb.runtime.context import Context
 from profiles import screen
 from profiles.stopwatch import race

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optdb.opencl.registry import get_context
-from optdb.runtime import arrays, commands
+from optdb.runtime import arrays
 from optdb.runtime.arrays import Array
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int
@@ -51,7 +51,4 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Con
 
 def zeros(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Context | Hashable = None) -> Array:
     """Return an array of zeros in C order; the parameters and errors are those of `empty`."""
-    array = empty(shape, dtype, context)
-    if array.size:
-        commands.fill(array.queue, array.base_data, array.offset, array.nbytes, np.zeros((), array.dtype))
-    return array
+    return arrays.fill_zeros(empty(shape, dtype, context))

@@ -16,7 +16,7 @@ import numpy as np
 
 from optdb.host.variables import TensorType, Type, Variable, patternbroadcast
 from optdb.opencl.registry import contexts, get_context
-from optdb.runtime import arrays, commands
+from optdb.runtime import arrays
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int
 
@@ -167,10 +167,7 @@ class OpenCLArrayType(Type):
 
     def value_zeros(self, shape: tuple[int, ...]) -> arrays.DeviceArray:
         """Return an array of zeros, of this type."""
-        array = arrays.empty(self.context, tuple(map(as_int, shape)), self.dtype)
-        if array.size:
-            commands.fill(array.queue, array.base_data, 0, array.nbytes, np.zeros((), self.dtype))
-        return array
+        return arrays.fill_zeros(arrays.empty(self.context, tuple(map(as_int, shape)), self.dtype))
 
     def is_valid_value(self, data: Any) -> bool:
         """Tell whether something is a value of this type as it is."""

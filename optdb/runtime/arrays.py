@@ -8,7 +8,6 @@ views of it.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.runtime import commands
+from optdb.runtime.commands import (
+    AllocateBuffer,
+    EnqueueCopy,
+    EnqueueDownload,
+    EnqueueFill,
+    EnqueueUpload,
+    HostCall,
+    enqueue,
+    tracing,
+    upload,
+)
+from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl, cl_array
 from optdb.runtime.sizes import DeferredArray, specialize
 
@@ -28,14 +38,17 @@ __all__ = [
     "DeviceArray",
     "adopt",
     "as_host_value",
-    "can_overwrite",
     "copy",
+    "copy_bytes",
     "empty",
+    "fetch",
+    "fill_zeros",
     "fitting",
     "from_host",
     "may_share_memory",
     "overwrite",
     "seen_by_host",
+    "send",
     "span",
     "to_host",
 ]
@@ -50,7 +63,7 @@ class DeviceArray(Array):
     """
 
     def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
-        if commands.tracing() is None:
+        if tracing() is None:
             super().__init__(cq, shape, dtype, *args, **kwargs)
         else:
             self._outline(cq, shape, dtype, **kwargs)
@@ -84,7 +97,7 @@ class DeviceArray(Array):
     @property
     def flags(self) -> Any:
         """Whether the array lies in C order without gaps, among others."""
-        return super().flags if commands.tracing() is None else _Order(self)
+        return super().flags if tracing() is None else _Order(self)
 
     def copy(self, queue: Any = None) -> DeviceArray:
         """Return a copy, contiguous in C order, on the same queue or on another."""
@@ -97,7 +110,7 @@ class DeviceArray(Array):
         return to_host(self if queue is None else self.with_queue(queue), ary)
 
     def __getitem__(self, index: Any) -> DeviceArray:
-        if commands.tracing() is not None:
+        if tracing() is not None:
             # PyOpenCL asks for numbers by their class.
             index = tuple(map(_plain_index, index if isinstance(index, tuple) else (index,)))
         return super().__getitem__(index)
@@ -109,9 +122,9 @@ class DeviceArray(Array):
                 value = copy(value)
             if part.flags.c_contiguous and part.shape == value.shape and part.dtype == value.dtype:
                 # Not left to PyOpenCL, which compares the strides of axes of length 1, too.
-                _copy_bytes(part, value)
+                copy_bytes(part, value)
                 return
-        commands.unknown("PyOpenCL writes into a part of an array")
+        enqueue(HostCall("PyOpenCL writes into a part of an array"))
         super().__setitem__(index, value)
 
     @property
@@ -172,20 +185,18 @@ def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
 
 
 def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-    if commands.tracing() is None:
-        _require_memory(queue.device, shape, dtype)
+    if tracing() is None:
+        # Some drivers promise any memory, and fail when it is used.
+        available = profile_of(queue.device).global_memory_bytes
+        if _nbytes(shape, dtype) > available:
+            raise _no_room(queue, shape, dtype, f"the device has {available}")
     try:
         array = DeviceArray(queue, shape, dtype)
     except (cl.MemoryError, cl.LogicError) as error:
-        raise MemoryError(_no_room(queue.device, shape, dtype, error)) from error
-    commands.made(array.base_data, array.nbytes)
+        raise _no_room(queue, shape, dtype, error) from error
+    if array.base_data is not None:
+        enqueue(AllocateBuffer(array.base_data, array.nbytes))
     return array
-
-
-def _require_memory(device: cl.Device, shape: tuple[int, ...], dtype: Any) -> None:
-    """Raise MemoryError for an array larger than the device: some drivers allocate on first use, whatever the size."""
-    if _nbytes(shape, dtype) > _memory_of(device):
-        raise MemoryError(_no_room(device, shape, dtype, f"the device has {_memory_of(device)}"))
 
 
 def _nbytes(shape: tuple[int, ...], dtype: Any) -> int:
@@ -193,14 +204,8 @@ def _nbytes(shape: tuple[int, ...], dtype: Any) -> int:
     return math.prod(map(int, shape)) * np.dtype(dtype).itemsize
 
 
-def _no_room(device: cl.Device, shape: tuple[int, ...], dtype: Any, reason: object) -> str:
-    return f"no room for {_nbytes(shape, dtype)} bytes on {device.name.strip()}: {reason}"
-
-
-@functools.lru_cache(maxsize=64)
-def _memory_of(device: cl.Device) -> int:
-    """Return how many bytes a device has."""
-    return device.global_mem_size
+def _no_room(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, reason: object) -> MemoryError:
+    return MemoryError(f"no room for {_nbytes(shape, dtype)} bytes on {queue.device.name.strip()}: {reason}")
 
 
 def adopt(context: Context, array: Array) -> DeviceArray:
@@ -239,7 +244,36 @@ def from_host(context: Context, value: np.ndarray, out: Array | None = None, con
         out = empty(context, value.shape, value.dtype)
     if value.size:
         given = value if isinstance(value, DeferredArray) else np.asarray(value, order="C")
-        commands.upload(context.queue, out.base_data, out.offset, given, constant)
+        upload(context.queue, out.base_data, out.offset, given, constant)
+    return out
+
+
+def send(context: Context, value: np.ndarray, out: Array | None, events: list[Any]) -> Array:
+    """Begin to copy a NumPy array, of any strides, to the device: to `out`, if that is given and fits.
+
+    The values may be changed as soon as this returns. The array has them for what comes later in the queue. What is on
+    its way is an event, which holds on to them, and is appended to `events`; whoever drops it waits for it.
+    """
+    if out is None:
+        out = empty(context, value.shape, value.dtype)
+    if value.size:
+        own = np.array(value, order="C")
+        events.append(EnqueueUpload(context.queue, out.base_data, out.offset, own, is_blocking=False).enqueue())
+    return out
+
+
+def fetch(array: Array, events: list[Any]) -> np.ndarray:
+    """Begin to copy an array from the device; one that does not lie in C order is waited for.
+
+    Returns
+    -------
+    numpy.ndarray
+        Where the values will be, in C order, when the event is done that is appended to `events`.
+    """
+    if not (array.size and array.flags.c_contiguous):
+        return to_host(array)
+    out = np.empty(array.shape, array.dtype)
+    events.append(cl.enqueue_copy(array.queue, out, array.base_data, src_offset=array.offset, is_blocking=False))
     return out
 
 
@@ -262,9 +296,11 @@ def to_host(array: Array, out: np.ndarray | None = None) -> np.ndarray:
     if not array.size:
         return out
     if array.flags.c_contiguous:
-        commands.download(array.queue, out, array.base_data, array.offset)
+        enqueue(EnqueueDownload(array.queue, out, array.base_data, array.offset))
     else:
-        _read_strided(array, out)
+        # On a processor, to map what it spans moves nothing.
+        with seen_by_host(array) as values:
+            out[...] = values
     return out
 
 
@@ -280,33 +316,19 @@ def fitting(out: np.ndarray | None, value: Any) -> np.ndarray:
     return np.empty(value.shape, value.dtype)
 
 
-def _read_strided(array: Array, out: np.ndarray) -> None:
-    """Copy a view by mapping what it spans: on a processor, that moves nothing."""
-    with seen_by_host(array, mapped=True) as values:
-        out[...] = values
-
-
 @contextmanager
-def seen_by_host(array: Array, mapped: bool) -> Iterator[np.ndarray]:
-    """Let the host read an array for a while.
-
-    Parameters
-    ----------
-    array : Array
-        A view of any strides.
-    mapped : bool
-        Whether to map the memory that it spans, which moves nothing where the device shares the host's; else the
-        array is copied.
+def seen_by_host(array: Array) -> Iterator[np.ndarray]:
+    """Map the memory that an array, of any strides, spans, which moves nothing where the device shares the host's.
 
     Yields
     ------
     numpy.ndarray
         The values, not to be written, nor to be read later.
     """
-    if not (mapped and array.size):
+    if not array.size:
         yield to_host(array)
         return
-    commands.unknown("values are read by the host")
+    enqueue(HostCall("values are read by the host"))
     start, stop = span(array)
     memory, _ = cl.enqueue_map_buffer(
         array.queue, array.base_data, cl.map_flags.READ, start, (stop - start,), np.uint8, is_blocking=True
@@ -318,11 +340,19 @@ def seen_by_host(array: Array, mapped: bool) -> Iterator[np.ndarray]:
         memory.base.release(array.queue)
 
 
-def _copy_bytes(target: Array, source: Array) -> None:
-    """Copy between arrays that both lie in C order, without gaps."""
-    if source.nbytes == 0:
-        return
-    commands.copy_bytes(target.queue, target.base_data, target.offset, source.base_data, source.offset, source.nbytes)
+def copy_bytes(target: Array, source: Array) -> None:
+    """Copy between arrays of the same size that both lie in C order, without gaps."""
+    if target.nbytes:
+        places = target.base_data, target.offset, source.base_data, source.offset
+        enqueue(EnqueueCopy(target.queue, *places, target.nbytes))
+
+
+def fill_zeros(array: Array) -> Array:
+    """Fill an array in C order, without gaps, with zeros, and return it."""
+    if array.size:
+        zero = np.zeros((), array.dtype)
+        enqueue(EnqueueFill(array.queue, array.base_data, array.offset, array.nbytes, zero))
+    return array
 
 
 def copy(array: Array) -> DeviceArray:
@@ -331,9 +361,9 @@ def copy(array: Array) -> DeviceArray:
     if not array.size:
         return result
     if array.flags.c_contiguous:
-        _copy_bytes(result, array)
+        copy_bytes(result, array)
     else:
-        commands.upload(array.queue, result.base_data, result.offset, to_host(array))
+        upload(array.queue, result.base_data, result.offset, to_host(array))
     return result
 
 
@@ -345,16 +375,10 @@ def overwrite(target: Array, source: Array) -> bool:
     bool
         False if nothing was done, because they differ in shape, dtype or queue, or do not both lie in C order.
     """
-    if not can_overwrite(target, source):
+    if not (_fits(target, source) and target.queue == source.queue and source.flags.c_contiguous):
         return False
-    _copy_bytes(target, source)
+    copy_bytes(target, source)
     return True
-
-
-def can_overwrite(target: Array, source: Array) -> bool:
-    """Tell whether `overwrite` can copy the values of one array over another's."""
-    alike = target.shape == source.shape and target.dtype == source.dtype and target.queue == source.queue
-    return alike and target.flags.c_contiguous and source.flags.c_contiguous
 
 
 def span(array: Array) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from typing import Any
 from optdb.deprecation import renamed
 from optdb.runtime.arena import pack, pack_in_pieces, peak
 from optdb.runtime.arrays import Array
-from optdb.runtime.command_list import Command, CommandList, EnqueueUpload, Memory
+from optdb.runtime.commands import Command, CommandList, EnqueueUpload, Memory
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
@@ -277,8 +277,9 @@ class BufferAssignment:
 
         An upload becomes a copy from a buffer that keeps its values on the device.
         """
-        is_upload = isinstance(command, EnqueueUpload)
-        bound = command.bind_preloaded(self.locate) if is_upload else command.bind(self.locate)
+        if isinstance(command, EnqueueUpload):
+            command = command.preloaded()
+        bound = command.bind(self.locate)
         for operand, memory in command.operands():
             if memory in self._external:
                 bound.is_rebindable = True

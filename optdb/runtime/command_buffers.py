@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.runtime.command_list import EnqueueCopy, EnqueueFill, EnqueueKernel
+from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 

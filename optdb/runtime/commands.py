@@ -1,69 +1,48 @@
-"""Functions that put commands into a device's queue: launches, copies, fills.
+"""What a call does on a device, as data: commands, lists of them, and what listens to a thread's commands.
 
-Ops call these functions, which do at once what their names say. Where a *listener* is set for the thread, each command
-goes to its method `on` in place of the queue, as one of the dataclasses of ``command_list``: a recorder writes it down
-and enqueues it (``recording``), a timer enqueues it on a queue of its own (``timing``), and a tracer writes it down
-only (``tracing``).
+A command is a dataclass. Its operands are buffers of OpenCL, where it is bound, or :class:`Memory`, which stands for a
+buffer that is not chosen yet. Recording replaces buffers by `Memory` (``recording``), buffer assignment replaces
+`Memory` by buffers (``buffer_assignment``). Merging, command buffers, timing, files and memory reports are passes that
+read the commands. In a list that was traced, numbers may be symbolic (``sizes``).
+
+Ops call :func:`launch`, :func:`upload` and :func:`enqueue`, which put a command into the device's queue at once. Where
+a *listener* is set for the thread, each command goes to its method `on` in place of the queue: a recorder writes it
+down and enqueues it, a timer enqueues it on a queue of its own (``timing``), and a tracer writes it down only
+(``tracing``).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from optdb.runtime.command_list import (
-    AllocateBuffer,
-    EnqueueCopy,
-    EnqueueDownload,
-    EnqueueFill,
-    EnqueueKernel,
-    EnqueueUpload,
-    HostCall,
-)
 from optdb.runtime.library import cl
 
 __all__ = [
+    "AllocateBuffer",
+    "Command",
+    "CommandList",
+    "EnqueueCopy",
+    "EnqueueDownload",
+    "EnqueueFill",
+    "EnqueueKernel",
+    "EnqueueUpload",
+    "HostCall",
     "Listener",
-    "copy_bytes",
-    "download",
-    "fill",
+    "Memory",
+    "enqueue",
     "launch",
     "listened",
     "listening",
-    "made",
     "tracing",
-    "unknown",
     "upload",
 ]
-
-
-class Listener(Protocol):
-    """What takes a thread's commands in place of the device.
-
-    Attributes
-    ----------
-    tracing : bool
-        Whether commands are never enqueued: arrays have no memory then, and numbers may be symbolic.
-    """
-
-    tracing: bool
-
-    def on(self, command: Any) -> None:
-        """Take a command, and enqueue it if it is to be done; a kernel's arguments are set.
-
-        Parameters
-        ----------
-        command : Command, EnqueueDownload, AllocateBuffer or HostCall
-            What is to be done, with buffers as operands.
-        """
-
-
-_state = threading.local()
 
 #: Arrays of at most so many bytes are copied on the host, since that is quicker than to wait for the device.
 _SMALL_NBYTES = 1 << 16
@@ -71,10 +50,283 @@ _SMALL_NBYTES = 1 << 16
 _KEPT_EVENTS = 64
 
 
+@dataclass(eq=False)
+class Memory:
+    """A buffer of `nbytes` bytes in a list of commands, before buffers are assigned."""
+
+    nbytes: int
+    context: cl.Context
+    #: If it exists independently of the list; None if the list's buffer assignment provides it.
+    buffer: cl.Buffer | None = None
+
+
+#: Looked up once: it takes a microsecond, and a plan calls it for each launch.
+_launch = cl.enqueue_nd_range_kernel
+#: What of a kernel's arguments is an operand.
+_OPERANDS = (Memory, cl.MemoryObject)
+#: Returns a buffer, and the offset at which a `Memory` begins in it.
+Locate = Callable[[Memory], tuple[cl.Buffer, int]]
+
+
+@dataclass(eq=False, slots=True)
+class EnqueueKernel:
+    """A kernel launch. A bound one has a kernel object of its own, whose arguments are set."""
+
+    kind: ClassVar[str] = "launch"
+
+    queue: cl.CommandQueue
+    kernel: cl.Kernel
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...] | None  #: The driver chooses it if it is None.
+    args: tuple[Any, ...]  #: Buffers, NumPy numbers and local memory.
+    #: The positions in `args` of buffers that are followed by the offset, in bytes, at which an array begins: such a
+    #: buffer may be a part of a larger one.
+    array_slots: tuple[int, ...] = ()
+    is_rebindable: bool = False  #: Whether an operand may be another buffer in the next call.
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.kernel.function_name
+
+    def enqueue(self) -> Any:
+        """Launch the kernel, whose arguments are set already."""
+        return _launch(self.queue, self.kernel, self.global_size, self.local_size)
+
+    def enqueue_on(self, queue: cl.CommandQueue) -> Any:
+        """Launch the kernel on another queue."""
+        return _launch(queue, self.kernel, self.global_size, self.local_size)
+
+    def operands(self) -> Iterator[tuple[int, Any]]:
+        """Yield the buffers that it uses, each with the number that `rebind` knows it by."""
+        return ((slot, arg) for slot, arg in enumerate(self.args) if isinstance(arg, _OPERANDS))
+
+    def with_operands(self, substitute: Callable[[Any], Any]) -> EnqueueKernel:
+        """Return the same launch with other operands, of the same kernel object."""
+        args = tuple([substitute(arg) if isinstance(arg, _OPERANDS) else arg for arg in self.args])
+        return replace(self, args=args)
+
+    def bind(self, locate: Locate) -> EnqueueKernel:
+        """Return the launch of a kernel object of its own, with buffers in place of `Memory`."""
+        args = list(self.args)
+        for slot, memory in self.operands():
+            args[slot], shift = locate(memory)
+            if shift:
+                args[slot + 1] = np.uint64(int(args[slot + 1]) + shift)
+        kernel = cl.Kernel(self.kernel.program, self.kernel.function_name)
+        kernel.set_args(*args)
+        return replace(self, kernel=kernel, args=tuple(args))
+
+    def rebind(self, operand: int, buffer: cl.Buffer) -> None:
+        """Use another buffer from now on."""
+        self.kernel.set_arg(operand, buffer)
+        self.args = (*self.args[:operand], buffer, *self.args[operand + 1 :])
+
+
+class _Transfer:
+    """What commands that move bytes have in common: each operand, and the offset in it, is a field."""
+
+    __slots__ = ()
+
+    #: The names of these fields, for each operand.
+    _fields: ClassVar[tuple[tuple[str, str], ...]] = (("target", "offset"),)
+
+    @property
+    def name(self) -> str:
+        """The command's kind."""
+        return self.kind
+
+    @property
+    def moved_nbytes(self) -> int:
+        """Bytes that are read from or written to the device's memory."""
+        return self.nbytes
+
+    def enqueue(self) -> Any:
+        """Do it, on the command's own queue."""
+        return self.enqueue_on(self.queue)
+
+    def operands(self) -> Iterator[tuple[int, Any]]:
+        """Yield the buffers that it uses, each with the number that `rebind` knows it by."""
+        return ((number, getattr(self, operand)) for number, (operand, _) in enumerate(self._fields))
+
+    def with_operands(self, substitute: Callable[[Any], Any]) -> Any:
+        """Return the same command with other operands."""
+        return replace(self, **{operand: substitute(getattr(self, operand)) for operand, _ in self._fields})
+
+    def bind(self, locate: Locate) -> Any:
+        """Return the command with buffers in place of `Memory`."""
+        changes = {}
+        for operand, offset in self._fields:
+            changes[operand], shift = locate(getattr(self, operand))
+            changes[offset] = shift + getattr(self, offset)
+        return replace(self, **changes)
+
+    def rebind(self, operand: int, buffer: cl.Buffer) -> None:
+        """Use another buffer from now on."""
+        setattr(self, self._fields[operand][0], buffer)
+
+
+@dataclass(eq=False, slots=True)
+class EnqueueCopy(_Transfer):
+    """A copy of bytes from one buffer of a device to another one, or to another part of it."""
+
+    kind: ClassVar[str] = "copy"
+    _fields: ClassVar = (("target", "target_offset"), ("source", "source_offset"))
+
+    queue: cl.CommandQueue
+    target: Any
+    target_offset: int
+    source: Any
+    source_offset: int
+    nbytes: int
+    is_rebindable: bool = False
+
+    @property
+    def moved_nbytes(self) -> int:
+        """Bytes that are read and written."""
+        return 2 * self.nbytes
+
+    def enqueue_on(self, queue: cl.CommandQueue) -> Any:
+        """Copy on another queue."""
+        return cl.enqueue_copy(
+            *(queue, self.target, self.source),
+            byte_count=self.nbytes,
+            dst_offset=self.target_offset,
+            src_offset=self.source_offset,
+        )
+
+
+@dataclass(eq=False, slots=True)
+class EnqueueFill(_Transfer):
+    """Bytes of a buffer are filled with a pattern, which fits into them a whole number of times."""
+
+    kind: ClassVar[str] = "fill"
+
+    queue: cl.CommandQueue
+    target: Any
+    offset: int
+    nbytes: int
+    pattern: np.generic
+    is_rebindable: bool = False
+
+    def enqueue_on(self, queue: cl.CommandQueue) -> Any:
+        """Fill on another queue."""
+        return cl.enqueue_fill_buffer(queue, self.target, self.pattern, self.offset, self.nbytes)
+
+
+@dataclass(eq=False, slots=True)
+class EnqueueUpload(_Transfer):
+    """A copy of an array in C order from the host."""
+
+    kind: ClassVar[str] = "upload"
+
+    queue: cl.CommandQueue
+    target: Any
+    offset: int
+    value: Any  #: An array or a `DeferredArray`. It must not change before the copy is done.
+    is_constant: bool = False  #: Whether the target is never written again.
+    is_blocking: bool = True  #: Whether to wait for the copy.
+    is_rebindable: bool = False
+    event: Any = None  #: Of the last copy, which holds on to the array; to drop it is to wait for it.
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are copied."""
+        return self.value.nbytes
+
+    def enqueue_on(self, queue: cl.CommandQueue) -> Any:
+        """Copy on another queue."""
+        if self.value.nbytes:
+            self.event = cl.enqueue_copy(
+                queue, self.target, self.value, dst_offset=self.offset, is_blocking=self.is_blocking
+            )
+        return self.event
+
+    def preloaded(self) -> EnqueueCopy:
+        """Return a copy of the same values from a new buffer that keeps them on the device: nobody waits for it."""
+        flags, context = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR, self.target.context
+        source = Memory(self.nbytes, context, cl.Buffer(context, flags, hostbuf=self.value))
+        return EnqueueCopy(self.queue, self.target, self.offset, source, 0, self.nbytes)
+
+
+@dataclass(eq=False, slots=True)
+class EnqueueDownload(_Transfer):
+    """A copy of an array in C order to the host, which is waited for."""
+
+    kind: ClassVar[str] = "download"
+    _fields: ClassVar = (("source", "offset"),)
+
+    queue: cl.CommandQueue
+    out: np.ndarray
+    source: Any
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are copied."""
+        return self.out.nbytes
+
+    def enqueue_on(self, queue: cl.CommandQueue) -> Any:
+        """Copy on another queue."""
+        return cl.enqueue_copy(queue, self.out, self.source, src_offset=self.offset, is_blocking=True)
+
+
+@dataclass(eq=False, slots=True)
+class AllocateBuffer:
+    """A new buffer, whose memory belongs to who asked for it."""
+
+    buffer: cl.Buffer
+    nbytes: int
+
+    def enqueue(self) -> None:
+        """Do nothing: the buffer exists."""
+
+
+@dataclass(eq=False, slots=True)
+class HostCall:
+    """Something that the host does between commands, which no list can repeat, and why."""
+
+    reason: str
+
+    def enqueue(self) -> None:
+        """Do nothing: the host does it itself, right after."""
+
+
+#: What a recorded list consists of.
+Command = EnqueueKernel | EnqueueCopy | EnqueueFill | EnqueueUpload
+
+
+class CommandList(list[Command]):
+    """Commands in the order of the queue."""
+
+    def enqueue(self) -> None:
+        """Enqueue all of them; they have to be bound."""
+        for command in self:
+            command.enqueue()
+
+    def needing_own_buffer(self) -> set[Any]:
+        """Return the operands that have to begin where a buffer begins, since a kernel is told no offset of them."""
+        launches = (command for command in self if isinstance(command, EnqueueKernel))
+        return {arg for launch in launches for slot, arg in launch.operands() if slot not in launch.array_slots}
+
+
+class Listener(Protocol):
+    """What takes a thread's commands in place of the device."""
+
+    #: Whether commands are never enqueued: arrays have no memory then, and numbers may be symbolic.
+    tracing: bool
+
+    def on(self, command: Any) -> None:
+        """Take a command with buffers as operands, a kernel's being set, and enqueue it if it is to be done."""
+
+
+_state = threading.local()
+
+
 @contextmanager
 def listened(listener: Listener) -> Iterator[None]:
     """Let `listener` be told of this thread's commands meanwhile."""
-    outer = getattr(_state, "listener", None)
+    outer = listening()
     _state.listener = listener
     try:
         yield
@@ -93,117 +345,44 @@ def tracing() -> Any:
     return listener if listener is not None and listener.tracing else None
 
 
-def made(buffer: cl.Buffer | None, nbytes: int) -> None:
-    """Report a new buffer of `nbytes` bytes, whose memory is its maker's own."""
-    listener = getattr(_state, "listener", None)
-    if listener is not None and buffer is not None:
-        listener.on(AllocateBuffer(buffer, nbytes))
-
-
-def launch(
-    queue: cl.CommandQueue,
-    kernel: cl.Kernel,
-    items: Sequence[int],
-    group: Sequence[int] | None,
-    args: list[Any],
-    arrays: Sequence[int] = (),
-) -> None:
-    """Launch a kernel.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        Where.
-    kernel : pyopencl.Kernel
-        Whose arguments are set to `args`, and stay so.
-    items, group : sequence of int
-        The global and the local size; the driver chooses the local one if it is None.
-    args : list
-        Buffers, NumPy numbers and pieces of local memory.
-    arrays : sequence of int
-        The positions in `args` of buffers that are followed by the offset, in bytes, at which an array begins: such
-        an array may move to another buffer.
-    """
-    listener = getattr(_state, "listener", None)
-    if listener is None or not listener.tracing:
-        kernel.set_args(*args)
-    if listener is None:
-        cl.enqueue_nd_range_kernel(queue, kernel, items, group)
-        return
-    local_size = None if group is None else tuple(group)
-    listener.on(EnqueueKernel(queue, kernel, tuple(items), local_size, tuple(args), tuple(arrays)))
-
-
-def copy_bytes(
-    queue: cl.CommandQueue,
-    target: cl.Buffer,
-    target_offset: int,
-    source: cl.Buffer,
-    source_offset: int,
-    nbytes: int,
-) -> None:
-    """Copy bytes from one buffer to another one, or to another part of it."""
-    _do(EnqueueCopy(queue, target, target_offset, source, source_offset, nbytes))
-
-
-def fill(queue: cl.CommandQueue, target: cl.Buffer, offset: int, nbytes: int, pattern: np.generic) -> None:
-    """Fill bytes with a pattern, which fits into them a whole number of times."""
-    _do(EnqueueFill(queue, target, offset, nbytes, pattern))
-
-
-def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray, constant: bool = False) -> None:
-    """Copy an array in C order from the host, which may change it as soon as this returns.
-
-    A small array is copied on the host first, so that the host does not wait for the device.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        Where.
-    target : pyopencl.Buffer
-        Where to.
-    offset : int
-        In it, in bytes.
-    value : numpy.ndarray
-        What. While a function is traced, it may be a `DeferredArray`.
-    constant : bool
-        Whether that buffer is never written again.
-    """
-    if tracing() is not None:
-        _do(EnqueueUpload(queue, target, offset, value, constant))
-        return
-    is_small = value.nbytes <= _SMALL_NBYTES
-    command = EnqueueUpload(queue, target, offset, np.array(value, order="C") if is_small else value, constant)
-    command.is_blocking = not is_small
-    _do(command)
-    if is_small:
-        _pending_uploads().append(command.event)
-
-
-def _pending_uploads() -> deque[Any]:
-    """Return the events of this thread's latest copies from the host."""
-    events = getattr(_state, "events", None)
-    if events is None:
-        events = _state.events = deque(maxlen=_KEPT_EVENTS)
-    return events
-
-
-def download(queue: cl.CommandQueue, out: np.ndarray, source: cl.Buffer, offset: int) -> None:
-    """Copy an array in C order to the host, and wait until that is done."""
-    _do(EnqueueDownload(queue, out, source, offset))
-
-
-def unknown(why: str) -> None:
-    """Report that the host is about to do something that a listener cannot repeat."""
-    listener = getattr(_state, "listener", None)
-    if listener is not None:
-        listener.on(HostCall(why))
-
-
-def _do(command: Any) -> None:
+def enqueue(command: Any) -> None:
     """Enqueue a command, or leave that to the listener."""
     listener = getattr(_state, "listener", None)
     if listener is None:
         command.enqueue()
     else:
         listener.on(command)
+
+
+def launch(
+    queue: cl.CommandQueue,
+    kernel: cl.Kernel,
+    global_size: tuple[int, ...],
+    local_size: tuple[int, ...] | None,
+    args: list[Any],
+    array_slots: tuple[int, ...] = (),
+) -> None:
+    """Launch a kernel, whose arguments are set to `args`, and stay so; the parameters are those of `EnqueueKernel`."""
+    listener = getattr(_state, "listener", None)
+    if listener is None or not listener.tracing:
+        kernel.set_args(*args)
+    if listener is None:
+        _launch(queue, kernel, global_size, local_size)
+    else:
+        listener.on(EnqueueKernel(queue, kernel, global_size, local_size, tuple(args), array_slots))
+
+
+def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray, constant: bool = False) -> None:
+    """Copy an array in C order from the host, which may change it as soon as this returns.
+
+    A small array is copied on the host first, so that the host does not wait for the device. While a function is
+    traced, it may be a `DeferredArray`. A target that is `constant` is never written again.
+    """
+    command = EnqueueUpload(queue, target, offset, value, constant)
+    if tracing() is None and value.nbytes <= _SMALL_NBYTES:
+        command.value, command.is_blocking = np.array(value, order="C"), False
+    enqueue(command)
+    if not command.is_blocking:
+        if not hasattr(_state, "events"):
+            _state.events = deque(maxlen=_KEPT_EVENTS)
+        _state.events.append(command.event)

@@ -1,7 +1,7 @@
 """Records what a function does on a device, so that it can be repeated without Python.
 
 A :class:`Recorder` listens to commands (``optdb.runtime.commands``) and writes them into *segments*, one for each step
-of the function. Buffers become :class:`~optdb.runtime.command_list.Memory`: one that was allocated meanwhile gets its
+of the function. Buffers become :class:`~optdb.runtime.commands.Memory`: one that was allocated meanwhile gets its
 place later (``optdb.runtime.buffer_assignment``); one that existed before stays what it is.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from optdb.runtime.arrays import Array, DeviceArray
-from optdb.runtime.command_list import (
+from optdb.runtime.commands import (
     AllocateBuffer,
     CommandList,
     EnqueueCopy,
@@ -26,8 +26,8 @@ from optdb.runtime.command_list import (
     EnqueueUpload,
     HostCall,
     Memory,
+    listened,
 )
-from optdb.runtime.commands import listened
 from optdb.runtime.library import cl
 
 __all__ = ["ArrayLayout", "Recorder", "Segment"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.runtime.commands import tracing, unknown
+from optdb.runtime.commands import HostCall, enqueue, tracing
 from optdb.runtime.sizes import DeferredArray, SymInt
 
 __all__ = ["TABLES", "computed"]
@@ -40,10 +40,11 @@ def computed(name: str, *args: Any) -> np.ndarray | DeferredArray:
     if tracing() is None or not any(isinstance(x, DeferredArray | SymInt) for x in args):
         return function(*args)
     if any(isinstance(x, DeferredArray) and x.is_on_device for x in args):
-        unknown(
+        reason = (
             "indices, rows or classes are computed by the call itself, and the host would have to read them from the "
             "device. Compute them in a function of their own, ahead of the call, and pass them as an argument"
         )
+        enqueue(HostCall(reason))
     return DeferredArray(tuple(shape(*args)), _DTYPE, ("table", name, args))
 
 

@@ -1,7 +1,9 @@
-"""When each command of a thread ran on the device, and how long Python took to put it there.
+"""When commands ran on a device, by the device's own clock.
 
-A :class:`Timer` listens to commands (``optdb.runtime.commands``), and has them put into a queue of its own that keeps
-times: the context's does not, for that costs something. Both queues are waited for where one takes over from the other.
+A context's queue keeps no times, for that costs something. A :class:`Timer` listens to the commands of a thread
+(``commands``), and has them put into a queue of its own that keeps them; both queues are waited for where one takes
+over from the other. A :class:`CommandRange` takes the times of what is put into a queue between its making and its
+`stop`.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.runtime.command_list import AllocateBuffer, EnqueueKernel, HostCall
+from optdb.runtime.commands import AllocateBuffer, EnqueueKernel, HostCall
+from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = ["Timed", "Timer", "seconds_of", "timed_beside"]
+__all__ = ["CommandRange", "Timed", "Timer", "Times", "seconds_of", "timed_beside"]
 
 
 def timed_beside(queue: cl.CommandQueue) -> cl.CommandQueue:
@@ -28,33 +31,16 @@ def seconds_of(event: cl.Event) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """A command.
+    """What is kept of a command: not its operands, but for a launch's buffers."""
 
-    Parameters
-    ----------
-    kind : {'launch', 'copy', 'fill', 'upload', 'download'}
-        What was done.
-    name : str
-        The kernel's; else the kind again.
-    items, group : tuple of int or None
-        Of a launch.
-    buffers : tuple of pyopencl.MemoryObject
-        What a launch was given; each once.
-    nbytes : int
-        What another command has moved: what is read and written counts twice.
-    event : pyopencl.Event
-        Knows when it ran.
-    begun, enqueued : float
-        Python's times, by `time.perf_counter`, when the one before was in the queue, and when this one was.
-    """
-
-    kind: str
-    name: str
-    items: tuple[int, ...] | None
+    kind: str  #: 'launch', 'copy', 'fill', 'upload' or 'download'.
+    name: str  #: The kernel's; else the kind again.
+    items: tuple[int, ...] | None  #: The global and the local size of a launch.
     group: tuple[int, ...] | None
-    buffers: tuple[Any, ...]
-    nbytes: int
-    event: cl.Event
+    buffers: tuple[Any, ...]  #: What a launch was given; each once.
+    nbytes: int  #: What another command has moved: what is read and written counts twice.
+    event: cl.Event  #: Knows when it ran.
+    #: Python's times, by `time.perf_counter`, when the one before was in the queue, and when this one was.
     begun: float
     enqueued: float
 
@@ -119,9 +105,61 @@ class Timer:
 
 
 def _timed(command: Any, event: cl.Event, begun: float, enqueued: float) -> Timed:
-    """Return what is kept of a command: not its operands, but for a launch's buffers."""
     if not isinstance(command, EnqueueKernel):
         return Timed(command.kind, command.name, None, None, (), command.moved_nbytes, event, begun, enqueued)
     buffers = {buffer.int_ptr: buffer for _, buffer in command.operands()}
     sizes = command.global_size, command.local_size
     return Timed(command.kind, command.name, *sizes, tuple(buffers.values()), 0, event, begun, enqueued)
+
+
+@dataclass(frozen=True)
+class Times:
+    """When a device did something, in nanoseconds by its own clock."""
+
+    queued: int  #: It was asked for.
+    submitted: int  #: The driver handed it to the device.
+    start: int  #: All that came before it was done.
+    end: int  #: It was done.
+
+
+class CommandRange:
+    """What is put into a context's queue from now on, until `stop`, timed by marks in another queue."""
+
+    def __init__(self, context: Context) -> None:
+        self._queue = context.queue
+        if __name__ not in context.kept:
+            context.kept[__name__] = timed_beside(self._queue)
+        self._clock = context.kept[__name__]
+        self._first = self._mark()
+        self._last: Any = None
+
+    def stop(self) -> None:
+        """End the range, and see to it that the device begins with it."""
+        self._last = self._mark()
+        self._queue.flush()
+        self._clock.flush()
+
+    @property
+    def done(self) -> bool:
+        """Whether the device has done all of it."""
+        return self._last.command_execution_status <= cl.command_execution_status.COMPLETE
+
+    def wait(self) -> None:
+        """Wait until it is done.
+
+        Raises
+        ------
+        pyopencl.Error
+            If the device failed.
+        """
+        self._last.wait()
+
+    def times(self) -> Times:
+        """Wait until it is done, and tell when that was."""
+        self.wait()
+        first, last = self._first.profile, self._last.profile
+        return Times(first.queued, first.submit, first.end, last.end)
+
+    def _mark(self) -> Any:
+        """Enqueue a mark in the queue that keeps times, which waits for one in the context's."""
+        return cl.enqueue_marker(self._clock, wait_for=[cl.enqueue_marker(self._queue)])

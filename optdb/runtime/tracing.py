@@ -18,7 +18,7 @@ import numpy as np
 
 from optdb.runtime.arrays import DeviceArray
 from optdb.runtime.build import source_of
-from optdb.runtime.command_list import (
+from optdb.runtime.commands import (
     CommandList,
     EnqueueDownload,
     EnqueueKernel,

@@ -21,7 +21,7 @@ from optdb.opencl import get_context
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.recording import Recording, record
-from optdb.runtime.command_list import (
+from optdb.runtime.commands import (
     Command,
     EnqueueCopy,
     EnqueueFill,

@@ -361,7 +361,7 @@ def test_without_a_compiler_there_are_plans_as_well():
 def test_more_than_the_device_has():
     from optdb.opencl import get_context
     from optdb.runtime.buffer_assignment import BufferAssignment, Liveness
-    from optdb.runtime.command_list import Memory
+    from optdb.runtime.commands import Memory
 
     context = get_context("dev0")
     half = context.device.global_mem_size // 2 + 1

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, IOBinding, Liveness, liveness
-from optdb.runtime.command_list import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
+from optdb.runtime.commands import CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload, Memory
 from optdb.runtime.library import cl
 from tests.opencl.device import runtime_context
 

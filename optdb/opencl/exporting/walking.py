@@ -29,9 +29,9 @@ from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import is_foreign, on_device
 from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
-from optdb.runtime import arrays, commands
+from optdb.runtime import arrays
 from optdb.runtime.arrays import Array
-from optdb.runtime.command_list import Memory
+from optdb.runtime.commands import Memory, upload
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.sizes import DeferredArray, SymInt, SymIntVector, example_value
@@ -309,22 +309,15 @@ class _Walk:
         if array is None:
             dtype = var.type.dtype
             given = _deferred(value, dtype) if is_open(value) else np.asarray(value, dtype, order="C")
-            commands.upload(present.queue, present.base_data, 0, given)
+            upload(present.queue, present.base_data, 0, given)
             return
-        array = self.in_order(array)
-        commands.copy_bytes(present.queue, present.base_data, 0, array.base_data, array.offset, present.nbytes)
+        arrays.copy_bytes(present, self.in_order(array))
 
     def in_order(self, array: Array, always: bool = False) -> Array:
         """Return an array in C order without gaps: a copy if it is not, or always."""
-        ordered = array.flags.c_contiguous
-        if ordered and not always:
-            return array
+        if array.flags.c_contiguous:
+            return arrays.copy(array) if always else array
         result = arrays.empty(self._context, array.shape, array.dtype)
-        if not array.size:
-            return result
-        if ordered:
-            commands.copy_bytes(array.queue, result.base_data, 0, array.base_data, array.offset, array.nbytes)
-            return result
         elements, kernels = self._kernels(array.dtype.name, array.ndim)
         elements.launch(kernels, self._context, array.shape, [array, result])
         return result

@@ -19,8 +19,7 @@ from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.launching import CompiledKernel
 from optdb.codegen.kernels.programs import compile_kernels
 from optdb.host.graph import Apply, Op, Variable
-from optdb.runtime import commands
-from optdb.runtime.arrays import Array, empty
+from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.sizes import as_int
 
 if TYPE_CHECKING:
@@ -164,11 +163,7 @@ def output_array(storage: list[Any], context: Context, shape: Sequence[int], dty
 
 def output_zeros(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
     """Return an array for an output like `output_array`, filled with zeros."""
-    array = output_array(storage, context, shape, dtype)
-    if array.size:
-        zero = np.zeros((), array.dtype)
-        commands.fill(context.queue, array.base_data, array.offset, array.nbytes, zero)
-    return array
+    return fill_zeros(output_array(storage, context, shape, dtype))
 
 
 def _fits(kept: Any, context: Context, shape: tuple[int, ...], dtype: np.dtype) -> bool:

@@ -22,7 +22,7 @@ from optdb.lifters.transfers import record_transfer
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.type import OpenCLArrayType
-from optdb.runtime.arrays import from_host, seen_by_host
+from optdb.runtime.arrays import from_host, seen_by_host, to_host
 
 
 class OpenCLOnHost(Op):
@@ -76,10 +76,10 @@ class OpenCLOnHost(Op):
         """Return an input as the host sees it."""
         if not isinstance(var.type, OpenCLArrayType):
             return x
-        shared = var.type.context.profile.shares_host_memory
-        if not shared:
-            record_transfer(self, x.nbytes)
-        return mapped.enter_context(seen_by_host(x, shared))
+        if var.type.context.profile.shares_host_memory:
+            return mapped.enter_context(seen_by_host(x))
+        record_transfer(self, x.nbytes)
+        return to_host(x)
 
     def _result(self, var: Variable, result: Any, before: Any) -> Any:
         """Return an output where it belongs."""

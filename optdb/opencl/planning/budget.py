@@ -16,7 +16,7 @@ from optdb.host.loops import Scan
 from optdb.opencl.planning.recording import LinkedFunction, Recording
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import Check
-from optdb.runtime.command_list import Memory
+from optdb.runtime.commands import Memory
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 

@@ -34,7 +34,7 @@ from optdb.host.config import config
 from optdb.host.logging import logger
 from optdb.opencl.planning.probing import LAUNCH_OVERHEAD_S, PROBED_CALLS, Probe, probed
 from optdb.runtime.build import BuildError, make
-from optdb.runtime.command_list import Command, EnqueueCopy, EnqueueKernel
+from optdb.runtime.commands import Command, EnqueueCopy, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 

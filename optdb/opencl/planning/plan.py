@@ -20,7 +20,7 @@ from optdb.opencl.planning.sigint import commit_point
 from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedOutput, GuardedStep, in_segments
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
-from optdb.runtime.command_list import CommandList, Memory
+from optdb.runtime.commands import CommandList, Memory
 
 
 class Plan:

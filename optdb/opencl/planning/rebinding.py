@@ -14,7 +14,7 @@ from optdb.opencl.planning.merging import may_be_merged
 from optdb.opencl.planning.probing import LAUNCH_OVERHEAD_S
 from optdb.opencl.planning.recording import LinkedFunction, Recording
 from optdb.runtime.buffer_assignment import IOBinding
-from optdb.runtime.command_list import Memory
+from optdb.runtime.commands import Memory
 from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.recording import ArrayLayout
 

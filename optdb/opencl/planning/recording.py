@@ -21,7 +21,7 @@ from optdb.opencl.planning.roles import Roles, is_foreign, on_device
 from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import IOBinding
-from optdb.runtime.commands import unknown
+from optdb.runtime.commands import HostCall, enqueue
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class LinkedFunction:
 
         Its kernels may be told no offset of an array that it has made by `empty` in an earlier call.
         """
-        unknown(f"{node.op} launches kernels by itself")
+        enqueue(HostCall(f"{node.op} launches kernels by itself"))
         for var in node.outputs:
             value = self.value(var)
             if isinstance(value, Array) and value.offset:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.runtime.command_buffers import kept_by_driver
-from optdb.runtime.command_list import CommandList
+from optdb.runtime.commands import CommandList
 
 if TYPE_CHECKING:
     from optdb.opencl.planning.vm import PlannedVM

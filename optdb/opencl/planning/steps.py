@@ -15,7 +15,7 @@ from optdb.host.graph import Variable
 from optdb.opencl.planning.paths import Branches, Round
 from optdb.opencl.planning.recording import LinkedFunction, same
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
-from optdb.runtime.command_list import Command, CommandList
+from optdb.runtime.commands import Command, CommandList
 
 #: An output; if it is on the device, its place in the plan; if it is on the host, what it was, as `kept` gives it; and
 #: whether its memory is its own, or an input's of which it is a view.

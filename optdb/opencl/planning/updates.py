@@ -15,7 +15,7 @@ from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.runtime.arrays import Array, copy, overwrite
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness
-from optdb.runtime.command_list import CommandList
+from optdb.runtime.commands import CommandList
 from optdb.runtime.recording import Recorder
 from optdb.runtime.updates import Commit, find_commit
 

@@ -30,8 +30,7 @@ from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.steps import BranchTaken
 from optdb.opencl.planning.thunks import PATCHES
 from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, commit
-from optdb.runtime.command_list import CommandList
-from optdb.runtime.commands import listening
+from optdb.runtime.commands import CommandList, listening
 from optdb.runtime.host_buffers import pays_zero_copy
 from optdb.runtime.turns import Turn
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.runtime.asynchronous import CommandRange, Times
+from optdb.runtime.timing import CommandRange, Times
 
 __all__ = ["Future", "FutureOutput"]
 

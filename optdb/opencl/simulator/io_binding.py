@@ -15,9 +15,8 @@ import numpy as np
 from optdb.host.graph import Variable
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.simulator.future import FutureOutput
-from optdb.runtime.arrays import Array, DeviceArray, from_host, to_host
+from optdb.runtime.arrays import Array, DeviceArray, fetch, from_host, send, to_host
 from optdb.runtime.arrays import copy as copied
-from optdb.runtime.asynchronous import fetch, send
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.zero_copy import ZeroCopyScope
@@ -106,11 +105,8 @@ class Input:
                 return
         record_transfer(ARGUMENTS, value.nbytes)
         kept = self._kept.get(value.shape)
-        if events is None:
-            self.cell[0] = from_host(context, value, kept)
-        else:
-            self.cell[0], event = send(context, value, kept)
-            events.extend([] if event is None else [event])
+        sent = from_host(context, value, kept) if events is None else send(context, value, kept, events)
+        self.cell[0] = sent
         self._kept[value.shape] = self.cell[0]
         self._kept.move_to_end(value.shape)
         if len(self._kept) > _KEPT:
@@ -158,9 +154,7 @@ class Output:
         value = self.cell[0]
         if not (isinstance(value, Array) and self.on_host):
             return FutureOutput(copied(value) if isinstance(value, Array) else copy.deepcopy(value))
-        value, event = fetch(value)
-        events.extend([] if event is None else [event])
-        return FutureOutput(value)
+        return FutureOutput(fetch(value, events))
 
     def give(self, scope: ZeroCopyScope) -> Any:
         """Return the value, the caller's own unless it is borrowed."""

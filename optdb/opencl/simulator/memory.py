@@ -25,7 +25,7 @@ from optdb.opencl.planning.roles import on_device
 from optdb.opencl.simulator.state import State
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness
-from optdb.runtime.command_list import Memory
+from optdb.runtime.commands import Memory
 from optdb.runtime.context import Context
 from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.tracing import Trace, Untraceable

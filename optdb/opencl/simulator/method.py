@@ -24,7 +24,7 @@ from optdb.opencl.simulator.placing import placed_on_device
 from optdb.opencl.simulator.progress import in_chunks
 from optdb.opencl.simulator.state import Shared, State
 from optdb.opencl.simulator.zero_copy import ZeroCopyScope
-from optdb.runtime.asynchronous import CommandRange
+from optdb.runtime.timing import CommandRange
 
 
 class Method:

@@ -15,7 +15,7 @@ import numpy as np
 
 from optdb.runtime.arrays import span, to_host
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, check_device_memory, liveness
-from optdb.runtime.command_list import (
+from optdb.runtime.commands import (
     Command,
     CommandList,
     EnqueueCopy,

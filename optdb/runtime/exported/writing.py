@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from optdb.runtime.calling import Signature
-from optdb.runtime.command_list import Command, EnqueueCopy, EnqueueFill, EnqueueKernel, Memory
+from optdb.runtime.commands import Command, EnqueueCopy, EnqueueFill, EnqueueKernel, Memory
 from optdb.runtime.exported.archive import array_bytes, pack
 from optdb.runtime.exported.preprocessing import preprocess
 from optdb.runtime.exported.sources import SourceError, read_program

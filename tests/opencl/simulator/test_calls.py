@@ -15,7 +15,7 @@ from theano.tensor.shared_randomstreams import RandomStreams
 
 import optdb
 from optdb.opencl.planning import PlannedVM
-from optdb.runtime.command_list import EnqueueKernel
+from optdb.runtime.commands import EnqueueKernel
 from tests.processes import run_code
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import theano.tensor as tt
 
-from optdb.runtime import asynchronous
+from optdb.runtime import timing
 from optdb.runtime.library import cl
 from tests.opencl.simulator.made import simulated, training_step
 
@@ -88,7 +88,7 @@ def test_times_are_in_order():
     first, second = sim.run_async(*data), sim.run_async(*data)
     for one in (first, second):
         times = one.times
-        assert isinstance(times, asynchronous.Times)
+        assert isinstance(times, timing.Times)
         assert times.queued <= times.submitted <= times.start <= times.end
     assert first.times.end <= second.times.end
 

@@ -14,7 +14,7 @@ from theano.ifelse import ifelse
 import optdb
 from optdb.opencl.registry import get_context
 from optdb.runtime.arrays import empty, from_host, seen_by_host, to_host
-from optdb.runtime.commands import fill, listened
+from optdb.runtime.commands import EnqueueFill, enqueue, listened
 from optdb.runtime.timing import Timer
 
 
@@ -134,9 +134,9 @@ def test_a_timer_keeps_order_with_what_is_done_beside_it():
         timer.begin()
         with listened(timer):
             array = empty(context, value.shape, "float64")
-            fill(context.queue, array.base_data, 0, array.nbytes, np.float64(3))
+            enqueue(EnqueueFill(context.queue, array.base_data, 0, array.nbytes, np.float64(3)))
             strided = array[::2]
-            with seen_by_host(strided, mapped=True) as seen:
+            with seen_by_host(strided) as seen:
                 assert (seen == 3).all()
             from_host(context, value, array)
             np.testing.assert_array_equal(to_host(array), value)

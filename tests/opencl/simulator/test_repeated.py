@@ -10,7 +10,7 @@ from theano.compile.ops import as_op
 
 from optdb.opencl.planning import repeating
 from optdb.runtime.command_buffers import kept_by_driver
-from optdb.runtime.command_list import HostCall
+from optdb.runtime.commands import HostCall
 from tests.opencl.simulator.made import simulated, training_step
 
 

@@ -13,7 +13,8 @@ from theano.compile.ops import as_op
 
 import optdb
 from optdb.opencl import get_context
-from optdb.runtime import commands, host_buffers
+from optdb.runtime import host_buffers
+from optdb.runtime.commands import EnqueueFill
 from optdb.runtime.library import cl
 from tests.opencl.simulator.lent import N, called, doubled, numbers
 from tests.opencl.simulator.made import simulated
@@ -382,7 +383,7 @@ def test_a_device_that_has_to_be_asked_for_what_it_wrote(each_device_kind):
     home = np.empty(N + 1024, "float32")
     home = home[(-home.ctypes.data % 4096) // 4 :][:N]
     buffer = host_buffers.wrap_host_array(context, home, writes=True)
-    commands.fill(context.queue, buffer, 0, home.nbytes, np.float32(3))
+    EnqueueFill(context.queue, buffer, 0, home.nbytes, np.float32(3)).enqueue()
     host_buffers.sync_to_host(context, buffer)
     np.testing.assert_array_equal(home, np.full(N, 3, "float32"))
     assert (host_buffers.wrap_host_array(context, np.empty(N + 1, "float32")[1:]) is None) == (
@@ -395,7 +396,7 @@ def test_a_device_that_has_to_be_asked_for_what_it_wrote(each_device_kind):
 
 def test_only_what_uses_it_is_rebound():
     from optdb.runtime.buffer_assignment import BufferAssignment, IOBinding, Liveness
-    from optdb.runtime.command_list import Memory
+    from optdb.runtime.commands import Memory
 
     context = get_context("dev0")
     memory, other = (Memory(N, context.cl_context) for _ in range(2))
