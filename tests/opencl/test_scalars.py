@@ -13,7 +13,7 @@ from theano.gof.graph import io_toposort
 import optdb  # noqa: F401
 from optdb.codegen.scalars.types import C_TYPES, NoCode, literal
 from optdb.host import scalars as host
-from optdb.opencl.scalars.code import scalar_code, unsupported_reason
+from optdb.opencl.scalars.code import scalar_code, signature
 
 cl = pytest.importorskip("pyopencl")
 
@@ -318,12 +318,12 @@ class Odd(scalar.UnaryScalarOp):
 
 
 def test_what_has_no_code_says_why():
-    assert unsupported_reason(scalar.add, ["float32", "float32"]) is None
-    assert unsupported_reason(scalar.add, ["complex64", "complex64"]) is None
+    assert signature(scalar.add, ("float32", "float32")).reason is None
+    assert signature(scalar.add, ("complex64", "complex64")).reason is None
     odd = Odd(scalar.same_out, name="odd")
-    assert "Odd" in unsupported_reason(odd, ["float32"])
+    assert "Odd" in signature(odd, ("float32",)).reason
     x = scalar.float32("x")
-    assert "Odd" in unsupported_reason(scalar.Composite([x], [odd(x) + 1]), ["float32"])
+    assert "Odd" in signature(scalar.Composite([x], [odd(x) + 1]), ("float32",)).reason
     with pytest.raises(NoCode, match="complex"):
         scalar_code(scalar.erf, ["complex128"], ["x"], ["z"])
 

@@ -75,21 +75,6 @@ T uint_pow(T x, T y)
     return (T)result;
 }
 
-T int_abs(T x)
-{
-    return x < 0 ? (T)(0 - (U)x) : x;
-}
-
-T float_sgn(T x)
-{
-    return x > 0 ? (T)1 : x < 0 ? (T)-1 : x == 0 ? (T)0 : x;
-}
-
-T softplus(T x)
-{
-    return x > 40 ? x : log1p(exp(x));
-}
-
 T fast_sigmoid(T twice)
 {
     T x = fabs(twice) / 2;

@@ -39,7 +39,7 @@ T psi(T x)
     return psi_positive(1 - x) - (T)M_PI / tan((T)M_PI * (x - rint(x)));
 }
 
-T tri_gamma_positive(T x)
+T trigamma_positive(T x)
 {
     T sum = 0;
     for (; x < 10; x += 1)
@@ -48,14 +48,14 @@ T tri_gamma_positive(T x)
     return sum + 1 / x + y / 2 + y / x * POLYNOMIAL(y, TRI_GAMMA);
 }
 
-T tri_gamma(T x)
+T trigamma(T x)
 {
     if (x > 0 || isnan(x))
-        return tri_gamma_positive(x);
+        return trigamma_positive(x);
     if (floor(x) == x)
         return INFINITY;
     const T s = sin((T)M_PI * (x - rint(x)));
-    return (T)(M_PI * M_PI) / (s * s) - tri_gamma_positive(1 - x);
+    return (T)(M_PI * M_PI) / (s * s) - trigamma_positive(1 - x);
 }
 
 /* log(1 + u) - u, where 1 + u is y. With r = u / (2 + u), the logarithm is 2 (r + r^3 / 3 + r^5 / 5 + ...). */

@@ -1,18 +1,27 @@
-"""One application of a scalar op in a program, and the table of what stands for each op."""
+"""One application of a scalar op in a program: to numbers, or to vectors of them.
+
+A processor computes the functions of a vector type many times faster than one number after the other, and its compiler
+does not turn the one into the other. An expression that is put together by the methods of a :class:`ScalarStep` holds
+for a :class:`LaneStep`, too, where comparisons give masks, and choices are by masks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from optdb.codegen.scalars.helpers import Helpers
-from optdb.codegen.scalars.types import NoCode, c_type, convert, is_complex, is_float, unsigned
+from optdb.codegen.scalars.types import c_type, convert, is_complex, is_float, literal, unsigned
+
+
+class NotInVectors(Exception):
+    """An expression is of numbers alone: vectors are computed lane by lane."""
 
 
 @dataclass
 class ScalarStep:
-    """One application of a scalar op in a program.
+    """One application of a scalar op to numbers.
 
     Parameters
     ----------
@@ -37,16 +46,48 @@ class ScalarStep:
     helpers: Helpers
     used: set[str]
 
-    def inputs(self, dtype: str | None = None) -> list[str]:
-        """Return the inputs, converted to `dtype`; to the output's if not given."""
+    width: ClassVar[int] = 1
+
+    def input(self, i: int, dtype: str | None = None) -> str:
+        """Return an input, converted to `dtype`; to the output's if not given."""
         dtype = dtype or self.out
         self.used.add(dtype)
-        return [f"({convert(arg, own, dtype)})" for arg, own in zip(self.args, self.dtypes, strict=True)]
+        return f"({convert(self._arg(i), self.dtypes[i], dtype, self.width)})"
 
-    def call(self, kind: str) -> str:
-        """Return a call of a helper on all inputs, in the output's type."""
-        function = self.helpers.get(kind, c_type(self.out), unsigned(self.out))
-        return f"{function}({', '.join(self.inputs())})"
+    def inputs(self, dtype: str | None = None) -> list[str]:
+        """Return all inputs, converted to `dtype`; to the output's if not given."""
+        return [self.input(i, dtype) for i in range(len(self.args))]
+
+    def number(self, value: Any, dtype: str | None = None) -> str:
+        """Return a constant of `dtype`; of the output's if not given."""
+        return literal(value, dtype or self.out)
+
+    def call(self, kind: str, *args: str, dtype: str | None = None) -> str:
+        """Return a call of a helper in a dtype, the output's if not given: on all inputs, or on other expressions."""
+        dtype = dtype or self.out
+        function = self.helpers.get(kind, c_type(dtype), unsigned(dtype))
+        return f"{function}({', '.join(args or self.inputs(dtype))})"
+
+    def joined(self, operator: str, *args: str) -> str:
+        """Return expressions of the output's dtype with an operator between them: whole numbers wrap."""
+        if is_float(self.out):
+            return f" {operator} ".join(args)
+        return f" {operator} ".join(f"({unsigned(self.out)}){arg}" for arg in args)
+
+    def truth(self, comparison: str) -> str:
+        """Return the result of a comparison as a number of the output's dtype."""
+        return comparison
+
+    def choose(self, comparison: str, x: str, y: str, compared: str | None = None) -> str:
+        """Return `x` where a comparison of inputs holds, which have the dtype `compared` or the output's, else `y`."""
+        return f"(({comparison}) ? {x} : {y})"
+
+    def type(self, dtype: str | None = None) -> str:
+        """Return the type of values of `dtype`; of the output's if not given."""
+        return c_type(dtype or self.out)
+
+    def _arg(self, i: int) -> str:
+        return self.args[i]
 
     @property
     def is_complex(self) -> bool:
@@ -54,37 +95,60 @@ class ScalarStep:
         return any(map(is_complex, (*self.dtypes, self.out)))
 
     @property
-    def number(self) -> str:
+    def kind(self) -> str:
         """'float', 'int' or 'uint', as the output is."""
         return "float" if is_float(self.out) else "int" if self.out.startswith("int") else "uint"
 
 
-Entry = Callable[[ScalarStep], str]
-#: Class of a scalar op to its entry.
-ENTRIES: dict[type, Entry] = {}
-#: The same where complex numbers go in or come out.
-COMPLEX_ENTRIES: dict[type, Entry] = {}
+@dataclass(kw_only=True)
+class LaneStep(ScalarStep):
+    """One application of a scalar op to vectors.
 
-
-def entry(*ops: type, table: dict[type, Entry] = ENTRIES) -> Callable[[Entry], Entry]:
-    """Make the decorated function the entry of some ops."""
-
-    def put(function: Entry) -> Entry:
-        table.update(dict.fromkeys(ops, function))
-        return function
-
-    return put
-
-
-def expression(step: ScalarStep) -> str:
-    """Return the OpenCL C of one step.
-
-    Raises
-    ------
-    NoCode
-        If there is none for that op.
+    Parameters
+    ----------
+    width : int
+        How many numbers a vector has.
+    is_uniform : callable
+        Tells of an input whether it is one number for all lanes, and no vector.
     """
-    known = (COMPLEX_ENTRIES if step.is_complex else ENTRIES).get(type(step.op))
-    if known is None:
-        raise NoCode(f"no OpenCL C for {type(step.op).__name__}{' of complex numbers' if step.is_complex else ''}")
-    return known(step)
+
+    width: int
+    is_uniform: Callable[[str], bool]
+
+    def number(self, value: Any, dtype: str | None = None) -> str:
+        return f"(({self.type(dtype)})({super().number(value, dtype)}))"
+
+    def call(self, kind: str, *args: str, dtype: str | None = None) -> str:
+        raise NotInVectors(f"{kind} is a function of numbers")
+
+    def joined(self, operator: str, *args: str) -> str:
+        kind = c_type(self.out)
+        if kind not in _UNSIGNED:
+            return f" {operator} ".join(args)
+        wide = f"as_{_UNSIGNED[kind]}{self.width}"
+        return f"as_{self.type()}({f' {operator} '.join(f'{wide}{arg}' for arg in args)})"
+
+    def truth(self, comparison: str) -> str:
+        return f"convert_{self.type()}(-({comparison}))"
+
+    def choose(self, comparison: str, x: str, y: str, compared: str | None = None) -> str:
+        mask = self._mask(self.out)
+        if compared is not None and self._mask(compared) != mask:
+            comparison = f"convert_{mask}({comparison})"
+        return f"select({y}, {x}, {comparison})"
+
+    def _arg(self, i: int) -> str:
+        arg = self.args[i]
+        return f"({self.type(self.dtypes[i])})({arg})" if self.is_uniform(arg) else arg
+
+    def type(self, dtype: str | None = None) -> str:
+        return f"{c_type(dtype or self.out)}{self.width}"
+
+    def _mask(self, dtype: str) -> str:
+        """Return the type of the results of comparisons of a dtype."""
+        return f"{_SIGNED[c_type(dtype)]}{self.width}"
+
+
+_UNSIGNED = {"char": "uchar", "short": "ushort", "int": "uint", "long": "ulong"}
+_SIGNED = {wide: kind for kind, wide in _UNSIGNED.items()} | {kind: kind for kind in _UNSIGNED}
+_SIGNED |= {"float": "int", "double": "long"}

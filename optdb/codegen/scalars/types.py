@@ -76,8 +76,8 @@ def part_dtype(dtype: str) -> str:
     return _PARTS[dtype]
 
 
-def convert(code: str, source: str, target: str) -> str:
-    """Return `code`, an expression of dtype `source`, as one of dtype `target`.
+def convert(code: str, source: str, target: str, width: int = 1) -> str:
+    """Return `code`, an expression of dtype `source`, as one of dtype `target`: of vectors if the width is more than 1.
 
     Raises
     ------
@@ -93,20 +93,20 @@ def convert(code: str, source: str, target: str) -> str:
     if is_complex(target):
         return f"({c_type(target)})({convert(code, source, part_dtype(target))}, 0)"
     if target == "bool":
-        return f"(uchar)(({code}) != 0)"
-    if not is_float(source) or is_float(target):
-        return f"({c_type(target)})({code})"
-    return _whole(code, target)
+        return f"convert_uchar{width}(-(({code}) != ({c_type(source)})0))" if width > 1 else f"(uchar)(({code}) != 0)"
+    if not is_float(source) or is_float(target) or target in ("int32", "int64"):
+        return _cast(code, c_type(target), width)
+    # By way of a type that holds negative numbers, as processors do.
+    if target != "uint64":
+        return _cast(_cast(code, "long" if target == "uint32" else "int", width), c_type(target), width)
+    direct, by_way = _cast(code, "ulong", width), _cast(_cast(code, "long", width), "ulong", width)
+    if width > 1:
+        return f"select({direct}, {by_way}, {_cast(f'({code}) < 0', 'long', width)})"
+    return f"(({code}) < 0 ? {by_way} : {direct})"
 
 
-def _whole(code: str, target: str) -> str:
-    """Convert a float to an integer by way of one that holds negative numbers, as processors do."""
-    name = c_type(target)
-    if target == "uint64":
-        return f"(({code}) < 0 ? (ulong)(long)({code}) : (ulong)({code}))"
-    if target == "uint32":
-        return f"(uint)(long)({code})"
-    return f"({name})({code})" if target in ("int32", "int64") else f"({name})(int)({code})"
+def _cast(code: str, name: str, width: int) -> str:
+    return f"convert_{name}{width}({code})" if width > 1 else f"({name})({code})"
 
 
 def literal(value: Any, dtype: str) -> str:

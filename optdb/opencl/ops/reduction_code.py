@@ -25,7 +25,6 @@ from optdb.codegen.scalars.types import c_type, convert
 from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel
 from optdb.opencl.ops.reduction_tail import Tail
 from optdb.opencl.scalars.code import ScalarCode, scalar_code
-from optdb.opencl.scalars.lanes import convert_lanes
 
 _ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF"
 
@@ -170,9 +169,7 @@ class ReductionCode:
     def _element(self, pre: ScalarCode, reads: Iterable[str]) -> str:
         """Read and compute `x`, an element or a vector of them, in the accumulator's type."""
         wide = self._width if self._width > 1 else ""
-        make = convert("element", self.dtype, self.acc_dtype)
-        if wide:
-            make = convert_lanes("element", self.dtype, self.acc_dtype, WIDTH)
+        make = convert("element", self.dtype, self.acc_dtype, self._width)
         return _lines(
             [*reads, f"{c_type(self.dtype)}{wide} element;", pre.statements, f"{self._acc}{wide} x = {make};"]
         )

@@ -1,4 +1,4 @@
-"""OpenCL C for scalar ops: types, functions, one expression per op, and whole graphs.
+"""OpenCL C for scalar ops: programs of them, one expression per op, and what writes the statements.
 
-Data flows ``types, helpers -> step -> table, complex_table, special -> code``; what generates kernels asks :mod:`code`.
+Data flows ``program, table -> code``; what generates kernels asks :mod:`code`.
 """

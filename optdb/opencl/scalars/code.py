@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from optdb.codegen.scalars.helpers import Helpers
-from optdb.codegen.scalars.step import ScalarStep, expression
-from optdb.codegen.scalars.types import NoCode, c_type, is_complex, literal
-from optdb.host.graph import Constant, io_toposort
+from optdb.codegen.scalars.step import LaneStep, NotInVectors, ScalarStep
+from optdb.codegen.scalars.types import NoCode, c_type, literal
 from optdb.host.scalars import Composite, scalar_node
-from optdb.opencl.scalars import complex_table as _complex_table  # noqa: F401  and so does this
-from optdb.opencl.scalars import special as _special  # noqa: F401  and so does this
-from optdb.opencl.scalars import table as _table  # noqa: F401  fills the table
-from optdb.opencl.scalars.lanes import LaneStep, lane_by_lane, lanes_expression
-from optdb.opencl.scalars.program import Number, Program
+from optdb.opencl.scalars.program import Program, ProgramBuilder
+from optdb.opencl.scalars.table import expression
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ def scalar_code(
         If there is none; the message says why.
     """
     writer = _CodeWriter(uniform, width, helpers)
-    results = writer.apply(op, list(dtypes), list(inputs))
+    results = writer.apply(op, list(zip(inputs, dtypes)))
     writer.flush()
     for name, (value, dtype) in zip(outputs, results, strict=True):
         spread = width > 1 and writer.is_uniform(value)
@@ -117,11 +113,6 @@ def signature(op: Any, dtypes: tuple[str, ...]) -> ScalarSignature:
         return ScalarSignature(str(reason))
 
 
-def unsupported_reason(op: Any, dtypes: Sequence[str]) -> str | None:
-    """Return why a scalar op has no OpenCL C for inputs of `dtypes`, None if it has."""
-    return signature(op, tuple(dtypes)).reason
-
-
 class _CodeWriter:
     """Writes steps one after another; each gets a name of its own."""
 
@@ -139,87 +130,82 @@ class _CodeWriter:
         self._read: dict[str, str] = {}
         self._made: dict[str, str] = {}
 
-    def apply(self, op: Any, dtypes: list[str], args: list[str]) -> list[tuple[str, str]]:
-        """Write one op, and return an expression and a dtype for each output."""
+    def apply(self, op: Any, args: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Write one op on expressions, each with its dtype, and return the same for each output."""
+        values, dtypes = [value for value, _ in args], [dtype for _, dtype in args]
         for dtype in dtypes:
             c_type(dtype)
         self.used.update(dtypes)
         if isinstance(op, Composite):
-            return self._graph(op, args)
+            builder = ProgramBuilder(dtypes)
+            op = builder.build(builder.apply(op, range(len(args))))
         if isinstance(op, Program):
-            return self._program(op, args)
+            return op.evaluate(args, self.apply, lambda number: (literal(number.value, number.dtype), number.dtype))
         (out,) = [output.type.dtype for output in scalar_node(op, dtypes).outputs]
-        return [(self._step(op, dtypes, out, args), out)]
+        return [(self._step(op, dtypes, out, values), out)]
 
     def is_uniform(self, value: str) -> bool:
         """Tell whether a value is the same for all elements: a literal, or computed of such."""
         return value in self._uniform or not _is_name(value)
 
     def flush(self) -> None:
-        """Write what is pending."""
+        """Write what is pending: each lane by itself."""
         if self._pending:
-            self.lines += lane_by_lane(self._pending, self._read, self._made, self._width)
+            types = {**self._read, **self._made}
+            width = self._width
+            self.lines += [
+                *[f"{kind}{width} {name};" for name, kind in self._made.items()],
+                "{",
+                *[f"union {{ {kind}{width} v; {kind} s[{width}]; }} {name}_u;" for name, kind in types.items()],
+                *[f"{name}_u.v = {name};" for name in self._read],
+                f"for (int l = 0; l < {width}; ++l) {{",
+                *[f"const {kind} {name}_s = {name}_u.s[l];" for name, kind in self._read.items()],
+                *self._pending,
+                *[f"{name}_u.s[l] = {name}_s;" for name in self._made],
+                "}",
+                *[f"{name} = {name}_u.v;" for name in self._made],
+                "}",
+            ]
         self._pending, self._read, self._made = [], {}, {}
 
     def _step(self, op: Any, dtypes: list[str], out: str, args: list[str]) -> str:
+        """Write one op on values of some dtypes; return the name of its result."""
         self.used.add(out)
         name = f"t{self._names}"
         self._names += 1
+        step = ScalarStep(op, dtypes, out, args, self.helpers, self.used)
         if self._hoists and all(self.is_uniform(arg) for arg in args):
             self._uniform.add(name)
-            self._scalar(self.once, name, op, dtypes, out, args)
+            self.once.append(_declared(name, step))
         elif self._width == 1:
-            self._scalar(self.lines, name, op, dtypes, out, args)
-        elif any(map(is_complex, (*dtypes, out))):
+            self.lines.append(_declared(name, step))
+        elif step.is_complex:
             raise NoCode("complex numbers are not computed in vectors")
         else:
-            self._lanes(name, op, dtypes, out, args)
+            self._vector(name, step)
         return name
 
-    def _scalar(self, lines: list[str], name: str, op: Any, dtypes: list[str], out: str, args: list[str]) -> None:
-        value = expression(ScalarStep(op, dtypes, out, args, self.helpers, self.used))
-        lines.append(f"const {c_type(out)} {name} = {value};")
-
-    def _lanes(self, name: str, op: Any, dtypes: list[str], out: str, args: list[str]) -> None:
-        step = LaneStep(op, dtypes, out, args, self.helpers, self.used, self._width, self.is_uniform)
-        value = lanes_expression(step)
-        if value is not None:
-            if any(arg in self._made for arg in args):
-                self.flush()
-            self.lines.append(f"const {c_type(out)}{self._width} {name} = {value};")
+    def _vector(self, name: str, step: ScalarStep) -> None:
+        try:
+            line = _declared(name, LaneStep(**vars(step), width=self._width, is_uniform=self.is_uniform))
+        except NotInVectors:
+            self._lane_by_lane(name, step)
             return
-        for arg, dtype in zip(args, dtypes, strict=True):
+        if any(arg in self._made for arg in step.args):
+            self.flush()
+        self.lines.append(line)
+
+    def _lane_by_lane(self, name: str, step: ScalarStep) -> None:
+        for arg, dtype in zip(step.args, step.dtypes, strict=True):
             if not self.is_uniform(arg) and arg not in self._made:
                 self._read[arg] = c_type(dtype)
-        each = [arg if self.is_uniform(arg) else f"{arg}_s" for arg in args]
-        self._scalar(self._pending, f"{name}_s", op, dtypes, out, each)
-        self._made[name] = c_type(out)
+        each = [arg if self.is_uniform(arg) else f"{arg}_s" for arg in step.args]
+        self._pending.append(_declared(f"{name}_s", replace(step, args=each)))
+        self._made[name] = c_type(step.out)
 
-    def _graph(self, op: Any, args: list[str]) -> list[tuple[str, str]]:
-        known = dict(zip(op.inputs, args, strict=True))
 
-        def value(var: Any) -> str:
-            if var in known:
-                return known[var]
-            if not isinstance(var, Constant):
-                raise NoCode(f"{var} of a Composite has no value")
-            return literal(var.data, var.type.dtype)
-
-        for node in io_toposort(op.inputs, op.outputs):
-            results = self.apply(node.op, [var.type.dtype for var in node.inputs], [value(v) for v in node.inputs])
-            known.update((var, result) for var, (result, _) in zip(node.outputs, results, strict=True))
-        return [(value(var), var.type.dtype) for var in op.outputs]
-
-    def _program(self, op: Program, args: list[str]) -> list[tuple[str, str]]:
-        known = list(zip(args, op.dtypes, strict=True))
-
-        def value(slot: int | Number) -> tuple[str, str]:
-            return (literal(slot.value, slot.dtype), slot.dtype) if isinstance(slot, Number) else known[slot]
-
-        for step, slots in op.steps:
-            values, dtypes = zip(*map(value, slots)) if slots else ((), ())
-            known += self.apply(step, list(dtypes), list(values))
-        return [value(slot) for slot in op.results]
+def _declared(name: str, step: ScalarStep) -> str:
+    return f"const {step.type()} {name} = {expression(step)};"
 
 
 def _is_name(value: str) -> bool:

@@ -6,10 +6,11 @@ optimizes, clones and compares by the C code that it would have; a Program is a 
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -47,6 +48,8 @@ class Number:
 Slot = int | Number
 #: An op of one output, and what it is applied to.
 Application = tuple[Any, tuple[Slot, ...]]
+#: What stands for a value.
+Value = TypeVar("Value")
 
 
 class Program(ScalarOp):
@@ -69,7 +72,7 @@ class Program(ScalarOp):
         self.results = results
         self.nin = len(dtypes)
         self.nout = len(results)
-        self._made = _made_dtypes(dtypes, steps)
+        self._out_dtypes = self.evaluate(dtypes, _output_dtypes, lambda number: number.dtype)
         self._key = (dtypes, tuple([(described(op), slots) for op, slots in steps]), results)
         self._hash = hash(self._key)
 
@@ -90,12 +93,33 @@ class Program(ScalarOp):
     def __hash__(self) -> int:
         return self._hash
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Hashes of strings are another process's.
-        return {"dtypes": self.dtypes, "steps": self.steps, "results": self.results}
+        return Program, (self.dtypes, self.steps, self.results)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)
+    def evaluate(
+        self,
+        inputs: Iterable[Value],
+        apply: Callable[[Any, Sequence[Value]], Sequence[Value]],
+        constant: Callable[[Number], Value],
+    ) -> list[Value]:
+        """Return what the program makes of some inputs.
+
+        Parameters
+        ----------
+        inputs : iterable
+            Whatever stands for them.
+        apply, constant : callable
+            What the results of a step are for its op and inputs, and what stands for a constant.
+        """
+        values = list(inputs)
+
+        def value(slot: Slot) -> Value:
+            return constant(slot) if isinstance(slot, Number) else values[slot]
+
+        for op, slots in self.steps:
+            values += apply(op, [value(slot) for slot in slots])
+        return [value(slot) for slot in self.results]
 
     def output_types(self, types: Sequence[Any]) -> list[Any]:
         """Return the types of the outputs.
@@ -108,10 +132,7 @@ class Program(ScalarOp):
         given = tuple(kind.dtype for kind in types)
         if given != self.dtypes:
             raise TypeError(f"{self} was made for {self.dtypes}, and is given {given}")
-        return [
-            scalar_type(slot.dtype if isinstance(slot, Number) else (*self.dtypes, *self._made)[slot])
-            for slot in self.results
-        ]
+        return [scalar_type(dtype) for dtype in self._out_dtypes]
 
     def make_new_inplace(self, preference: Any = None, name: str | None = None) -> Program:
         """Return what computes the same in place: itself, as the elementwise op keeps what is written where."""
@@ -119,10 +140,7 @@ class Program(ScalarOp):
 
     def impl(self, *inputs: Any) -> Any:
         """Compute one element, in Python."""
-        values = list(inputs)
-        for op, slots in self.steps:
-            values.append(op.impl(*[slot.value if isinstance(slot, Number) else values[slot] for slot in slots]))
-        results = [slot.value if isinstance(slot, Number) else values[slot] for slot in self.results]
+        results = self.evaluate(inputs, lambda op, values: [op.impl(*values)], lambda number: number.value)
         return results[0] if len(results) == 1 else results
 
 
@@ -132,24 +150,14 @@ def described(op: Any) -> tuple[Any, ...]:
     return op, tuple(sorted(pair for pair in plain if pair[0] != "name"))
 
 
-def _made_dtypes(dtypes: tuple[str, ...], steps: tuple[Application, ...]) -> tuple[str, ...]:
-    known = list(dtypes)
-    for op, slots in steps:
-        own = [slot.dtype if isinstance(slot, Number) else known[slot] for slot in slots]
-        known.append(_output_dtype(op, tuple(own)))
-    return tuple(known[len(dtypes) :])
+def _output_dtypes(op: Any, dtypes: Sequence[str]) -> list[str]:
+    return [_output_dtype(op, tuple(dtypes))]
 
 
-_known_dtypes: dict[Any, str] = {}
-
-
+@functools.lru_cache(maxsize=10_000)
 def _output_dtype(op: Any, dtypes: tuple[str, ...]) -> str:
-    key = (op, dtypes)
-    if key not in _known_dtypes:
-        if len(_known_dtypes) > 10_000:
-            _known_dtypes.clear()
-        (_known_dtypes[key],) = [out.type.dtype for out in scalar_node(op, dtypes).outputs]
-    return _known_dtypes[key]
+    (dtype,) = [out.type.dtype for out in scalar_node(op, dtypes).outputs]
+    return dtype
 
 
 class ProgramBuilder:
@@ -169,7 +177,7 @@ class ProgramBuilder:
     def apply(self, op: Any, slots: Sequence[Slot]) -> list[Slot]:
         """Apply an op, and return the slots of its outputs; what is made of others is spelled out."""
         if isinstance(op, Program):
-            return self._spell_program(op, slots)
+            return op.evaluate(slots, self.apply, lambda number: number)
         if isinstance(op, Composite):
             return self._spell_graph(op, slots)
         key = (described(op), tuple(slots))
@@ -181,12 +189,6 @@ class ProgramBuilder:
     def build(self, results: Sequence[Slot]) -> Program:
         """Return the program."""
         return Program(self._dtypes, tuple(self._steps), tuple(results))
-
-    def _spell_program(self, op: Program, slots: Sequence[Slot]) -> list[Slot]:
-        known = list(slots)
-        for step, own in op.steps:
-            known += self.apply(step, [slot if isinstance(slot, Number) else known[slot] for slot in own])
-        return [slot if isinstance(slot, Number) else known[slot] for slot in op.results]
 
     def _spell_graph(self, op: Any, slots: Sequence[Slot]) -> list[Slot]:
         known = dict(zip(op.inputs, slots, strict=True))
