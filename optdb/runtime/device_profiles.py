@@ -57,44 +57,30 @@ SHORT_NAMES = {
 
 @dataclass(frozen=True)
 class DeviceQuirks:
-    """What a driver does differently, and no query reveals; each field is False unless `KNOWN_QUIRKS` says otherwise.
+    """What a driver does differently, and no query reveals; all is False unless `KNOWN_QUIRKS` says otherwise."""
 
-    Parameters
-    ----------
-    compiles_body_repeatedly : bool
-        The driver makes several functions of each kernel, and compiles the kernel's body for every one. Bodies are
-        moved into functions that are never inlined (`OUTLINED_KERNEL`), and compiled once.
-    wakes_threads_per_launch : bool
-        Each launch wakes the device's threads, which takes longer than a small kernel runs. Small launches of a plan
-        are merged into one.
-    keeps_binaries_itself : bool
-        optdb's cache of binaries on disk gains nothing, and is not used.
-    is_memory_checker : bool
-        The device is a simulator that checks each access to memory: the last choice where any device will do.
-    """
-
+    #: The driver makes several functions of each kernel, and compiles the kernel's body for every one. Bodies are moved
+    #: into functions that are never inlined (`OUTLINED_KERNEL`), and compiled once.
     compiles_body_repeatedly: bool = False
+    #: Each launch wakes the device's threads, which takes longer than a small kernel runs. Small launches of a plan are
+    #: merged into one.
     wakes_threads_per_launch: bool = False
+    #: optdb's cache of binaries on disk gains nothing, and is not used.
     keeps_binaries_itself: bool = False
+    #: The device is a simulator that checks each access to memory: the last choice where any device will do.
     is_memory_checker: bool = False
 
 
 @dataclass(frozen=True)
 class Driver:
-    """What a device and its driver call themselves, as they are.
-
-    Parameters
-    ----------
-    platform, platform_version, device, vendor, device_version, version : str
-        Of the platform, the device, and its driver.
-    """
+    """What a device and its driver call themselves, as they are."""
 
     platform: str
     platform_version: str
     device: str
     vendor: str
     device_version: str
-    version: str
+    version: str  #: The driver's.
 
     @property
     def version_numbers(self) -> tuple[int, ...]:
@@ -105,25 +91,13 @@ class Driver:
 
 @dataclass(frozen=True)
 class KnownQuirk:
-    """A row of `KNOWN_QUIRKS`: which drivers have a quirk, and how that is known.
+    """A row of `KNOWN_QUIRKS`: which drivers have a quirk, and how that is known."""
 
-    Parameters
-    ----------
-    name : str
-        A field of `DeviceQuirks`.
-    reason : str
-        What was observed or measured, and with which version.
-    platform, vendor : str
-        Parts of the platform's and of the vendor's name, in any case; empty for all.
-    fixed_in : tuple of int, optional
-        The first version of the driver without the quirk.
-    """
-
-    name: str
-    reason: str
-    platform: str = ""
-    vendor: str = ""
-    fixed_in: tuple[int, ...] | None = None
+    name: str  #: A field of `DeviceQuirks`.
+    reason: str  #: What was observed or measured, and with which version.
+    platform: str = ""  #: A part of the platform's name, in any case; empty for all.
+    vendor: str = ""  #: The same of the vendor's name.
+    fixed_in: tuple[int, ...] | None = None  #: The first version of the driver without the quirk.
 
     def applies_to(self, driver: Driver) -> bool:
         """Tell whether a driver has the quirk."""
@@ -169,60 +143,28 @@ KNOWN_QUIRKS = (
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """What a device can do, and which kernels suit it.
-
-    Parameters
-    ----------
-    driver : Driver
-        What the device and its driver call themselves.
-    device_type : str
-        What the device is, one of `DEVICE_TYPES`.
-    device_kind : {'cpu', 'gpu'}
-        Which kernels are written for it. `as_kind` makes a profile with the others, for tests and exports.
-    is_processor : bool
-        Whether kernels run on the host's processor, in this process, which a fault in a kernel ends.
-    compute_units : int
-        Over how many compute units work is divided.
-    max_local_size : int
-        The most work items of a group.
-    max_local_sizes : tuple of int
-        The same, in each dimension.
-    local_memory_bytes, global_memory_bytes, max_allocation_bytes, max_parameter_bytes : int
-        Local memory of a group, global memory, the largest buffer, and all arguments of a kernel together.
-    base_alignment_bytes : int
-        To which buffers are aligned.
-    float_vector_width : int
-        How many float32 numbers a register holds; 1 where there are no vector registers.
-    float64, float16, int64 : bool
-        Whether the device computes with such numbers. Arrays of float16 work on every device: kernels widen and narrow
-        elements as they read and write them.
-    shares_host_memory : bool
-        Whether the device's memory is the host's.
-    subgroups, command_buffers : bool
-        Whether the driver has the extensions cl_khr_subgroups and cl_khr_command_buffer.
-    quirks : DeviceQuirks
-        What the driver does differently.
-    """
+    """What a device can do, and which kernels suit it."""
 
     driver: Driver
-    device_type: str
-    device_kind: DeviceKind
-    is_processor: bool
-    compute_units: int
-    max_local_size: int
-    max_local_sizes: tuple[int, ...]
-    local_memory_bytes: int
+    device_type: str  #: What the device is, one of `DEVICE_TYPES`.
+    device_kind: DeviceKind  #: Which kernels are written for it. `as_kind` makes a profile with the others.
+    is_processor: bool  #: Whether kernels run on the host's processor, in this process, which a fault in a kernel ends.
+    compute_units: int  #: Over how many compute units work is divided.
+    max_local_size: int  #: The most work items of a group.
+    max_local_sizes: tuple[int, ...]  #: The same, in each dimension.
+    local_memory_bytes: int  #: Of a group.
     global_memory_bytes: int
-    max_allocation_bytes: int
-    max_parameter_bytes: int
-    base_alignment_bytes: int
-    float_vector_width: int
-    float64: bool
+    max_allocation_bytes: int  #: The largest buffer.
+    max_parameter_bytes: int  #: All arguments of a kernel together.
+    base_alignment_bytes: int  #: To which buffers are aligned.
+    float_vector_width: int  #: How many float32 numbers a register holds; 1 where there are no vector registers.
+    float64: bool  #: Whether the device computes with such numbers.
+    #: The same. Arrays of float16 work on every device: kernels widen and narrow elements as they read and write them.
     float16: bool
     int64: bool
-    shares_host_memory: bool
-    subgroups: bool
-    command_buffers: bool
+    shares_host_memory: bool  #: Whether the device's memory is the host's.
+    subgroups: bool  #: Whether the driver has the extension cl_khr_subgroups.
+    command_buffers: bool  #: The same of cl_khr_command_buffer.
     quirks: DeviceQuirks
 
     @property
@@ -269,12 +211,7 @@ class DeviceProfile:
     def as_kind(self, device_kind: DeviceKind, compute_units: int | None = None) -> DeviceProfile:
         """Return this profile with the kernels of a kind of device, such as a GPU's on a processor.
 
-        Parameters
-        ----------
-        device_kind : {'cpu', 'gpu'}
-            Which kernels.
-        compute_units : int, optional
-            Over how many compute units work is divided; as before if it is not given.
+        Work is divided over as many compute units as before, unless their number is given.
 
         Raises
         ------
@@ -302,9 +239,10 @@ def profile_of(device: cl.Device) -> DeviceProfile:
     quirks = quirks_of(driver)
     extensions = frozenset(device.extensions.split())
     is_processor, is_gpu = (bool(device.type & kind) for kind in (cl.device_type.CPU, cl.device_type.GPU))
+    device_type = "GPU" if is_gpu else "CPU" if is_processor else "accelerator"
     return DeviceProfile(
         driver=driver,
-        device_type=_device_type(is_processor, is_gpu, quirks),
+        device_type="simulator" if quirks.is_memory_checker else device_type,
         device_kind="cpu" if is_processor else "gpu",
         is_processor=is_processor,
         compute_units=device.max_compute_units,
@@ -330,11 +268,3 @@ def profile_of(device: cl.Device) -> DeviceProfile:
 def quirks_of(driver: Driver, known: Sequence[KnownQuirk] = KNOWN_QUIRKS) -> DeviceQuirks:
     """Return the quirks of a driver, by a table of them."""
     return DeviceQuirks(**{quirk.name: True for quirk in known if quirk.applies_to(driver)})
-
-
-def _device_type(is_processor: bool, is_gpu: bool, quirks: DeviceQuirks) -> str:
-    if quirks.is_memory_checker:
-        return "simulator"
-    if is_gpu:
-        return "GPU"
-    return "CPU" if is_processor else "accelerator"

@@ -19,6 +19,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -40,7 +41,7 @@ __all__ = [
 __getattr__ = renamed_names(__name__, {"Row": "DeviceInfo", "trouble": "unsupported_reason"})
 
 _SPEC = re.compile(r"^(?P<device>.*?)\s*(\[(?P<part>\d+)/(?P<parts>\d+)\])?$")
-_NUMBERED = re.compile(r"^opencl(?P<platform>\d+):(?P<device>\d+)$")
+_NUMBERED = re.compile(r"opencl\d+:\d+")
 
 _TRIAL = """
 __kernel void optdb_trial(__global int *out) {
@@ -61,56 +62,25 @@ class SlowDeviceWarning(RuntimeWarning):
 @renamed_fields(trouble="unsupported_reason")
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device that was found: what it can do, and whether it works.
+    """A device that was found: what it can do, and whether it works."""
 
-    Parameters
-    ----------
-    spec : str
-        What finds it.
-    profile : DeviceProfile
-        What it can do.
-    unsupported_reason : str or None
-        Why it does not work; None if it does.
-    """
-
-    spec: str
+    spec: str  #: What finds it.
     profile: DeviceProfile
-    unsupported_reason: str | None
+    unsupported_reason: str | None  #: Why it does not work; None if it does.
 
     @property
     def works(self) -> bool:
         """Whether a kernel was built and run on it."""
         return self.unsupported_reason is None
 
-    @property
-    def platform(self) -> str:
-        """What its platform is called."""
-        return self.profile.platform_name
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.profile.name
-
-    @property
-    def short_name(self) -> str | None:
-        """The short name of its platform, one of `SHORT_NAMES`; None if it has none."""
-        return self.profile.short_name
-
-    @property
-    def kind(self) -> str:
-        """GPU, CPU, accelerator or simulator."""
-        return self.profile.device_type
-
-    @property
-    def units(self) -> int:
-        """Its compute units."""
-        return self.profile.compute_units
-
-    @property
-    def memory(self) -> int:
-        """Its memory, in bytes."""
-        return self.profile.global_memory_bytes
+    platform = property(attrgetter("profile.platform_name"), doc="What its platform is called.")
+    name = property(attrgetter("profile.name"), doc="What it is called.")
+    short_name = property(
+        attrgetter("profile.short_name"), doc="Its platform's, of `SHORT_NAMES`; None if it has none."
+    )
+    kind = property(attrgetter("profile.device_type"), doc="GPU, CPU, accelerator or simulator.")
+    units = property(attrgetter("profile.compute_units"), doc="Its compute units.")
+    memory = property(attrgetter("profile.global_memory_bytes"), doc="Its memory, in bytes.")
 
 
 def list_devices() -> list[DeviceInfo]:
@@ -119,14 +89,7 @@ def list_devices() -> list[DeviceInfo]:
 
 
 def find(spec: str) -> cl.Device:
-    """Return the device that a text means.
-
-    Parameters
-    ----------
-    spec : str
-        ``opencl``, ``opencl<platform>:<device>``, a kind (``gpu``), one of `SHORT_NAMES`, or a
-        part of a platform's or device's name, whatever its case. ``[i/n]`` after it selects the
-        i-th of n equal parts.
+    """Return the device that a text means (see this module's description).
 
     Raises
     ------
@@ -141,23 +104,22 @@ def find(spec: str) -> cl.Device:
 
 
 def _whole(wanted: str, spec: str) -> cl.Device:
-    numbered = _NUMBERED.match(wanted)
-    if numbered:
-        return _by_number(wanted, spec)
-    if wanted == "opencl":
-        candidates = [device for _, device in _all()]
-        if not candidates:
-            raise DeviceError(f"{spec}: {_what_there_is()}")
+    """Return the best device that works of those that a text without parts means."""
+    is_numbered = _NUMBERED.fullmatch(wanted) is not None
+    if is_numbered or wanted == "opencl":
+        candidates = [device for name, device in _all() if wanted in (name, "opencl")]
     else:
         candidates = _by_name(wanted)
-        if not candidates:
-            raise DeviceError(f"{spec}: no device is called that{_guess(wanted)}; {_what_there_is()}")
-    for device in sorted(candidates, key=_rank):
-        if unsupported_reason(device) is None:
-            if wanted == "opencl" and profile_of(device).quirks.is_memory_checker:
-                _warn_of_memory_checker()
-            return device
-    raise DeviceError(f"{spec}: no such device works; {_what_there_is()}")
+    if not candidates:
+        reason = "there is no such device; " if is_numbered else f"no device is called that{_guess(wanted)}; "
+        raise DeviceError(f"{spec}: {'' if wanted == 'opencl' else reason}{_what_there_is()}")
+    device = next((device for device in sorted(candidates, key=_rank) if unsupported_reason(device) is None), None)
+    if device is None:
+        failure = f"{candidates[0].name.strip()} does not work: {unsupported_reason(candidates[0])}"
+        raise DeviceError(f"{spec}: {failure if is_numbered else 'no such device works'}; {_what_there_is()}")
+    if wanted == "opencl" and profile_of(device).quirks.is_memory_checker:
+        _warn_of_memory_checker()
+    return device
 
 
 @functools.cache
@@ -170,17 +132,6 @@ def _warn_of_memory_checker() -> None:
         SlowDeviceWarning,
         stacklevel=2,
     )
-
-
-def _by_number(wanted: str, spec: str) -> cl.Device:
-    for name, device in _all():
-        if name != wanted:
-            continue
-        problem = unsupported_reason(device)
-        if problem is not None:
-            raise DeviceError(f"{spec}: {device.name.strip()} does not work: {problem}; {_what_there_is()}")
-        return device
-    raise DeviceError(f"{spec}: there is no such device; {_what_there_is()}")
 
 
 def _by_name(wanted: str) -> list[cl.Device]:
