@@ -11,11 +11,12 @@ import bisect
 import heapq
 from collections.abc import Sequence
 
-__all__ = ["ALIGNMENT", "pack", "pack_in_pieces", "peak"]
+__all__ = ["ALIGNMENT", "pack", "peak"]
 
 #: In bytes: what the widest vectors of a kernel ask for.
 ALIGNMENT = 128
 
+#: The first and the last step that need a value, and its size in bytes.
 Span = tuple[int, int, int]
 
 
@@ -29,32 +30,13 @@ def peak(spans: Sequence[Span]) -> int:
     return most
 
 
-def pack(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """Give each value a place.
-
-    Parameters
-    ----------
-    spans : sequence of (int, int, int)
-        First step, last step, size in bytes.
-
-    Returns
-    -------
-    offsets : list of int
-        Where each value begins, in bytes.
-    total : int
-        How many bytes there have to be.
-    """
-    places, totals = pack_in_pieces(spans, None)
-    return [offset for _, offset in places], sum(totals)
-
-
-def pack_in_pieces(spans: Sequence[Span], limit: int | None) -> tuple[list[tuple[int, int]], list[int]]:
+def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[int, int]], list[int]]:
     """Give each value a place in one of several pieces of memory.
 
     Parameters
     ----------
-    spans : sequence of (int, int, int)
-        First step, last step, size in bytes.
+    spans : sequence of Span
+        The values.
     limit : int or None
         How large a piece may be, in bytes, unless a value by itself is larger; None if there is to be but one.
 

@@ -39,32 +39,17 @@ _current: Binaries | None = None
 
 @dataclass(frozen=True)
 class CachedFile:
-    """A file in the folder.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    size : int
-        In bytes.
-    used : float
-        When it was last written or read.
-    """
+    """A file in the folder."""
 
     path: Path
-    size: int
-    used: float
+    size: int  #: In bytes.
+    used: float  #: When it was last written or read.
 
 
 class Binaries:
-    """A folder of built programs.
+    """A folder of built programs, which is made when something is kept.
 
-    Parameters
-    ----------
-    folder : Path
-        It is made when something is kept.
-    megabytes : int
-        How large it may grow; nothing is kept or found if it is 0.
+    It may grow to some size in megabytes; nothing is kept or found if that is 0.
     """
 
     def __init__(self, folder: Path, megabytes: int = DEFAULT_SIZE) -> None:
@@ -81,8 +66,9 @@ class Binaries:
             content = path.read_bytes()
         except OSError:
             return None
-        binary = _unpacked(key, content)
-        if binary is None:
+        begin = len(_MAGIC) + _DIGEST
+        binary = content[begin:]
+        if content[:begin] != _head(key, binary):
             self.discard(key)
             return None
         # It was used now. A folder that can only be read serves as well.
@@ -92,7 +78,7 @@ class Binaries:
 
     def save(self, key: str, binary: bytes) -> None:
         """Keep a program; make room for it. Where that does not work, warn once."""
-        content = _packed(key, binary)
+        content = _head(key, binary) + binary
         if len(content) > self.limit:
             return
         try:
@@ -163,14 +149,9 @@ class Binaries:
 
 
 def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -> Binaries:
-    """Say where programs are kept from now on, and how much of them; tuning is kept there, too.
+    """Say where programs are kept from now on, and how much of them; what tuning found is kept there, too.
 
-    Parameters
-    ----------
-    folder : str or Path, optional
-        Without it, a folder in the user's cache.
-    megabytes : int
-        The most that it may hold; 0 keeps nothing.
+    Without a folder, it is one in the user's cache.
     """
     global _current
     _current = Binaries(Path(folder).expanduser().absolute() if folder else cache_dir() / "kernels", megabytes)
@@ -185,44 +166,20 @@ def current() -> Binaries:
 def for_device(device: Any) -> Binaries | None:
     """Return where a device's programs are kept; None if nowhere."""
     kept = current()
-    if not kept.limit or profile_of(device).quirks.keeps_binaries_itself:
-        return None
-    return kept
+    return None if not kept.limit or profile_of(device).quirks.keeps_binaries_itself else kept
 
 
 def key_of(device: Any, source: str, options: Iterable[str]) -> str:
-    """Return a name for all that a binary depends on.
-
-    Parameters
-    ----------
-    device : pyopencl.Device
-        What it is built for.
-    source : str
-        OpenCL C, which includes nothing.
-    options : iterable of str
-        Of the compiler.
-    """
+    """Return a name for all that a binary depends on; the source includes nothing, the options are the compiler's."""
     # PyOpenCL adds what is in this variable to the options.
     added = os.environ.get("PYOPENCL_BUILD_OPTIONS", "")
     parts = [FORMAT, *astuple(profile_of(device).driver), added, *options, source]
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()
 
 
-def _packed(key: str, binary: bytes) -> bytes:
-    return _MAGIC + _checksum(key, binary) + binary
-
-
-def _unpacked(key: str, content: bytes) -> bytes | None:
-    """Return the binary in a file's content; None if that is not what was written under the key."""
-    begin = len(_MAGIC) + _DIGEST
-    binary = content[begin:]
-    return binary if content[:begin] == _MAGIC + _checksum(key, binary) else None
-
-
-def _checksum(key: str, binary: bytes) -> bytes:
-    digest = hashlib.blake2b(key.encode(), digest_size=_DIGEST)
-    digest.update(binary)
-    return digest.digest()
+def _head(key: str, binary: bytes) -> bytes:
+    """Return what stands before a binary in its file, by which damage is found."""
+    return _MAGIC + hashlib.blake2b(key.encode() + binary, digest_size=_DIGEST).digest()
 
 
 def _remove(path: Path) -> None:

@@ -17,9 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from optdb.deprecation import renamed
-from optdb.runtime.arena import pack, pack_in_pieces, peak
+from optdb.runtime.arena import pack, peak
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import Command, CommandList, EnqueueUpload, Memory
+from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
@@ -31,40 +32,25 @@ _AFTERWARDS = 1 << 60
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """Commands of a list that belong together, such as those of one node.
-
-    Parameters
-    ----------
-    commands : CommandList
-        In order.
-    operands : iterable of Memory
-        What is live throughout the step: the memories that its variables lie in.
-    """
+    """Commands of a list that belong together, such as those of one node."""
 
     commands: CommandList
-    operands: Iterable[Memory] = ()
+    operands: Iterable[Memory] = ()  #: What is live throughout the group: the memories that its variables lie in.
 
 
 @dataclass(frozen=True)
 class Liveness:
-    """When each memory is needed that buffer assignment has to provide.
+    """When each memory is needed that buffer assignment has to provide."""
 
-    Parameters
-    ----------
-    ranges : mapping
-        Memory to the first and the last command that needs it.
-    own_buffer : collection of Memory
-        Those that have to begin where a buffer begins, since a kernel is told no offset.
-    """
-
-    ranges: Mapping[Memory, tuple[int, int]]
+    ranges: Mapping[Memory, tuple[int, int]]  #: By memory, the first and the last command that needs it.
+    #: Those that have to begin where a buffer begins, since a kernel is told no offset.
     own_buffer: Collection[Memory] = frozenset()
 
     def nbytes(self, io: IOBinding) -> int:
         """Return how many bytes a buffer assignment takes."""
         alone = {*self.own_buffer, *io.outputs.values()}
         shared = [(*live, memory.nbytes) for memory, live in self.ranges.items() if memory not in alone]
-        return pack(shared)[1] + sum(memory.nbytes for memory in self.ranges if memory in alone)
+        return sum(pack(shared)[1]) + sum(memory.nbytes for memory in self.ranges if memory in alone)
 
     @property
     def peak_nbytes(self) -> int:
@@ -78,19 +64,19 @@ class Liveness:
 
 
 def liveness(
-    steps: Iterable[CommandGroup],
+    groups: Iterable[CommandGroup],
     results: Iterable[Memory],
     provided: Collection[Memory] = (),
     persistent: Iterable[Memory] = (),
 ) -> Liveness:
     """Find when each memory of a list is live.
 
-    A memory that an operand of some step lies in is live from the first command of each step that uses it to the last
-    one; what a step allocates besides, as the iterations of a loop do, only for its commands.
+    A memory that an operand of some group lies in is live from the first command of each group that uses it to the last
+    one; what a group allocates besides, as the iterations of a loop do, only for its commands.
 
     Parameters
     ----------
-    steps : iterable of CommandGroup
+    groups : iterable of CommandGroup
         The list.
     results : iterable of Memory
         What is needed after all commands.
@@ -99,8 +85,8 @@ def liveness(
     persistent : iterable of Memory
         What is needed from before the first command to after the last one, in each run.
     """
-    steps = [CommandGroup(step.commands, list(step.operands)) for step in steps]
-    of_variables = {memory for step in steps for memory in step.operands}
+    groups = [CommandGroup(group.commands, list(group.operands)) for group in groups]
+    of_variables = {memory for group in groups for memory in group.operands}
     ranges: dict[Memory, tuple[int, int]] = {}
 
     def extend(memory: Memory, start: int, stop: int) -> None:
@@ -111,32 +97,26 @@ def liveness(
     for memory in persistent:
         extend(memory, 0, _AFTERWARDS)
     stop = 0
-    for step in steps:
-        start, stop = stop + 1, stop + 1 + len(step.commands)
-        for number, command in enumerate(step.commands, start):
+    for group in groups:
+        start, stop = stop + 1, stop + 1 + len(group.commands)
+        for number, command in enumerate(group.commands, start):
             for _, memory in command.operands():
                 extend(memory, *((start, stop) if memory in of_variables else (number, number)))
-        for memory in step.operands:
+        for memory in group.operands:
             extend(memory, start, stop)
     for memory in results:
         extend(memory, _AFTERWARDS, _AFTERWARDS)
-    own_buffer = frozenset().union(*(step.commands.needing_own_buffer() for step in steps))
+    own_buffer = frozenset().union(*(group.commands.needing_own_buffer() for group in groups))
     return Liveness(ranges, own_buffer)
 
 
 @dataclass(frozen=True)
 class IOBinding:
-    """How the inputs and outputs of a list are bound: those that are not named here are copied.
+    """How the inputs and outputs of a list are bound: those that are not named here are copied."""
 
-    Parameters
-    ----------
-    inputs : mapping
-        Input to its external memory, which is another buffer in each call.
-    outputs : mapping
-        The same for outputs. An output may lie in a buffer of the assignment's own as well.
-    """
-
+    #: By input, its external memory, which is another buffer in each call.
     inputs: Mapping[Any, Memory] = field(default_factory=dict)
+    #: The same for outputs. An output may lie in a buffer of the assignment's own as well.
     outputs: Mapping[Any, Memory] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -153,6 +133,24 @@ class IOBinding:
 Check = Callable[[cl.Context, int, Iterable[Memory]], None]
 
 
+def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
+    """Refuse what a device cannot have: some drivers promise any memory, and fail when it is used.
+
+    Raises
+    ------
+    MemoryError
+        If the device has less.
+    """
+    device = context.devices[0]
+    if nbytes <= device.global_mem_size:
+        return
+    largest = sorted((memory.nbytes for memory in memories), reverse=True)[:3]
+    raise MemoryError(
+        f"the values of this function need {nbytes:,} bytes at once, and {device.name.strip()} has "
+        f"{device.global_mem_size:,}; the largest take {', '.join(f'{size:,}' for size in largest)} bytes"
+    )
+
+
 class BufferAssignment:
     """Buffers for the memories of a command list.
 
@@ -160,9 +158,9 @@ class BufferAssignment:
     ----------
     live : Liveness
         When each memory is needed that has no buffer.
-    check : callable, optional
-        Called before anything is allocated; see `Check`. By default, more than the device has is refused.
-    io : IOBinding
+    check : callable
+        Called before anything is allocated; see `Check`.
+    io : IOBinding, optional
         Which memories are external: `rebind` says where they lie.
 
     Attributes
@@ -181,10 +179,10 @@ class BufferAssignment:
     def __init__(
         self,
         live: Liveness,
-        check: Check | None = None,
+        check: Check = check_device_memory,
         io: IOBinding | None = None,
     ) -> None:
-        self._check = check or check_device_memory
+        self._check = check
         self.nbytes_without_reuse = live.nbytes_without_reuse
         self.nbytes = 0
         self.io = io or IOBinding()
@@ -208,7 +206,7 @@ class BufferAssignment:
         shared = [memory for memory in ranges if memory not in self._own_buffer]
         alone = [memory for memory in ranges if memory in self._own_buffer]
         values = [(*ranges[memory], memory.nbytes) for memory in shared]
-        places, totals = pack_in_pieces(values, _largest_buffer(context))
+        places, totals = pack(values, profile_of(context.devices[0]).max_allocation_bytes)
         nbytes = sum(totals) + sum(memory.nbytes for memory in alone)
         self._check(context, nbytes, ranges)
         arenas = [_buffer(context, total) for total in totals]
@@ -235,12 +233,7 @@ class BufferAssignment:
     def rebind(self, memory: Memory, buffer: cl.Buffer | None) -> None:
         """Let an external memory lie in a buffer, for commands that are enqueued from now on.
 
-        Parameters
-        ----------
-        memory : Memory
-            One of the external ones.
-        buffer : pyopencl.Buffer or None
-            Where it lies. None releases the last one: what uses the memory must not be enqueued until it is rebound.
+        None releases the last buffer: what uses the memory must not be enqueued until it is rebound.
         """
         if self._external_buffers.get(memory) is buffer:
             return
@@ -297,31 +290,9 @@ class BufferAssignment:
         return self._placeholders[context]
 
 
-def _largest_buffer(context: cl.Context) -> int:
-    return context.devices[0].max_mem_alloc_size
-
-
 def _buffer(context: cl.Context, nbytes: int) -> cl.Buffer:
     try:
         return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(nbytes, 1))
     except (cl.MemoryError, cl.LogicError) as error:
         name = context.devices[0].name.strip()
         raise MemoryError(f"no room for {nbytes:,} bytes in one piece on {name}: {error}") from error
-
-
-def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-    """Refuse what a device cannot have: some drivers promise any memory, and fail when it is used.
-
-    Raises
-    ------
-    MemoryError
-        If the device has less.
-    """
-    device = context.devices[0]
-    if nbytes <= device.global_mem_size:
-        return
-    largest = sorted((memory.nbytes for memory in memories), reverse=True)[:3]
-    raise MemoryError(
-        f"the values of this function need {nbytes:,} bytes at once, and {device.name.strip()} has "
-        f"{device.global_mem_size:,}; the largest take {', '.join(f'{size:,}' for size in largest)} bytes"
-    )

@@ -15,7 +15,7 @@ from typing import Any
 
 from optdb.runtime.arrays import Array
 
-_ROW_MAJOR, _PLAIN, _TURNED = 101, 111, 112
+_ROW_MAJOR, _PLAIN, _TRANSPOSED = 101, 111, 112
 _NUMBERS = {"float32": ("S", ctypes.c_float), "float64": ("D", ctypes.c_double)}
 
 
@@ -39,7 +39,7 @@ class _Matrix:
     """Where a matrix lies, as CLBlast is told of it: offset and steps in elements."""
 
     buffer: int
-    turned: bool
+    transposed: bool
     offset: int
     leading: int
     batch_step: int
@@ -48,24 +48,17 @@ class _Matrix:
 def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta: float = 0.0) -> bool:
     """Set `z` to ``alpha * dot(a, b) + beta * z``, if CLBlast can, and tell whether it did.
 
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        Where it is put.
-    a, b, z : Array
-        Matrices that fit, or batches of as many of them, of one dtype.
-    alpha, beta : float
-        Factors.
+    These are matrices that fit, or batches of as many of them, of one dtype.
     """
     library = find()
     kinds = _NUMBERS.get(z.dtype.name)
     places = [_place(x) for x in (a, b, z)]
-    if library is None or kinds is None or None in places or places[2].turned or not a.size or not b.size:
+    if library is None or kinds is None or None in places or places[2].transposed or not a.size or not b.size:
         return False
     (m, k), n = a.shape[-2:], b.shape[-1]
     letter, number = kinds
     left, right, result = places
-    turned = [_TURNED if x.turned else _PLAIN for x in (left, right)]
+    layouts = [_TRANSPOSED if x.transposed else _PLAIN for x in (left, right)]
     batch = z.shape[0] if z.ndim == 3 else 1
     batched = batch > 1
     if batched and not (len(a) == len(b) == batch and all(x.batch_step > 0 for x in places)):
@@ -79,7 +72,7 @@ def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta:
     handle = ctypes.c_void_p(queue.int_ptr)
     function = getattr(library, f"CLBlast{letter}gemm{'StridedBatched' if batched else ''}")
     status = function(
-        *(_ROW_MAJOR, *turned, *sizes, number(alpha), *described(left), *described(right)),
+        *(_ROW_MAJOR, *layouts, *sizes, number(alpha), *described(left), *described(right)),
         *(number(beta), *described(result), *([ctypes.c_size_t(batch)] if batched else [])),
         *(ctypes.byref(handle), None),
     )

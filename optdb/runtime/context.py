@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import threading
 from typing import Any
 from weakref import WeakSet
 
@@ -19,9 +20,8 @@ from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.errors import DeviceError, ForkedContext
 from optdb.runtime.library import check_process, cl
-from optdb.runtime.turns import Turn
 
-__all__ = ["Context", "ForkedContext"]
+__all__ = ["Context", "ForkedContext", "Turn"]
 
 _DTYPES = frozenset(["bool", "float16", "float32", "float64", "complex64", "complex128"]) | frozenset(
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
@@ -89,24 +89,12 @@ class Context:
         return self._queue
 
     def check_process(self) -> None:
-        """Refuse to work in the child of the process that made the context.
-
-        Raises
-        ------
-        ForkedContext
-            Where this is such a child. The driver's threads did not come along, and its calls would hang.
-        """
+        """Raise ForkedContext in a child of the process that made the context: the driver's threads are not there."""
         if os.getpid() != self._pid:
             check_process()
 
     def unsupported_reason(self, dtype: object) -> str | None:
-        """Return why arrays of a dtype cannot be held or computed with, None if they can.
-
-        Parameters
-        ----------
-        dtype : str or numpy.dtype
-            The dtype.
-        """
+        """Return why arrays of a dtype cannot be held or computed with, None if they can."""
         # By its name it is asked for each array of each graph.
         name = dtype if dtype in _DTYPES else np.dtype(dtype).name
         if name not in _DTYPES:
@@ -129,6 +117,29 @@ class Context:
 
     def __repr__(self) -> str:
         return f"Context({self.spec!r}: {self.profile.name})"
+
+
+class Turn:
+    """A context manager within which no other thread calls functions on a device.
+
+    A function keeps its arguments, its results and what it computes in storage of its own, and functions on one device
+    share arrays there. So a call is one thread's, from before its inputs are set until its outputs are read. All
+    functions of mode OPENCL on a device take turns at one lock: with a lock for each, two functions that call each
+    other by way of the host could wait for each other for ever. A function that calls itself in the same thread does
+    not wait.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        # In a forked process, a thread that is not there may hold the lock.
+        self._context.check_process()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 @atexit.register

@@ -24,17 +24,10 @@ def pays_zero_copy(nbytes: int) -> bool:
 
 
 def wrap_host_array(context: Context, value: np.ndarray, writes: bool = False) -> cl.Buffer | None:
-    """Wrap an array's memory as a buffer.
+    """Wrap an array's memory as a buffer; if the device writes into it, it must not be read-only.
 
-    Parameters
-    ----------
-    context : Context
-        Whose device.
-    value : numpy.ndarray
-        It must not be changed until the device is done, but for what the device writes. It lives as long as the buffer
-        does, which has to live until then.
-    writes : bool
-        Whether the device writes into it; else it may be read-only.
+    The array must not be changed until the device is done, but for what the device writes. It lives as long as the
+    buffer does, which has to live until then.
 
     Returns
     -------

@@ -35,44 +35,20 @@ __all__ = ["ArrayLayout", "Recorder", "Segment"]
 
 @dataclass
 class Segment:
-    """The commands of one step of a function.
-
-    Parameters
-    ----------
-    commands : CommandList
-        In order.
-    allocated : list of Memory
-        What was allocated meanwhile.
-    unsupported_reason : str or None
-        Why the step cannot be repeated without Python; None if it can.
-    """
+    """The commands of one step of a function."""
 
     commands: CommandList = field(default_factory=CommandList)
-    allocated: list[Memory] = field(default_factory=list)
-    unsupported_reason: str | None = None
+    allocated: list[Memory] = field(default_factory=list)  #: What was allocated meanwhile.
+    unsupported_reason: str | None = None  #: Why the step cannot be repeated without Python; None if it can.
 
 
 @dataclass(frozen=True)
 class ArrayLayout:
-    """How an array lies in memory.
-
-    Parameters
-    ----------
-    queue : pyopencl.CommandQueue
-        Of the array.
-    memory : Memory or None
-        Where it is; None if it has no elements.
-    offset : int
-        In bytes.
-    shape, strides : tuple of int
-        In elements and in bytes.
-    dtype : numpy.dtype
-        Of the elements.
-    """
+    """How an array lies in memory."""
 
     queue: cl.CommandQueue
-    memory: Memory | None
-    offset: int
+    memory: Memory | None  #: Where it is; None if it has no elements.
+    offset: int  #: In bytes, as strides are.
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: np.dtype
@@ -128,10 +104,9 @@ class Recorder:
     def memory(self, buffer: cl.MemoryObject) -> Memory:
         """Return what stands for a buffer in the recording."""
         handle = buffer.int_ptr
-        memory = self._memories.get(handle)
-        if memory is None:
-            memory = self._memories[handle] = Memory(buffer.size, _context(buffer), buffer)
-        return memory
+        if handle not in self._memories:
+            self._memories[handle] = Memory(buffer.size, _context(buffer), buffer)
+        return self._memories[handle]
 
     def on(self, command: Any) -> None:
         """Write a command down, and enqueue it."""

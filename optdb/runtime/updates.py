@@ -8,26 +8,16 @@ that is the present value, are copied elsewhere first. :func:`find_commit` decid
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Commit", "find_commit"]
 
 
-@dataclass(frozen=True)
-class Commit:
-    """What is done at the end of a call.
+class Commit(NamedTuple):
+    """What is done at the end of a call."""
 
-    Parameters
-    ----------
-    written : list
-        The keys of the updates whose next values are written over the present ones.
-    aliased : list
-        The keys of the values that lie there, and are copied first.
-    """
-
-    written: list[Any]
-    aliased: list[Any]
+    written: list[Any]  #: The keys of the updates whose next values are written over the present ones.
+    aliased: list[Any]  #: The keys of the values that lie there, and are copied first.
 
 
 def find_commit(

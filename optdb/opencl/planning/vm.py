@@ -31,8 +31,8 @@ from optdb.opencl.planning.steps import BranchTaken
 from optdb.opencl.planning.thunks import PATCHES
 from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, commit
 from optdb.runtime.commands import CommandList, listening
+from optdb.runtime.context import Turn
 from optdb.runtime.host_buffers import pays_zero_copy
-from optdb.runtime.turns import Turn
 
 #: So many plans are kept, for as many different shapes of inputs.
 PLAN_CACHE_SIZE = 8

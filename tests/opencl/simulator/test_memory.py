@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import theano
@@ -119,7 +121,9 @@ def test_plans_for_other_shapes_go_where_room_is_short(monkeypatch):
 
 
 def test_values_lie_in_several_buffers_where_one_may_not_be_so_large(monkeypatch):
-    monkeypatch.setattr(buffer_assignment, "_largest_buffer", lambda context: 60_000)
+    profile = buffer_assignment.profile_of
+    small = {"max_allocation_bytes": 60_000}
+    monkeypatch.setattr(buffer_assignment, "profile_of", lambda device: replace(profile(device), **small))
     f, sim, ws, data = layers()
     for _ in range(4):
         np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
