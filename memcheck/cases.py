@@ -23,7 +23,9 @@ from optdb.opencl.ops.advanced import (
     OpenCLAdvancedBooleanIncSubtensor,
     OpenCLAdvancedBooleanSubtensor,
     OpenCLAdvancedIncSubtensor,
+    OpenCLAdvancedIncSubtensor1,
     OpenCLAdvancedSubtensor,
+    OpenCLAdvancedSubtensor1,
 )
 from optdb.opencl.ops.argmax import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.blas import (
@@ -38,6 +40,8 @@ from optdb.opencl.ops.blas import (
 from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.contiguous import OpenCLContiguous
 from optdb.opencl.ops.crossentropy import (
+    OpenCLCrossentropyCategorical1Hot,
+    OpenCLCrossentropyCategorical1HotGrad,
     OpenCLCrossentropySoftmax1HotWithBiasDx,
     OpenCLCrossentropySoftmaxArgmax1HotWithBias,
 )
@@ -45,12 +49,9 @@ from optdb.opencl.ops.diagonals import OpenCLAllocDiag, OpenCLFillDiagonal, Open
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.eye import OpenCLEye
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLARange, OpenCLTri
-from optdb.opencl.ops.onehot import OpenCLCrossentropyCategorical1Hot, OpenCLCrossentropyCategorical1HotGrad
-from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit
+from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit, OpenCLTile
 from optdb.opencl.ops.reduce import OpenCLCAReduce
-from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1, OpenCLAdvancedSubtensor1
 from optdb.opencl.ops.softmax import OpenCLLogSoftmax, OpenCLSoftmax, OpenCLSoftmaxGrad, OpenCLSoftmaxWithBias
-from optdb.opencl.ops.tiles import OpenCLTile
 from optdb.opencl.ops.views import OpenCLFlatten, OpenCLReshape
 from optdb.opencl.scalars.program import ProgramBuilder
 

@@ -88,15 +88,21 @@ def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any) 
         kernel.scall(items, n, chunk, *args)
 
 
-def launch_striding(kernel: CompiledKernel, context: Context, n: int, items_per_unit: int, *args: Any) -> None:
-    """Launch a kernel that goes over `n` tasks by the number of all work items; it takes `args`.
+def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any, items_per_unit: int = 8) -> None:
+    """Launch a kernel that goes over `n` tasks by the number of all work items; it takes `n` and `args`.
 
     On a processor some items for each unit do, each a group of its own; elsewhere each task has an item.
     """
     if context.profile.runs_items_serially:
-        kernel.call(smallest(n, context.profile.compute_units * items_per_unit), 1, *args)
+        kernel.call(smallest(n, context.profile.compute_units * items_per_unit), 1, n, *args)
     else:
-        kernel.scall(n, *args)
+        kernel.scall(n, n, *args)
+
+
+def launch_each(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
+    """Launch a kernel as `launch_striding` does, but in groups: for tasks that are small, and alike."""
+    items = smallest(n, context.profile.compute_units * 64) if context.profile.runs_items_serially else n
+    kernel.scall(items, n, *args)
 
 
 def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> DeviceArray:

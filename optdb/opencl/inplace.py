@@ -14,13 +14,16 @@ from optdb.host.databases import compile_db
 from optdb.host.graph import Apply, FunctionGraph, Op, Variable
 from optdb.host.optimized import Plain
 from optdb.host.rewriters import FunctionNodeRewriter, TopoOptimizer
-from optdb.opencl.ops.advanced import OpenCLAdvancedBooleanIncSubtensor, OpenCLAdvancedIncSubtensor
+from optdb.opencl.ops.advanced import (
+    OpenCLAdvancedBooleanIncSubtensor,
+    OpenCLAdvancedIncSubtensor,
+    OpenCLAdvancedIncSubtensor1,
+)
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
 from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.mrg import OpenCLMRGUniform
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
-from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1
 from optdb.topo.inplace import InplaceElemwise
 
 _PRODUCTS = (OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter)

@@ -9,10 +9,10 @@ import theano.tensor as tt
 from theano.tensor import blas
 
 import optdb
+from optdb.opencl.ops.advanced import OpenCLAdvancedIncSubtensor1
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
-from optdb.opencl.ops.rows import OpenCLAdvancedIncSubtensor1
 
 pytestmark = pytest.mark.optimized
 

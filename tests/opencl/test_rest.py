@@ -15,8 +15,8 @@ from theano.tensor.opt import Assert, MakeVector
 
 from optdb.host import ops as host
 from optdb.opencl import HostFromOpenCL, OpenCLFromHost
+from optdb.opencl.ops.crossentropy import OpenCLCrossentropyCategorical1Hot, OpenCLCrossentropyCategorical1HotGrad
 from optdb.opencl.ops.diagonals import OpenCLAllocDiag, OpenCLExtractDiag
-from optdb.opencl.ops.onehot import OpenCLCrossentropyCategorical1Hot, OpenCLCrossentropyCategorical1HotGrad
 from optdb.opencl.ops.passthrough import OpenCLAssert, OpenCLPrint
 from optdb.opencl.ops.views import OpenCLFlatten
 from tests.opencl.layouts import device_array, run, variable

@@ -12,6 +12,7 @@ from optdb.codegen.kernels.programs import compile_kernels, one_program
 from optdb.opencl.kernels.base import Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.kernels.files import KernelFileError, OpenCLKernelFileBase
 from optdb.runtime.build import BuildError
+from optdb.runtime.context import Context
 
 __all__ = [
     "ARRAY",
@@ -23,6 +24,7 @@ __all__ = [
     "SSIZES",
     "BuildError",
     "CompiledKernel",
+    "Context",
     "Kernel",
     "KernelArgumentError",
     "KernelFileError",

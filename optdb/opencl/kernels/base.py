@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -20,11 +20,8 @@ from optdb.codegen.kernels.launching import CompiledKernel
 from optdb.codegen.kernels.programs import compile_kernels
 from optdb.host.graph import Apply, Op, Variable
 from optdb.runtime.arrays import Array, empty, fill_zeros
+from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
 
 #: Where the values of outputs go, as the host hands it out: a list of one element for each.
 Outputs = Sequence[list[Any]]

@@ -10,7 +10,6 @@ from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
 from optdb.opencl.lifters.support import real_arrays, register_counterparts
-from optdb.opencl.ops import tiles  # noqa: F401  a counterpart
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.diagonals import OpenCLAllocDiag
 from optdb.opencl.ops.eye import OpenCLEye

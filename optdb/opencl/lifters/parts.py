@@ -8,7 +8,7 @@ from optdb.host import ops as host
 from optdb.host.graph import Op, Variable
 from optdb.host.scalars import add, cast_op
 from optdb.opencl.lifters.support import register_counterparts, scalar_unsupported_reason
-from optdb.opencl.ops import advanced, parts, rows  # noqa: F401  counterparts
+from optdb.opencl.ops import advanced, parts  # noqa: F401  counterparts
 
 Inputs = Sequence[Variable]
 

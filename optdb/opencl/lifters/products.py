@@ -11,7 +11,7 @@ from optdb.host.graph import Op, Variable
 from optdb.lifters.lifter import op_lifter
 from optdb.opencl.device import lifters_db
 from optdb.opencl.lifters.support import floats_only, node_like, on_device, register_counterparts
-from optdb.opencl.ops import blas, blocks, crossentropy, onehot, softmax  # noqa: F401  counterparts
+from optdb.opencl.ops import blas, blocks, crossentropy, softmax  # noqa: F401  counterparts
 from optdb.opencl.ops.elemwise import cast
 from optdb.topo.db import register_topo
 

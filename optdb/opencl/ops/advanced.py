@@ -1,35 +1,63 @@
-"""Ops that take, set and increment what arrays of indexes and masks name, mixed with slices and new axes.
+"""Ops that take, set and increment what arrays of indexes and masks name, mixed with slices and new axes, or rows.
 
 The index comes from the host, where it is checked and turned into places; one that was computed on the device comes
-home for that.
+home for that. What is named several times is incremented in the order of its mentions, by one work item, so results do
+not vary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from optdb.codegen.layout import collapse, launch_chunks, size_of, steps_of, strides_of
+from optdb.codegen.fp16 import type_words
+from optdb.codegen.layout import collapse, launch_chunks, launch_each, size_of, steps_of, strides_of
 from optdb.host import ops as host
 from optdb.host import scalars
-from optdb.host.graph import Apply, Variable
-from optdb.host.variables import as_tensor_variable
-from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
-from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elements import ElementKernels, once_per_node
-from optdb.opencl.ops.elemwise import cast
+from optdb.host.graph import Apply
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.opencl.ops.counterpart import Counterpart, on_one_device
+from optdb.opencl.ops.elements import RAW, ElementKernels, once_per_node
 from optdb.opencl.ops.grid import incrementing, setting, stepped_axes, taking
 from optdb.opencl.ops.index_layout import IndexLayout, Pattern, find, pattern_of
-from optdb.opencl.ops.parts import broadcast_view
-from optdb.opencl.ops.views import copying
-from optdb.opencl.transfers import as_opencl_variable
+from optdb.opencl.ops.parts import broadcast_view, host_indexes
+from optdb.opencl.ops.views import contiguous, copied, copying, overwritable
+from optdb.opencl.scalars.code import scalar_code
 from optdb.runtime.arrays import Array, empty, from_host
+from optdb.runtime.tables import computed
 
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
+_TAKE_ROWS = """
+KERNEL void take(ga_size n, ga_size columns, ARRAY {raw} *x, ARRAY ga_long *rows, ARRAY {raw} *z)
+{{
+for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
+    z[i] = x[rows[i / columns] * columns + i % columns];
+}}
+"""
+
+# order: mentions, sorted by the row they name; starts: where in it each row's mentions begin. Behind the last row there
+# may be some without mentions.
+_CHANGE_ROWS = """
+#pragma OPENCL FP_CONTRACT OFF
+{helpers}
+KERNEL void change(ga_size n, ga_size columns, ARRAY {stored} *x,
+    ARRAY {stored} *y, ARRAY ga_long *rows, ARRAY ga_long *order, ARRAY ga_long *starts)
+{{
+for (ga_size i = get_global_id(0); i < n; i += get_global_size(0)) {{
+    const ga_size group = i / columns, column = i % columns;
+    if (starts[group] == starts[group + 1])
+        continue;
+    const ga_size p = rows[group] * columns + column;
+    {work} old = {load}(x[p]);
+    for (ga_long m = {first}; m < starts[group + 1]; ++m) {{
+        const {work} by = {load}(y[order[m] * columns + column]);
+        {statements}
+    }}
+    x[p] = {store}(old);
+}}
+}}
+"""
 
 
 class _Take(Counterpart, OpenCLKernelBase):
@@ -45,8 +73,6 @@ class _Take(Counterpart, OpenCLKernelBase):
         pattern = self._pattern(node)
         grid = find(pattern, x.shape, steps_of(x), index)
         out = output_array(outputs[0], context, grid.result, x.dtype)
-        if not out.size:
-            return
         lengths, steps = stepped_axes(pattern, grid.lengths, [grid.steps], grid.count)
         places = from_host(context, grid.offsets() + grid.start, constant=True)
         launch_chunks(kernels["take"], context, out.size, *lengths, x, places, out, *steps)
@@ -59,13 +85,9 @@ class _Take(Counterpart, OpenCLKernelBase):
 class OpenCLAdvancedSubtensor(_Take, host.AdvancedSubtensor):
     """The elements that arrays of whole numbers name."""
 
-    host = host.AdvancedSubtensor
-
 
 class OpenCLAdvancedBooleanSubtensor(_Take, host.AdvancedBooleanSubtensor):
     """The elements that an index with masks names."""
-
-    host = host.AdvancedBooleanSubtensor
 
 
 class _Change(Counterpart, OpenCLKernelBase):
@@ -90,11 +112,7 @@ class _Change(Counterpart, OpenCLKernelBase):
 
     def make_node(self, x: Any, y: Any, *index: Any) -> Apply:
         """Return the node for two arrays and the index, which stays on the host."""
-        context_name = infer_context_name(*[v for v in (x, y) if isinstance(v, Variable)])
-        x, y = (as_opencl_variable(v, context_name) for v in (x, y))
-        if self.set_instead_of_inc:
-            y = cast(y, x.type.dtype)
-        return super().make_node(x, y, *[as_tensor_variable(v) if isinstance(v, np.ndarray) else v for v in index])
+        return super().make_node(*on_one_device([x, y], 0 if self.set_instead_of_inc else None), *index)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x, y = (v.type.dtype for v in node.inputs[:2])
@@ -142,8 +160,7 @@ class _Change(Counterpart, OpenCLKernelBase):
         steps = strides_of(seen, grid.result)
         _, (own,) = collapse(grid.shape, [steps[before : before + axes]])
         if len(own) > 1 and size_of(grid.result):
-            spread = empty(context, grid.result, y.dtype)
-            self._spread(node).launch(kernels, context, grid.result, [seen, spread])
+            spread = copied(seen, self._spread(node), kernels, context, grid.result)
             return self._value(node, spread, grid, kernels, context)
         return seen, own[0] if own else 0, (*steps[:before], *steps[before + axes :])
 
@@ -160,13 +177,60 @@ class _Change(Counterpart, OpenCLKernelBase):
 class OpenCLAdvancedIncSubtensor(_Change, host.AdvancedIncSubtensor):
     """An array of which the elements that arrays of whole numbers name are set or incremented."""
 
-    host = host.AdvancedIncSubtensor
-
 
 class OpenCLAdvancedBooleanIncSubtensor(_Change, host.AdvancedBooleanIncSubtensor):
     """An array of which the elements that an index with masks names are set or incremented."""
 
-    host = host.AdvancedBooleanIncSubtensor
+
+class OpenCLAdvancedSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedSubtensor1):
+    """The rows of an array that a vector of indexes names."""
+
+    device_inputs = slice(0, 1)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        x = node.inputs[0].type
+        code = _TAKE_ROWS.format(raw=RAW[np.dtype(x.dtype).itemsize])
+        return [Kernel(code), *copying(x).kernels()]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        x, indexes = inputs
+        rows = host_indexes(indexes, x.shape[0], self)
+        out = output_array(outputs[0], context, (rows.shape[0], *x.shape[1:]), x.dtype)
+        x = contiguous(x, node.inputs[0].type, kernels, context)
+        args = [size_of(x.shape[1:]), x, from_host(context, rows, constant=True), out]
+        launch_each(kernels["take"], context, out.size, *args)
+
+
+class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIncSubtensor1):
+    """An array of which the rows that a vector of indexes names are set or incremented."""
+
+    device_inputs = slice(0, 2)
+    common_dtype = 0
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        x = node.inputs[0].type
+        scalar_op = scalars.second if self.set_instead_of_inc else scalars.add
+        change = scalar_code(scalar_op, [x.dtype, x.dtype], ["old", "by"], ["old"])
+        words = {"helpers": change.helpers, "statements": change.statements, **type_words(x.dtype)}
+        first = "starts[group + 1] - 1" if self.set_instead_of_inc else "starts[group]"
+        return [Kernel(_CHANGE_ROWS.format(first=first, **words)), *copying(x).kernels()]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        x, y, indexes = inputs
+        # Indexes of rows without elements are not looked at, as on the host.
+        named = host_indexes(indexes, x.shape[0], self) if size_of(x.shape[1:]) else None
+        out = outputs[0][0] = overwritable(self, x, node.inputs[0].type, kernels, context)
+        if not (out.size and named.size):
+            return
+        shape = (named.shape[0], *x.shape[1:])
+        y = contiguous(broadcast_view(y, shape, self), node.inputs[0].type, kernels, context, shape=shape)
+        flat = contiguous(out, node.inputs[0].type, kernels, context)  # a copy only where it works in place
+        tables = [computed(name, named) for name in ("distinct", "mentions", "begins")]
+        columns = size_of(out.shape[1:])
+        on_device = [from_host(context, table, constant=True) for table in tables]
+        launch_each(kernels["change"], context, tables[0].shape[0] * columns, columns, flat, y, *on_device)
+        if flat is not out:
+            copying(node.inputs[0].type).launch(kernels, context, out.shape, [flat, out])
 
 
 def last_mentions(names: np.ndarray, total: int) -> np.ndarray:

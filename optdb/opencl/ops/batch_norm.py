@@ -11,7 +11,7 @@ Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optdb.codegen.batch_norm.channel_maps import ChannelMap, ChannelNumbers
 from optdb.codegen.batch_norm.channel_reductions import ChannelFold, Pass
@@ -22,7 +22,7 @@ from optdb.host import layers as host
 from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.ops.elemwise import cast
@@ -30,10 +30,6 @@ from optdb.opencl.ops.views import contiguous, copying
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import as_float, as_int
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
 
 _MOMENTS = (
     Pass(("s0",), "s0 += LOAD(x);", "const T mean = s0 / count;"),
@@ -141,8 +137,6 @@ def _words(dtype: str) -> dict[str, str]:
 class OpenCLBatchNormTrain(_OfChannels, host.AbstractBatchNormTrain):
     """Arrays of which each channel has mean 0 and variance 1, before it is scaled and shifted."""
 
-    host = host.AbstractBatchNormTrain
-
     @classmethod
     def device_places(cls, number: int) -> Sequence[int]:
         return [0, 1, 2, *range(5, number)]
@@ -209,7 +203,6 @@ class OpenCLBatchNormTrain(_OfChannels, host.AbstractBatchNormTrain):
 class OpenCLBatchNormTrainGrad(_OfChannels, host.AbstractBatchNormTrainGrad):
     """The gradient of batch normalization for training, from the means and deviations that it found."""
 
-    host = host.AbstractBatchNormTrainGrad
     device_inputs = slice(0, 5)
 
     def make_node(self, x: Any, dy: Any, scale: Any, x_mean: Any, x_invstd: Any, epsilon: Any = 1e-4) -> Apply:
@@ -264,7 +257,6 @@ class OpenCLBatchNormTrainGrad(_OfChannels, host.AbstractBatchNormTrainGrad):
 class OpenCLBatchNormInference(_OfChannels, host.AbstractBatchNormInference):
     """Arrays normalized by means and variances that are known."""
 
-    host = host.AbstractBatchNormInference
     device_inputs = slice(0, 5)
 
     def make_node(self, x: Any, scale: Any, bias: Any, mean: Any, var: Any, epsilon: Any = 1e-4) -> Apply:

@@ -3,68 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from optdb.codegen.elementwise.operand import Operand
 from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.layout import view
 from optdb.host import ops as host
-from optdb.host import scalars
-from optdb.host.graph import Apply, Variable
-from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.host.graph import Apply
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
-from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.products import batched_matmul, matmul, matmul_kernels, matvec, matvec_kernels
-from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array
 from optdb.runtime.sizes import as_float
 
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
+
+class _Product(Counterpart, OpenCLKernelBase):
+    """What products of matrices share."""
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        return matmul_kernels(node.outputs[0].type.dtype, self.get_context(node))
 
 
-class _ArraysAndNumbers(Counterpart):
-    """A counterpart of which the numbers among the inputs stay on the host."""
-
-    numbers: ClassVar[tuple[int, ...]] = ()
-
-    @classmethod
-    def device_places(cls, number: int) -> Sequence[int]:
-        return [i for i in range(number) if i not in cls.numbers]
-
-
-class OpenCLDot22(Counterpart, OpenCLKernelBase, host.Dot22):
+class OpenCLDot22(_Product, host.Dot22):
     """The product of two matrices."""
 
-    host = host.Dot22
-
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return matmul_kernels(node.outputs[0].type.dtype, self.get_context(node))
-
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        a, b = inputs
+        a, b, *alpha = inputs
         z = output_array(outputs[0], context, (a.shape[0], b.shape[1]), a.dtype)
-        matmul(kernels, context, a, b, z)
+        matmul(kernels, context, a, b, z, *map(as_float, alpha))
 
 
-class OpenCLDot22Scalar(_ArraysAndNumbers, OpenCLKernelBase, host.Dot22Scalar):
+class OpenCLDot22Scalar(_Product, host.Dot22Scalar):
     """The product of two matrices and a number."""
 
-    host = host.Dot22Scalar
-    numbers = (2,)
-
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return matmul_kernels(node.outputs[0].type.dtype, self.get_context(node))
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        a, b, alpha = inputs
-        z = output_array(outputs[0], context, (a.shape[0], b.shape[1]), a.dtype)
-        matmul(kernels, context, a, b, z, as_float(alpha))
+    device_inputs = slice(0, 2)
+    run = OpenCLDot22.run
 
 
-class OpenCLGemm(_ArraysAndNumbers, OpenCLKernelBase, host.Gemm):
+class OpenCLGemm(_Product, host.Gemm):
     """A matrix, and the product of two others, added up with factors.
 
     Parameters
@@ -73,11 +50,7 @@ class OpenCLGemm(_ArraysAndNumbers, OpenCLKernelBase, host.Gemm):
         Whether the result is written over the first matrix.
     """
 
-    host = host.Gemm
-    numbers = (1, 4)
-
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return matmul_kernels(node.outputs[0].type.dtype, self.get_context(node))
+    device_inputs = (0, 2, 3)
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         y, alpha, a, b, beta = inputs
@@ -86,7 +59,7 @@ class OpenCLGemm(_ArraysAndNumbers, OpenCLKernelBase, host.Gemm):
         outputs[0][0] = z
 
 
-class OpenCLGemv(_ArraysAndNumbers, OpenCLKernelBase, host.Gemv):
+class OpenCLGemv(Counterpart, OpenCLKernelBase, host.Gemv):
     """A vector, and the product of a matrix and a vector, added up with factors.
 
     Parameters
@@ -95,8 +68,7 @@ class OpenCLGemv(_ArraysAndNumbers, OpenCLKernelBase, host.Gemv):
         Whether the result is written over the first vector.
     """
 
-    host = host.Gemv
-    numbers = (1, 4)
+    device_inputs = (0, 2, 3)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return matvec_kernels(node.outputs[0].type.dtype, self.get_context(node))
@@ -108,7 +80,7 @@ class OpenCLGemv(_ArraysAndNumbers, OpenCLKernelBase, host.Gemv):
         outputs[0][0] = z
 
 
-class OpenCLGer(_ArraysAndNumbers, OpenCLKernelBase, host.Ger):
+class OpenCLGer(Counterpart, OpenCLKernelBase, host.Ger):
     """A matrix, and the products of the elements of two vectors, added up with a factor.
 
     Parameters
@@ -117,8 +89,7 @@ class OpenCLGer(_ArraysAndNumbers, OpenCLKernelBase, host.Ger):
         Whether the result is written over the matrix.
     """
 
-    host = host.Ger
-    numbers = (1,)
+    device_inputs = (0, 2, 3)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return self._elements(node).kernels()
@@ -128,10 +99,8 @@ class OpenCLGer(_ArraysAndNumbers, OpenCLKernelBase, host.Ger):
         if a.shape != (x.shape[0], y.shape[0]):
             raise ValueError(f"{self} cannot add the product of {x.shape} and {y.shape} to a matrix of {a.shape}")
         z = a if self.destructive else output_array(outputs[0], context, a.shape, a.dtype)
-        item = a.dtype.itemsize
-        column = view(x, (x.shape[0], 1), (x.strides[0], item))
-        row = view(y, (1, y.shape[0]), (item, y.strides[0]))
-        self._elements(node).launch(kernels, context, a.shape, [a, column, row, z], [as_float(alpha)])
+        arrays = [a, _with_axis(x, 1), _with_axis(y, 0), z]
+        self._elements(node).launch(kernels, context, a.shape, arrays, [as_float(alpha)])
         outputs[0][0] = z
 
     @once_per_node
@@ -147,7 +116,7 @@ class OpenCLGer(_ArraysAndNumbers, OpenCLKernelBase, host.Ger):
         )
 
 
-class OpenCLDot(Counterpart, OpenCLKernelBase):
+class OpenCLDot(_Product):
     """The product of matrices or vectors, of floats of any dtypes.
 
     It is no child of the host's: what makes products of matrices of those would take it for one, in a loop's graph.
@@ -155,17 +124,12 @@ class OpenCLDot(Counterpart, OpenCLKernelBase):
 
     __props__ = ()
     host = host.Dot
+    common_dtype = "upcast"
     grad, R_op, infer_shape = host.grad, host.R_op, host.infer_shape
 
     def make_node(self, a: Any, b: Any) -> Apply:
-        """Return the node for two arrays, which get one dtype.
-
-        Raises
-        ------
-        TypeError
-            If they are not floats.
-        """
-        node = super().make_node(*_upcast(a, b))
+        """Return the node for two arrays of floats, which get one dtype."""
+        node = super().make_node(a, b)
         dtype = node.outputs[0].type.dtype
         if not dtype.startswith("float"):
             raise TypeError(f"{self} multiplies floats on the device, not {dtype}")
@@ -188,20 +152,13 @@ class OpenCLDot(Counterpart, OpenCLKernelBase):
         elif a.ndim == 2:
             matvec(kernels, context, a, b, z)
         else:
-            matvec(kernels, context, _as_row(a), b, view(z, (1,), (z.dtype.itemsize,)))
+            matvec(kernels, context, _with_axis(a, 0), b, _with_axis(z, 0))
 
 
-class OpenCLBatchedDot(Counterpart, OpenCLKernelBase, host.BatchedDot):
+class OpenCLBatchedDot(_Product, host.BatchedDot):
     """The products of the matrices, or vectors, that two arrays hold along their first axes."""
 
-    host = host.BatchedDot
-
-    def make_node(self, a: Any, b: Any) -> Apply:
-        """Return the node for two arrays, which get one dtype."""
-        return super().make_node(*_upcast(a, b))
-
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return matmul_kernels(node.outputs[0].type.dtype, self.get_context(node))
+    common_dtype = "upcast"
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         a, b = inputs
@@ -214,17 +171,6 @@ class OpenCLBatchedDot(Counterpart, OpenCLKernelBase, host.BatchedDot):
         if b.ndim == 2:
             b, result = _with_axis(b, 2), _with_axis(result, 2)
         batched_matmul(kernels, context, a, b, result)
-
-
-def _upcast(a: Any, b: Any) -> list[Variable]:
-    context_name = infer_context_name(*[x for x in (a, b) if isinstance(x, Variable)])
-    moved = [as_opencl_variable(x, context_name) for x in (a, b)]
-    dtype = scalars.upcast(*[x.type.dtype for x in moved])
-    return [cast(x, dtype) for x in moved]
-
-
-def _as_row(x: Array) -> Array:
-    return view(x, (1, x.shape[0]), (x.dtype.itemsize, x.strides[0]))
 
 
 def _with_axis(x: Array, axis: int) -> Array:

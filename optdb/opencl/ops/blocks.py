@@ -7,26 +7,19 @@ it from the same work items, in the order of the host's loops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import load_w, work_dtype, write_w
+from optdb.codegen.fp16 import type_words
 from optdb.codegen.layout import launch_striding, size_of, steps_of
 from optdb.host import ops as host
-from optdb.host.graph import Apply, Variable
-from optdb.host.variables import as_tensor_variable
-from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype
+from optdb.host.graph import Apply
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.parts import host_indexes
-from optdb.opencl.ops.views import copying
-from optdb.opencl.transfers import as_opencl_variable
-from optdb.runtime.arrays import Array, empty, from_host
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
+from optdb.opencl.ops.views import copying, overwritable
+from optdb.runtime.arrays import Array, from_host
 
 #: So many columns are computed at once on a processor.
 _COLUMNS = 16
@@ -36,16 +29,10 @@ _ITEMS_PER_UNIT = 16
 # rows: of the output, each a block; w and h: where the blocks of each product begin.
 _GEMV = """
 OUTLINED_KERNEL void product(ga_size items, ga_size pieces, ga_size columns, ga_size products, ga_size depth,
-    ga_size windows, GLOBAL_MEM {stored} *o, ga_size o_off, ga_ssize o0, ga_ssize o1, ga_ssize o2,
-    GLOBAL_MEM {stored} *w, ga_size w_off, ga_ssize w2, ga_ssize w3,
-    GLOBAL_MEM {stored} *h, ga_size h_off, ga_ssize h0, ga_ssize h1, ga_ssize h2,
-    GLOBAL_MEM ga_long *ins, ga_size ins_off, GLOBAL_MEM ga_long *outs, ga_size outs_off)
+    ga_size windows, ARRAY {stored} *o, ga_ssize o0, ga_ssize o1, ga_ssize o2,
+    ARRAY {stored} *w, ga_ssize w2, ga_ssize w3, ARRAY {stored} *h, ga_ssize h0, ga_ssize h1, ga_ssize h2,
+    ARRAY ga_long *ins, ARRAY ga_long *outs)
 {{
-o = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)o + o_off);
-w = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)w + w_off);
-h = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)h + h_off);
-ins = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)ins + ins_off);
-outs = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)outs + outs_off);
 for (ga_size item = get_global_id(0); item < items; item += get_global_size(0)) {{
     const ga_size row = item / pieces, first = item % pieces * {width};
     const ga_size many = min((ga_size){width}, columns - first);
@@ -72,18 +59,9 @@ for (ga_size item = get_global_id(0); item < items; item += get_global_size(0)) 
 _OUTER = """
 #pragma OPENCL FP_CONTRACT OFF
 OUTLINED_KERNEL void outer(ga_size items, ga_size rows, ga_size columns,
-    GLOBAL_MEM {stored} *o, ga_size o_off, ga_ssize o2, ga_ssize o3,
-    GLOBAL_MEM {stored} *x, ga_size x_off, ga_ssize x2, GLOBAL_MEM {stored} *y, ga_size y_off, ga_ssize y2,
-    GLOBAL_MEM ga_long *blocks, ga_size blocks_off, GLOBAL_MEM ga_long *starts, ga_size starts_off,
-    GLOBAL_MEM ga_long *xs, ga_size xs_off, GLOBAL_MEM ga_long *ys, ga_size ys_off)
+    ARRAY {stored} *o, ga_ssize o2, ga_ssize o3, ARRAY {stored} *x, ga_ssize x2, ARRAY {stored} *y, ga_ssize y2,
+    ARRAY ga_long *blocks, ARRAY ga_long *starts, ARRAY ga_long *xs, ARRAY ga_long *ys)
 {{
-o = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)o + o_off);
-x = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)x + x_off);
-y = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)y + y_off);
-blocks = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)blocks + blocks_off);
-starts = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)starts + starts_off);
-xs = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)xs + xs_off);
-ys = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)ys + ys_off);
 for (ga_size item = get_global_id(0); item < items; item += get_global_size(0)) {{
     const ga_ssize column = item % columns, row = item / columns % rows;
     const ga_size block = item / (rows * columns);
@@ -101,30 +79,7 @@ class _Blocks(Counterpart, OpenCLKernelBase):
     """What both ops have in common: three arrays of one dtype, and indexes; the first array is changed."""
 
     device_inputs = slice(0, 3)
-
-    def make_node(self, o: Any, a: Any, b: Any, *rest: Any) -> Apply:
-        """Return the node for arrays, which get the dtype of the first, and what stays on the host."""
-        context_name = infer_context_name(*[x for x in (o, a, b) if isinstance(x, Variable)])
-        arrays = [as_opencl_variable(x, context_name) for x in (o, a, b)]
-        dtype = arrays[0].type.dtype
-        return super().make_node(*[cast(x, dtype) for x in arrays], *[as_tensor_variable(x) for x in rest])
-
-    def _words(self, node: Apply) -> dict[str, Any]:
-        dtype = node.inputs[0].type.dtype
-        return {
-            "stored": ctype(dtype),
-            "work": ctype(work_dtype(dtype)),
-            "load": load_w(dtype),
-            "store": write_w(dtype),
-        }
-
-    def _changed(self, node: Apply, o: Array, kernels: Kernels, context: Context) -> Array:
-        """Return what is to be changed: the array itself, or a copy."""
-        if self.inplace:
-            return o
-        copied = empty(context, o.shape, o.dtype)
-        copying(node.inputs[0].type).launch(kernels, context, o.shape, [o, copied])
-        return copied
+    common_dtype = 0
 
     def _blocks(self, index: np.ndarray, batch: int, windows: int, length: int, axis: int) -> np.ndarray:
         """Return the blocks that each of a batch names, counted from the front."""
@@ -139,13 +94,10 @@ class _Blocks(Counterpart, OpenCLKernelBase):
 class OpenCLSparseBlockGemv(_Blocks, host.SparseBlockGemv):
     """Vectors times blocks of a matrix, added to vectors."""
 
-    host = host.SparseBlockGemv
-
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        code = _GEMV.format(width=self._width(self.get_context(node)), **self._words(node))
-        params = [SIZE] * 6 + [ARRAY, *[SSIZE] * 3, ARRAY, *[SSIZE] * 2, ARRAY, *[SSIZE] * 3, ARRAY, ARRAY]
-        flags = Kernel.get_flags(node.inputs[0].type.dtype)
-        return [Kernel(code, "product", params, flags), *copying(node.inputs[0].type).kernels()]
+        o = node.inputs[0].type
+        code = _GEMV.format(width=self._width(self.get_context(node)), **type_words(o.dtype))
+        return [Kernel(code), *copying(o).kernels()]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         o, w, h, ins, outs = inputs
@@ -155,16 +107,14 @@ class OpenCLSparseBlockGemv(_Blocks, host.SparseBlockGemv):
         steps = steps_of(w)
         ins = self._blocks(ins, batch, h.shape[1], w.shape[0], axis=0) * steps[0]
         outs = self._blocks(outs, batch, windows, w.shape[1], axis=1) * steps[1]
-        out = self._changed(node, o, kernels, context)
-        outputs[0][0] = out
+        out = outputs[0][0] = overwritable(self, o, node.inputs[0].type, kernels, context)
         if not (out.size and ins.size and h.shape[2]):
             return
         pieces = -(-columns // self._width(context))
-        lengths = [pieces, columns, h.shape[1], h.shape[2], windows]
         indexes = [from_host(context, places, constant=True) for places in (ins, outs)]
-        arrays = [out, *steps_of(out), w, *steps[2:], h, *steps_of(h), *indexes]
         items = batch * windows * pieces
-        launch_striding(kernels["product"], context, items, _ITEMS_PER_UNIT, items, *lengths, *arrays)
+        args = [pieces, columns, h.shape[1], h.shape[2], windows, out, *steps_of(out), w, *steps[2:], h, *steps_of(h)]
+        launch_striding(kernels["product"], context, items, *args, *indexes, items_per_unit=_ITEMS_PER_UNIT)
 
     def _width(self, context: Context) -> int:
         return _COLUMNS if context.profile.runs_items_serially else 1
@@ -173,17 +123,9 @@ class OpenCLSparseBlockGemv(_Blocks, host.SparseBlockGemv):
 class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
     """Outer products of vectors, added to blocks of a matrix. As on the host, the factor is not used."""
 
-    host = host.SparseBlockOuter
-
-    def make_node(self, o: Any, x: Any, y: Any, x_index: Any, y_index: Any, alpha: Any = None) -> Apply:
-        """Return the node for three arrays, and two arrays of indexes, which stay on the host."""
-        return super().make_node(o, x, y, x_index, y_index, np.float32(1) if alpha is None else alpha)
-
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        code = _OUTER.format(**self._words(node))
-        params = [SIZE] * 3 + [ARRAY, SSIZE, SSIZE, ARRAY, SSIZE, ARRAY, SSIZE, *[ARRAY] * 4]
-        flags = Kernel.get_flags(node.inputs[0].type.dtype)
-        return [Kernel(code, "outer", params, flags), *copying(node.inputs[0].type).kernels()]
+        o = node.inputs[0].type
+        return [Kernel(_OUTER.format(**type_words(o.dtype))), *copying(o).kernels()]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         o, x, y, x_index, y_index, _ = inputs
@@ -194,8 +136,7 @@ class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
             raise self._mismatch(o, x, y)
         above = self._blocks(x_index, batch, windows[0], o.shape[0], axis=0)[:, :, None]
         beside = self._blocks(y_index, batch, windows[1], o.shape[1], axis=1)[:, None, :]
-        out = self._changed(node, o, kernels, context)
-        outputs[0][0] = out
+        out = outputs[0][0] = overwritable(self, o, node.inputs[0].type, kernels, context)
         if not (out.size and above.size and beside.size):
             return
         names = (above * o.shape[1] + beside).ravel()
@@ -209,9 +150,9 @@ class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
         tables = [blocks, np.append(first, len(order)), *rows]
         tables = [from_host(context, table, constant=True) for table in tables]
         lengths = out.shape[2:]
-        arrays = [out, *steps[2:], x, steps_of(x)[2], y, steps_of(y)[2], *tables]
+        args = [*lengths, out, *steps[2:], x, steps_of(x)[2], y, steps_of(y)[2], *tables]
         items = len(first) * size_of(lengths)
-        launch_striding(kernels["outer"], context, items, _ITEMS_PER_UNIT, items, *lengths, *arrays)
+        launch_striding(kernels["outer"], context, items, *args, items_per_unit=_ITEMS_PER_UNIT)
 
 
 def _row_starts(x: Array, batch: int, windows: int) -> np.ndarray:

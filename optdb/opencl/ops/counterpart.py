@@ -3,9 +3,9 @@
 Which inputs are arrays of the device, and which the host's numbers, a counterpart says once, by `device_inputs`: its
 nodes, its lifter and the plan of a lift ask `device_places`.
 
-A counterpart derives from the host's class, which gives it the parameters, the shapes
-and the gradients, and from :class:`Counterpart`, which puts the arrays on the device. The
-types of the outputs are those that the host's op would give, so its checks apply too.
+A counterpart derives from :class:`Counterpart`, which puts the arrays on the device, and at last from the host's class,
+which gives it the parameters, the shapes and the gradients. The types of the outputs are those that the host's op would
+give, so its checks apply too.
 """
 
 from __future__ import annotations
@@ -16,19 +16,27 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any, ClassVar
 
-from optdb.host.graph import Apply, Variable
+import numpy as np
+
+from optdb.host.graph import Apply, Op, Variable
+from optdb.host.scalars import upcast
+from optdb.host.variables import as_tensor_variable
 from optdb.opencl.contexts import infer_context_name
+from optdb.opencl.kernels import OpenCLKernelBase
 from optdb.opencl.transfers import OpenCLFromHost, as_opencl_variable, bring_home
 from optdb.opencl.type import OpenCLArrayType
 
 
 class Counterpart:
-    """What counterparts share. Subclasses name the host's class, and come before it among the bases."""
+    """What counterparts share. It comes before the host's class among the bases."""
 
-    #: The host's class.
+    #: The host's class: the last base, unless a counterpart says another.
     host: ClassVar[type]
     #: Which inputs are arrays of the device; the others stay on the host.
-    device_inputs: ClassVar[slice] = slice(None)
+    device_inputs: ClassVar[slice | Sequence[int]] = slice(None)
+    #: The dtype that the arrays get: that of one of them, counted among `device_inputs`, or 'upcast', that which all
+    #: upcast to. With None, each keeps its own.
+    common_dtype: ClassVar[int | str | None] = None
     #: The host's C code asks for these; here, there is none.
     params_type: ClassVar[None] = None
 
@@ -36,6 +44,9 @@ class Counterpart:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        last = cls.__bases__[-1]
+        if "host" not in vars(cls) and issubclass(last, Op) and not issubclass(last, Counterpart | OpenCLKernelBase):
+            cls.host = last
         if "host" in vars(cls):
             _counterparts[cls.host] = cls
 
@@ -50,10 +61,9 @@ class Counterpart:
         What else is on a device, as indexes are that were computed there, comes home.
         """
         there = self.device_places(len(inputs))
-        context_name = infer_context_name(*[inputs[i] for i in there if isinstance(inputs[i], Variable)])
-        moved = [
-            as_opencl_variable(x, context_name) if i in there else to_host_variable(x) for i, x in enumerate(inputs)
-        ]
+        arrays = dict(zip(there, on_one_device([inputs[i] for i in there], self.common_dtype), strict=True))
+        context_name = arrays[there[0]].type.context_name
+        moved = [arrays[i] if i in arrays else to_host_variable(x) for i, x in enumerate(inputs)]
         like = self.host.make_node(self, *[_stand_in(x) for x in moved])
         # The host's op may add inputs that were left out.
         taken = [x if _on_device(x) else theirs for x, theirs in zip_longest(moved, like.inputs)]
@@ -63,7 +73,9 @@ class Counterpart:
     @classmethod
     def device_places(cls, number: int) -> Sequence[int]:
         """Return which of a number of inputs are arrays of the device."""
-        return range(number)[cls.device_inputs]
+        if isinstance(cls.device_inputs, slice):
+            return range(number)[cls.device_inputs]
+        return [i for i in cls.device_inputs if i < number]
 
 
 #: Class of the host to its counterpart, for all that there are.
@@ -102,8 +114,23 @@ class View(Counterpart):
         return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
 
+def on_one_device(arrays: Sequence[Any], common_dtype: int | str | None = None) -> list[Variable]:
+    """Return variables on one device, with dtypes as `Counterpart.common_dtype` says."""
+    from optdb.opencl.ops.elemwise import cast  # which needs counterparts itself
+
+    context_name = infer_context_name(*[x for x in arrays if isinstance(x, Variable)])
+    moved = [as_opencl_variable(x, context_name) for x in arrays]
+    if common_dtype is None:
+        return moved
+    dtypes = [x.type.dtype for x in moved]
+    dtype = upcast(*dtypes) if common_dtype == "upcast" else dtypes[common_dtype]
+    return [cast(x, dtype) for x in moved]
+
+
 def to_host_variable(x: Any) -> Any:
-    """Return a variable of the host for one of the device; anything else as it is."""
+    """Return a variable of the host for one of the device, or for an array of NumPy's; anything else as it is."""
+    if isinstance(x, np.ndarray):
+        return as_tensor_variable(x)
     if not _on_device(x):
         return x
     if x.owner is not None and isinstance(x.owner.op, OpenCLFromHost):

@@ -1,57 +1,32 @@
-"""The cross entropy of a softmax and classes given as numbers, in one pass, and its gradient.
+"""The cross entropy of rows of numbers and classes given as numbers, and its gradient.
 
+The rows are distributions, or a softmax makes such of them in the same pass.
 The classes come from the host, where they are checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import load_w, work_dtype, write_w
-from optdb.codegen.layout import launch_striding
+from optdb.codegen.fp16 import type_words, work_dtype
+from optdb.codegen.layout import launch_each, launch_striding, steps_of
 from optdb.host import ops as host
-from optdb.host.graph import Apply, Variable
-from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import (
-    ARRAY,
-    SIZE,
-    SSIZE,
-    CompiledKernel,
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    ctype,
-    output_array,
-)
+from optdb.host import scalars
+from optdb.host.graph import Apply
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elemwise import cast
-from optdb.opencl.transfers import as_opencl_variable
+from optdb.opencl.ops.parts import host_indexes
 from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.tables import computed
 
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
-
-_FORWARD = """
+_SOFTMAX = """
 OUTLINED_KERNEL void crossentropy(ga_size rows, ga_size columns,
-    GLOBAL_MEM {stored} *x, ga_size x_off, ga_ssize x0, ga_ssize x1,
-    GLOBAL_MEM {stored} *b, ga_size b_off, ga_ssize b0,
-    GLOBAL_MEM ga_long *y, ga_size y_off,
-    GLOBAL_MEM {stored} *nll, ga_size nll_off,
-    GLOBAL_MEM {stored} *sm, ga_size sm_off,
-    GLOBAL_MEM {index} *am, ga_size am_off)
+    ARRAY {stored} *x, ga_ssize x0, ga_ssize x1, ARRAY {stored} *b, ga_ssize b0, ARRAY ga_long *y,
+    ARRAY {stored} *nll, ARRAY {stored} *sm, ARRAY {index} *am)
 {{
-x = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)x + x_off);
-b = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)b + b_off);
-y = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)y + y_off);
-nll = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)nll + nll_off);
-sm = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)sm + sm_off);
-am = (GLOBAL_MEM {index} *)((GLOBAL_MEM char *)am + am_off);
 #define AT(j) ({load}(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1]) + {load}(b[(ga_ssize)(j) * b0]))
 for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0)) {{
     {work} largest = AT(0);
@@ -74,17 +49,10 @@ for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0)) {{
 }}
 """
 
-_GRADIENT = """
-OUTLINED_KERNEL void gradient(ga_size rows, ga_size columns,
-    GLOBAL_MEM {stored} *dy, ga_size dy_off, ga_ssize dy0,
-    GLOBAL_MEM {stored} *sm, ga_size sm_off, ga_ssize sm0, ga_ssize sm1,
-    GLOBAL_MEM ga_long *y, ga_size y_off,
-    GLOBAL_MEM {stored} *dx, ga_size dx_off)
+_SOFTMAX_GRADIENT = """
+OUTLINED_KERNEL void gradient(ga_size rows, ga_size columns, ARRAY {stored} *dy, ga_ssize dy0,
+    ARRAY {stored} *sm, ga_ssize sm0, ga_ssize sm1, ARRAY ga_long *y, ARRAY {stored} *dx)
 {{
-dy = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)dy + dy_off);
-sm = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)sm + sm_off);
-y = (GLOBAL_MEM ga_long *)((GLOBAL_MEM char *)y + y_off);
-dx = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)dx + dx_off);
 for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0)) {{
     const {work} by = {load}(dy[(ga_ssize)i * dy0]);
     for (ga_size j = 0; j < columns; ++j) {{
@@ -95,29 +63,30 @@ for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0)) {{
 }}
 """
 
+_LOOKUP = """
+KERNEL void lookup(ga_size n, ARRAY {stored} *p, ga_ssize p0, ga_ssize p1, ARRAY ga_long *classes, ARRAY {stored} *y)
+{{
+for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
+    y[i] = {store}(-log({load}(p[(ga_ssize)i * p0 + classes[i] * p1])));
+}}
+"""
 
-class _OfClasses(Counterpart, OpenCLKernelBase):
-    """What the ops of this module share: two arrays on the device and the classes of the host."""
+_LOOKUP_GRADIENT = """
+KERNEL void gradient(ga_size n, ga_size columns, ARRAY {g_stored} *g, ga_ssize g0,
+    ARRAY {stored} *p, ga_ssize p0, ga_ssize p1, ARRAY ga_long *classes, ARRAY {stored} *dp)
+{{
+for (ga_size i = get_global_id(0); i < n; i += get_global_size(0)) {{
+    const {work} by = {g_load}(g[(ga_ssize)i * g0]);
+    dp[i * columns + classes[i]] = {store}(-by / {load}(p[(ga_ssize)i * p0 + classes[i] * p1]));
+}}
+}}
+"""
+
+
+class _OfSoftmax(Counterpart, OpenCLKernelBase):
+    """What both ops of a softmax share: two arrays on the device, and the classes, one for each row."""
 
     device_inputs = slice(0, 2)
-    #: Which of the two says what dtype is computed.
-    leader: int
-
-    def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for two arrays of floats, which get one dtype, and the classes."""
-        context_name = infer_context_name(*[x for x in inputs[:2] if isinstance(x, Variable)])
-        arrays = [as_opencl_variable(x, context_name) for x in inputs[:2]]
-        dtype = arrays[self.leader].type.dtype
-        return super().make_node(*[cast(x, dtype) for x in arrays], *inputs[2:])
-
-    def _words(self, node: Apply) -> dict[str, str]:
-        dtype = node.inputs[self.leader].type.dtype
-        return {
-            "stored": ctype(dtype),
-            "work": ctype(work_dtype(dtype)),
-            "load": load_w(dtype),
-            "store": write_w(dtype),
-        }
 
     def _classes(self, y: np.ndarray, shape: Sequence[int], context: Context) -> Array:
         """Return the classes on the device, if there is one for each row, and a column for each of them."""
@@ -130,21 +99,15 @@ class _OfClasses(Counterpart, OpenCLKernelBase):
             raise ValueError(f"{self}: {error}") from None
         return from_host(context, classes, constant=True)
 
-    def _launch(self, kernel: CompiledKernel, context: Context, rows: int, *args: Any) -> None:
-        launch_striding(kernel, context, rows, 8, rows, *args)
 
-
-class OpenCLCrossentropySoftmaxArgmax1HotWithBias(_OfClasses, host.CrossentropySoftmaxArgmax1HotWithBias):
+class OpenCLCrossentropySoftmaxArgmax1HotWithBias(_OfSoftmax, host.CrossentropySoftmaxArgmax1HotWithBias):
     """For each row: how unlikely its class is, the softmax, and the likeliest class."""
 
-    host = host.CrossentropySoftmaxArgmax1HotWithBias
-    leader = 0
+    common_dtype = 0
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        dtype, index = node.inputs[0].type.dtype, node.outputs[2].type.dtype
-        code = _FORWARD.format(index=ctype(index), **self._words(node))
-        params = [SIZE, SIZE, ARRAY, SSIZE, SSIZE, ARRAY, SSIZE, ARRAY, ARRAY, ARRAY, ARRAY]
-        return [Kernel(code, "crossentropy", params, Kernel.get_flags(dtype, index))]
+        words = type_words(node.inputs[0].type.dtype)
+        return [Kernel(_SOFTMAX.format(index=ctype(node.outputs[2].type.dtype), **words))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, b, y = inputs
@@ -157,22 +120,17 @@ class OpenCLCrossentropySoftmaxArgmax1HotWithBias(_OfClasses, host.CrossentropyS
             for storage, shape, out in zip(outputs, [(rows,), x.shape, (rows,)], node.outputs, strict=True)
         ]
         if x.size:
-            item = x.dtype.itemsize
-            steps = [step // item for step in x.strides]
-            args = [columns, x, *steps, b, b.strides[0] // item, classes, *results]
-            self._launch(kernels["crossentropy"], context, rows, *args)
+            args = [columns, x, *steps_of(x), b, *steps_of(b), classes, *results]
+            launch_striding(kernels["crossentropy"], context, rows, *args)
 
 
-class OpenCLCrossentropySoftmax1HotWithBiasDx(_OfClasses, host.CrossentropySoftmax1HotWithBiasDx):
+class OpenCLCrossentropySoftmax1HotWithBiasDx(_OfSoftmax, host.CrossentropySoftmax1HotWithBiasDx):
     """The gradient of the cross entropy, from the softmax."""
 
-    host = host.CrossentropySoftmax1HotWithBiasDx
-    leader = 1
+    common_dtype = 1
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        code = _GRADIENT.format(**self._words(node))
-        params = [SIZE, SIZE, ARRAY, SSIZE, ARRAY, SSIZE, SSIZE, ARRAY, ARRAY]
-        return [Kernel(code, "gradient", params, Kernel.get_flags(node.inputs[1].type.dtype))]
+        return [Kernel(_SOFTMAX_GRADIENT.format(**type_words(node.inputs[1].type.dtype)))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         dy, sm, y = inputs
@@ -182,7 +140,50 @@ class OpenCLCrossentropySoftmax1HotWithBiasDx(_OfClasses, host.CrossentropySoftm
         classes = self._classes(y, sm.shape, context)
         dx = output_array(outputs[0], context, sm.shape, sm.dtype)
         if sm.size:
-            item = sm.dtype.itemsize
-            dy_step = dy.strides[0] // item if dy.ndim and dy.shape[0] > 1 else 0
-            args = [columns, dy, dy_step, sm, *[step // item for step in sm.strides], classes, dx]
-            self._launch(kernels["gradient"], context, rows, *args)
+            dy_step = steps_of(dy)[0] if dy.ndim and dy.shape[0] > 1 else 0
+            args = [columns, dy, dy_step, sm, *steps_of(sm), classes, dx]
+            launch_striding(kernels["gradient"], context, rows, *args)
+
+
+class OpenCLCrossentropyCategorical1Hot(Counterpart, OpenCLKernelBase, host.CrossentropyCategorical1Hot):
+    """For each row of a distribution, how unlikely its class is."""
+
+    device_inputs = slice(0, 1)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        dtype = node.inputs[0].type.dtype
+        return [Kernel(_LOOKUP.format(**type_words(dtype)))]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        p, classes = inputs
+        named = _indexes(classes, p.shape[0], p.shape, self)
+        y = output_array(outputs[0], context, p.shape[:1], p.dtype)
+        launch_each(kernels["lookup"], context, y.size, p, *steps_of(p), from_host(context, named, constant=True), y)
+
+
+class OpenCLCrossentropyCategorical1HotGrad(Counterpart, OpenCLKernelBase, host.CrossentropyCategorical1HotGrad):
+    """The gradient of the cross entropy: zeros, but for the class of each row."""
+
+    device_inputs = slice(0, 2)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        g, dtype = (x.type.dtype for x in node.inputs[:2])
+        words = {**type_words(dtype), **type_words(g, "g_"), "work": ctype(work_dtype(scalars.upcast(g, dtype)))}
+        return [Kernel(_LOOKUP_GRADIENT.format(**words))]
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        g, p, classes = inputs
+        rows = g.shape[0]
+        if rows > p.shape[0]:
+            raise IndexError(f"{self} has {rows} gradients for {p.shape[0]} rows")
+        named = _indexes(classes, rows, p.shape, self)
+        dp = output_zeros(outputs[0], context, p.shape, p.dtype)
+        args = [p.shape[1], g, *steps_of(g), p, *steps_of(p), from_host(context, named, constant=True), dp]
+        launch_each(kernels["gradient"], context, rows, *args)
+
+
+def _indexes(classes: np.ndarray, rows: int, shape: Sequence[int], op: Any) -> np.ndarray:
+    """Return the class of each row, counted from the front."""
+    if classes.shape[0] < rows:
+        raise IndexError(f"{op} has {classes.shape[0]} classes for {rows} rows")
+    return host_indexes(classes if classes.shape[0] == rows else classes[:rows], shape[1], op, axis=1)

@@ -6,14 +6,14 @@ A diagonal is a view: one step along it is a step along both axes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optdb.codegen.layout import view
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart, View
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.elemwise import cast
@@ -21,9 +21,6 @@ from optdb.opencl.ops.views import copying
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.sizes import as_int, part_of, smallest
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 
 class OpenCLExtractDiag(View, host.ExtractDiag):
@@ -37,7 +34,6 @@ class OpenCLExtractDiag(View, host.ExtractDiag):
         The rows and the columns.
     """
 
-    host = host.ExtractDiag
     __props__ = ("offset", "axis1", "axis2")
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
 
@@ -74,8 +70,6 @@ def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
 
 class OpenCLAllocDiag(Counterpart, OpenCLKernelBase, host.AllocDiag):
     """Zeros, and an array along a diagonal of two new axes."""
-
-    host = host.AllocDiag
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return copying(node.inputs[0].type).kernels()
@@ -137,8 +131,6 @@ class _Fill(Counterpart, OpenCLKernelBase):
 class OpenCLFillDiagonal(_Fill, host.FillDiagonal):
     """An array with a number along its main diagonal."""
 
-    host = host.FillDiagonal
-
     def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
         if len(shape) == 2:
             return 0, shape[1] + 1, smallest(*shape)
@@ -152,8 +144,6 @@ class OpenCLFillDiagonal(_Fill, host.FillDiagonal):
 
 class OpenCLFillDiagonalOffset(_Fill, host.FillDiagonalOffset):
     """A matrix with a number along one of its diagonals; which one comes from the host."""
-
-    host = host.FillDiagonalOffset
 
     def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
         (right,) = offset

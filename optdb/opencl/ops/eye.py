@@ -7,7 +7,7 @@ work item for each one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -16,20 +16,8 @@ from optdb.codegen.fp16 import write_w
 from optdb.host.config import config
 from optdb.host.creation import as_tensor_variable, grad_undefined
 from optdb.host.graph import Apply, Variable
-from optdb.opencl.kernels import (
-    ARRAY,
-    SIZE,
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    ctype,
-    output_zeros,
-)
+from optdb.opencl.kernels import ARRAY, SIZE, Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_zeros
 from optdb.opencl.type import OpenCLArrayType
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 _CODE = """
 KERNEL void eye(GLOBAL_MEM {ctype} *a, ga_size a_off, ga_size first, ga_size step, ga_size count) {{

@@ -9,7 +9,7 @@ Lengths come from the host: what is longer is cut, and what is shorter is filled
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from optdb.codegen.elementwise.operand import Operand
 from optdb.codegen.fourier import BACKWARD, FORWARD, complex_dtype, fourier_kernels, mirrored, transform_rows
@@ -17,22 +17,11 @@ from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.scalars.types import c_type
 from optdb.host.fourier import IRFFTOp, RFFTOp
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import (
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    ctype,
-    output_array,
-    output_zeros,
-)
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.sort import axis_last
 from optdb.runtime.arrays import Array, empty
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 
 class _Fourier(Counterpart, OpenCLKernelBase):
@@ -51,8 +40,6 @@ class _Fourier(Counterpart, OpenCLKernelBase):
 
 class OpenCLRFFTOp(_Fourier, RFFTOp):
     """The Fourier transform of a real array over its last axes: the coefficients that are not mirrored."""
-
-    host = RFFTOp
 
     def elements(self, node: Apply) -> list[ElementKernels]:
         (x, _), dtype = node.inputs, complex_dtype(self.get_context(node))
@@ -80,8 +67,6 @@ class OpenCLRFFTOp(_Fourier, RFFTOp):
 
 class OpenCLIRFFTOp(_Fourier, IRFFTOp):
     """The real array of which the Fourier transform over the last axes is given, times the product of lengths."""
-
-    host = IRFFTOp
 
     def elements(self, node: Apply) -> list[ElementKernels]:
         (x, _), dtype = node.inputs, complex_dtype(self.get_context(node))

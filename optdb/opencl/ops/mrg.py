@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from optdb.opencl.kernels import (
     ARRAY,
     SIZE,
     CompiledKernel,
+    Context,
     Kernel,
     Kernels,
     OpenCLKernelBase,
@@ -42,9 +43,6 @@ from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.sizes import lengths_of
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 #: The larger modulus; as many samples can be asked for at a time.
 MOST = 2**31 - 1

@@ -9,49 +9,36 @@ its Python code adds up in single precision where outcomes are drawn without rep
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
-from optdb.codegen.fp16 import load_w, write_w
-from optdb.codegen.layout import launch_striding
-from optdb.codegen.scalars.types import c_type
+from optdb.codegen.fp16 import type_words, work_dtype
+from optdb.codegen.layout import launch_striding, steps_of
 from optdb.host.graph import Apply
 from optdb.host.random import ChoiceFromUniform, MultinomialFromUniform
 from optdb.opencl.kernels import (
-    ARRAY,
-    SIZE,
-    SSIZE,
     CompiledKernel,
+    Context,
     Kernel,
     Kernels,
     OpenCLKernelBase,
     Outputs,
-    ctype,
     output_array,
 )
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.runtime.arrays import Array, empty
 
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
-
 _ROWS = """
 #pragma OPENCL FP_CONTRACT OFF
 OUTLINED_KERNEL void draw(ga_size rows, ga_size outcomes, ga_size draws,
-    GLOBAL_MEM {p_stored} *p_mem, ga_size p_off, ga_ssize p_row, ga_ssize p_step,
-    GLOBAL_MEM {u_stored} *u_mem, ga_size u_off, ga_ssize u_step,
-    GLOBAL_MEM {z_stored} *z_mem, ga_size z_off{more})
+    ARRAY {p_stored} *p_at, ga_ssize p_row, ga_ssize p_step, ARRAY {u_stored} *u_at, ga_ssize u_step,
+    ARRAY {z_stored} *z_at{more})
 {{
-GLOBAL_MEM {p_stored} *p_at = (GLOBAL_MEM {p_stored} *)((GLOBAL_MEM char *)p_mem + p_off);
-GLOBAL_MEM {u_stored} *u_at = (GLOBAL_MEM {u_stored} *)((GLOBAL_MEM char *)u_mem + u_off);
-GLOBAL_MEM {z_stored} *z_at = (GLOBAL_MEM {z_stored} *)((GLOBAL_MEM char *)z_mem + z_off);
-{pointers}
 for (ga_size row = get_global_id(0); row < rows; row += get_global_size(0)) {{
     const GLOBAL_MEM {p_stored} *p = p_at + (ga_ssize)row * p_row;
     {start}
     for (ga_size c = 0; c < draws; ++c) {{
         const {u_work} u = {u_load}(u_at[(ga_ssize)(c * rows + row) * u_step]);
-        double sum = 0;
+        ga_double sum = 0;
         for (ga_size m = 0; m < outcomes; ++m) {{
             const {p_work} mine = {mine};
             sum += mine;
@@ -71,7 +58,6 @@ _COUNT = {
     "mine": "{p_load}(p[(ga_ssize)m * p_step])",
     "take": "z[m] = {z_store}(({z_work})({z_load}(z[m]) + 1));",
     "more": "",
-    "pointers": "",
 }
 
 # What is left after a draw adds up to 1 again: the sum of what comes before, as the host has it, and of the rest.
@@ -91,15 +77,14 @@ _CHOOSE = {
     "for (ga_size m = 0; m < outcomes; ++m) left[m] = {p_load}(p[(ga_ssize)m * p_step]);\n"
     "for (ga_size c = 0; c < draws; ++c) z[c] = {z_store}(({z_work})(-1));",
     "mine": "left[m]",
-    "more": ",\n    GLOBAL_MEM {p_work} *left_mem, ga_size left_off",
-    "pointers": "GLOBAL_MEM {p_work} *left_at = (GLOBAL_MEM {p_work} *)((GLOBAL_MEM char *)left_mem + left_off);",
+    "more": ", ARRAY {p_work} *left_at",
 }
 
 
 class _FromUniform(Counterpart, OpenCLKernelBase):
     """What both ops share: probabilities and random numbers on the device, how many draws on the host."""
 
-    device_inputs: ClassVar[slice] = slice(0, 2)
+    device_inputs = slice(0, 2)
 
     def code(self) -> dict[str, str]:
         """Return the parts of the kernel that are the op's own."""
@@ -107,23 +92,13 @@ class _FromUniform(Counterpart, OpenCLKernelBase):
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         p, u, z = (x.type.dtype for x in (*node.inputs[:2], *node.outputs))
-        words = {}
-        for letter, dtype in (("p", p), ("u", u), ("z", z)):
-            words[f"{letter}_stored"] = ctype(dtype)
-            words[f"{letter}_work"] = c_type(dtype)
-            words[f"{letter}_load"] = load_w(dtype)
-            words[f"{letter}_store"] = write_w(dtype)
+        words = {**type_words(p, "p_"), **type_words(u, "u_"), **type_words(z, "z_")}
         parts = {key: text.format(**words) for key, text in self.code().items()}
-        text = _ROWS.format(**parts, **words)
-        more = [ARRAY] if parts["more"] else []
-        params = [SIZE, SIZE, SIZE, ARRAY, SSIZE, SSIZE, ARRAY, SSIZE, ARRAY, *more]
-        return [Kernel(text, "draw", params, Kernel.get_flags(p, u, z, "float64"))]
+        return [Kernel(_ROWS.format(**parts, **words))]
 
 
 class OpenCLMultinomialFromUniform(_FromUniform, MultinomialFromUniform):
     """How often each outcome was drawn, for each row of probabilities."""
-
-    host = MultinomialFromUniform
 
     def code(self) -> dict[str, str]:
         return _COUNT
@@ -132,14 +107,11 @@ class OpenCLMultinomialFromUniform(_FromUniform, MultinomialFromUniform):
         p, u, n = inputs
         _check_draws(p, u, int(n))
         out = output_array(outputs[0], context, p.shape, node.outputs[0].type.dtype)
-        if out.size:
-            _launch(kernels["draw"], context, p, u, int(n), out)
+        _launch(kernels["draw"], context, p, u, int(n), out)
 
 
 class OpenCLChoiceFromUniform(_FromUniform, ChoiceFromUniform):
     """Which outcomes were drawn, for each row of probabilities; -1 where the row adds up to too little."""
-
-    host = ChoiceFromUniform
 
     def code(self) -> dict[str, str]:
         return {**_CHOOSE, "take": "z[c] = {z_store}(m);" + ("" if self.replace else _RENORMALIZE)}
@@ -153,9 +125,7 @@ class OpenCLChoiceFromUniform(_FromUniform, ChoiceFromUniform):
             )
         _check_draws(p, u, int(n))
         out = output_array(outputs[0], context, (p.shape[0], int(n)), node.outputs[0].type.dtype)
-        if out.size:
-            left = empty(context, p.shape, "float32" if p.dtype == "float16" else p.dtype)
-            _launch(kernels["draw"], context, p, u, int(n), out, left)
+        _launch(kernels["draw"], context, p, u, int(n), out, empty(context, p.shape, work_dtype(p.dtype)))
 
 
 def _check_draws(p: Array, u: Array, n: int) -> None:
@@ -166,8 +136,4 @@ def _check_draws(p: Array, u: Array, n: int) -> None:
 
 
 def _launch(kernel: CompiledKernel, context: Context, p: Array, u: Array, n: int, *out: Array) -> None:
-    rows, outcomes = p.shape
-    item = p.dtype.itemsize
-    args = [rows, outcomes, n, p, p.strides[0] // item, p.strides[1] // item]
-    args += [u, u.strides[0] // u.dtype.itemsize, *out]
-    launch_striding(kernel, context, rows, 8, *args)
+    launch_striding(kernel, context, *p.shape, n, p, *steps_of(p), u, *steps_of(u), *out)

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from optdb.codegen.layout import launch_chunks
 from optdb.host import layers as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import (
-    ARRAY,
-    SIZE,
-    SSIZE,
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    output_array,
-)
+from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import RAW
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
 
 # A piece of the matrix is filled in runs, each of which is a row of a patch.
 _PATCHES = """
@@ -64,7 +51,6 @@ _WRAPPED_ROW = "row = row < 0 ? row + height : row >= height ? row - height : ro
 class OpenCLImages2Neibs(Counterpart, OpenCLKernelBase, host.Images2Neibs):
     """The patches of images, as rows of a matrix."""
 
-    host = host.Images2Neibs
     device_inputs = slice(0, 1)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:

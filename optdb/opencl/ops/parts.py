@@ -1,43 +1,30 @@
-"""Ops that put arrays together, take them apart, and change parts of them."""
+"""Ops that put arrays together, repeat them, take them apart, and change parts of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from optdb.codegen.layout import view
+from optdb.codegen.layout import c_strides, view
 from optdb.host import ops as host
 from optdb.host import scalars
-from optdb.host.graph import Apply, Variable
-from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.host.graph import Apply
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
-from optdb.opencl.ops.elemwise import cast
-from optdb.opencl.ops.views import copying, subtensor
-from optdb.opencl.transfers import as_opencl_variable
-from optdb.runtime.arrays import Array, DeviceArray, empty, may_share_memory
+from optdb.opencl.ops.views import copied, copying, overwritable, subtensor
+from optdb.runtime.arrays import Array, DeviceArray, may_share_memory
 from optdb.runtime.sizes import lengths_of
 from optdb.runtime.tables import computed
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 
 class OpenCLJoin(Counterpart, OpenCLKernelBase, host.Join):
     """Arrays one behind the other along an axis."""
 
-    host = host.Join
     device_inputs = slice(1, None)
-
-    def make_node(self, axis: Any, *tensors: Any) -> Apply:
-        """Return the node for an axis, which stays on the host, and arrays, which get one dtype."""
-        context_name = infer_context_name(*[x for x in tensors if isinstance(x, Variable)])
-        moved = [as_opencl_variable(x, context_name) for x in tensors]
-        dtype = scalars.upcast(*[x.type.dtype for x in moved])
-        return super().make_node(axis, *[cast(x, dtype) for x in moved])
+    common_dtype = "upcast"
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return copying(node.outputs[0].type).kernels()
@@ -63,7 +50,6 @@ class OpenCLJoin(Counterpart, OpenCLKernelBase, host.Join):
 class OpenCLSplit(Counterpart, OpenCLKernelBase, host.Split):
     """An array cut into pieces along an axis."""
 
-    host = host.Split
     device_inputs = slice(0, 1)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
@@ -86,31 +72,59 @@ class OpenCLSplit(Counterpart, OpenCLKernelBase, host.Split):
             start += length
 
 
+class OpenCLTile(Counterpart, OpenCLKernelBase, host.Tile):
+    """An array so many times along each axis; how often comes from the host.
+
+    Parameters
+    ----------
+    ndim : int
+        Of the result.
+    """
+
+    device_inputs = slice(0, 1)
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        return self._elements(node).kernels()
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        x, wanted = inputs
+        times = [int(count) for count in np.atleast_1d(wanted)]
+        if max(len(times), x.ndim) != self.ndim or min(times, default=0) < 0:
+            raise ValueError(f"{self} cannot repeat an array of {x.ndim} dimensions {times} times")
+        item, missing = x.dtype.itemsize, self.ndim - x.ndim
+        times = [1] * (self.ndim - len(times)) + times
+        lengths = [1] * missing + list(x.shape)
+        steps = [item] * missing + list(x.strides)
+        shape = [count * length for count, length in zip(times, lengths, strict=True)]
+        out = output_array(outputs[0], context, shape, x.dtype)
+        # An axis of the result is two: which copy, and where in it.
+        pairs = [n for pair in zip(times, lengths, strict=True) for n in pair]
+        once = [n for length in lengths for n in (1, length)]
+        source = view(x, once, [n for step in steps for n in (item, step)])
+        target = view(out, pairs, c_strides(pairs, item))
+        self._elements(node).launch(kernels, context, pairs, [source, target])
+
+    @once_per_node
+    def _elements(self, node: Apply) -> ElementKernels:
+        return ElementKernels.copying(node.inputs[0].type.dtype, 2 * self.ndim)
+
+
 class OpenCLIncSubtensor(Counterpart, OpenCLKernelBase, host.IncSubtensor):
     """An array of which a part is set to, or incremented by, another array."""
 
-    host = host.IncSubtensor
     device_inputs = slice(0, 2)
-
-    def make_node(self, x: Any, y: Any, *index: Any) -> Apply:
-        """Return the node for two arrays and the indexes, which stay on the host."""
-        return super().make_node(*of_one_dtype(x, y), *index)
+    common_dtype = 0
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return [*copying(node.inputs[0].type).kernels(), *self._change(node).kernels()]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, y, *index = inputs
-        copies = copying(node.inputs[0].type)
-        out = x
-        if not self.inplace:
-            out = empty(context, x.shape, x.dtype)
-            copies.launch(kernels, context, x.shape, [x, out])
-        outputs[0][0] = out
+        out = outputs[0][0] = overwritable(self, x, node.inputs[0].type, kernels, context)
         part = subtensor(out, host.get_idx_list([x, *index], self.idx_list))
         y = broadcast_view(y, part.shape, self)
         if self.inplace and may_share_memory(y, part):
-            y = _copied(y, kernels, context, self._change(node).ndim)
+            y = copied(y, copying(node.inputs[0].type), kernels, context)
         arrays = [y, part] if self.set_instead_of_inc else [part, y, part]
         self._change(node).launch(kernels, context, part.shape, arrays)
 
@@ -139,20 +153,6 @@ def broadcast_view(y: Array, shape: Sequence[int], op: Any) -> DeviceArray:
     if missing < 0:
         return view(y, kept, y.strides[-missing:])
     return view(y, (1,) * missing + lengths, (y.dtype.itemsize,) * missing + tuple(y.strides))
-
-
-def _copied(y: Array, kernels: Mapping[str, CompiledKernel], context: Context, ndim: int) -> DeviceArray:
-    """Return a copy of `y`, made by the copying kernels of an array with at least as many dimensions."""
-    result = empty(context, y.shape, y.dtype)
-    ElementKernels.copying(y.dtype.name, ndim).launch(kernels, context, y.shape, [y, result])
-    return result
-
-
-def of_one_dtype(x: Any, y: Any) -> tuple[Variable, Variable]:
-    """Return two arrays of one device, the second in the dtype of the first."""
-    context_name = infer_context_name(*[v for v in (x, y) if isinstance(v, Variable)])
-    x, y = (as_opencl_variable(v, context_name) for v in (x, y))
-    return x, cast(y, x.type.dtype)
 
 
 def _axis(axis: int, ndim: int, op: Any) -> int:

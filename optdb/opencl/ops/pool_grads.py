@@ -8,30 +8,18 @@ add in the order of the windows, and so does the host's C code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.layout import check_shapes, launch_chunks, size_of
 from optdb.codegen.pooling.windows import Windows, kinds, numbers, params, place, pointers
 from optdb.host import layers as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import (
-    ARRAY,
-    SIZE,
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    ctype,
-    output_array,
-)
+from optdb.opencl.kernels import ARRAY, SIZE, Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.pooling import checked_dtypes
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.runtime.arrays import Array
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 
 def _reaching(d: int) -> str:
@@ -177,7 +165,6 @@ def _whole(ndim: int) -> str:
 class OpenCLMaxPoolGrad(_Gradient, host.MaxPoolGrad):
     """What each element of an array gets from the windows whose largest it equals."""
 
-    host = host.MaxPoolGrad
     device_inputs = slice(0, 3)
     names = ("x", "top", "gz")
 
@@ -197,7 +184,6 @@ class OpenCLMaxPoolGrad(_Gradient, host.MaxPoolGrad):
 class OpenCLAveragePoolGrad(_Gradient, host.AveragePoolGrad):
     """What each element of an array gets from the windows that it is summed or averaged in."""
 
-    host = host.AveragePoolGrad
     device_inputs = slice(0, 2)
     names = ("gz",)
 

@@ -8,7 +8,7 @@ so a NaN is only found where it comes first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,10 @@ from optdb.codegen.layout import check_shapes, launch_chunks
 from optdb.codegen.pooling.windows import Windows, window_kernel
 from optdb.host import layers as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.runtime.arrays import Array
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 
 class _OfWindows(Counterpart, OpenCLKernelBase):
@@ -50,7 +47,6 @@ class _OfWindows(Counterpart, OpenCLKernelBase):
 class OpenCLPool(_OfWindows, host.Pool):
     """The largest element, the sum or the mean of each window."""
 
-    host = host.Pool
     device_inputs = slice(0, 1)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
@@ -86,7 +82,6 @@ class OpenCLPool(_OfWindows, host.Pool):
 class OpenCLMaxPoolRop(_OfWindows, host.MaxPoolRop):
     """Of each window, what another array has where the largest element is."""
 
-    host = host.MaxPoolRop
     device_inputs = slice(0, 2)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
@@ -110,7 +105,6 @@ class OpenCLMaxPoolRop(_OfWindows, host.MaxPoolRop):
 class OpenCLDownsampleFactorMaxGradGrad(_OfWindows, host.DownsampleFactorMaxGradGrad):
     """Of each window, the sum of what another array has where its elements equal the largest."""
 
-    host = host.DownsampleFactorMaxGradGrad
     device_inputs = slice(0, 3)
 
     def make_node(self, *inputs: Any) -> Apply:

@@ -7,17 +7,14 @@ write. The largest is taken off first, so that no power of e is too large.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from optdb.codegen.fp16 import load_w, work_dtype, write_w
-from optdb.codegen.layout import launch_striding
+from optdb.codegen.fp16 import load_w, type_words
+from optdb.codegen.layout import launch_striding, steps_of
 from optdb.host import ops as host
 from optdb.host.graph import Apply, Variable
-from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernels import (
-    ARRAY,
-    SIZE,
-    SSIZE,
+    Context,
     Kernel,
     Kernels,
     OpenCLKernelBase,
@@ -25,21 +22,12 @@ from optdb.opencl.kernels import (
     ctype,
     output_array,
 )
-from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elemwise import cast
+from optdb.opencl.ops.counterpart import Counterpart, on_one_device
 from optdb.opencl.ops.views import OpenCLDimShuffle
-from optdb.opencl.transfers import as_opencl_variable
-from optdb.runtime.arrays import Array
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
 
 _ROWS = """
-OUTLINED_KERNEL void {name}(ga_size rows, ga_size columns, {params}, GLOBAL_MEM {stored} *z, ga_size z_off)
+OUTLINED_KERNEL void rows(ga_size rows, ga_size columns, {arrays}, ARRAY {stored} *z)
 {{
-{pointers}
-z = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)z + z_off);
 for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0)) {{
 {body}
 }}
@@ -72,19 +60,11 @@ _GRADIENT = """
 class _OfRows(Counterpart, OpenCLKernelBase):
     """What the ops of this module share: matrices, row by row, in C order at the end."""
 
+    common_dtype = 0
+
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node for matrices, which get the dtype of the result; a vector is a row."""
-        context_name = infer_context_name(*[x for x in inputs if isinstance(x, Variable)])
-        moved = [as_opencl_variable(x, context_name) for x in inputs]
-        return super().make_node(*[cast(x, self._dtype(moved)) for x in map(self._as_rows, moved)])
-
-    @staticmethod
-    def _dtype(inputs: Sequence[Variable]) -> str:
-        return inputs[0].type.dtype
-
-    @staticmethod
-    def _as_rows(x: Variable) -> Variable:
-        return OpenCLDimShuffle(x.type.broadcastable, ("x", 0))(x) if x.type.ndim == 1 else x
+        return super().make_node(*map(_as_rows, on_one_device(inputs)))
 
     def body(self, dtype: str) -> str:
         """Return what is done to row `i`, in OpenCL C."""
@@ -92,37 +72,24 @@ class _OfRows(Counterpart, OpenCLKernelBase):
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         dtype = node.outputs[0].type.dtype
-        stored = ctype(dtype)
-        params, pointers, kinds = [], [], []
+        arrays = []
         for i, x in enumerate(node.inputs):
-            steps = [f"ga_ssize x{i}_{axis}" for axis in range(x.type.ndim)]
-            params += [f"GLOBAL_MEM {stored} *x{i}, ga_size x{i}_off", *steps]
-            pointers.append(f"x{i} = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)x{i} + x{i}_off);")
-            kinds += [ARRAY, *[SSIZE] * x.type.ndim]
-        code = _ROWS.format(
-            name="rows",
-            stored=stored,
-            params=", ".join(params),
-            pointers="\n".join(pointers),
-            body=self.body(dtype),
-        )
-        return [Kernel(code, "rows", [SIZE, SIZE, *kinds, ARRAY], Kernel.get_flags(dtype))]
+            arrays += [f"ARRAY {ctype(dtype)} *x{i}", *[f"ga_ssize x{i}_{axis}" for axis in range(x.type.ndim)]]
+        return [Kernel(_ROWS.format(stored=ctype(dtype), arrays=", ".join(arrays), body=self.body(dtype)))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         shape = inputs[-1].shape if inputs[-1].ndim == 2 else inputs[0].shape
-        _check_shapes(self, inputs, shape)
+        if any(tuple(x.shape) != tuple(shape)[-x.ndim :] for x in inputs):
+            raise ValueError(f"{self} was given arrays of shapes {' and '.join(str(tuple(x.shape)) for x in inputs)}")
         out = output_array(outputs[0], context, shape, node.outputs[0].type.dtype)
         if not out.size:
             return
-        args = [arg for x in inputs for arg in (x, *[step // x.dtype.itemsize for step in x.strides])]
-        launch_striding(kernels["rows"], context, shape[0], 8, *shape, *args, out)
+        args = [arg for x in inputs for arg in (x, *steps_of(x))]
+        launch_striding(kernels["rows"], context, *shape, *args, out)
 
 
-def _check_shapes(op: Any, inputs: Sequence[Array], shape: Sequence[int]) -> None:
-    for x in inputs:
-        if tuple(x.shape) != tuple(shape)[-x.ndim :]:
-            shapes = " and ".join(str(tuple(x.shape)) for x in inputs)
-            raise ValueError(f"{op} was given arrays of shapes {shapes}")
+def _as_rows(x: Variable) -> Variable:
+    return OpenCLDimShuffle(x.type.broadcastable, ("x", 0))(x) if x.type.ndim == 1 else x
 
 
 def _element(i: int, dtype: str, ndim: int = 2) -> str:
@@ -132,21 +99,12 @@ def _element(i: int, dtype: str, ndim: int = 2) -> str:
 
 
 def _softmax_body(dtype: str, x: str, before: str = "", result: str = "") -> str:
-    work = ctype(work_dtype(dtype))
-    return _SOFTMAX.format(
-        work=work,
-        x=x,
-        first=x.replace("(ga_ssize)j", "0"),
-        store=write_w(dtype),
-        before=before,
-        result=result or f"exp({x} - largest) / sum",
-    )
+    parts = {"x": x, "first": x.replace("(ga_ssize)j", "0"), "before": before}
+    return _SOFTMAX.format(**type_words(dtype), **parts, result=result or f"exp({x} - largest) / sum")
 
 
 class OpenCLSoftmax(_OfRows, host.Softmax):
     """Powers of e, in each row divided by their sum."""
-
-    host = host.Softmax
 
     def body(self, dtype: str) -> str:
         return _softmax_body(dtype, _element(0, dtype))
@@ -154,8 +112,6 @@ class OpenCLSoftmax(_OfRows, host.Softmax):
 
 class OpenCLLogSoftmax(_OfRows, host.LogSoftmax):
     """The logarithm of a softmax, without the detour."""
-
-    host = host.LogSoftmax
 
     def body(self, dtype: str) -> str:
         x = _element(0, dtype)
@@ -165,11 +121,7 @@ class OpenCLLogSoftmax(_OfRows, host.LogSoftmax):
 class OpenCLSoftmaxWithBias(_OfRows, host.SoftmaxWithBias):
     """The softmax of the sum of a matrix and a vector."""
 
-    host = host.SoftmaxWithBias
-
-    @staticmethod
-    def _as_rows(x: Variable) -> Variable:
-        return x
+    make_node = Counterpart.make_node
 
     def body(self, dtype: str) -> str:
         return _softmax_body(dtype, f"({_element(0, dtype)} + {_element(1, dtype, ndim=1)})")
@@ -178,12 +130,7 @@ class OpenCLSoftmaxWithBias(_OfRows, host.SoftmaxWithBias):
 class OpenCLSoftmaxGrad(_OfRows, host.SoftmaxGrad):
     """The gradient of a softmax, from that of its result and the result."""
 
-    host = host.SoftmaxGrad
-
-    @staticmethod
-    def _dtype(inputs: Sequence[Variable]) -> str:
-        return inputs[1].type.dtype
+    common_dtype = 1
 
     def body(self, dtype: str) -> str:
-        work = ctype(work_dtype(dtype))
-        return _GRADIENT.format(work=work, dy=_element(0, dtype), sm=_element(1, dtype), store=write_w(dtype))
+        return _GRADIENT.format(**type_words(dtype), dy=_element(0, dtype), sm=_element(1, dtype))

@@ -105,15 +105,33 @@ def copying(array_type: Any, name: str = "copy") -> ElementKernels:
     return ElementKernels.copying(array_type.dtype, array_type.ndim, name)
 
 
-def contiguous(
-    x: Array, array_type: Any, kernels: Mapping[str, CompiledKernel], context: Context, name: str = "copy"
+def copied(
+    x: Array, copying: ElementKernels, kernels: Kernels, context: Context, shape: Sequence[int] | None = None
 ) -> DeviceArray:
-    """Return `x` in C order; a copy if it is not, made by the kernels of `copying`."""
-    if is_contiguous(x):
-        return x
-    result = empty(context, x.shape, x.dtype)
-    copying(array_type, name).launch(kernels, context, x.shape, [x, result])
+    """Return a copy of `x` in C order, broadcast to a shape if one is given."""
+    shape = tuple(x.shape if shape is None else shape)
+    result = empty(context, shape, x.dtype)
+    copying.launch(kernels, context, shape, [x, result])
     return result
+
+
+def contiguous(
+    x: Array,
+    array_type: Any,
+    kernels: Kernels,
+    context: Context,
+    name: str = "copy",
+    shape: Sequence[int] | None = None,
+) -> DeviceArray:
+    """Return `x` in C order, broadcast to a shape if one is given: itself, or a copy by the kernels of `copying`."""
+    if is_contiguous(x) and (shape is None or tuple(x.shape) == tuple(shape)):
+        return x
+    return copied(x, copying(array_type, name), kernels, context, shape)
+
+
+def overwritable(op: Any, x: Array, array_type: Any, kernels: Kernels, context: Context) -> Array:
+    """Return what an op may change: `x` itself if it works in place, else a copy, by the kernels of `copying`."""
+    return x if op.inplace else copied(x, copying(array_type), kernels, context)
 
 
 def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:

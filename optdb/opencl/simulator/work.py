@@ -10,7 +10,7 @@ import numpy as np
 from optdb.host.fusion import Composite
 from optdb.host.graph import Apply
 from optdb.opencl.ops import blas
-from optdb.opencl.ops.convolve.ops import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
+from optdb.opencl.ops.convolve import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalars.program import Program

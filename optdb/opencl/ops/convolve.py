@@ -8,7 +8,7 @@ over to the module that computes: `correlate`, `weights`, or `unshared`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from optdb.codegen.convolve import plan
 from optdb.codegen.convolve.correlate import FilterGroups, correlate, correlate_kernels, lanes
@@ -18,14 +18,11 @@ from optdb.codegen.convolve.weights import weights, weights_kernels
 from optdb.host import convolutions as host
 from optdb.host.graph import Apply, Variable
 from optdb.host.variables import patternbroadcast
-from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.arrays import Array
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 
 class _Convolution(Counterpart, OpenCLKernelBase):
@@ -122,7 +119,6 @@ class _Convolution(Counterpart, OpenCLKernelBase):
 class OpenCLConv(_Convolution, host.AbstractConv):
     """The convolution of images with filters."""
 
-    host = host.AbstractConv
     unshared_kernel = "unshared_forward"
     kernels = staticmethod(correlate_kernels)
 
@@ -157,7 +153,6 @@ class OpenCLConv(_Convolution, host.AbstractConv):
 class OpenCLConvGradWeights(_Convolution, host.AbstractConvGradWeights):
     """The gradient of a convolution for the filters, from images and the gradient of the result."""
 
-    host = host.AbstractConvGradWeights
     unshared_kernel = "unshared_weights"
     kernels = staticmethod(weights_kernels)
 
@@ -186,7 +181,6 @@ class OpenCLConvGradWeights(_Convolution, host.AbstractConvGradWeights):
 class OpenCLConvGradInputs(_Convolution, host.AbstractConvGradInputs):
     """The gradient of a convolution for the images, from filters and the gradient of the result."""
 
-    host = host.AbstractConvGradInputs
     unshared_kernel = "unshared_inputs"
     kernels = staticmethod(correlate_kernels)
 
