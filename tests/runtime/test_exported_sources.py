@@ -97,6 +97,8 @@ def test_what_kernels_take_is_read_from_their_declarations():
         ("__kernel int f(ulong n) {}", "kernel of another form"),
         ("__kernel void (f)(ulong n) {}", "kernel of another form"),
         ("__kernel", "kernel of another form"),
+        ("void f(ulong n) {} __kernel", "kernel of another form"),
+        ("__kernel void __attribute__((aligned(8))) (f)(ulong n) {}", "kernel of another form"),
         (KERNEL + KERNEL.replace("ulong", "uint"), "kernel 'f' twice"),
         # Texts, in which a scanner and a compiler could disagree.
         ("// a comment\n", "has '//'"),

@@ -41,11 +41,18 @@ _OWN_RESERVED = frozenset(
 )
 _REFUSED_WORDS = frozenset(["asm", "include", "include_next", "import", "embed", "defined", "typeof"])
 _HANDLES = re.compile(r"\b(sampler_t|image[123]d\w*|pipe|queue_t|event_t|clk_event_t|reserve_id_t|ndrange_t)\b")
-_ATTRIBUTES = frozenset(
-    [
-        *("reqd_work_group_size", "work_group_size_hint", "vec_type_hint", "opencl_unroll_hint"),
-        *("aligned", "packed", "noinline", "always_inline", "unused", "pure", "const"),
-    ]
+_ATTRIBUTES = (
+    "reqd_work_group_size|work_group_size_hint|vec_type_hint|opencl_unroll_hint"
+    "|aligned|packed|noinline|always_inline|unused|pure|const"
+)
+#: How an attribute of a file begins, as tokens with spaces between: names of a list, with names and small numbers.
+_ATTRIBUTE = rf"__attribute__ \( \( (?:(?:{_ATTRIBUTES}|,) |\( (?:(?:,|\d{{1,5}}|[a-z]\w{{0,15}}) )*\) )*"
+_WHOLE_ATTRIBUTES = rf"(?:{_ATTRIBUTE}\) \) )*"
+_ENDED_ATTRIBUTE = re.compile(rf"{_ATTRIBUTE}(?P<end>\) \)|\S+)", re.ASCII)
+_KERNEL = re.compile(
+    rf"(?:__kernel|kernel) {_WHOLE_ATTRIBUTES}void {_WHOLE_ATTRIBUTES}"
+    r"(?!__attribute__ )(?P<name>[A-Za-z_]\w*) \( (?P<params>[^)]*)\)",
+    re.ASCII,
 )
 
 _SPACES = {f"{mark}{space}": space for mark in ("", "__") for space in (*POINTERS, "private")}
@@ -105,9 +112,10 @@ def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
     tokens = list(_tokens(source))
     _check_words(tokens)
     _check_brackets(tokens)
-    _check_attributes(tokens)
     _check_typedefs(tokens)
-    return _kernels(tokens)
+    spaced = " ".join(tokens)
+    _check_attributes(spaced)
+    return _kernels(spaced)
 
 
 def _tokens(source: str) -> Iterator[str]:
@@ -141,26 +149,20 @@ def _check_brackets(tokens: Sequence[str]) -> None:
         raise SourceError("has brackets that do not match")
 
 
-def _check_attributes(tokens: Sequence[str]) -> None:
+def _check_attributes(spaced: str) -> None:
     """Refuse attributes but those of a list, which are given names and small numbers."""
-    for place, token in enumerate(tokens):
-        if token == "__attribute__":
-            _check_attribute(tokens, place)
-
-
-def _check_attribute(tokens: Sequence[str], place: int) -> None:
-    if tokens[place + 1 : place + 3] != ["(", "("]:
-        raise SourceError("has an attribute of another form than those of a file")
-    depth = 0
-    for token in tokens[place + 1 : place + 64]:
-        depth += (token == "(") - (token == ")")
-        if not depth:
-            return
-        if depth == 2 and token not in ("(", ")", ",") and token not in _ATTRIBUTES:
-            raise SourceError(f"has the attribute {token[:60]!r}, which no program of a file has")
-        if depth > 3 or (depth == 3 and not re.fullmatch(r"[(,]|\d{1,5}|[a-z]\w{0,15}", token, re.ASCII)):
+    for place in _places(spaced, "__attribute__"):
+        attribute = _ENDED_ATTRIBUTE.match(spaced, place)
+        end = "" if attribute is None else attribute["end"]
+        if end.isidentifier():
+            raise SourceError(f"has the attribute {end[:60]!r}, which no program of a file has")
+        if end != ") )":
             raise SourceError("has an attribute of another form than those of a file")
-    raise SourceError("has an attribute without an end")
+
+
+def _places(spaced: str, words: str) -> list[int]:
+    """Return where some words begin."""
+    return [match.start() for match in re.finditer(rf"(?<!\S)(?:{words})(?!\S)", spaced)]
 
 
 def _check_typedefs(tokens: Sequence[str]) -> None:
@@ -179,46 +181,18 @@ def _check_typedefs(tokens: Sequence[str]) -> None:
             inside = token != ";"
 
 
-def _kernels(tokens: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _kernels(spaced: str) -> dict[str, tuple[str, ...]]:
+    """Return what each kernel takes that is declared by ``kernel void name(...)``."""
     found: dict[str, tuple[str, ...]] = {}
-    for place, token in enumerate(tokens):
-        if token not in ("__kernel", "kernel"):
-            continue
-        name, params = _kernel(tokens, _without_attribute(tokens, place + 1))
+    for place in _places(spaced, "__kernel|kernel"):
+        kernel = _KERNEL.match(spaced, place)
+        if kernel is None:
+            raise SourceError("has a kernel of another form than those of a file: 'void' and its name are to follow")
+        name, params = kernel["name"], [param.split() for param in kernel["params"].split(",")]
         if name in found:
             raise SourceError(f"declares the kernel {name!r} twice")
-        found[name] = params
+        found[name] = () if params in ([[]], [["void"]]) else tuple(_param(name, param) for param in params)
     return found
-
-
-def _without_attribute(tokens: Sequence[str], place: int) -> int:
-    """Return the place behind the attributes that stand at one."""
-    depth = 0
-    while place < len(tokens) and (depth or tokens[place] == "__attribute__" or tokens[place - 1] == "__attribute__"):
-        depth += (tokens[place] == "(") - (tokens[place] == ")")
-        place += 1
-    return place
-
-
-def _kernel(tokens: Sequence[str], place: int) -> tuple[str, tuple[str, ...]]:
-    """Return the name and the parameters of the kernel whose declaration goes on at a place: ``void name(...)``."""
-    if tokens[place : place + 1] != ["void"]:
-        raise SourceError("has a kernel of another form than those of a file: 'void' and its name are to follow")
-    place = _without_attribute(tokens, place + 1)
-    name = tokens[place] if place < len(tokens) else ""
-    if not name.isidentifier() or tokens[place + 1 : place + 2] != ["("]:
-        raise SourceError("has a kernel of another form than those of a file: 'void' and its name are to follow")
-    params: list[list[str]] = [[]]
-    for token in map(tokens.__getitem__, range(place + 2, len(tokens))):
-        if token == ")":
-            break
-        if token == ",":
-            params.append([])
-        else:
-            params[-1].append(token)
-    if params in ([[]], [["void"]]):
-        return name, ()
-    return name, tuple(_param(name, param) for param in params)
 
 
 def _param(kernel: str, tokens: Sequence[str]) -> str:
