@@ -8,9 +8,10 @@ does not know, such as an include, is refused in words.
 from __future__ import annotations
 
 import functools
+import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from optdb.runtime.exported.sources import SourceError
 
@@ -34,33 +35,31 @@ _EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
 #: A device that a program with double precision can be built on has it: such programs are for no other.
 _DOUBLE = "cl_khr_fp64"
 
-#: By how tightly they bind, the operators of conditions.
-_OPERATORS: tuple[Mapping[str, object], ...] = (
-    {"||": lambda a, b: int(bool(a) or bool(b))},
-    {"&&": lambda a, b: int(bool(a) and bool(b))},
-    {"==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b)},
-    {"<": lambda a, b: int(a < b), ">": lambda a, b: int(a > b)}
-    | {"<=": lambda a, b: int(a <= b), ">=": lambda a, b: int(a >= b)},
-    {"+": lambda a, b: a + b, "-": lambda a, b: a - b},
-    {"*": lambda a, b: a * b},
+#: By how tightly they bind, the operators of conditions; what is true is 1.
+_OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
+    {"||": lambda a, b: bool(a or b)},
+    {"&&": lambda a, b: bool(a and b)},
+    {"==": operator.eq, "!=": operator.ne},
+    {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge},
+    {"+": operator.add, "-": operator.sub},
+    {"*": operator.mul},
 )
 
 
 class _Token(NamedTuple):
-    """A token, and the macros that it came out of, which are not expanded in it again."""
+    """A token, or white space, and the macros that it came out of, which are not expanded in it again."""
 
     text: str
     hidden: frozenset[str] = frozenset()
 
 
 class _Macro(NamedTuple):
-    """A macro; `params` is None if it takes none and is named without brackets."""
+    """A macro without white space; `params` is None if it takes none and is named without brackets."""
 
     params: tuple[str, ...] | None
     body: tuple[str, ...]
 
 
-@functools.lru_cache(maxsize=512)
 def preprocess(source: str) -> str:
     """Return what a compiler would see of a source.
 
@@ -114,11 +113,14 @@ class _Preprocessor:
         return all(holds for holds, _ in self._conditions)
 
     def _expanded(self, text: str) -> str:
-        tokens = [token.text for token in self._expand([_Token(token) for token in _TOKEN.findall(text)])]
+        tokens = self._expanded_tokens(text)
         apart = [
             f"{token} " if _merge(token, following) else token for token, following in zip(tokens, [*tokens[1:], "\n"])
         ]
         return _PRAGMA.sub(r"\n#pragma \1\n", "".join(apart))
+
+    def _expanded_tokens(self, text: str) -> list[str]:
+        return [token.text for token in self._expand([_Token(token) for token in _TOKEN.findall(text)])]
 
     def _directive(self, word: str, rest: str) -> str:
         """Do what a directive says; return the line that is left of it."""
@@ -156,8 +158,7 @@ class _Preprocessor:
         if word != "if":
             return self._is_defined(rest) == (word == "ifdef")
         given = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", self._as_number, rest)
-        tokens = [token.text for token in self._expand([_Token(token) for token in _TOKEN.findall(given)])]
-        return bool(_Condition([token for token in tokens if token.strip()]).value())
+        return bool(_Condition([token for token in self._expanded_tokens(given) if token.strip()]).value())
 
     def _as_number(self, match: re.Match[str]) -> str:
         return str(int(self._is_defined(match[1] or match[2])))
@@ -173,7 +174,7 @@ class _Preprocessor:
             raise SourceError(f"has a macro of another form than is known, {rest[:60]!r}")
         name, called, params, body = definition.groups()
         names = None if called is None else tuple(param.strip() for param in params.split(",") if param.strip())
-        tokens = tuple(_TOKEN.findall(body.strip()))
+        tokens = tuple(token for token in _TOKEN.findall(body) if token.strip())
         if (names and "..." in names) or ("#" in tokens and names is not None):
             raise SourceError(f"has a macro {name} with operators that are not known")
         self._macros[name] = _Macro(names, tokens)
@@ -206,17 +207,13 @@ class _Preprocessor:
         """Return the tokens of a macro with its arguments in place."""
         result: list[_Token] = []
         pasting = False
-        for place, text in enumerate(macro.body):
+        for text, following in zip(macro.body, (*macro.body[1:], "")):
             if text == "##":
-                while result and not result[-1].text.strip():
-                    result.pop()
                 pasting = True
-                continue
-            if pasting and not text.strip():
                 continue
             tokens = given.get(text, [_Token(text)])
             # Beside an operator that pastes, an argument is taken as it is.
-            if text in given and not (pasting or _is_pasted(macro.body, place)):
+            if text in given and not pasting and following != "##":
                 tokens = self._expand(tokens)
             if pasting and result and tokens:
                 pasted = result.pop().text + tokens[0].text
@@ -228,41 +225,24 @@ class _Preprocessor:
         return [_Token(token.text, token.hidden | hidden) for token in result]
 
 
-def _is_pasted(body: Sequence[str], place: int) -> bool:
-    """Tell whether an operator that pastes follows a place."""
-    following = (text for text in body[place + 1 :] if text.strip())
-    return next(following, "") == "##"
-
-
 def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
     """Take the arguments of a macro from what is left; None, and nothing is taken, if no bracket follows."""
-    place = len(left) - 1
-    while place >= 0 and not left[place].text.strip():
-        place -= 1
-    if place < 0 or left[place].text != "(":
+    bracket = next((place for place in range(len(left) - 1, -1, -1) if left[place].text.strip()), None)
+    if bracket is None or left[bracket].text != "(":
         return None
-    del left[place:]
+    del left[bracket:]
     args: list[list[_Token]] = [[]]
     depth = 0
     while left:
         token = left.pop()
         if token.text == ")" and not depth:
-            return [_stripped(arg) for arg in args]
+            return args
+        depth += (token.text == "(") - (token.text == ")")
         if token.text == "," and not depth:
             args.append([])
-            continue
-        depth += (token.text == "(") - (token.text == ")")
-        args[-1].append(_Token(" ") if token.text == "\n" else token)
+        elif token.text.strip():
+            args[-1].append(token)
     raise SourceError("has a macro whose arguments have no end")
-
-
-def _stripped(tokens: list[_Token]) -> list[_Token]:
-    start, stop = 0, len(tokens)
-    while start < stop and not tokens[start].text.strip():
-        start += 1
-    while stop > start and not tokens[stop - 1].text.strip():
-        stop -= 1
-    return tokens[start:stop]
 
 
 class _Condition:
@@ -283,8 +263,8 @@ class _Condition:
             return self._operand()
         result = self._binary(level + 1)
         while self._tokens and self._tokens[-1] in _OPERATORS[level]:
-            operator = _OPERATORS[level][self._tokens.pop()]
-            result = operator(result, self._binary(level + 1))
+            compute = _OPERATORS[level][self._tokens.pop()]
+            result = int(compute(result, self._binary(level + 1)))
         return result
 
     def _operand(self) -> int:
