@@ -34,10 +34,8 @@ class BuildError(RuntimeError):
 
     Attributes
     ----------
-    log : str
-        What the compiler wrote.
-    source : str
-        What it was given.
+    log, source : str
+        What the compiler wrote, and what it was given.
     """
 
     def __init__(self, message: str, log: str = "", source: str = "") -> None:
@@ -93,12 +91,12 @@ def make(
         return _compile(context, source, options, name, own_lines)
     key = binaries.key_of(context.device, source, options)
     program = _load(context, kept, key, options)
-    if program is not None:
-        # A binary does not tell what it was made of. The program stays, so that its handle is no other's.
-        context.kept.setdefault(__name__, {})[program.int_ptr] = program, source
     if program is None:
         program = _compile(context, source, options, name, own_lines)
         _keep(program, kept, key)
+        return program
+    # A binary does not tell what it was made of. The program stays, so that its handle is no other's.
+    context.kept.setdefault(__name__, {})[program.int_ptr] = program, source
     return program
 
 
@@ -109,8 +107,8 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
     except cl.Error as error:
         log = _log(error)
         given = f" with {' '.join(options)}" if options else ""
-        refusal = f"{name} does not build on {context.profile.name}{given}"
-        raise BuildError(f"{refusal}:\n{log}\n\n{numbered(source, own_lines)}", log, source) from None
+        refusal = f"{name} does not build on {context.profile.name}{given}:\n{log}\n\n{numbered(source, own_lines)}"
+        raise BuildError(refusal, log, source) from None
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:

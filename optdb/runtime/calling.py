@@ -21,32 +21,21 @@ RESULTS = ("list", "single", "none")
 
 @dataclass(frozen=True, eq=False)
 class Argument:
-    """One argument of a function.
+    """One argument of a function."""
 
-    Parameters
-    ----------
-    name : str or None
-        By which it may be given.
-    dtype : str
-        Of the array that the function takes.
-    broadcastable : tuple of bool
-        For each axis, whether its length is 1.
-    strict : bool
-        Whether only an array of that dtype will do.
-    allow_downcast : bool or None
-        Whether precision may be lost; None allows it for Python's floats alone, where `floats` says so.
-    default : numpy.ndarray or None
-        What it is if it is not given; without one, it has to be.
-    floats : bool
-        Whether `dtype` is the one that Python's floats are taken for.
-    """
-
+    #: By which it may be given.
     name: str | None
+    #: Of the array that the function takes.
     dtype: str
+    #: For each axis, whether its length is 1.
     broadcastable: tuple[bool, ...]
+    #: Whether only an array of that dtype will do.
     strict: bool = False
+    #: Whether precision may be lost; None allows it for Python's floats alone, where `floats` says so.
     allow_downcast: bool | None = None
+    #: What it is if it is not given; without one, it has to be.
     default: np.ndarray | None = None
+    #: Whether `dtype` is the one that Python's floats are taken for.
     floats: bool = False
 
     @property
@@ -110,20 +99,13 @@ class Argument:
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """The arguments of a function, and what it gives back.
+    """The arguments of a function, and what it gives back."""
 
-    Parameters
-    ----------
-    arguments : tuple of Argument
-        By their places.
-    returns : {'list', 'single', 'none'}
-        What is given back.
-    keys : tuple of str or None
-        Under which results are given back in a dict, if they are.
-    """
-
+    #: By their places.
     arguments: tuple[Argument, ...]
+    #: What is given back: 'list', 'single' or 'none'.
     returns: str = "list"
+    #: Under which results are given back in a dict, if they are.
     keys: tuple[str, ...] | None = None
     _places: Mapping[str, int] = field(init=False)
 
@@ -189,15 +171,11 @@ class Signature:
         words = []
         for place, argument in enumerate(self.arguments):
             default = "" if argument.default is None else "=..."
-            words.append(
-                f"{argument.name or f'argument{place}'}{default}: {argument.dtype}{list(argument.broadcastable)}"
-            )
-        return f"({', '.join(_short(word) for word in words)})"
-
-
-def _short(word: str) -> str:
-    """Write lengths as they are in a shape."""
-    return word.replace("[]", "").replace("False", ":").replace("True", "1")
+            # Lengths are written as they are in a shape.
+            lengths = ", ".join("1" if one else ":" for one in argument.broadcastable)
+            shape = f"[{lengths}]" if lengths else ""
+            words.append(f"{argument.name or f'argument{place}'}{default}: {argument.dtype}{shape}")
+        return f"({', '.join(words)})"
 
 
 def _holds(wanted: np.dtype, given: np.dtype) -> bool:

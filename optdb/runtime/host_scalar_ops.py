@@ -37,22 +37,7 @@ HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
 
 
 def host_scalar(name: str, dtype: str, *values: Any) -> Any:
-    """Compute a number.
-
-    Parameters
-    ----------
-    name : str
-        One of `HOST_SCALAR_OPS`.
-    dtype : str
-        Of the result; values are brought to it first.
-    *values
-        Numbers.
-
-    Returns
-    -------
-    numpy.generic
-        Of that dtype.
-    """
+    """Compute a number by one of `HOST_SCALAR_OPS`, in a dtype to which all values are brought first."""
     given = [np.asarray(value).astype(dtype) for value in values]
     with np.errstate(all="ignore"):
         return np.asarray(HOST_SCALAR_OPS[name](*given)).astype(dtype)[()]

@@ -29,6 +29,7 @@ from optdb.runtime.commands import (
     listened,
 )
 from optdb.runtime.library import cl
+from optdb.runtime.sizes import as_int
 
 __all__ = ["ArrayLayout", "Recorder", "Segment"]
 
@@ -95,10 +96,10 @@ class Recorder:
             yield self._segment
 
     def layout(self, array: Array) -> ArrayLayout:
-        """Return how an array lies."""
+        """Return how an array lies; in a trace, its offset may be a size."""
         memory = self.memory(array.base_data) if array.base_data is not None and array.size else None
         return ArrayLayout(
-            array.queue, memory, int(array.offset), tuple(array.shape), tuple(array.strides), array.dtype
+            array.queue, memory, as_int(array.offset), tuple(array.shape), tuple(array.strides), array.dtype
         )
 
     def memory(self, buffer: cl.MemoryObject) -> Memory:

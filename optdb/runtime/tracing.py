@@ -28,7 +28,7 @@ from optdb.runtime.commands import (
 )
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
-from optdb.runtime.recording import ArrayLayout, Recorder
+from optdb.runtime.recording import Recorder
 from optdb.runtime.sizes import DeferredArray, ShapeEnv
 
 __all__ = ["OutputSpec", "Trace", "Tracer", "Untraceable"]
@@ -48,14 +48,9 @@ class Untraceable(RuntimeError):
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """A result of a traced function.
+    """A result of a traced function: where it lies on the device, or what it is.
 
-    Parameters
-    ----------
-    value : ArrayLayout, DeferredArray, SymInt, SymIntVector or numpy.ndarray
-        Where it lies on the device, or what it is.
-    dtype : numpy.dtype
-        Of it.
+    The value is an ArrayLayout, DeferredArray, SymInt, SymIntVector or numpy.ndarray.
     """
 
     value: Any
@@ -64,51 +59,29 @@ class OutputSpec:
 
 @dataclass
 class Trace:
-    """What a function does.
+    """What a function does."""
 
-    Parameters
-    ----------
-    device_kind : {'cpu', 'gpu'}
-        What its kernels are written for.
-    compute_units : int
-        For how many compute units the example's work was cut.
-    rules : ShapeEnv
-        How its sizes are worked out, and for which it holds.
-    arguments : list of tuple
-        The shape of each argument.
-    states : dict
-        Memory to the number of the shared value in it.
-    constants : dict
-        Memory to what is in it for good.
-    commands : CommandList
-        In order; numbers in them may be sizes, and what is uploaded a `DeferredArray`.
-    outputs : list of OutputSpec
-        The results.
-    flags : set of str
-        The dtypes that kernels compute in and that not every device has.
-    """
-
+    #: What its kernels are written for, 'cpu' or 'gpu'.
     device_kind: str
+    #: For how many compute units the example's work was cut.
     compute_units: int
+    #: How its sizes are worked out, and for which it holds.
     rules: ShapeEnv = field(default_factory=ShapeEnv)
+    #: The shape of each argument.
     arguments: list[tuple[Any, ...]] = field(default_factory=list)
+    #: The number of the shared value in a memory.
     states: dict[Memory, int] = field(default_factory=dict)
+    #: What is in a memory for good.
     constants: dict[Memory, np.ndarray] = field(default_factory=dict)
+    #: In order; numbers in them may be sizes, and what is uploaded a `DeferredArray`.
     commands: CommandList = field(default_factory=CommandList)
     outputs: list[OutputSpec] = field(default_factory=list)
+    #: The dtypes that kernels compute in and that not every device has.
     flags: set[str] = field(default_factory=set)
 
 
 class Tracer(Recorder):
-    """Listens to the commands of one thread in place of the device.
-
-    Parameters
-    ----------
-    trace : Trace
-        What it writes to.
-    context : Context
-        What the function is traced on.
-    """
+    """Listens to the commands of one thread in place of the device, and writes a trace."""
 
     tracing = True
 
@@ -138,11 +111,6 @@ class Tracer(Recorder):
         """Return what a buffer is called in the trace."""
         self._alive.append(buffer)
         return super().memory(buffer)
-
-    def layout(self, array: Any) -> ArrayLayout:
-        """Return how an array lies; its offset may be a size."""
-        memory = self.memory(array.base_data) if array.base_data is not None and array.size else None
-        return ArrayLayout(array.queue, memory, array.offset, tuple(array.shape), tuple(array.strides), array.dtype)
 
     def on(self, command: Any) -> None:
         """Write a command down: a launch with its kernel's source, an upload with what is known of its value.

@@ -78,7 +78,7 @@ TABLE = {"dtype": "int64", "source": ["table", "mentions", [["array", "arrays/1.
 def test_memory_of_the_host_for_a_call(tmp_path, context, changes):
     changes |= {"methods__0__signature__returns": "list"}
     path = plan(tmp_path / "f.optdb", members=LARGE, **changes)
-    needed = Archive(path).host_bytes
+    needed = Archive(path, Limits()).host_bytes
     with pytest.raises(LimitError, match="max_host_bytes"):
         load(path, context, max_host_bytes=needed + 10 * MEGABYTE)(X)
     there = load(path, context, max_host_bytes=needed + 200 * MEGABYTE)

@@ -46,16 +46,11 @@ _LISTED = b"PK\x01\x02"
 _BLOCK_BYTES = 1 << 20
 #: What arrays may hold.
 DTYPES = frozenset(
-    f"{kind}{bits}"
-    for kind, sizes in {
-        "int": (8, 16, 32, 64),
-        "uint": (8, 16, 32, 64),
-        "float": (16, 32, 64),
-        "complex": (64, 128),
-    }.items()
-    for bits in sizes
-) | {"bool"}
-
+    [
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    ]
+)
 #: By kind and bytes, as headers of arrays have it.
 _DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) for name in DTYPES}
 #: As many as all versions of NumPy take, and elements of one that is empty in one of them.
@@ -113,23 +108,7 @@ def array_bytes(value: np.ndarray) -> bytes:
 
 
 class Archive:
-    """A file that was found to be whole.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    limits : Limits, optional
-        What it may take.
-
-    Attributes
-    ----------
-    manifest : dict
-        What it says of itself; of its fields, only those that all files have were checked.
-    digest : str
-        The SHA-256 of the manifest, which has those of all other members.
-    host_bytes : int
-        What of the host's memory it takes once it is read, at most.
+    """A file that was found to be whole, within limits.
 
     Raises
     ------
@@ -139,12 +118,13 @@ class Archive:
         If it cannot be read.
     """
 
-    def __init__(self, path: Path, limits: Limits | None = None) -> None:
+    def __init__(self, path: Path, limits: Limits) -> None:
         self.path = path
-        self._limits = limits or Limits()
+        self._limits = limits
         self._arrays: dict[str, np.ndarray] = {}
         with path.open("rb") as content:
             try:
+                #: What of the host's memory it takes once it is read, at most.
                 self.host_bytes = self._list_bytes(content)
                 with zipfile.ZipFile(content) as file:
                     self._members = self._read(file, content.seek(0, io.SEEK_END))
@@ -152,6 +132,7 @@ class Archive:
                 raise
             except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
                 raise self.wrong(f"is no whole file of a plan ({error})") from None
+        #: What it says of itself; of its fields, only those that all files have were checked.
         self.manifest = self._manifest()
         self._check_members()
 
@@ -191,6 +172,7 @@ class Archive:
             raise self.wrong("is an archive, but not of a plan: it lacks a manifest")
         if digest != _digest(text):
             raise self.wrong("was altered: its manifest is not what was written")
+        #: The SHA-256 of the manifest, which has those of all other members.
         self.digest = digest.decode()
         reason = _invalid_text_reason(text)
         if reason is not None:
@@ -204,15 +186,11 @@ class Archive:
         version = manifest.get("version")
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise self.wrong("does not say of which version it is")
-        if version < VERSION:
+        if version != VERSION:
+            older, newer = "export it again with this optdb", "install a newer optdb, or export it with this one"
             raise self.wrong(
                 f"is of version {version}, and this optdb reads version {VERSION}",
-                "The cure: export it again with this optdb",
-            )
-        if version > VERSION:
-            raise self.wrong(
-                f"is of version {version}, and this optdb reads version {VERSION}",
-                "The cure: install a newer optdb, or export it with this one",
+                f"The cure: {older if version < VERSION else newer}",
             )
         return manifest
 

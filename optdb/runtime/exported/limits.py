@@ -32,21 +32,14 @@ MAX_BOUND_PER_METHOD = 8
 
 @dataclass(frozen=True)
 class Limits:
-    """What a file may take.
+    """What a file may take."""
 
-    Parameters
-    ----------
-    max_host_bytes : int
-        Memory of the host, for what is loaded, and for the results and uploads of a call. The arguments of a call are
-        its caller's, and do not count.
-    max_device_bytes : int
-        Memory of the device: shared values, constants, and the values of calls.
-    max_work_items : int
-        Work items of all kernel launches of one call; 64 bytes that are copied, filled or uploaded count as one.
-    """
-
+    #: Memory of the host, for what is loaded, and for the results and uploads of a call. The arguments of a call are
+    #: its caller's, and do not count.
     max_host_bytes: int = 4 * GIBIBYTE
+    #: Memory of the device: shared values, constants, and the values of calls.
     max_device_bytes: int = 4 * GIBIBYTE
+    #: Work items of all kernel launches of one call; 64 bytes that are copied, filled or uploaded count as one.
     max_work_items: int = 1 << 38
 
     def __post_init__(self) -> None:
@@ -55,21 +48,12 @@ class Limits:
                 raise ValueError(f"{name} is a whole number from 0 on, and {value!r} was given")
 
     def check(self, name: str, wanted: int, what: str) -> None:
-        """Do nothing if what is wanted is within a limit.
-
-        Parameters
-        ----------
-        name : {'max_host_bytes', 'max_device_bytes', 'max_work_items'}
-            Which limit.
-        wanted : int
-            How much there would be in all.
-        what : str
-            What asks for it, ahead of 'would take'.
+        """Refuse what is more than the limit of a name; `what` asks for it, ahead of 'would take'.
 
         Raises
         ------
         LimitError
-            If it is more.
+            If `wanted`, which is how much there would be in all, is more.
         """
         limit = getattr(self, name)
         if wanted <= limit:
@@ -85,24 +69,11 @@ class Budget:
     """What a loaded file has taken so far, and the traces that are ready to be run.
 
     Of the latter, those that were not used for the longest time make room for others.
-
-    Parameters
-    ----------
-    limits : Limits
-        What the file may take.
-    host_bytes : int
-        What has been taken of the host's memory for good.
-
-    Attributes
-    ----------
-    limits : Limits
-        The same.
-    device_bytes : int
-        What has been taken of the device's memory for good.
     """
 
     def __init__(self, limits: Limits, host_bytes: int) -> None:
         self.limits = limits
+        #: What has been taken of the device's memory for good, and of the host's.
         self.device_bytes = 0
         self._host_bytes = host_bytes
         self._bound: OrderedDict[tuple[str, Hashable], Bound] = OrderedDict()

@@ -309,17 +309,20 @@ class LoadedMethod:
         return bound
 
     def _bind(self, call: Call) -> tuple[int, Bound]:
-        why: dict[str, None] = {}
+        broken: dict[str, None] = {}
         for number, trace in enumerate(self._traces):
-            values, broken = self._values(trace, call)
-            if values is not None:
+            values = self._values(trace, call)
+            if isinstance(values, Values):
                 self._rehearse(trace, values, call)
                 return number, Bound(trace, values, call, self._resources, self._free)
-            why[broken] = None
-        shapes = ", ".join(self._given(place, x) for place, x in enumerate(call.arguments))
-        rules = "".join(f"\n    {reason}" for reason in itertools.islice(why, _NAMED))
-        if len(why) > _NAMED:
-            rules += f"\n    or {len(why) - _NAMED} others"
+            broken[values] = None
+        shapes = ", ".join(
+            self.signature.called(place) + (f"={x}" if place in self._deciding else f" of shape {x.shape}")
+            for place, x in enumerate(call.arguments)
+        )
+        rules = "".join(f"\n    {reason}" for reason in itertools.islice(broken, _NAMED))
+        if len(broken) > _NAMED:
+            rules += f"\n    or {len(broken) - _NAMED} others"
         raise ShapeError(
             f"{self.name} of {self._path} was not exported for {shapes}. What it was exported for asks for{rules}\n"
             "The cure: export it with an example of such arguments, too"
@@ -327,33 +330,29 @@ class LoadedMethod:
 
     def _rehearse(self, trace: FileTrace, values: Values, call: Call) -> None:
         """Have the call done in a child process, if kernels of it are to be built for the first time."""
-        if self._resources.rehearsals is None:
+        resources = self._resources
+        if resources.rehearsals is None:
             return
-        launches = [parts for word, *parts in trace.commands if word == "launch"]
+        launches = [command for command in trace.commands if command[0] == "launch"]
         variants = {
-            (self._resources.kernels.source(program), name, None if group is None else values.numbers(group))
-            for program, name, _, group, _, _ in launches
+            (resources.kernels.source(program), name, None if group is None else values.numbers(group))
+            for _, program, name, _, group, _, _ in launches
         }
-        self._resources.rehearsals.see_to(self.name, call.arguments, variants)
+        resources.rehearsals.see_to(self.name, call.arguments, variants)
 
-    def _values(self, trace: FileTrace, call: Call) -> tuple[Values | None, str]:
+    def _values(self, trace: FileTrace, call: Call) -> Values | str:
         """Return the sizes of a call if a trace holds for it, or else why it does not, in words."""
         broken = ""
         # What was traced is right however the work is spread. So a rule about units never is what a call fails by.
         for units in _units(call.compute_units, trace.compute_units):
-            spread = Call(call.arguments, units)
+            values = trace.rules.values(Call(call.arguments, units))
             try:
-                values = trace.rules.values(spread)
-                broken = self._mismatch(trace, values, spread) or trace.rules.broken(values)
+                broken = self._mismatch(trace, values, call) or trace.rules.broken(values)
             except ShapeError as error:
                 broken = str(error)
-            if not broken:
-                return values, ""
-        return None, broken
-
-    def _given(self, place: int, x: np.ndarray) -> str:
-        name = self.signature.called(place)
-        return f"{name}={x}" if place in self._deciding else f"{name} of shape {x.shape}"
+            if broken is None:
+                return values
+        return broken
 
     def _mismatch(self, trace: FileTrace, values: Values, call: Call) -> str | None:
         """Return which length is not the one that a trace was made for, in words."""

@@ -26,17 +26,7 @@ _MOST = 1 << 48
 
 
 class Kernels:
-    """The kernels of a file's programs.
-
-    Parameters
-    ----------
-    context : Context
-        Where they run.
-    programs : sequence of ProgramSpec
-        The sources, and what their kernels take.
-    path : str
-        Of the file, for errors.
-    """
+    """The kernels of a file's programs; `path` is the file's, for errors."""
 
     def __init__(self, context: Context, programs: Sequence[ProgramSpec], path: str) -> None:
         self._context = context
@@ -72,16 +62,7 @@ class Kernels:
 
 
 class FileKernel:
-    """A kernel of a file.
-
-    Parameters
-    ----------
-    context : Context
-        Where it runs.
-    kernel : pyopencl.Kernel
-        The kernel.
-    params : sequence of str
-        What it takes, by its declaration.
+    """A kernel of a file, which takes `params` by its declaration.
 
     Raises
     ------
@@ -103,13 +84,7 @@ class FileKernel:
             )
 
     def check_sizes(self, items: Sequence[int], group: Sequence[int] | None) -> None:
-        """Do nothing if the kernel can be launched so.
-
-        Raises
-        ------
-        FileError
-            If not.
-        """
+        """Raise a `FileError` if the kernel cannot be launched so."""
         if any(not 0 <= n < _MOST for n in items):
             raise FileError(f"the kernel {self.function_name} cannot be launched on {tuple(items)} work items")
         if group is None:
@@ -123,13 +98,7 @@ class FileKernel:
             )
 
     def check_arguments(self, args: Sequence[Any]) -> None:
-        """Do nothing if the device has the local memory that arguments ask for.
-
-        Raises
-        ------
-        FileError
-            If not.
-        """
+        """Raise a `FileError` if the device lacks the local memory that arguments ask for."""
         local = sum(arg.size for arg in args if isinstance(arg, cl.LocalMemory))
         if local > self._local:
             raise FileError(

@@ -11,6 +11,7 @@ It is a call, and not a build alone, because drivers compile when a kernel is la
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -20,12 +21,13 @@ import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from optdb.runtime import binaries
 from optdb.runtime.context import Context
+from optdb.runtime.exported.archive import array_bytes
 from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
 from optdb.runtime.exported.limits import GIBIBYTE, Limits
 
@@ -49,14 +51,9 @@ Variant = tuple[str, str, "tuple[int, ...] | None"]
 
 
 def is_wanted(said: bool | None, context: Context) -> bool:
-    """Tell whether kernels are built in a child process first.
+    """Tell whether kernels are built in a child process first: by what the caller of `optdb.load` says, if anything.
 
-    Parameters
-    ----------
-    said : bool or None
-        What the caller of `optdb.load` says; None leaves it to the environment variable, or else to the device.
-    context : Context
-        Where they run.
+    Otherwise the environment variable tells, or else the device.
     """
     if said is not None:
         return said
@@ -68,21 +65,7 @@ def is_wanted(said: bool | None, context: Context) -> bool:
 
 @dataclass(frozen=True)
 class Rehearsals:
-    """First calls of the functions of a file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    digest : str
-        Of what it says.
-    context : Context
-        Where it runs.
-    limits : Limits
-        What it may take.
-    timeout_s : float
-        How long a first call may take.
-    """
+    """First calls of the functions of a file, which are given `timeout_s` seconds each."""
 
     path: Path
     digest: str
@@ -127,10 +110,14 @@ class Rehearsals:
             start_new_session=True,
         )
         request = {
-            **{"path": str(self.path.absolute()), "digest": self.digest, "method": method, "count": len(arguments)},
-            **{"spec": self.context.spec, "device_kind": self.context.profile.device_kind},
-            **{"compute_units": self.context.profile.compute_units},
-            **{"limits": vars(self.limits), "timeout_s": self.timeout_s},
+            "path": str(self.path.absolute()),
+            "digest": self.digest,
+            "method": method,
+            "spec": self.context.spec,
+            "device_kind": self.context.profile.device_kind,
+            "compute_units": self.context.profile.compute_units,
+            "limits": vars(self.limits),
+            "timeout_s": self.timeout_s,
         }
         try:
             out, err = child.communicate(_message(request, arguments), timeout=self.timeout_s)
@@ -146,19 +133,16 @@ class Rehearsals:
 
 
 def _message(request: dict[str, Any], arguments: Sequence[np.ndarray]) -> bytes:
-    parts = [json.dumps(request).encode() + b"\n"]
-    return b"".join([*parts, *(_array_bytes(np.asarray(argument)) for argument in arguments)])
+    return b"".join([json.dumps(request).encode(), b"\n", *map(array_bytes, arguments)])
 
 
-def _array_bytes(value: np.ndarray) -> bytes:
-    header = json.dumps([value.dtype.str, value.shape]).encode() + b"\n"
-    return header + np.ascontiguousarray(value).tobytes()
-
-
-def _read_array(stream: BinaryIO) -> np.ndarray:
-    dtype, shape = json.loads(stream.readline())
-    count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-    return np.frombuffer(stream.read(count), dtype).reshape(shape)
+def _received(message: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Return what was put into a message."""
+    stream = io.BytesIO(message)
+    request, arguments = json.loads(stream.readline()), []
+    while stream.tell() < len(message):
+        arguments.append(np.lib.format.read_array(stream, allow_pickle=False))
+    return request, arguments
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -205,9 +189,7 @@ def main() -> None:
     """Do what the parent asks for on standard input, and write what became of it."""
     from optdb.runtime.exported.model import load
 
-    stream = sys.stdin.buffer
-    request = json.loads(stream.readline())
-    arguments = [_read_array(stream) for _ in range(request["count"])]
+    request, arguments = _received(sys.stdin.buffer.read())
     context = Context(request["spec"])
     context.profile = context.profile.as_kind(request["device_kind"], request["compute_units"])
     limits = Limits(**request["limits"])
