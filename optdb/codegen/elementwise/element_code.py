@@ -12,9 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from optdb.codegen.elementwise.operand import QUAD, Operand
 from optdb.codegen.kernels import ctype
+
+if TYPE_CHECKING:
+    from optdb.runtime.device_profiles import DeviceKind
 
 #: How many elements a processor computes at once.
 WIDTH = 16
@@ -63,12 +67,18 @@ class ElementCode:
 
     @property
     def ahead(self) -> str:
-        """What comes ahead of all elements: pointers, what is read once, and what is computed of that."""
-        pointers = [x.pointer for x in self.operands]
-        return _lines([*pointers, *(x.read("0") for x in self.inputs if x.single), self.once])
+        """What comes ahead of all elements: what is read once, and what is computed of that."""
+        return _lines([*(x.read("0") for x in self.inputs if x.single), self.once])
 
-    def alike(self) -> str:
-        """Return the kernel for arrays that lie alike."""
+    def kernels(self, device_kind: DeviceKind | None) -> str:
+        """Return the kernels for devices of a kind, or for all."""
+        if device_kind == "cpu":
+            return self._lanes()
+        if device_kind is None:
+            return self._strided("strided") + self._alike()
+        return self._strided("wide") + self._narrow() + self._quads()
+
+    def _alike(self) -> str:
         return f"""
 OUTLINED_KERNEL void {self.name}_alike({", ".join([*self._common, *(x.param for x in self.operands)])})
 {{
@@ -86,8 +96,7 @@ for (ga_size i = begin; i < end; ++i) {{
 }}
 """
 
-    def strided(self, kind: str = "strided") -> str:
-        """Return the kernel for arrays of any strides, by the name of a kind."""
+    def _strided(self, kind: str) -> str:
         last = self.ndim - 1
         return f"""
 OUTLINED_KERNEL void {self.name}_{kind}({self._params()})
@@ -111,8 +120,7 @@ for (; i < stop; ++i) {{
 }}
 """
 
-    def lanes(self) -> str:
-        """Return the kernel that takes the elements of a row in vectors."""
+    def _lanes(self) -> str:
         last = self.ndim - 1
 
         def read(x: Operand) -> str:
@@ -149,8 +157,7 @@ i = stop;
 }}
 """
 
-    def quads(self) -> str:
-        """Return the kernel for arrays that lie alike, and begin where four elements can be read at once."""
+    def _quads(self) -> str:
         return f"""
 KERNEL void {self.name}_quads({", ".join([*self._common, *(x.param for x in self.operands)])})
 {{
@@ -172,10 +179,9 @@ for (int l = 0; l < {QUAD}; ++l) {{
 }}
 """
 
-    def narrow(self) -> str:
-        """Return the kernel for arrays of any strides that 32 bits are enough for, an element for each item."""
+    def _narrow(self) -> str:
         return f"""
-KERNEL void {self.name}_narrow({self._params("uint", "int")})
+KERNEL void {self.name}_narrow({self._params("ga_uint", "ga_int")})
 {{
 const uint i = (uint)get_global_id(0);
 if (i >= n)

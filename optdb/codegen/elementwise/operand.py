@@ -80,14 +80,8 @@ class Operand:
 
     @property
     def param(self) -> str:
-        """Its parameters in the code."""
-        return f"GLOBAL_MEM {self.stored} *{self.name}_mem, ga_size {self.name}_off"
-
-    @property
-    def pointer(self) -> str:
-        """A statement that makes the pointer to its first element."""
-        place = f"(GLOBAL_MEM {self.stored} *)((GLOBAL_MEM char *){self.name}_mem + {self.name}_off)"
-        return f"GLOBAL_MEM {self.stored} *{self.name}_at = {place};"
+        """Its parameter in the code: a pointer to its first element."""
+        return f"ARRAY {self.stored} *{self.name}_at"
 
     def read(self, index: str) -> str:
         """Return a statement that reads one element."""

@@ -93,10 +93,10 @@ class Kernel:
         return f"Kernel({self.name}: {', '.join(map(repr, self.params))}: {'|'.join(self.flags)})"
 
     @classmethod
-    def all_of(cls, code: str) -> list[Kernel]:
+    def all_of(cls, code: str, flags: str | Iterable[str] | None = None) -> list[Kernel]:
         """Return all kernels that a code declares."""
         code = expand_arrays(code)
-        return [cls(code, name) for name in kernel_names(code)]
+        return [cls(code, name, flags=flags) for name in kernel_names(code)]
 
     @staticmethod
     def get_flags(*dtypes: DTypeLike) -> tuple[str, ...]:

@@ -22,12 +22,11 @@ from optdb.codegen.kernels.launching import BoundKernel
 from optdb.codegen.layout import chunks, collapse, size_of, strides_of
 from optdb.codegen.scalars.types import is_complex
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel
+from optdb.opencl.kernels import CompiledKernel, Context, Kernel
 from optdb.opencl.scalars.code import ScalarCode, scalar_code, signature
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
-    from optdb.runtime.context import Context
     from optdb.runtime.device_profiles import DeviceKind
 
 #: Numbers are rounded as NumPy rounds them: after each step.
@@ -69,8 +68,8 @@ class ElementKernels:
         Functions that the statements call.
     ndim : int
         The most dimensions that the arrays will have.
-    flags : sequence of str
-        What the device must have.
+    flags : tuple of str, optional
+        What the device must have, if the code does not say it.
     name : str
         Of the kernels, if an op has several kinds.
     numbers : sequence of (str, str)
@@ -88,7 +87,7 @@ class ElementKernels:
         statements: str,
         helpers: str = "",
         ndim: int = 1,
-        flags: Sequence[str] = (),
+        flags: tuple[str, ...] | None = None,
         name: str = "elements",
         numbers: Sequence[tuple[str, str]] = (),
         once: str = "",
@@ -97,8 +96,8 @@ class ElementKernels:
         self.ndim = max(ndim, 1)
         self.name = name
         self._code = ElementCode(tuple(inputs), tuple(outputs), statements, once, self.ndim, name, tuple(numbers))
-        self._helpers = _ROUND_EACH_STEP + helpers
-        self._flags = tuple(flags)
+        self._helpers = helpers
+        self._flags = flags
         self._device_kind = device_kind
         self._bound: LaunchCache[BoundKernel] = LaunchCache()
 
@@ -245,26 +244,9 @@ def _of_scalar_op(
 
 @functools.lru_cache(maxsize=_CODES)
 def _kernels(
-    code: ElementCode, helpers: str, flags: tuple[str, ...], device_kind: DeviceKind | None
+    code: ElementCode, helpers: str, flags: tuple[str, ...] | None, device_kind: DeviceKind | None
 ) -> tuple[Kernel, ...]:
-    """Return the kernels of a code, for devices of a kind or for all."""
-    arrays = [ARRAY] * len(code.operands)
-    steps = code.ndim * len(code.stepping)
-    common = [SIZE, SIZE, *[dtype for _, dtype in code.numbers]]
-    wide = [*common, *[SIZE] * code.ndim, *arrays, *[SSIZE] * steps]
-    if device_kind == "cpu":
-        return (Kernel(helpers + code.lanes(), f"{code.name}_lanes", wide, flags),)
-    if device_kind is None:
-        return (
-            Kernel(helpers + code.strided(), f"{code.name}_strided", wide, flags),
-            Kernel(code.alike(), f"{code.name}_alike", [*common, *arrays], flags),
-        )
-    narrow = [*common, *["uint32"] * code.ndim, *arrays, *["int32"] * steps]
-    return (
-        Kernel(helpers + code.strided("wide"), f"{code.name}_wide", wide, flags),
-        Kernel(code.narrow(), f"{code.name}_narrow", narrow, flags),
-        Kernel(code.quads(), f"{code.name}_quads", [*common, *arrays], flags),
-    )
+    return tuple(Kernel.all_of(_ROUND_EACH_STEP + helpers + code.kernels(device_kind), flags))
 
 
 def _reach(lengths: Sequence[int], steps: Sequence[int]) -> int:

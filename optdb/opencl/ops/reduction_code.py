@@ -22,7 +22,7 @@ from optdb.codegen.elementwise.element_code import WIDTH
 from optdb.codegen.elementwise.operand import Operand
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.types import c_type, convert
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Kernel
+from optdb.opencl.kernels import Kernel
 from optdb.opencl.ops.reduction_tail import Tail
 from optdb.opencl.scalars.code import ScalarCode, scalar_code
 
@@ -95,9 +95,6 @@ class ReductionCode:
         return list(_kernels(self))
 
     def _write_kernels(self) -> tuple[Kernel, ...]:
-        axes = self.kept + self.folded
-        steps = [SSIZE] * (axes * len(self.many))
-        params = [*[SIZE] * 5, *[SIZE] * axes, *[ARRAY] * len(self.inputs), *steps, *self.tail.kinds(self.kept)]
         names = [x.name for x in self.inputs]
         uniform = [x.name for x in self.inputs if x.single]
         helpers = Helpers(self.name)
@@ -107,7 +104,7 @@ class ReductionCode:
         flags = Kernel.get_flags(*sorted({*pre.dtypes, *post.dtypes, self.acc_dtype}))
         both = (self._along, self._across) if self._width > 1 else (self._team, self._item)
         text = "\n".join([_ROUND_EACH_STEP, helpers.source, *self._readers(), *[kernel(pre) for kernel in both]])
-        return tuple([Kernel(text, f"{self.name}_{kind}", params, flags) for kind in ("along", "across")])
+        return tuple(Kernel.all_of(text, flags))
 
     @property
     def _width(self) -> int:
@@ -141,9 +138,8 @@ class ReductionCode:
         return ", ".join([*first, *lengths, *[x.param for x in self.inputs], *steps, *self.tail.params(self.kept)])
 
     def _ahead(self, pre: ScalarCode) -> str:
-        """What comes first: pointers, what is read once, and what is computed of that."""
-        once = [x.read("0") for x in self.inputs if x.single]
-        return _lines([*[x.pointer for x in self.inputs], *once, pre.once])
+        """What comes first: what is read once, and what is computed of that."""
+        return _lines([*[x.read("0") for x in self.inputs if x.single], pre.once])
 
     def _place_of_output(self, dims: int) -> str:
         """Work out where output `o` is, and what goes into it; axes from `dims` on are left out."""

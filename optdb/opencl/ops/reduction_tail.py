@@ -13,7 +13,6 @@ from typing import Any
 from optdb.codegen.elementwise.operand import Operand
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.types import c_type, convert
-from optdb.opencl.kernels import ARRAY, SSIZE
 from optdb.opencl.scalars.code import ScalarCode, scalar_code
 from optdb.opencl.scalars.program import Program
 
@@ -69,10 +68,6 @@ class Tail:
         """The arrays that have a place for each result."""
         return [x for x in self.operands if not x.single]
 
-    def kinds(self, kept: int) -> list[Any]:
-        """Return what kernels are given for it, where `kept` axes stay."""
-        return [*[ARRAY] * len(self.operands), SSIZE, *[SSIZE] * (kept * len(self.stepping))]
-
     def params(self, kept: int) -> list[str]:
         """Return the parameters in the code."""
         steps = [f"ga_ssize {x.name}_k{d}" for x in self.stepping for d in range(kept)]
@@ -99,14 +94,13 @@ class Tail:
         """
         kind, first = c_type(acc_dtype), self.outputs[0]
         lines = [
-            *[x.pointer for x in self.operands],
             f"const {c_type(self.dtypes[0])} result = {convert(value, acc_dtype, self.dtypes[0])};",
             *[x.read("0" if x.single else place(x)) for x in self.inputs],
             *[x.declare() for x in self.outputs],
             self.code(helpers).statements,
             *[x.write(place(x)) for x in self.outputs],
         ]
-        parts = f"((GLOBAL_MEM {kind} *)((GLOBAL_MEM char *){first.name}_mem + {first.name}_off))"
+        parts = f"((GLOBAL_MEM {kind} *){first.name}_at)"
         whole = "\n".join(lines)
         return f"""if (parts == 1) {{
 {whole}
