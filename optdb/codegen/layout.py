@@ -66,22 +66,27 @@ def collapse(
     return tuple(lengths), tuple(zip(*steps)) if steps else tuple(() for _ in strides)
 
 
-def chunks(context: Context, n: int) -> tuple[int, int]:
-    """Return how many work items share `n` elements, and how many each gets.
+def share(n: int, items: int, least: int = 1, multiple: int = 1) -> tuple[int, int]:
+    """Return how many of at most `items` work items share `n` things, and how many each gets: some `multiple`."""
+    each = largest(-(-n // largest(items, 1)), least)
+    each = -(-each // multiple) * multiple
+    return -(-n // each), each
 
-    On a processor each gets one piece of memory after the other; elsewhere each gets one element, so that neighbours
+
+def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, int]:
+    """Return how many work items share `n` elements, and how many each gets, on a processor some at `least`.
+
+    There each gets one piece of memory after the other; elsewhere each gets one element, so that neighbours
     read neighbours.
     """
     if not context.profile.runs_items_serially:
         return n, 1
-    pieces = context.profile.compute_units * CHUNKS_PER_UNIT
-    chunk = largest(-(-n // pieces), SMALLEST_CHUNK)
-    return -(-n // chunk), chunk
+    return share(n, context.profile.compute_units * CHUNKS_PER_UNIT, least)
 
 
-def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
+def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any, least: int = SMALLEST_CHUNK) -> None:
     """Launch a kernel whose work items share `n` elements as `chunks` says; it takes `n`, the chunk, and `args`."""
-    items, chunk = chunks(context, n)
+    items, chunk = chunks(context, n, least)
     if context.profile.runs_items_serially:
         kernel.call(items, 1, n, chunk, *args)
     else:

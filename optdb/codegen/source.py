@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.kernels import ctype
 
-_FUNCTION = re.compile(r"^[A-Za-z_][^\n(]*?(?P<name>\w+)\(.*?^\}\n", re.DOTALL | re.MULTILINE)
+_FUNCTION = re.compile(r"^(?:__attribute__[^\n]*\n)?[A-Za-z_][^\n(]*?(?P<name>\w+)\(.*?^\}\n", re.DOTALL | re.MULTILINE)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optdb.codegen.gemm import blocks, cpu_plan, gpu_plan, products, vector
+from optdb.codegen.gemm import blocks, cpu, gpu, products, vector
 from optdb.codegen.gemm.blocks import GroupBlock, ItemBlock
 from optdb.codegen.gemm.problem import CLASSES, Problem, classify
 from optdb.codegen.gemm.products import batched_matmul, matmul, matmul_kernels
@@ -114,14 +114,14 @@ def test_matrices_and_their_transposes(device_kind, m, k, n, orders):
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_large_products_are_cut_along_all_lengths(monkeypatch, dtype, orders, beta):
     for name, value in {"PACKED": 1024, "TERMS": 16, "LARGE": 1, "PANELS": 1, "FAR": 1, "ROW_BLOCKS": 1}.items():
-        monkeypatch.setattr(cpu_plan, name, value)
+        monkeypatch.setattr(cpu, name, value)
     context = context_of("cpu")
-    monkeypatch.setattr(products, "_plans", type(products._plans)())
+    monkeypatch.delitem(context.kept, products.__name__, raising=False)
     a, b, y = sample(dtype, 2, 50, 41), sample(dtype, 2, 41, 90), sample(dtype, 2, 50, 90)
     x, v = (put(context, value, order, (1, 1, 1)) for value, order in zip((a, b), orders))
     z = from_host(context, y)
     batched_matmul(kernels_of("cpu", dtype), context, x, v, z, 1.0, z, beta)
-    (planned,) = [plan for plan, _ in products._plans[context].values()]
+    (planned,) = [plan for plan, _ in context.kept[products.__name__].values()]
     assert len(planned.launches) > 8
     want = np.matmul(a.astype("float64"), b.astype("float64")) + beta * y.astype("float64")
     close(to_host(z), want.astype(dtype), 41)
@@ -130,22 +130,22 @@ def test_large_products_are_cut_along_all_lengths(monkeypatch, dtype, orders, be
 @pytest.mark.parametrize("device_kind", DEVICE_KINDS)
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, beta):
-    monkeypatch.setattr(cpu_plan, "PART", 10)
-    monkeypatch.setattr(gpu_plan, "PART", 10)
-    monkeypatch.setattr(products, "_plans", type(products._plans)())
+    monkeypatch.setattr(cpu, "PART", 10)
+    monkeypatch.setattr(gpu, "PART", 10)
     # As if there were many units, of which one tile leaves most idle.
     plans = []
 
     def on_many_units(chosen, context, dtype, problem):
         block = next(iter(chosen.values()))
         if device_kind == "cpu":
-            plans.append((cpu_plan.plan(problem, block, 16, False, 4), False))
+            plans.append((cpu.plan(problem, block, 16, False, 4), False))
         else:
-            plans.append((gpu_plan.plan(problem, block, 16), False))
+            plans.append((gpu.plan(problem, block, 16), False))
         return plans[-1]
 
     monkeypatch.setattr(products, "plan_with", on_many_units)
     context = context_of(device_kind)
+    monkeypatch.delitem(context.kept, products.__name__, raising=False)
     a, b, y = sample("float32", 2, 7, 61), sample("float32", 2, 61, 10), sample("float32", 2, 7, 10)
     z = from_host(context, y)
     batched_matmul(
@@ -172,7 +172,7 @@ def test_what_a_vector_reads_beyond_a_row_is_within_the_matrix():
         for k in (1, 2, 9, 64):
             for step in (n, n + 3, 40):
                 p = Problem(1, 20, n, k, (0, k, 1), (0, step, 1), (0, n, 1), (0, n, 1), False)
-                launches = cpu_plan.plan(p, block, 2, False, 4).launches
+                launches = cpu.plan(p, block, 2, False, 4).launches
                 if len(launches) > 1:  # packed instead
                     continue
                 whole = int(launches[0].sizes[1]["s11"])

@@ -10,7 +10,8 @@ import theano
 import theano.tensor as tt
 from theano.tensor.nnet import abstract_conv as host
 
-from optdb.codegen.convolve import workspace
+from optdb.codegen import scratch
+from optdb.codegen.convolve import packing
 from optdb.opencl import HostFromOpenCL, OpenCLFromHost, get_context
 from optdb.opencl.ops.convolve import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
 from tests.opencl.convolved import Reference, lengths_of
@@ -106,7 +107,7 @@ def test_other_floats(name, dtype, each_device_kind):
 @pytest.mark.parametrize("name", ["half", "depthwise"])
 def test_images_are_laid_out_a_few_at_a_time(name, each_device_kind, monkeypatch):
     arrays, parameters = CASES[name]
-    monkeypatch.setattr(workspace, "LARGEST", 1)
+    monkeypatch.setattr(packing, "LARGEST", 1)
     check([np.repeat(a, 2, axis=0) if i != 1 else a for i, a in enumerate(arrays)], parameters, "float32")
 
 
@@ -263,13 +264,13 @@ def test_shapes_are_known_without_computing():
 def test_tables_and_memory_are_used_again():
     arrays, parameters = CASES["half"]
     x, w, t = (a.astype("float32") for a in arrays)
-    kept = workspace.workspace(get_context(NAME))
+    kept = get_context(NAME).kept
     for _ in range(2):
         for kind in OPS:
             variables, values = op_inputs(kind, x, w, t)
             run(kind(2, **parameters)(*variables).owner, values)
-        seen = len(kept._tables.values()), kept._memory.base_data.int_ptr
-    assert (len(kept._tables.values()), kept._memory.base_data.int_ptr) == seen
+        seen = len(kept[scratch.TABLES].values()), kept[scratch.MEMORY].base_data.int_ptr
+    assert (len(kept[scratch.TABLES].values()), kept[scratch.MEMORY].base_data.int_ptr) == seen
 
 
 def test_ops_are_pickled():

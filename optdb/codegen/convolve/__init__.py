@@ -2,5 +2,5 @@
 
 Shapes become :mod:`geometry`, geometry becomes tables (:mod:`plan`), and kernels go by these: :mod:`packing` lays
 arrays out, :mod:`correlate` computes results and gradients for images, :mod:`weights` gradients for filters,
-:mod:`unshared` all three for filters that are not shared. :mod:`workspace` keeps memory and tables.
+:mod:`unshared` all three for filters that are not shared.
 """

@@ -7,33 +7,32 @@ graphics card's one element of a line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from optdb.codegen.convolve import packing_code as code
-from optdb.codegen.convolve.plan import ChannelLayout
-from optdb.codegen.convolve.workspace import share
-from optdb.codegen.fp16 import load_w, work_dtype, write_w
-from optdb.codegen.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, ctype
+import numpy as np
+
+from optdb.codegen.convolve.geometry import Axis
+from optdb.codegen.convolve.plan import ChannelLayout, cover, image_offsets
+from optdb.codegen.kernels import CompiledKernel, Kernel
+from optdb.codegen.layout import launch_chunks, view
 from optdb.codegen.scalars.types import C_TYPES
+from optdb.codegen.scratch import tables
+from optdb.codegen.source import filled, functions, type_words
 from optdb.runtime.arrays import Array
-from optdb.runtime.sizes import smallest
+from optdb.runtime.sizes import smallest, starts
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
 Kernels = Mapping[str, CompiledKernel]
 
+#: Bytes that the images laid out at a time may take, if one alone does not take more.
+LARGEST = 64 * 2**20
 #: What a graphics card launches in one dimension at most; the kernels go on from there.
 _MOST_GROUPS = 65535
 
-
-#: For each kernel its OpenCL C, and what it takes.
-_PACKING = {
-    "pack_images": (code.PACK_IMAGES, [*[SIZE] * 9, *[SSIZE] * 6, ARRAY, ARRAY, *[SSIZE] * 5, ARRAY]),
-    "pack_filters": (code.PACK_FILTERS, [*[SIZE] * 7, *[SSIZE] * 3, ARRAY, ARRAY, ARRAY]),
-    "pack_features": (code.PACK_FEATURES, [*[SIZE] * 6, ARRAY, ARRAY]),
-}
+_PACKING = functions("convolve/packing.cl")
 
 
 def width_of(context: Context, dtype: str) -> int:
@@ -42,70 +41,98 @@ def width_of(context: Context, dtype: str) -> int:
     return (64 if wide else 32) // (8 if dtype == "float64" else 4)
 
 
-def _definitions(dtype: str, context: Context) -> str:
-    """Return what the kernels' codes begin with."""
-    width = width_of(context, dtype)
-    work = work_dtype(dtype)
-    return code.DEFINITIONS.format(
-        stored=ctype(dtype),
-        work=ctype(work),
-        load=load_w(dtype),
-        store=write_w(dtype),
-        on_cpu=int(context.profile.runs_items_serially),
-        width=width,
-        vector=f"{C_TYPES[work]}{width}",
-        vectors=code.HALF_VECTORS if load_w(dtype) else code.PLAIN_VECTORS,
-    )
+def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequence[str]) -> list[Kernel]:
+    """Return kernels for arrays of a dtype, and those of this module, by name, that lay out what they read.
 
-
-def with_packing(
-    dtype: str, context: Context, text: str, params: Mapping[str, Sequence], packing: Sequence[str]
-) -> list[Kernel]:
-    """Return kernels, and those of this module that lay out what they read.
-
-    Parameters
-    ----------
-    dtype : str
-        Of the op's arrays.
-    context : Context
-        Where they are to run.
-    text : str
-        Their OpenCL C, in the words of this module's definitions.
-    params : mapping
-        For each kernel's name, what it takes.
-    packing : sequence of {'pack_images', 'pack_filters', 'pack_features'}
-        Which of this module's.
+    Their code has the words of ``packing.cl`` for types, vectors, and what a device is.
     """
-    text = "".join([_definitions(dtype, context), *(_PACKING[name][0] for name in packing), text])
-    takes = {name: _PACKING[name][1] for name in packing}
-    return [Kernel(text, name, given, Kernel.get_flags(dtype)) for name, given in {**takes, **params}.items()]
+    words, width = type_words(dtype), width_of(context, dtype)
+    half = bool(words["LOAD"])
+    words |= {
+        "ON_CPU": int(context.profile.runs_items_serially),
+        "WIDTH": width,
+        "VECTOR": f"{C_TYPES[dtype]}{width}",
+        "VLOAD": f"vload{width}",
+        "VSTORE": f"vstore{width}",
+        "VLOAD_T": "load_halves" if half else f"vload{width}",
+        "VSTORE_T": "store_halves" if half else f"vstore{width}",
+    }
+    used = [*(["load_halves", "store_halves"] if half else []), *packing]
+    return Kernel.all_of(filled("".join([*(_PACKING[name] for name in used), code]), **words))
 
 
-def pack_images(kernels: Kernels, context: Context, layout: ChannelLayout, shifts: Array, x: Array, y: Array) -> None:
-    """Lay out images.
+def image_tables(
+    context: Context, axes: Sequence[Axis], layout: ChannelLayout, flip: bool, channels: int
+) -> Sequence[Array]:
+    """Return what kernels look up that read `channels` of an image, in arrays of int64.
+
+    Returns
+    -------
+    shifts, offsets, pixels : Array
+        The shifts of the layout, one axis after the other; where the row of each channel and tap begins; where each
+        output lies in it.
+    """
+
+    def make() -> list[np.ndarray]:
+        out = tuple(axis.out for axis in axes)
+        per_channel = np.arange(channels, dtype=np.int64)[:, None] * layout.channel
+        pixels, _ = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), 1)
+        offsets = (per_channel + image_offsets(axes, layout, flip)).ravel()
+        return [np.concatenate(layout.shifts).astype(np.int64), offsets, pixels]
+
+    return tables(context, ("images", tuple(axes), flip, channels), make)
+
+
+def images_at_once(context: Context, elements: int, dtype: str, images: int) -> int:
+    """Return how many images of so many elements, out of at least one, are laid out at a time."""
+    largest_memory = min(LARGEST, context.profile.max_allocation_bytes // 4)
+    most = max(largest_memory // max(elements * np.dtype(dtype).itemsize, 1), 1)
+    return images if images <= most else most
+
+
+def laid_out(
+    kernels: Kernels,
+    context: Context,
+    layout: ChannelLayout,
+    shifts: Array,
+    images: Array,
+    at_once: int,
+    y: Array | None,
+) -> Iterator[tuple[int, int, Array]]:
+    """Yield the first of some images, how many these are, and all of them as they are laid out.
 
     Parameters
     ----------
     kernels : mapping
-        Those of `with_packing`, compiled.
+        Those of `convolution_kernels`, compiled.
     context : Context
         Where they run.
     layout : ChannelLayout
         Of one channel.
     shifts : Array
         Those of the layout, one axis after the other.
-    x : Array
+    images : Array
         Images by channels by two or three axes, of any strides.
-    y : Array
-        For the result, as long as that is at least.
+    at_once : int
+        How many are taken at a time.
+    y : Array or None
+        Where these are laid out; None if they lie as they should.
     """
-    item = x.dtype.itemsize
-    steps = [step // item for step in x.strides]
-    if x.ndim == 4:
-        steps.insert(2, 0)
-    lines = x.shape[0] * x.shape[1] * layout.channel // layout.extents[2]
-    args = [x.shape[1], *layout.pieces, *layout.extents, *layout.lengths, *layout.steps, shifts, x, *steps, y]
-    _launch_lines(kernels["pack_images"], context, lines, layout.extents[2], args)
+    for first in starts(images.shape[0], at_once):
+        x = some_of(images, first, smallest(at_once, images.shape[0] - first))
+        if y is not None:
+            steps = [step // x.dtype.itemsize for step in x.strides]
+            if x.ndim == 4:
+                steps.insert(2, 0)
+            lines = x.shape[0] * x.shape[1] * layout.channel // layout.extents[2]
+            args = [x.shape[1], *layout.pieces, *layout.extents, *layout.lengths, *layout.steps, shifts, x, *steps, y]
+            _launch_lines(kernels["pack_images"], context, lines, layout.extents[2], args)
+        yield first, x.shape[0], x if y is None else y
+
+
+def some_of(array: Array, first: int, count: int) -> Array:
+    """Return so many of the arrays in an array, from the first on."""
+    return view(array, (count, *array.shape[1:]), array.strides, first * array.strides[0])
 
 
 def pack_filters(
@@ -123,7 +150,7 @@ def pack_filters(
     Parameters
     ----------
     kernels, context
-        As for `pack_images`.
+        As for `laid_out`.
     taps : Array
         Where each tap lies in a channel of a filter.
     x : Array
@@ -146,30 +173,18 @@ def pack_filters(
 def pack_features(
     kernels: Kernels, context: Context, x: Array, y: Array, shape: tuple[int, int, int, int], padded: int
 ) -> None:
-    """Lay out images pixel by pixel, each with all its channels; for processors.
+    """Lay out images without gaps pixel by pixel, each with all its channels; for processors.
 
-    Parameters
-    ----------
-    kernels, context
-        As for `pack_images`.
-    x : Array
-        The images, without gaps.
-    y : Array
-        For the result: images by pixels by groups by `padded`.
-    shape : tuple of int
-        Images, groups, channels of a group, pixels.
-    padded : int
-        To how many channels a group is filled up.
+    The shape is images, groups, channels of a group, pixels; that of the result images by pixels by groups by
+    `padded`, the channels that a group is filled up to.
     """
     images, groups, features, pixels = shape
     lines = images * -(-pixels // width_of(context, x.dtype.name))
-    items, chunk = share(lines, context.profile.compute_units * 4)
-    kernels["pack_features"].call(items, 1, lines, chunk, pixels, groups, features, padded, x, y)
+    launch_chunks(kernels["pack_features"], context, lines, pixels, groups, features, padded, x, y, least=1)
 
 
-def _launch_lines(kernel: CompiledKernel, context: Context, lines: int, length: int, args: list) -> None:
+def _launch_lines(kernel: CompiledKernel, context: Context, lines: int, length: int, args: Sequence[Any]) -> None:
     if context.profile.runs_items_serially:
-        items, chunk = share(lines, context.profile.compute_units * 4)
-        kernel.call(items, 1, lines, chunk, *args)
+        launch_chunks(kernel, context, lines, *args, least=1)
     else:
         kernel.scall((length, smallest(lines, _MOST_GROUPS)), lines, 1, *args)

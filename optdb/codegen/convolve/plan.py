@@ -153,22 +153,6 @@ def image_offsets(axes: Sequence[Axis], layout: ChannelLayout, flip: bool) -> np
     return np.array(offsets[::-1] if flip else offsets, np.int64)
 
 
-def image_tables(axes: Sequence[Axis], layout: ChannelLayout, flip: bool, channels: int) -> list[np.ndarray]:
-    """Return what kernels look up that read `channels` of an image, in arrays of int64.
-
-    Returns
-    -------
-    shifts, offsets, pixels : numpy.ndarray
-        The shifts of the layout, one axis after the other; where the row of each channel and tap begins; where each
-        output lies in it.
-    """
-    out = tuple(axis.out for axis in axes)
-    per_channel = np.arange(channels, dtype=np.int64)[:, None] * layout.channel
-    pixels, _ = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), 1)
-    offsets = (per_channel + image_offsets(axes, layout, flip)).ravel()
-    return [np.concatenate(layout.shifts).astype(np.int64), offsets, pixels]
-
-
 @functools.lru_cache(maxsize=_KEPT)
 def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     """Return how to convolve, in one product.

@@ -11,25 +11,32 @@ channels and taps by features by way of local memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from optdb.codegen.convolve import weights_code as code
 from optdb.codegen.convolve.geometry import Axis
-from optdb.codegen.convolve.packing import pack_features, pack_images, width_of, with_packing
-from optdb.codegen.convolve.plan import image_layout, image_tables
-from optdb.codegen.convolve.workspace import images_at_once, share, workspace
+from optdb.codegen.convolve.packing import (
+    Kernels,
+    convolution_kernels,
+    image_tables,
+    images_at_once,
+    laid_out,
+    pack_features,
+    some_of,
+    width_of,
+)
+from optdb.codegen.convolve.plan import image_layout
 from optdb.codegen.fp16 import work_dtype
-from optdb.codegen.kernels import ARRAY, SIZE, CompiledKernel, Kernel
-from optdb.codegen.layout import is_contiguous, size_of, view
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import is_contiguous, launch_chunks, share, size_of
+from optdb.codegen.scratch import scratch
+from optdb.codegen.source import filled, functions
 from optdb.runtime.arrays import Array
-from optdb.runtime.sizes import smallest, starts
+from optdb.runtime.sizes import smallest
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
-
-Kernels = Mapping[str, CompiledKernel]
 
 #: Channels and taps that an item of a processor multiplies with a vector of features.
 _BLOCK = 8
@@ -47,20 +54,11 @@ _PARTS = 2**22
 
 def weights_kernels(dtype: str, context: Context) -> list[Kernel]:
     """Return the kernels that `weights` takes."""
-    on_cpu = context.profile.runs_items_serially
-    params = [*[SIZE] * 16, *[ARRAY] * 5]
-    packed, plain = (
-        {"params": code.PARAMS.format(features=features), "takes": code.TAKES.format(features=features)}
-        for features in ("W" if on_cpu else "T", "T")
-    )
-    texts = [
-        (code.ON_CPU if on_cpu else code.ON_GPU).format(block=_BLOCK, tile=_TILE, step=_STEP, **packed),
-        code.FEW_FEATURES.format(**plain),
-        code.ADD_UP.format(square=_SQUARES[context.profile.device_kind]),
-    ]
-    own = {"weights": params, "weights_few": params, "add_up": [*[SIZE] * 7, ARRAY, ARRAY]}
+    code, on_cpu = functions("convolve/weights.cl"), context.profile.runs_items_serially
+    text = code["weights_blocks" if on_cpu else "weights_tiles"] + code["weights_few"] + code["add_up"]
+    words = {"BLOCK": _BLOCK, "TILE": _TILE, "STEP": _STEP, "SQUARE": _SQUARES[context.profile.device_kind]}
     packing = ["pack_images", "pack_features"] if on_cpu else ["pack_images"]
-    return with_packing(dtype, context, "".join(texts), own, packing)
+    return convolution_kernels(dtype, context, filled(text, **words), packing)
 
 
 def weights(
@@ -95,58 +93,44 @@ def weights(
     at_once = images_at_once(context, max(image, sizes.image), work, x.shape[0])
     rows_each = _rows_each(context, sizes, at_once * sizes.lines)
     most_parts = -(-at_once * sizes.lines // rows_each)
-    shifts, *tables = workspace(context).tables(
-        context, ("images", tuple(axes), flip, sizes.channels), lambda: image_tables(axes, layout, flip, sizes.channels)
-    )
-    packed_x, packed_t, parts = workspace(context).arrays(
-        context, work, 1 if in_place else at_once * image, max(at_once * sizes.image, 1), most_parts * sizes.sums
-    )
-    for first in starts(x.shape[0], at_once):
-        count = smallest(at_once, x.shape[0] - first)
-        some_x, some_t = (view(a, (count, *a.shape[1:]), a.strides, first * a.strides[0]) for a in (x, t))
-        if not in_place:
-            pack_images(kernels, context, layout, shifts, some_x, packed_x)
-            some_x = packed_x
-        if sizes.packing:
-            whole = (count, groups, sizes.features, sizes.plane)
-            pack_features(kernels, context, some_t, packed_t, whole, sizes.padded)
-            some_t = packed_t
-        numbers = [*(axis.out for axis in axes), *layout.extents[1:], image, layout.channel * sizes.channels]
-        arrays = [some_x, some_t, *tables, parts]
-        _launch(kernels, context, sizes, count * sizes.lines, rows_each, first == 0, [*numbers, *arrays])
-    _add_up(kernels, context, sizes, most_parts, parts, out)
+    shifts, *tables = image_tables(context, axes, layout, flip, sizes.channels)
+    numbers = [*(axis.out for axis in axes), *layout.extents[1:], image, layout.channel * sizes.channels]
+    lengths = [1 if in_place else at_once * image, max(at_once * sizes.image, 1), most_parts * sizes.sums]
+    with scratch(context, work, *lengths) as (packed_x, packed_t, parts):
+        for first, count, some_x in laid_out(
+            kernels, context, layout, shifts, x, at_once, None if in_place else packed_x
+        ):
+            some_t = some_of(t, first, count)
+            if sizes.packing:
+                whole = (count, groups, sizes.features, sizes.plane)
+                pack_features(kernels, context, some_t, packed_t, whole, sizes.padded)
+                some_t = packed_t
+            args = [*numbers, some_x, some_t, *tables, parts]
+            _launch(kernels, context, sizes, count * sizes.lines, rows_each, first == 0, args)
+        square = _SQUARES[context.profile.device_kind]
+        squares = groups * -(-sizes.depth // square) * -(-sizes.features // square)
+        args = [most_parts, sizes.depth, groups, sizes.features, sizes.padded, parts, out]
+        launch_chunks(kernels["add_up"], context, squares, *args, least=1)
 
 
 @dataclass(frozen=True)
 class _WeightGradientSizes:
-    """What is multiplied, and in which way.
+    """What is multiplied, and in which way."""
 
-    Parameters
-    ----------
-    groups, channels, features : int
-        Groups, and of each its channels and features.
-    depth : int
-        Channels by taps.
-    padded : int
-        To how many features a group is filled up.
-    lines, plane : int
-        Rows of pixels, and pixels, of an image of the result.
-    width : int
-        Lanes of a processor's vectors.
-    packing : bool
-        Whether the features of a pixel are brought together.
-    few : bool
-        Whether they are taken one by one.
-    """
-
+    #: Groups, and of each its channels and features.
     groups: int
     channels: int
     features: int
+    #: Channels by taps.
     depth: int
+    #: To how many features a group is filled up.
     padded: int
+    #: Rows of pixels, and pixels, of an image of the result.
     lines: int
     plane: int
+    #: Lanes of a processor's vectors.
     width: int
+    #: Whether the features of a pixel are brought together, and whether they are taken one by one.
     packing: bool
     few: bool
 
@@ -207,28 +191,15 @@ def _launch(
     fresh: bool,
     args: Sequence[Any],
 ) -> None:
-    kernel = kernels["weights_few" if sizes.few else "weights"]
     parts, tiles = -(-rows // rows_each), sizes.tiles
     near = max(_NEAR // (sizes.plane // sizes.lines * (sizes.groups * (sizes.channels + sizes.padded))), 1)
     numbers = [sizes.depth, sizes.groups, sizes.features, sizes.padded, rows, rows_each, near]
     if context.profile.runs_items_serially:
+        kernel = kernels["weights_few" if sizes.few else "weights_blocks"]
         items, chunk = share(tiles, -(-context.profile.compute_units * 4 // parts))
         kernel.call((items, parts), (1, 1), *numbers, chunk, int(fresh), *args)
     elif sizes.few:
-        kernel.scall((tiles, parts), *numbers, 1, int(fresh), *args)
+        kernels["weights_few"].scall((tiles, parts), *numbers, 1, int(fresh), *args)
     else:
         whole = (tiles // sizes.groups * 16, sizes.groups * 16, parts)
-        kernel.call(whole, (16, 16, 1), *numbers, 1, int(fresh), *args)
-
-
-def _add_up(
-    kernels: Kernels, context: Context, sizes: _WeightGradientSizes, count: int, parts: Array, out: Array
-) -> None:
-    square = _SQUARES[context.profile.device_kind]
-    lines = sizes.groups * -(-sizes.depth // square) * -(-sizes.features // square)
-    args = [count, sizes.depth, sizes.groups, sizes.features, sizes.padded, parts, out]
-    if context.profile.runs_items_serially:
-        items, chunk = share(lines, context.profile.compute_units * 4)
-        kernels["add_up"].call(items, 1, lines, chunk, *args)
-    else:
-        kernels["add_up"].scall(lines, lines, 1, *args)
+        kernels["weights_tiles"].call(whole, (16, 16, 1), *numbers, 1, int(fresh), *args)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -195,10 +194,6 @@ class Choice:
     library: frozenset[str] = frozenset()
 
 
-# Remembered for a context, that the kernels of a function and what launches them agree whatever is tuned meanwhile.
-_choices: WeakKeyDictionary[Context, dict[tuple[str, str], Choice]] = WeakKeyDictionary()
-
-
 def chosen(context: Context, dtype: str) -> Mapping[str, Block]:
     """Return the block shape for each class of products: as tuned, or the default.
 
@@ -222,7 +217,7 @@ def choose(context: Context, dtype: str, choice: Choice | None) -> None:
 
     Functions compiled before cannot use other block shapes: this is for tuning and tests.
     """
-    known = _choices.setdefault(context, {})
+    known = context.kept.setdefault(__name__, {})
     known.pop((context.profile.device_kind, dtype), None)
     if choice is not None:
         known[context.profile.device_kind, dtype] = choice
@@ -246,7 +241,8 @@ def save(context: Context, dtype: str, choice: Choice) -> None:
 
 
 def _choice(context: Context, dtype: str) -> Choice:
-    known, key = _choices.setdefault(context, {}), (context.profile.device_kind, dtype)
+    # Remembered, that the kernels of a function and what launches them agree whatever is tuned meanwhile.
+    known, key = context.kept.setdefault(__name__, {}), (context.profile.device_kind, dtype)
     if key not in known:
         known[key] = _found(context, dtype)
     return known[key]

@@ -1,4 +1,4 @@
-"""Products of matrices on a processor: the kernels.
+"""Products of matrices on a processor: the kernels, and how one is cut into launches.
 
 A work item goes down one panel of columns. It keeps a block of sums in registers, vectors of columns by some rows, and
 for each term loads a vector of `b` and one number of `a` per row. Both matrices may be read where they are, `b` if the
@@ -7,64 +7,78 @@ Geijn, "Anatomy of high-performance matrix multiplication" (2008). Rows and colu
 computed in blocks of half the height where that is enough. Where `b` is read in place, a last panel of columns begins
 further left, or, if there are too few for that, reads on into the next row; where it is packed, it is filled up with
 zeros. What is there already or not at all is not stored.
+
+Large matrices are cut along all three lengths, so that what is packed stays in memory that is kept, and a panel of `b`
+in a core's cache.
 """
 
 from __future__ import annotations
 
-from string import Template
+from collections.abc import Iterator
 
 from optdb.codegen.fp16 import load_w, work_dtype
 from optdb.codegen.gemm.blocks import ItemBlock
-from optdb.codegen.gemm.code import with_types
-from optdb.codegen.kernels import ARRAY, SSIZES, Kernel
+from optdb.codegen.gemm.code import product_kernel
+from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, total
+from optdb.codegen.gemm.problem import Problem
+from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.scalars.types import C_TYPES
+from optdb.codegen.source import filled
+from optdb.runtime.sizes import starts
 
-_PACK = Template("""
-OUTLINED_KERNEL void matmul_pack_$width(long16 s, GLOBAL_MEM T *x, ga_size x_off, GLOBAL_MEM W *w, ga_size w_off)
+#: Terms that are added up before the next ones are begun: a panel of so many rows stays in a core's cache.
+TERMS = 2048
+#: Numbers that are packed at a time of each matrix, at most (unless `TERMS` of one panel are more).
+PACKED = 1 << 23
+#: Items for each unit, that one slow unit does not hold up all.
+ITEMS_PER_UNIT = 4
+#: Terms of a part, at least, where sums are cut into parts to give all units work.
+PART = 512
+#: Panels of columns for which it pays to pack `a`, if it has so many numbers.
+PANELS = 8
+LARGE = 1 << 18
+#: Blocks of rows for which it pays to pack `b`, if its rows are this many bytes apart (a page) or more.
+ROW_BLOCKS = 8
+FAR = 4096
+
+_PACK = """
+OUTLINED_KERNEL void NAME(long16 s, ARRAY T *x, ARRAY W *w)
 {
-    AT(T, x);
-    AT(W, w);
     const ga_ssize length = s.s0, k = s.s1, step = s.s5, k_step = s.s6;
-    const ga_ssize at = get_global_id(0) * $width;
-    const int there = (int)min((ga_ssize)$width, length - at);
+    const ga_ssize at = get_global_id(0) * WIDTH;
+    const int there = (int)min((ga_ssize)WIDTH, length - at);
     x += s.s3 + get_global_id(1) * s.s4 + at * step;
     w += s.s2 + get_global_id(1) * s.s7 + at * k;
-    if (there == $width && step == 1) {
+    if (there == WIDTH && step == 1) {
         for (ga_ssize l = 0; l < k; ++l)
-            for (int r = 0; r < $width; ++r)
-                w[l * $width + r] = LOAD(x[l * k_step + r]);
+            for (int r = 0; r < WIDTH; ++r)
+                w[l * WIDTH + r] = LOAD(x[l * k_step + r]);
         return;
     }
     ga_ssize l = 0;
-    if (there == $width && k_step == 1)
-        for (; l + $side <= k; l += $side)
-            for (int r0 = 0; r0 < $width; r0 += $side) {
-$turn
+    if (there == WIDTH && k_step == 1)
+        for (; l + SIDE <= k; l += SIDE)
+            for (int r0 = 0; r0 < WIDTH; r0 += SIDE) {
+TURN
             }
-    else if (there == $width)  /* some terms at a time, which lie in few lines of the cache */
+    else if (there == WIDTH)  /* some terms at a time, which lie in few lines of the cache */
         for (; l + 16 <= k; l += 16)
-            for (int r = 0; r < $width; ++r)
+            for (int r = 0; r < WIDTH; ++r)
                 for (int c = 0; c < 16; ++c)
-                    w[(l + c) * $width + r] = LOAD(x[r * step + (l + c) * k_step]);
+                    w[(l + c) * WIDTH + r] = LOAD(x[r * step + (l + c) * k_step]);
     for (; l < k; ++l) {
         for (int r = 0; r < there; ++r)
-            w[l * $width + r] = LOAD(x[r * step + l * k_step]);
-        for (int r = there; r < $width; ++r)
-            w[l * $width + r] = 0;
+            w[l * WIDTH + r] = LOAD(x[r * step + l * k_step]);
+        for (int r = there; r < WIDTH; ++r)
+            w[l * WIDTH + r] = 0;
     }
 }
-""")
+"""
 
-_BLOCK = Template("""
-OUTLINED_KERNEL void $name(long16 s, long16 t, W alpha, W beta,
-    GLOBAL_MEM W *a, ga_size a_off, GLOBAL_MEM W *b, ga_size b_off,
-    GLOBAL_MEM T *y, ga_size y_off, GLOBAL_MEM T *z, ga_size z_off, GLOBAL_MEM W *w, ga_size w_off)
+_BLOCK = """
+OUTLINED_KERNEL void NAME(long16 s, long16 t, W alpha, W beta, ARRAY W *a, ARRAY W *b, ARRAY T *y, ARRAY T *z,
+    ARRAY W *w)
 {
-    AT(W, a);
-    AT(W, b);
-    AT(T, y);
-    AT(T, z);
-    AT(W, w);
     const ga_ssize m = s.s0, n = s.s1, a_row = s.s6, a_step = s.s7, b_step = s.sB, chunk = s.sC;
     const ga_ssize y0 = t.s2, y1 = t.s3, z0 = t.s6, z1 = t.s7, parts = t.s8;
     const bool in_place = s.sD, add = s.sE, a_packed = s.sF;
@@ -74,107 +88,107 @@ OUTLINED_KERNEL void $name(long16 s, long16 t, W alpha, W beta,
     /* For so many terms whole vectors can be read, if there are fewer columns than that. */
     const ga_ssize whole = clamp(t.sB - l0, (ga_ssize)0, k);
     /* How far the panel begins before those columns that are its own. */
-    const int known = in_place ? (int)max(min(panel * $cols, panel * $cols + $cols - n), (ga_ssize)0) : 0;
-    const ga_ssize j0 = panel * $cols - known;
-    const int cols = (int)min((ga_ssize)$cols, n - j0);
+    const int known = in_place ? (int)max(min(panel * COLS, panel * COLS + COLS - n), (ga_ssize)0) : 0;
+    const ga_ssize j0 = panel * COLS - known;
+    const int cols = (int)min((ga_ssize)COLS, n - j0);
     a += s.s3 + batch * s.s4 + l0 * a_step;
     b += s.s8 + batch * s.s9 + panel * s.sA - known + l0 * b_step;
     y += t.s0 + batch * t.s1 + j0 * y1;
     z += t.s4 + batch * t.s5 + j0 * z1;
     w += t.sA + (part * (get_num_groups(2) / parts) + batch) * m * n + j0;
-    const bool rows_of_vectors = cols == $cols && !known && z1 == 1 && (y1 == 1 || !add);
-    for (ga_ssize i0 = begin; i0 < end; i0 += $rows) {
-        GLOBAL_MEM const W *block = a + i0 / $rows * s.s5;
-        const int rows = (int)min((ga_ssize)$rows, end - i0);
-        if (rows <= $rows / 2) {$low} else {$high}
+    const bool rows_of_vectors = cols == COLS && !known && z1 == 1 && (y1 == 1 || !add);
+    for (ga_ssize i0 = begin; i0 < end; i0 += ROWS) {
+        GLOBAL_MEM const W *block = a + i0 / ROWS * s.s5;
+        const int rows = (int)min((ga_ssize)ROWS, end - i0);
+        if (rows <= ROWS / 2) {LOW} else {HIGH}
     }
 }
-""")
+"""
 
-_ROWS = Template("""
-        $vector acc[$height][$vectors];
+_ROWS = """
+        VECTOR acc[HEIGHT][VECTORS];
         #pragma unroll
-        for (int r = 0; r < $height; ++r)
+        for (int r = 0; r < HEIGHT; ++r)
             #pragma unroll
-            for (int c = 0; c < $vectors; ++c)
+            for (int c = 0; c < VECTORS; ++c)
                 acc[r][c] = 0;
-        $sums
+        SUMS
         for (ga_ssize l = whole; l < k; ++l) {
-            W last[$cols];
-            for (int c = 0; c < $cols; ++c)
+            W last[COLS];
+            for (int c = 0; c < COLS; ++c)
                 last[c] = c < n ? b[l * b_step + c] : 0;
             #pragma unroll
-            for (int r = 0; r < $height; ++r)
+            for (int r = 0; r < HEIGHT; ++r)
                 #pragma unroll
-                for (int c = 0; c < $vectors; ++c)
-                    acc[r][c] += block[min(r, rows - 1) * a_row + l * a_step] * vload$width(c, last);
+                for (int c = 0; c < VECTORS; ++c)
+                    acc[r][c] += block[min(r, rows - 1) * a_row + l * a_step] * VLOAD(c, last);
         }
         if (parts == 1 && rows_of_vectors) {
             #pragma unroll
-            for (int r = 0; r < $height; ++r) {
+            for (int r = 0; r < HEIGHT; ++r) {
                 if (r < rows)
                     #pragma unroll
-                    for (int c = 0; c < $vectors; ++c) {
-                        $vector sum = ($vector)alpha * acc[r][c];
+                    for (int c = 0; c < VECTORS; ++c) {
+                        VECTOR sum = (VECTOR)alpha * acc[r][c];
                         if (add)
-                            sum += ($vector)beta * $load(0, (const $memory *)(y + (i0 + r) * y0 + c * $width));
-                        $store(sum, 0, ($memory *)(z + (i0 + r) * z0 + c * $width));
+                            sum += (VECTOR)beta * VLOAD_T(0, (const MEMORY *)(y + (i0 + r) * y0 + c * WIDTH));
+                        VSTORE_T(sum, 0, (MEMORY *)(z + (i0 + r) * z0 + c * WIDTH));
                     }
             }
         } else {
-            W sums[$height * $cols];
+            W sums[HEIGHT * COLS];
             #pragma unroll
-            for (int r = 0; r < $height; ++r)
+            for (int r = 0; r < HEIGHT; ++r)
                 #pragma unroll
-                for (int c = 0; c < $vectors; ++c)
-                    vstore$width(acc[r][c], r * $vectors + c, sums);
+                for (int c = 0; c < VECTORS; ++c)
+                    VSTORE(acc[r][c], r * VECTORS + c, sums);
             #pragma unroll 1
             for (int r = 0; r < rows; ++r) {
                 #pragma unroll 1
                 for (int c = known; c < cols; ++c) {
                     if (parts > 1) {
-                        w[(i0 + r) * n + c] = sums[r * $cols + c];
+                        w[(i0 + r) * n + c] = sums[r * COLS + c];
                         continue;
                     }
-                    W sum = alpha * sums[r * $cols + c];
+                    W sum = alpha * sums[r * COLS + c];
                     if (add)
                         sum += beta * LOAD(y[(i0 + r) * y0 + c * y1]);
                     z[(i0 + r) * z0 + c * z1] = STORE(sum);
                 }
             }
         }
-""")
+"""
 
-_SUMS = Template("""
+_SUMS = """
             for (ga_ssize l = 0; l < whole; ++l) {
-                $vector right[$vectors];
+                VECTOR right[VECTORS];
                 #pragma unroll
-                for (int c = 0; c < $vectors; ++c)
-                    right[c] = vload$width(c, b + l * b_step);
+                for (int c = 0; c < VECTORS; ++c)
+                    right[c] = VLOAD(c, b + l * b_step);
                 #pragma unroll
-                for (int r = 0; r < $height; ++r) {
-                    const W left = $left;
+                for (int r = 0; r < HEIGHT; ++r) {
+                    const W left = LEFT;
                     #pragma unroll
-                    for (int c = 0; c < $vectors; ++c)
+                    for (int c = 0; c < VECTORS; ++c)
                         acc[r][c] += left * right[c];
                 }
             }
-""")
+"""
 
 #: Rows that there are not are the last one again.
-_POINTERS = Template("""
-            GLOBAL_MEM const W *row[$height];
+_POINTERS = """
+            GLOBAL_MEM const W *row[HEIGHT];
             #pragma unroll
-            for (int r = 0; r < $height; ++r)
+            for (int r = 0; r < HEIGHT; ++r)
                 row[r] = block + min(r, rows - 1) * a_row;
-""")
+"""
 
 
 def pack_kernel(dtype: str, width: int) -> Kernel:
     """Return the kernel that lays a matrix out in panels of so many rows, or columns."""
     side = next(side for side in (16, 8, 4, 2, 1) if width % side == 0)
-    code = _PACK.substitute(width=width, side=side, turn=_turn(side, width, dtype))
-    return Kernel(with_types(code, dtype), f"matmul_pack_{width}", [SSIZES, ARRAY, ARRAY], Kernel.get_flags(dtype))
+    words = {"NAME": f"matmul_pack_{width}", "WIDTH": width, "SIDE": side}
+    return product_kernel(filled(_PACK, TURN=_turn(side, width, dtype)), dtype, **words)
 
 
 def _turn(side: int, width: int, dtype: str) -> str:
@@ -205,29 +219,159 @@ def _turn(side: int, width: int, dtype: str) -> str:
 
 def block_kernel(dtype: str, block: ItemBlock) -> Kernel:
     """Return the kernel that multiplies by blocks of one shape."""
-    work, half = work_dtype(dtype), load_w(dtype) != ""
+    half, width = load_w(dtype) != "", block.width
     words = {
-        "name": block.name,
-        "rows": block.rows,
-        "cols": block.cols,
-        "width": block.width,
-        "vectors": block.cols // block.width,
-        "vector": f"{C_TYPES[work]}{block.width}",
-        "load": f"vload_half{block.width}" if half else f"vload{block.width}",
-        "store": f"vstore_half{block.width}_rte" if half else f"vstore{block.width}",
-        "memory": "GLOBAL_MEM half" if half else "GLOBAL_MEM W",
+        "NAME": block.name,
+        "ROWS": block.rows,
+        "COLS": block.cols,
+        "WIDTH": width,
+        "VECTORS": block.cols // width,
+        "VECTOR": f"{C_TYPES[dtype]}{width}",
+        "VLOAD": f"vload{width}",
+        "VSTORE": f"vstore{width}",
+        "VLOAD_T": f"vload_half{width}" if half else f"vload{width}",
+        "VSTORE_T": f"vstore_half{width}_rte" if half else f"vstore{width}",
+        "MEMORY": f"GLOBAL_MEM {'half' if half else ctype(dtype)}",
     }
-    code = _BLOCK.substitute(words, name=block.name, high=_body(block.rows, words), low=_body(block.rows // 2, words))
-    params = [SSIZES, SSIZES, work, work, *[ARRAY] * 5]
-    return Kernel(with_types(code, dtype), block.name, params, Kernel.get_flags(dtype))
+    code = filled(_BLOCK, HIGH=_body(block.rows, block.rows), LOW=_body(block.rows // 2, block.rows))
+    return product_kernel(code, dtype, **words)
 
 
-def _body(height: int, words: dict[str, object]) -> str:
-    """Return what computes a block of so many rows."""
-    words = {**words, "height": height}
-    by_rows = _POINTERS.substitute(words) + _SUMS.substitute(words, left="row[r][l * a_step]")
-    if height < words["rows"]:
-        return _ROWS.substitute(words, sums=by_rows)
-    side_by_side = _SUMS.substitute(words, left="block[l * a_step + r]")
-    sums = f"if (a_row == 1 && (a_packed || rows == {height})) {{{side_by_side}}} else {{{by_rows}}}"
-    return _ROWS.substitute(words, sums=sums)
+def _body(height: int, rows: int) -> str:
+    """Return what computes a block of so many rows, where most have `rows`."""
+    sums = _POINTERS + filled(_SUMS, LEFT="row[r][l * a_step]")
+    if height == rows:
+        side_by_side = filled(_SUMS, LEFT="block[l * a_step + r]")
+        sums = f"if (a_row == 1 && (a_packed || rows == HEIGHT)) {{{side_by_side}}} else {{{sums}}}"
+    return filled(filled(_ROWS, SUMS=sums), HEIGHT=height)
+
+
+def plan(problem: Problem, block: ItemBlock, units: int, half: bool, itemsize: int) -> GemmPlan:
+    """Return the launches that compute a product by blocks, on a device of so many units.
+
+    With `half`, the matrices are of another dtype than is computed in, numbers of `itemsize` bytes: both are packed.
+    """
+    return _Planner(problem, block, units, half, itemsize).plan()
+
+
+class _Planner:
+    def __init__(self, problem: Problem, block: ItemBlock, units: int, half: bool, itemsize: int) -> None:
+        p = problem
+        self.problem, self.block, self.units = p, block, units
+        self.panels, self.row_blocks = -(-p.n // block.cols), -(-p.m // block.rows)
+        # An empty sum has nothing to pack.
+        self.pack_b = p.k > 0 and (half or p.b[2] != 1 or self._b_is_far(itemsize) or self._b_is_small())
+        self.pack_a = p.k > 0 and (half or self._a_is_large())
+        pieces = p.batch * self.panels * self.row_blocks
+        wanted = min(-(-2 * units // pieces), p.k // PART)
+        self.part = p.k if wanted < 2 else -(-p.k // wanted)
+        self.parts = 1 if wanted < 2 else -(-p.k // self.part)
+        # Sums that are rounded to 16 bits on the way would lose digits, and parts are added up at the end.
+        self.terms = p.k if half or self.parts > 1 else TERMS
+        self.depth = min(self.terms, p.k)
+
+    def _b_is_far(self, itemsize: int) -> bool:
+        return self.row_blocks >= ROW_BLOCKS and abs(self.problem.b[1]) * itemsize >= FAR
+
+    def _b_is_small(self) -> bool:
+        """Whether a vector of columns reaches beyond so many rows of `b` that it is not worth while to read on."""
+        p = self.problem
+        return p.n < self.block.cols and p.b[1] < max(p.n, 4)
+
+    def _a_is_large(self) -> bool:
+        return self.panels >= PANELS and self.problem.m * self.problem.k >= LARGE
+
+    def _whole(self, l0: int, k: int) -> int:
+        """Return for how many terms a vector of columns can be read in place."""
+        p = self.problem
+        beyond = self.block.cols - p.n
+        if self.pack_b or beyond <= 0 or k == 0:
+            return k
+        # The last number of the matrix is at (k - 1) * step + n - 1.
+        return min(max(p.k - -(-beyond // p.b[1]) - l0, 0), k)
+
+    def plan(self) -> GemmPlan:
+        p = self.problem
+        rows = self._slab(p.m, self.block.rows, self.pack_a)
+        cols = self._slab(p.n, self.block.cols, self.pack_b)
+        a_size = self._padded(rows, self.block.rows) * self.depth if self.pack_a else 0
+        b_size = self._padded(cols, self.block.cols) * self.depth if self.pack_b else 0
+        batch = min(p.batch, max(1, PACKED // max(a_size, b_size, 1)))
+        self.a_size, self.b_size = a_size, b_size
+        self.b_at = a_size * (batch if p.a[0] else 1)
+        self.w_at = self.b_at + b_size * (batch if p.b[0] else 1)
+        launches = [
+            launch
+            for first in starts(p.batch, batch)
+            for l0 in starts(max(p.k, 1), max(self.terms, 1))
+            for j0 in starts(p.n, cols)
+            for launch in self._slabs(first, min(batch, p.batch - first), l0, j0, min(cols, p.n - j0), rows)
+        ]
+        total = self.parts * batch * p.m * p.n if self.parts > 1 else 0
+        return GemmPlan(launches, self.w_at + total)
+
+    def _slabs(self, first: int, batch: int, l0: int, j0: int, n: int, rows: int) -> Iterator[Launch]:
+        """Yield the launches for some products of the batch, some terms and some columns."""
+        p = self.problem
+        k = min(self.terms, p.k - l0)
+        if self.pack_b:
+            at = first * p.b[0] + l0 * p.b[1] + j0 * p.b[2]
+            places = (self.b_at, at, p.b[0], p.b[2], p.b[1], self.b_size)
+            yield self._pack("b", self.block.cols, batch if p.b[0] else 1, n, k, *places)
+        for i0 in starts(p.m, rows):
+            m = min(rows, p.m - i0)
+            if self.pack_a:
+                at = first * p.a[0] + i0 * p.a[1] + l0 * p.a[2]
+                places = (0, at, p.a[0], p.a[1], p.a[2], self.a_size)
+                yield self._pack("a", self.block.rows, batch if p.a[0] else 1, m, k, *places)
+            yield self._multiply(first, batch, l0, i0, j0, m, n, k)
+            if self.parts > 1:
+                yield self._total(first, batch, i0, j0, m, n)
+
+    def _pack(
+        self, letter: str, width: int, batch: int, length: int, k: int, to: int, at: int, step0: int, *rest: int
+    ) -> Launch:
+        step, k_step, size = rest
+        sizes = pack(length, k, to, at, step0, step, k_step, size)
+        return Launch(f"matmul_pack_{width}", (-(-length // width), batch), (1, 1), (sizes,), letter + "w")
+
+    def _multiply(self, first: int, batch: int, l0: int, i0: int, j0: int, m: int, n: int, k: int) -> Launch:
+        p, block = self.problem, self.block
+        # Of the first terms, what is added comes from y; of those after them, from what is there of z.
+        add, y = (p.add, p.y) if l0 == 0 else (True, p.z)
+        panels, row_blocks = -(-n // block.cols), -(-m // block.rows)
+        chunks = min(row_blocks, -(-ITEMS_PER_UNIT * self.units // (panels * batch * self.parts)))
+        chunk = -(-row_blocks // chunks) * block.rows
+        if self.pack_a:
+            a = (0, self.a_size if p.a[0] else 0, block.rows * k, 1, block.rows)
+        else:
+            at = first * p.a[0] + i0 * p.a[1] + l0 * p.a[2]
+            a = (at, p.a[0], block.rows * p.a[1], p.a[1], p.a[2])
+        if self.pack_b:
+            b = (self.b_at, self.b_size if p.b[0] else 0, block.cols * k, block.cols)
+        else:
+            b = (first * p.b[0] + l0 * p.b[1] + j0, p.b[0], block.cols, p.b[1])
+        flags = (int(not self.pack_b), int(add), int(self.pack_a))
+        y_at, z_at = (first * x[0] + i0 * x[1] + j0 * x[2] for x in (y, p.z))
+        part = self.part if self.parts > 1 else k
+        sizes = pack(m, n, k, *a, *b, chunk, *flags)
+        more = pack(y_at, *y, z_at, *p.z, self.parts, part, self.w_at, self._whole(l0, k))
+        items = (panels, -(-m // chunk), batch * self.parts)
+        letters = ("w" if self.pack_a else "a") + ("w" if self.pack_b else "b")
+        letters += ("y" if l0 == 0 else "z") + "z" + ("w" if self.w_at or self.parts > 1 else "z")
+        return Launch(block.name, items, (1, 1, 1), (sizes, more), letters, "ab" if l0 == 0 else "a1")
+
+    def _total(self, first: int, batch: int, i0: int, j0: int, m: int, n: int) -> Launch:
+        p = self.problem
+        y_at, z_at = (first * x[0] + i0 * x[1] + j0 * x[2] for x in (p.y, p.z))
+        return total(m, n, batch, self.parts, p.add, (y_at, *p.y), (z_at, *p.z), w_at=self.w_at)
+
+    def _slab(self, length: int, side: int, packed: bool) -> int:
+        """Return how many rows, or columns, are computed at a time: all, but for what would be packed."""
+        if not packed:
+            return max(length, 1)
+        return min(max(PACKED // (max(self.depth, 1) * side), 1) * side, self._padded(length, side))
+
+    @staticmethod
+    def _padded(length: int, side: int) -> int:
+        return -(-length // side) * side

@@ -1,23 +1,20 @@
 """A planned product, and what runs it.
 
 A plan is a list of launches, made from numbers alone and remembered, and the memory that they need besides the arrays.
-`run` hands them the arrays. The memory is one buffer for each context, which grows and stays: to get new memory costs
-more than most products.
+`run` hands them the arrays.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from optdb.codegen.kernels import SSIZES, CompiledKernel
-from optdb.runtime.arrays import Array, empty
-from optdb.runtime.commands import tracing
+from optdb.codegen.scratch import scratch
+from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -70,6 +67,23 @@ def pack(*numbers: int) -> np.ndarray:
     return SSIZES.pack(numbers)
 
 
+def total(
+    m: int,
+    n: int,
+    batch: int,
+    parts: int,
+    add: bool,
+    y: Sequence[int],
+    z: Sequence[int],
+    columns: int = 1,
+    group: int = 1,
+    w_at: int = 0,
+) -> Launch:
+    """Return the launch that adds up the parts of sums; `y` and `z` are where these arrays begin, and their strides."""
+    sizes = pack(m, n, parts, batch * m * n, int(add), w_at), pack(*y, *z)
+    return Launch("matmul_total", (columns, batch * m), (group, 1), sizes, "yzw", "ab")
+
+
 def run(
     plan: GemmPlan,
     kernels: Mapping[str, CompiledKernel],
@@ -106,34 +120,5 @@ def run(
     if not plan.memory:
         launch(arrays)
         return
-    with _using_scratch:
-        launch({**arrays, "w": scratch(context, plan.memory, work)})
-
-
-_scratch: WeakKeyDictionary[Context, Array] = WeakKeyDictionary()
-#: Held until all launches that use it are in the queue, so that those of another thread come behind them.
-_using_scratch = threading.Lock()
-
-
-def scratch(context: Context, length: int, dtype: str) -> Array:
-    """Return memory for what is forgotten after the next launches: the same for all, one after the other.
-
-    Parameters
-    ----------
-    context : Context
-        Where.
-    length : int
-        How many numbers it holds, at least.
-    dtype : str
-        Of what dtype.
-    """
-    nbytes = length * np.dtype(dtype).itemsize
-    if tracing() is not None:
-        # Which is larger may depend on shapes; places are shared in another way.
-        return empty(context, (nbytes,), np.uint8)
-    kept = _scratch.get(context)
-    if kept is None or kept.nbytes < nbytes:
-        _scratch.pop(context, None)
-        # A WeakKeyDictionary's value must not hold its key: an array knows the queue, not the context.
-        kept = _scratch[context] = empty(context, (nbytes,), np.uint8)
-    return kept
+    with scratch(context, work, plan.memory) as (w,):
+        launch({**arrays, "w": w})

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from optdb.codegen.fp16 import load_w, work_dtype
-from optdb.codegen.gemm import cpu, cpu_plan, gpu, gpu_plan
+from optdb.codegen.gemm import cpu, gpu
 from optdb.codegen.gemm.blocks import Block, by_library, chosen
 from optdb.codegen.gemm.code import total_kernel
 from optdb.codegen.gemm.launches import GemmPlan, run
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
 #: Plans that are remembered for a context.
 _REMEMBERED = 1024
-
-#: Plans, and whether they are those of the matrices turned over, by dtype and problem.
-_plans: WeakKeyDictionary[Context, LaunchCache[tuple[GemmPlan, bool]]] = WeakKeyDictionary()
 
 
 def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
@@ -134,7 +130,7 @@ def _by_library(
 
 def _planned(context: Context, dtype: str, problem: Problem) -> tuple[GemmPlan, bool]:
     """Return the plan of a product, and whether it is that of the matrices turned over."""
-    blocks, plans = chosen(context, dtype), _plans.setdefault(context, LaunchCache(_REMEMBERED))
+    blocks, plans = chosen(context, dtype), context.kept.setdefault(__name__, LaunchCache(_REMEMBERED))
     return plans.get((dtype, problem), lambda: plan_with(blocks, context, dtype, problem), owner=blocks)
 
 
@@ -145,9 +141,9 @@ def plan_with(blocks: Mapping[str, Block], context: Context, dtype: str, problem
     units = context.profile.compute_units
     block = blocks[classify(problem.batch, problem.m, problem.n, units)]
     if not context.profile.runs_items_serially:
-        return gpu_plan.plan(problem, block, units), turned
+        return gpu.plan(problem, block, units), turned
     item = np.dtype(work_dtype(dtype)).itemsize
-    return cpu_plan.plan(problem, block, units, load_w(dtype) != "", item), turned
+    return cpu.plan(problem, block, units, load_w(dtype) != "", item), turned
 
 
 def _better_turned(problem: Problem) -> bool:

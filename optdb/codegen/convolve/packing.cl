@@ -1,54 +1,27 @@
-"""OpenCL C that lays out arrays, see :mod:`optdb.codegen.convolve.packing`."""
+/* Kernels that lay out arrays, see packing.py. */
 
-# Words that all kernels of convolutions know.
-DEFINITIONS = """
-#define T {stored}
-#define W {work}
-#define LOAD(x) {load}(x)
-#define STORE(x) {store}(x)
-#define ON_CPU {on_cpu}
-#define WIDTH {width}
-#define VECTOR {vector}
-#define VLOAD(p) vload{width}(0, p)
-#define VSTORE(v, p) vstore{width}(v, 0, p)
-#define TAKE(type, x) x = (GLOBAL_MEM type *)((GLOBAL_MEM char *)x + x##_off)
-{vectors}
-"""
-
-PLAIN_VECTORS = """
-#define VLOAD_T(p) VLOAD(p)
-#define VSTORE_T(v, p) VSTORE(v, p)
-"""
-
-# PoCL's vstore_half takes the place to be one where vectors may lie, and kills the process where it is not.
-HALF_VECTORS = """
-static inline VECTOR load_halves(const GLOBAL_MEM T *p) {
-    W lanes[WIDTH];
-    for (int i = 0; i < WIDTH; ++i)
-        lanes[i] = LOAD(p[i]);
-    return VLOAD(lanes);
-}
-static inline void store_halves(VECTOR v, GLOBAL_MEM T *p) {
-    W lanes[WIDTH];
-    VSTORE(v, lanes);
-    for (int i = 0; i < WIDTH; ++i)
-        p[i] = STORE(lanes[i]);
-}
-#define VLOAD_T(p) load_halves(p)
-#define VSTORE_T(v, p) store_halves(v, p)
-"""
-
-PACK_IMAGES = """
-OUTLINED_KERNEL void pack_images(ga_size lines, ga_size chunk, ga_size channels,
-    ga_size pieces0, ga_size pieces1, ga_size pieces2, ga_size extent0, ga_size extent1, ga_size extent2,
-    ga_ssize length0, ga_ssize length1, ga_ssize length2, ga_ssize step0, ga_ssize step1, ga_ssize step2,
-    GLOBAL_MEM ga_long *shifts, ga_size shifts_off,
-    GLOBAL_MEM T *x, ga_size x_off, ga_ssize x_image, ga_ssize x_channel, ga_ssize x0, ga_ssize x1, ga_ssize x2,
-    GLOBAL_MEM W *y, ga_size y_off)
+/* PoCL's vstore_half takes the place to be one where vectors may lie, and kills the process where it is not. */
+static inline VECTOR load_halves(int at, const GLOBAL_MEM T *p)
 {
-    TAKE(ga_long, shifts);
-    TAKE(T, x);
-    TAKE(W, y);
+    W lanes[WIDTH];
+    for (int i = 0; i < WIDTH; ++i)
+        lanes[i] = LOAD(p[at * WIDTH + i]);
+    return VLOAD(0, lanes);
+}
+
+static inline void store_halves(VECTOR v, int at, GLOBAL_MEM T *p)
+{
+    W lanes[WIDTH];
+    VSTORE(v, 0, lanes);
+    for (int i = 0; i < WIDTH; ++i)
+        p[at * WIDTH + i] = STORE(lanes[i]);
+}
+
+OUTLINED_KERNEL void pack_images(ga_size lines, ga_size chunk, ga_size channels, ga_size pieces0, ga_size pieces1,
+    ga_size pieces2, ga_size extent0, ga_size extent1, ga_size extent2, ga_ssize length0, ga_ssize length1,
+    ga_ssize length2, ga_ssize step0, ga_ssize step1, ga_ssize step2, ARRAY ga_long *shifts, ARRAY T *x,
+    ga_ssize x_image, ga_ssize x_channel, ga_ssize x0, ga_ssize x1, ga_ssize x2, ARRAY W *y)
+{
 #if ON_CPU
     const ga_size first = get_global_id(0) * chunk, last = min(first + chunk, lines), by_line = 1;
 #else
@@ -92,8 +65,8 @@ OUTLINED_KERNEL void pack_images(ga_size lines, ga_size chunk, ga_size channels,
                     const int late = at + 2 * WIDTH > length2;
                     if (late && at < 1)
                         break;
-                    const VECTOR left = VLOAD_T(row + at - late), right = VLOAD_T(row + at - late + WIDTH);
-                    VSTORE(late ? (VECTOR)(left.odd, right.odd) : (VECTOR)(left.even, right.even), out + q);
+                    const VECTOR left = VLOAD_T(0, row + at - late), right = VLOAD_T(0, row + at - late + WIDTH);
+                    VSTORE(late ? (VECTOR)(left.odd, right.odd) : (VECTOR)(left.even, right.even), 0, out + q);
                 }
             for (; q < stop; ++q)
                 out[q] = LOAD(row[begin + (q - start) * by]);
@@ -108,17 +81,12 @@ OUTLINED_KERNEL void pack_images(ga_size lines, ga_size chunk, ga_size channels,
 #endif
     }
 }
-"""
 
-# A block of filters lies together, tap by tap; blocks are filled up with zeros.
-PACK_FILTERS = """
+/* A block of filters lies together, tap by tap; blocks are filled up with zeros. */
 OUTLINED_KERNEL void pack_filters(ga_size lines, ga_size chunk, ga_size block, ga_size rows, ga_size blocks,
-    ga_size channels, ga_size count, ga_ssize by_group, ga_ssize by_row, ga_ssize by_channel,
-    GLOBAL_MEM ga_long *taps, ga_size taps_off, GLOBAL_MEM T *x, ga_size x_off, GLOBAL_MEM W *y, ga_size y_off)
+    ga_size channels, ga_size count, ga_ssize by_group, ga_ssize by_row, ga_ssize by_channel, ARRAY ga_long *taps,
+    ARRAY T *x, ARRAY W *y)
 {
-    TAKE(ga_long, taps);
-    TAKE(T, x);
-    TAKE(W, y);
 #if ON_CPU
     const ga_size first = get_global_id(0) * chunk, last = min(first + chunk, lines), by_line = 1;
 #else
@@ -144,15 +112,11 @@ OUTLINED_KERNEL void pack_filters(ga_size lines, ga_size chunk, ga_size block, g
         }
     }
 }
-"""
 
-# From channels of pixels to pixels of channels, the channels of each group filled up with zeros.
-PACK_FEATURES = """
+/* From channels of pixels to pixels of channels, the channels of each group filled up with zeros. */
 OUTLINED_KERNEL void pack_features(ga_size lines, ga_size chunk, ga_size pixels, ga_size groups, ga_size features,
-    ga_size padded, GLOBAL_MEM T *x, ga_size x_off, GLOBAL_MEM W *y, ga_size y_off)
+    ga_size padded, ARRAY T *x, ARRAY W *y)
 {
-    TAKE(T, x);
-    TAKE(W, y);
     const ga_size parts = (pixels + WIDTH - 1) / WIDTH;
     const ga_size first = get_global_id(0) * chunk, last = min(first + chunk, lines);
     for (ga_size line = first; line < last; ++line) {
@@ -170,4 +134,3 @@ OUTLINED_KERNEL void pack_features(ga_size lines, ga_size chunk, ga_size pixels,
         }
     }
 }
-"""

@@ -1,185 +1,167 @@
-"""OpenCL C of the gradients for filters, see :mod:`optdb.codegen.convolve.weights`."""
+/* Kernels for the gradients of filters, see weights.py. */
 
-PARAMS = """ga_size depth, ga_size groups, ga_size features, ga_size padded, ga_size rows, ga_size rows_each,
-    ga_size rows_near, ga_size tile_chunk, ga_size fresh, ga_size out0, ga_size out1, ga_size out2,
-    ga_size extent1, ga_size extent2, ga_size x_image, ga_size x_group,
-    GLOBAL_MEM W *x, ga_size x_off, GLOBAL_MEM {features} *t, ga_size t_off,
-    GLOBAL_MEM ga_long *offsets, ga_size offsets_off, GLOBAL_MEM ga_long *pixels, ga_size pixels_off,
-    GLOBAL_MEM W *parts, ga_size parts_off"""
-
-TAKES = """
-    TAKE(W, x);
-    TAKE({features}, t);
-    TAKE(ga_long, offsets);
-    TAKE(ga_long, pixels);
-    TAKE(W, parts);
-"""
-
-# A row of pixels, over all images. Where a block has too many taps, the last one is there several times.
-ON_CPU = """
-OUTLINED_KERNEL void weights({params})
-{{
-{takes}
+/* For processors. A row of pixels, over all images. A block with too many taps has the last one several times. */
+OUTLINED_KERNEL void weights_blocks(ga_size depth, ga_size groups, ga_size features, ga_size padded, ga_size rows,
+    ga_size rows_each, ga_size rows_near, ga_size tile_chunk, ga_size fresh, ga_size out0, ga_size out1, ga_size out2,
+    ga_size extent1, ga_size extent2, ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY W *t, ARRAY ga_long *offsets,
+    ARRAY ga_long *pixels, ARRAY W *parts)
+{
     const ga_size part = get_global_id(1), row_first = part * rows_each, row_last = min(row_first + rows_each, rows);
-    const ga_size k_blocks = (depth + {block} - 1) / {block}, f_blocks = padded / WIDTH;
+    const ga_size k_blocks = (depth + BLOCK - 1) / BLOCK, f_blocks = padded / WIDTH;
     const ga_size tile_first = get_global_id(0) * tile_chunk;
     const ga_size tile_last = min(tile_first + tile_chunk, groups * k_blocks * f_blocks);
     const ga_size pixel = groups * padded;
-    for (ga_size near = row_first; near < row_last; near += rows_near) {{
+    for (ga_size near = row_first; near < row_last; near += rows_near) {
         const ga_size near_last = min(near + rows_near, row_last);
-        for (ga_size tile = tile_first; tile < tile_last; ++tile) {{
-            const ga_size f = tile % f_blocks * WIDTH, k = tile / f_blocks % k_blocks * {block};
+        for (ga_size tile = tile_first; tile < tile_last; ++tile) {
+            const ga_size f = tile % f_blocks * WIDTH, k = tile / f_blocks % k_blocks * BLOCK;
             const ga_size group = tile / f_blocks / k_blocks;
             GLOBAL_MEM W *sums = parts + ((part * groups + group) * depth + k) * padded + f;
-            const int some = (int)min((ga_size){block}, depth - k);
+            const int some = (int)min((ga_size)BLOCK, depth - k);
             const int begins = fresh && near == row_first;
-            VECTOR acc[{block}];
-            ga_long offset[{block}];
+            VECTOR acc[BLOCK];
+            ga_long offset[BLOCK];
             #pragma unroll
-            for (int j = 0; j < {block}; ++j) {{
+            for (int j = 0; j < BLOCK; ++j) {
                 offset[j] = offsets[min(k + j, depth - 1)];
-                acc[j] = begins || j >= some ? 0 : VLOAD(sums + j * padded);
-            }}
-            for (ga_size row = near; row < near_last; ++row) {{
+                acc[j] = begins || j >= some ? 0 : VLOAD(0, sums + j * padded);
+            }
+            for (ga_size row = near; row < near_last; ++row) {
                 const ga_size image = row / (out0 * out1), i0 = row / out1 % out0, i1 = row % out1;
                 const GLOBAL_MEM W *from = x + image * x_image + group * x_group + (i0 * extent1 + i1) * extent2;
                 const GLOBAL_MEM W *by = t + row * out2 * pixel + group * padded + f;
-                for (ga_size i2 = 0; i2 < out2; ++i2) {{
-                    const VECTOR right = VLOAD(by + i2 * pixel);
+                for (ga_size i2 = 0; i2 < out2; ++i2) {
+                    const VECTOR right = VLOAD(0, by + i2 * pixel);
                     #pragma unroll
-                    for (int j = 0; j < {block}; ++j)
+                    for (int j = 0; j < BLOCK; ++j)
                         acc[j] += from[offset[j] + i2] * right;
-                }}
-            }}
+                }
+            }
             #pragma unroll
-            for (int j = 0; j < {block}; ++j)
+            for (int j = 0; j < BLOCK; ++j)
                 if (j < some)
-                    VSTORE(acc[j], sums + j * padded);
-        }}
-    }}
-}}
-"""
+                    VSTORE(acc[j], 0, sums + j * padded);
+        }
+    }
+}
 
-ON_GPU = """
-KERNEL void weights({params})
-{{
-{takes}
-    LOCAL_MEM W left[{step}][{tile} + 1];
-    LOCAL_MEM W right[{step}][{tile} + 1];
-    const int flat = LID_1 * 16 + LID_0, pixel = flat % {step}, first = flat / {step};
-    const ga_size f_tiles = (features + {tile} - 1) / {tile};
-    const ga_size k0 = GID_0 / f_tiles * {tile}, f0 = GID_0 % f_tiles * {tile}, group = GID_1, part = GID_2;
+/* For graphics cards. */
+KERNEL void weights_tiles(ga_size depth, ga_size groups, ga_size features, ga_size padded, ga_size rows,
+    ga_size rows_each, ga_size rows_near, ga_size tile_chunk, ga_size fresh, ga_size out0, ga_size out1, ga_size out2,
+    ga_size extent1, ga_size extent2, ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY T *t, ARRAY ga_long *offsets,
+    ARRAY ga_long *pixels, ARRAY W *parts)
+{
+    LOCAL_MEM W left[STEP][TILE + 1];
+    LOCAL_MEM W right[STEP][TILE + 1];
+    const int flat = LID_1 * 16 + LID_0, pixel = flat % STEP, first = flat / STEP;
+    const ga_size f_tiles = (features + TILE - 1) / TILE;
+    const ga_size k0 = GID_0 / f_tiles * TILE, f0 = GID_0 % f_tiles * TILE, group = GID_1, part = GID_2;
     const ga_size plane = out0 * out1 * out2;
     const ga_size l_first = part * rows_each * out2, l_last = min(l_first + rows_each * out2, rows * out2);
     W acc[4][4];
     for (int r = 0; r < 4; ++r)
         for (int c = 0; c < 4; ++c)
             acc[r][c] = 0;
-    for (ga_size l0 = l_first; l0 < l_last; l0 += {step}) {{
+    for (ga_size l0 = l_first; l0 < l_last; l0 += STEP) {
         const ga_size l = l0 + pixel, image = l / plane, p = l % plane;
         const int valid = l < l_last;
         const GLOBAL_MEM W *from = x + group * x_group;
         const GLOBAL_MEM T *by = t;
-        if (valid) {{
+        if (valid) {
             from += image * x_image + pixels[p];
             by += (image * groups + group) * features * plane + p;
-        }}
-        for (int i = first; i < {tile}; i += 256 / {step}) {{
+        }
+        for (int i = first; i < TILE; i += 256 / STEP) {
             left[pixel][i] = valid && k0 + i < depth ? from[offsets[k0 + i]] : 0;
             right[pixel][i] = valid && f0 + i < features ? LOAD(by[(f0 + i) * plane]) : 0;
-        }}
+        }
         local_barrier();
-        for (int s = 0; s < {step}; ++s) {{
+        for (int s = 0; s < STEP; ++s) {
             W a[4], b[4];
-            for (int r = 0; r < 4; ++r) {{
+            for (int r = 0; r < 4; ++r) {
                 a[r] = left[s][LID_1 + 16 * r];
                 b[r] = right[s][LID_0 + 16 * r];
-            }}
+            }
             for (int r = 0; r < 4; ++r)
                 for (int c = 0; c < 4; ++c)
                     acc[r][c] += a[r] * b[c];
-        }}
+        }
         local_barrier();
-    }}
+    }
     for (int r = 0; r < 4; ++r)
-        for (int c = 0; c < 4; ++c) {{
+        for (int c = 0; c < 4; ++c) {
             const ga_size k = k0 + LID_1 + 16 * r, f = f0 + LID_0 + 16 * c;
-            if (k < depth && f < features) {{
+            if (k < depth && f < features) {
                 GLOBAL_MEM W *sum = parts + ((part * groups + group) * depth + k) * padded + f;
                 *sum = fresh ? acc[r][c] : *sum + acc[r][c];
-            }}
-        }}
-}}
-"""
+            }
+        }
+}
 
-# One feature, one channel and one tap, on all devices.
-FEW_FEATURES = """
-KERNEL void weights_few({params})
-{{
-{takes}
+/* One feature, one channel and one tap, on all devices. */
+KERNEL void weights_few(ga_size depth, ga_size groups, ga_size features, ga_size padded, ga_size rows,
+    ga_size rows_each, ga_size rows_near, ga_size tile_chunk, ga_size fresh, ga_size out0, ga_size out1, ga_size out2,
+    ga_size extent1, ga_size extent2, ga_size x_image, ga_size x_group, ARRAY W *x, ARRAY T *t, ARRAY ga_long *offsets,
+    ARRAY ga_long *pixels, ARRAY W *parts)
+{
     const ga_size part = get_global_id(1), row_first = part * rows_each, row_last = min(row_first + rows_each, rows);
     const ga_size tile_first = get_global_id(0) * tile_chunk;
     const ga_size tile_last = min(tile_first + tile_chunk, groups * depth * features);
     if (row_first >= rows)
         return;
-    for (ga_size tile = tile_first; tile < tile_last; ++tile) {{
+    for (ga_size tile = tile_first; tile < tile_last; ++tile) {
         const ga_size f = tile % features, k = tile / features % depth, group = tile / features / depth;
         W sum = 0;
 #if ON_CPU
         VECTOR acc = 0;
 #endif
-        for (ga_size row = row_first; row < row_last; ++row) {{
+        for (ga_size row = row_first; row < row_last; ++row) {
             const ga_size image = row / (out0 * out1), at = row % (out0 * out1), i0 = at / out1, i1 = at % out1;
             const GLOBAL_MEM W *from = x + image * x_image + group * x_group + (i0 * extent1 + i1) * extent2;
             const GLOBAL_MEM T *by = t + (((image * groups + group) * features + f) * out0 * out1 + at) * out2;
             ga_size i2 = 0;
 #if ON_CPU
             for (; i2 + WIDTH <= out2; i2 += WIDTH)
-                acc += VLOAD(from + offsets[k] + i2) * VLOAD_T(by + i2);
+                acc += VLOAD(0, from + offsets[k] + i2) * VLOAD_T(0, by + i2);
 #endif
             for (; i2 < out2; ++i2)
                 sum += from[offsets[k] + i2] * LOAD(by[i2]);
-        }}
+        }
 #if ON_CPU
         W lanes[WIDTH];
-        VSTORE(acc, lanes);
+        VSTORE(acc, 0, lanes);
         for (int i = 0; i < WIDTH; ++i)
             sum += lanes[i];
 #endif
         GLOBAL_MEM W *to = parts + part * groups * depth * padded + (group * depth + k) * padded + f;
         *to = fresh ? sum : *to + sum;
-    }}
-}}
-"""
+    }
+}
 
-# A line is a square of sums: taps by features, which lie one behind the other in the parts; in filters, taps do.
-ADD_UP = """
+/* A line is a square of sums: taps by features, which lie one behind the other in the parts; in filters, taps do. */
 OUTLINED_KERNEL void add_up(ga_size lines, ga_size chunk, ga_size count, ga_size depth, ga_size groups,
-    ga_size features, ga_size padded, GLOBAL_MEM W *parts, ga_size parts_off, GLOBAL_MEM T *z, ga_size z_off)
-{{
-    TAKE(W, parts);
-    TAKE(T, z);
+    ga_size features, ga_size padded, ARRAY W *parts, ARRAY T *z)
+{
     const ga_size first = get_global_id(0) * chunk, last = min(first + chunk, lines);
-    const ga_size k_lines = (depth + {square} - 1) / {square}, f_lines = (features + {square} - 1) / {square};
-    for (ga_size line = first; line < last; ++line) {{
-        const ga_size f = line % f_lines * {square}, k = line / f_lines % k_lines * {square};
+    const ga_size k_lines = (depth + SQUARE - 1) / SQUARE, f_lines = (features + SQUARE - 1) / SQUARE;
+    for (ga_size line = first; line < last; ++line) {
+        const ga_size f = line % f_lines * SQUARE, k = line / f_lines % k_lines * SQUARE;
         const ga_size group = line / f_lines / k_lines;
-        const int f_some = (int)min((ga_size){square}, features - f), k_some = (int)min((ga_size){square}, depth - k);
-        W sums[{square}][{square}];
-        for (int i = 0; i < k_some; ++i) {{
+        const int f_some = (int)min((ga_size)SQUARE, features - f), k_some = (int)min((ga_size)SQUARE, depth - k);
+        W sums[SQUARE][SQUARE];
+        for (int i = 0; i < k_some; ++i) {
             const GLOBAL_MEM W *from = parts + (group * depth + k + i) * padded + f;
             for (int j = 0; j < f_some; ++j)
                 sums[i][j] = from[j];
-            for (ga_size part = 1; part < count; ++part) {{
+            for (ga_size part = 1; part < count; ++part) {
                 from += groups * depth * padded;
                 for (int j = 0; j < f_some; ++j)
                     sums[i][j] += from[j];
-            }}
-        }}
+            }
+        }
         GLOBAL_MEM T *to = z + (group * features + f) * depth + k;
         for (int j = 0; j < f_some; ++j)
             for (int i = 0; i < k_some; ++i)
                 to[j * depth + i] = STORE(sums[i][j]);
-    }}
-}}
-"""
+    }
+}

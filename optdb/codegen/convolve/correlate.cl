@@ -1,0 +1,127 @@
+/* Kernels that multiply filters with images, see correlate.py. */
+
+/* For processors. Vectors are those of all images. Those that there are not are the last one again, and not stored. */
+OUTLINED_KERNEL void CORRELATE(ga_size depth, ga_size rows, ga_size blocks, ga_size images, ga_size groups,
+    ga_size vectors, ga_size vector_chunk, ga_size block_chunk, ga_size x_image, ga_size x_group, ga_size plane,
+    ARRAY W *x, ARRAY W *w, ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *places,
+    ARRAY T *z)
+{
+    const ga_size all = images * vectors, group = get_global_id(2);
+    const ga_size v_first = get_global_id(0) * vector_chunk, v_last = min(v_first + vector_chunk, all);
+    const ga_size b_first = get_global_id(1) * block_chunk, b_last = min(b_first + block_chunk, blocks);
+    x += group * x_group;
+    z += group * rows * plane;
+    w += group * blocks * depth * ROWS;
+    for (ga_size b = b_first; b < b_last; ++b)
+        for (ga_size v = v_first; v < v_last; v += VECTORS) {
+            VECTOR acc[ROWS][VECTORS];
+            const GLOBAL_MEM W *from[VECTORS];
+            #pragma unroll
+            for (int c = 0; c < VECTORS; ++c) {
+                const ga_size u = min(v + c, v_last - 1);
+                from[c] = x + u / vectors * x_image + starts[u % vectors];
+                #pragma unroll
+                for (int r = 0; r < ROWS; ++r)
+                    acc[r][c] = 0;
+            }
+            const GLOBAL_MEM W *left = w + b * depth * ROWS;
+            for (ga_size k = 0; k < depth; ++k) {
+                const ga_long offset = offsets[k];
+                VECTOR right[VECTORS];
+                #pragma unroll
+                for (int c = 0; c < VECTORS; ++c)
+                    right[c] = VLOAD(0, from[c] + offset);
+                #pragma unroll
+                for (int r = 0; r < ROWS; ++r) {
+                    const W a = left[k * ROWS + r];
+                    #pragma unroll
+                    for (int c = 0; c < VECTORS; ++c)
+                        acc[r][c] += a * right[c];
+                }
+            }
+            const int some = (int)min((ga_size)ROWS, rows - b * ROWS);
+            for (int c = 0; c < VECTORS && v + c < v_last; ++c) {
+                const ga_size u = (v + c) % vectors;
+                GLOBAL_MEM T *to = z + ((v + c) / vectors * groups * rows + b * ROWS) * plane;
+                if (runs[u] >= 0) {
+                    for (int r = 0; r < some; ++r)
+                        VSTORE_T(acc[r][c], 0, to + r * plane + runs[u]);
+                    continue;
+                }
+                const GLOBAL_MEM ga_long *at = places + u * WIDTH;
+                for (int r = 0; r < some; ++r) {
+                    W lanes[WIDTH];
+                    VSTORE(acc[r][c], 0, lanes);
+                    for (int i = 0; i < WIDTH; ++i)
+                        if (at[i] >= 0)
+                            to[r * plane + at[i]] = STORE(lanes[i]);
+                }
+            }
+        }
+}
+
+/* For graphics cards. A column is an output of an image. Lane by lane, the groups read neighbours. */
+KERNEL void correlate(ga_size depth, ga_size rows, ga_size blocks, ga_size images, ga_size groups, ga_size vectors,
+    ga_size vector_chunk, ga_size block_chunk, ga_size x_image, ga_size x_group, ga_size plane, ARRAY W *x, ARRAY W *w,
+    ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *places, ARRAY T *z)
+{
+    LOCAL_MEM W left[STEP][TILE];
+    LOCAL_MEM W right[STEP][TILE];
+    const int flat = LID_1 * 16 + LID_0, lane = flat % TILE, first = flat / TILE;
+    const ga_size columns = images * vectors, column = GID_0 * TILE + lane;
+    const int valid = column < columns;
+    const GLOBAL_MEM W *from = x + GID_2 * x_group;
+    if (valid)
+        from += column / vectors * x_image + starts[column % vectors];
+    w += (GID_2 * blocks + GID_1) * depth * TILE + lane;
+    W acc[4][4];
+    for (int r = 0; r < 4; ++r)
+        for (int c = 0; c < 4; ++c)
+            acc[r][c] = 0;
+    for (ga_size k0 = 0; k0 < depth; k0 += STEP) {
+        for (int s = first; s < STEP; s += 256 / TILE) {
+            const ga_size k = k0 + s;
+            left[s][lane] = k < depth ? w[k * TILE] : 0;
+            right[s][lane] = valid && k < depth ? from[offsets[k]] : 0;
+        }
+        local_barrier();
+        for (int s = 0; s < STEP; ++s) {
+            W a[4], b[4];
+            for (int r = 0; r < 4; ++r) {
+                a[r] = left[s][LID_1 + 16 * r];
+                b[r] = right[s][LID_0 + 16 * r];
+            }
+            for (int r = 0; r < 4; ++r)
+                for (int c = 0; c < 4; ++c)
+                    acc[r][c] += a[r] * b[c];
+        }
+        local_barrier();
+    }
+    for (int c = 0; c < 4; ++c) {
+        const ga_size mine = GID_0 * TILE + LID_0 + 16 * c;
+        if (mine >= columns)
+            continue;
+        const ga_size image = mine / vectors, place = places[mine % vectors];
+        for (int r = 0; r < 4; ++r) {
+            const ga_size row = GID_1 * TILE + LID_1 + 16 * r;
+            if (row < rows)
+                z[((image * groups + GID_2) * rows + row) * plane + place] = STORE(acc[r][c]);
+        }
+    }
+}
+
+KERNEL void correlate_few(ga_size depth, ga_size rows, ga_size blocks, ga_size images, ga_size groups, ga_size vectors,
+    ga_size vector_chunk, ga_size block_chunk, ga_size x_image, ga_size x_group, ga_size plane, ARRAY W *x, ARRAY W *w,
+    ARRAY ga_long *offsets, ARRAY ga_long *starts, ARRAY ga_long *runs, ARRAY ga_long *places, ARRAY T *z)
+{
+    const ga_size column = get_global_id(0), row = get_global_id(1) % rows, group = get_global_id(1) / rows;
+    if (column >= images * vectors || group >= groups)
+        return;
+    const ga_size image = column / vectors, v = column % vectors;
+    const GLOBAL_MEM W *from = x + group * x_group + image * x_image + starts[v];
+    w += (group * rows + row) * depth;
+    W sum = 0;
+    for (ga_size k = 0; k < depth; ++k)
+        sum += w[k] * from[offsets[k]];
+    z[((image * groups + group) * rows + row) * plane + places[v]] = STORE(sum);
+}
