@@ -20,13 +20,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from optdb.codegen.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, ctype
+from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.layout import launch_chunks
-from optdb.runtime.arrays import Array, empty, from_host
+from optdb.codegen.scratch import tables
+from optdb.codegen.source import filled, functions
+from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
@@ -35,113 +36,6 @@ FORWARD, BACKWARD = -1, 1
 
 #: Lengths with a larger prime factor are transformed by a convolution.
 LARGEST_FACTOR = 31
-#: So many tables are kept for each context.
-KEPT = 64
-
-_tables: WeakKeyDictionary[Context, dict[tuple, Array]] = WeakKeyDictionary()
-
-_CODE = """
-typedef {complex} fft_c;
-static inline fft_c fft_mul(fft_c a, fft_c b) {{ return (fft_c)(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }}
-
-/* The table goes forward: e to the -2 pi i k / n. */
-#define FFT_ROOT(k) (fft_c)(w[k].x, way < 0 ? w[k].y : -w[k].y)
-#define FFT_POINTERS \\
-    x = (GLOBAL_MEM fft_c *)((GLOBAL_MEM char *)x + x_off); \\
-    z = (GLOBAL_MEM fft_c *)((GLOBAL_MEM char *)z + z_off); \\
-    w = (GLOBAL_MEM fft_c *)((GLOBAL_MEM char *)w + w_off);
-#define FFT_ARRAYS GLOBAL_MEM fft_c *x, ga_size x_off, GLOBAL_MEM fft_c *z, ga_size z_off, \\
-    GLOBAL_MEM fft_c *w, ga_size w_off
-
-/* A pass for factor 4, behind passes for factors that make s. */
-KERNEL void fft_four(ga_size total, ga_size each, ga_size n, ga_size s, ga_ssize way, FFT_ARRAYS)
-{{
-FFT_POINTERS
-const ga_size quarter = n / 4, m = quarter / s;
-ga_size i = get_global_id(0) * each;
-const ga_size stop = min(i + each, total);
-ga_size q = i % s, p = i / s % m, row = i / quarter;
-for (; i < stop; ++i) {{
-    const GLOBAL_MEM fft_c *from = x + row * n + p * s + q;
-    GLOBAL_MEM fft_c *to = z + row * n + p * s * 4 + q;
-    const fft_c a = from[0], b = from[quarter], c = from[2 * quarter], d = from[3 * quarter];
-    const fft_c even = a + c, odd = a - c, sum = b + d, turn = b - d;
-    const fft_c turned = way < 0 ? (fft_c)(turn.y, -turn.x) : (fft_c)(-turn.y, turn.x);
-    to[0] = even + sum;
-    to[s] = fft_mul(odd + turned, FFT_ROOT(p * s));
-    to[2 * s] = fft_mul(even - sum, FFT_ROOT(2 * p * s));
-    to[3 * s] = fft_mul(odd - turned, FFT_ROOT(3 * p * s));
-    if (++q == s) {{
-        q = 0;
-        if (++p == m) {{
-            p = 0;
-            ++row;
-        }}
-    }}
-}}
-}}
-
-/* The same for any factor r, one result at a time. */
-KERNEL void fft_factor(ga_size total, ga_size each, ga_size n, ga_size s, ga_size r, ga_ssize way, FFT_ARRAYS)
-{{
-FFT_POINTERS
-const ga_size part = n / r, m = part / s;
-ga_size i = get_global_id(0) * each;
-const ga_size stop = min(i + each, total);
-ga_size q = i % s, k = i / s % r, p = i / (s * r) % m, row = i / n;
-for (; i < stop; ++i) {{
-    const GLOBAL_MEM fft_c *from = x + row * n + p * s + q;
-    fft_c sum = from[0];
-    ga_size turn = 0;
-    for (ga_size t = 1; t < r; ++t) {{
-        turn += k;
-        turn -= turn >= r ? r : 0;
-        sum += fft_mul(from[t * part], FFT_ROOT(turn * part));
-    }}
-    z[i] = fft_mul(sum, FFT_ROOT(p * k * s));
-    if (++q == s) {{
-        q = 0;
-        if (++k == r) {{
-            k = 0;
-            if (++p == m) {{
-                p = 0;
-                ++row;
-            }}
-        }}
-    }}
-}}
-}}
-
-/* Rows of x times w, as far as x goes; then zeros. */
-KERNEL void fft_times(ga_size total, ga_size each, ga_size nx, ga_size nz, ga_size limit, FFT_ARRAYS)
-{{
-FFT_POINTERS
-ga_size i = get_global_id(0) * each;
-const ga_size stop = min(i + each, total);
-for (; i < stop; ++i) {{
-    const ga_size row = i / nz, j = i % nz;
-    z[i] = j < limit ? fft_mul(x[row * nx + j], w[j]) : (fft_c)(0, 0);
-}}
-}}
-"""
-
-_MIRROR = """
-/* All n coefficients of a real row, from the h first ones. */
-OUTLINED_KERNEL void fft_mirror(ga_size total, ga_size each, ga_size h, ga_size n, GLOBAL_MEM fft_c *x, ga_size x_off,
-    GLOBAL_MEM fft_c *z, ga_size z_off)
-{{
-x = (GLOBAL_MEM fft_c *)((GLOBAL_MEM char *)x + x_off);
-z = (GLOBAL_MEM fft_c *)((GLOBAL_MEM char *)z + z_off);
-ga_size i = get_global_id(0) * each;
-const ga_size stop = min(i + each, total);
-for (; i < stop; ++i) {{
-    const ga_size row = i / n, j = i % n;
-    const ga_size k = j <= n / 2 ? j : n - j;
-    const fft_c there = k < h ? x[row * h + k] : (fft_c)(0, 0);
-    z[i] = (fft_c)(there.x, k == 0 || 2 * k == n ? 0 : k == j ? there.y : -there.y);
-}}
-}}
-"""
 
 
 def complex_dtype(context: Context) -> str:
@@ -151,16 +45,9 @@ def complex_dtype(context: Context) -> str:
 
 def fourier_kernels(dtype: str, mirroring: bool = False) -> list[Kernel]:
     """Return the kernels that `transform_rows` launches for arrays of a complex dtype, and `mirrored` if wanted."""
-    code = (_CODE + _MIRROR * mirroring).format(complex=ctype(dtype))
-    mirror = [Kernel(code, "fft_mirror", [SIZE, SIZE, SIZE, SIZE, ARRAY, ARRAY], Kernel.get_flags(dtype))]
-    flags = Kernel.get_flags(dtype)
-    arrays = [ARRAY, ARRAY, ARRAY]
-    return [
-        Kernel(code, "fft_four", [SIZE, SIZE, SIZE, SIZE, SSIZE, *arrays], flags),
-        Kernel(code, "fft_factor", [SIZE, SIZE, SIZE, SIZE, SIZE, SSIZE, *arrays], flags),
-        Kernel(code, "fft_times", [SIZE, SIZE, SIZE, SIZE, SIZE, *arrays], flags),
-        *(mirror if mirroring else []),
-    ]
+    code = functions("fourier.cl")
+    text = "".join(code[name] for name in code if mirroring or name != "fft_mirror")
+    return Kernel.all_of(filled(text, T=ctype(dtype)))
 
 
 def transform_rows(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, way: int) -> Array:
@@ -238,14 +125,8 @@ def _factors(n: int) -> list[int]:
 
 
 def _table(context: Context, key: tuple, dtype: np.dtype, make: Callable[[], np.ndarray]) -> Array:
-    """Return an array that was made on the host once, and is kept on the device."""
-    kept = _tables.setdefault(context, {})
-    key = (*key, dtype)
-    if key not in kept:
-        while len(kept) >= KEPT:
-            del kept[next(iter(kept))]
-        kept[key] = from_host(context, make().astype(dtype), constant=True)
-    return kept[key]
+    """Return an array that is made on the host once, and kept on the device."""
+    return tables(context, (*key, dtype), lambda: [make().astype(dtype)])[0]
 
 
 def _roots(k: np.ndarray, n: int) -> np.ndarray:

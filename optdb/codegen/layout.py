@@ -87,10 +87,7 @@ def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, 
 def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any, least: int = SMALLEST_CHUNK) -> None:
     """Launch a kernel whose work items share `n` elements as `chunks` says; it takes `n`, the chunk, and `args`."""
     items, chunk = chunks(context, n, least)
-    if context.profile.runs_items_serially:
-        kernel.call(items, 1, n, chunk, *args)
-    else:
-        kernel.scall(items, n, chunk, *args)
+    launch_items(kernel, context, items, n, chunk, *args)
 
 
 def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any, items_per_unit: int = 8) -> None:
@@ -98,10 +95,17 @@ def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any
 
     On a processor some items for each unit do, each a group of its own; elsewhere each task has an item.
     """
+    serial = context.profile.runs_items_serially
+    items = smallest(n, context.profile.compute_units * items_per_unit) if serial else n
+    launch_items(kernel, context, items, n, *args)
+
+
+def launch_items(kernel: CompiledKernel, context: Context, items: int, *args: Any) -> None:
+    """Launch a kernel with so many work items, or somewhat more; on a processor, each is a group of its own."""
     if context.profile.runs_items_serially:
-        kernel.call(smallest(n, context.profile.compute_units * items_per_unit), 1, n, *args)
+        kernel.call(items, 1, *args)
     else:
-        kernel.scall(n, n, *args)
+        kernel.scall(items, *args)
 
 
 def launch_each(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:

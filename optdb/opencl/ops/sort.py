@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from optdb.codegen.layout import is_contiguous, view
-from optdb.codegen.sort.merge import ASCENDING, sort_rows, sorting_kernels
+from optdb.codegen.sort import ASCENDING, sort_rows, sorting_kernels
 from optdb.host.graph import Apply
 from optdb.host.sorting import ArgSortOp, SortOp
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from optdb.codegen.elementwise.operand import Operand
 from optdb.codegen.layout import view
 from optdb.codegen.scalars.types import c_type
-from optdb.codegen.sort.merge import ASCENDING, DESCENDING, NAN_FIRST, sort_rows, sorting_kernels
+from optdb.codegen.sort import ASCENDING, DESCENDING, NAN_FIRST, sort_rows, sorting_kernels
 from optdb.host.graph import Apply, Constant
 from optdb.host.sorting import TopKOp
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array

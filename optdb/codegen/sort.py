@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optdb.codegen.kernels import ARRAY, SIZE, CompiledKernel, Kernel, ctype
-from optdb.codegen.layout import CHUNKS_PER_UNIT
+from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
+from optdb.codegen.layout import chunks, launch_items
 from optdb.codegen.scalars.types import c_type
-from optdb.codegen.sort.merge_code import BEFORE, BEFORE_OR_NAN, BITONIC, COMMON, INSERTION, MERGE, VALUE, VALUE_OF_HALF
+from optdb.codegen.source import filled, functions
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
@@ -57,23 +57,23 @@ def sorting_kernels(dtype: str, order: int | None, places: bool, device_kind: De
     device_kind : {'cpu', 'gpu'}
         Of the context.
     """
-    half = dtype == "float16"
-    code = COMMON + (INSERTION if device_kind == "cpu" else BITONIC) + MERGE
-    text = code.format(
-        places=int(places),
-        block=BLOCK[device_kind],
-        stored="ushort" if half else ctype(dtype),
-        work="int" if half else c_type(dtype),
-        value=VALUE_OF_HALF if half else VALUE.format(stored=ctype(dtype), work=c_type(dtype)),
-        before=BEFORE_OR_NAN if np.dtype(dtype).kind == "f" else BEFORE,
-        order="given" if order is None else order,
-    )
-    flags = Kernel.get_flags(dtype)
-    once, twice = [ARRAY] * places, [ARRAY, ARRAY] * places
-    return [
-        Kernel(text, "blocks", ["int32", *([SIZE] * 3), ARRAY, ARRAY, *once], flags),
-        Kernel(text, "merge", ["int32", *([SIZE] * 6), ARRAY, ARRAY, *twice], flags),
-    ]
+    half, real = dtype == "float16", np.dtype(dtype).kind == "f"
+    words = {
+        "T": "ga_ushort" if half else ctype(dtype),
+        "W": "int" if half else c_type(dtype),
+        "VALUE_OF": "value_of_half" if half else "value_of",
+        "IS_NAN": "is_nan_half" if half else "is_nan",
+        "BEFORE": "before_or_nan" if real else "before",
+        "BLOCK": BLOCK[device_kind],
+        "ORDER": "given" if order is None else order,
+        "PLACES": int(places),
+        "PLACES_FROM": ", ARRAY ga_long *p" * places,
+        "PLACES_TO": ", ARRAY ga_long *q" * places,
+    }
+    used = [words["VALUE_OF"], *[words["IS_NAN"]] * real, words["BEFORE"], *["precedes"] * (device_kind == "gpu")]
+    code = functions("sort.cl")
+    text = "".join(code[name] for name in (*used, f"blocks_on_{device_kind}", "merge"))
+    return Kernel.all_of(filled(text, **words))
 
 
 def sort_rows(
@@ -113,12 +113,18 @@ def sort_rows(
         buffers.append(tuple(empty(context, a.shape, a.dtype) for a in buffers[0]))
     # The last pass has to end in what was given.
     target = buffers[passes % 2]
-    _sort_blocks(kernels["blocks"], context, order, rows, n, x, target)
-    width = block
+    blocks = kernels[f"blocks_on_{context.profile.device_kind}"]
+    items, each = chunks(context, rows * -(-n // block), least=8)
+    group = 1 if context.profile.runs_items_serially else min(block // 2, context.profile.max_local_size)
+    blocks.call(items * group, group, order, rows, n, each, x, *target)
     for done in range(1, passes + 1):
         source, target = target, buffers[(passes - done) % 2]
-        _merge(kernels["merge"], context, order, rows, n, width, n if keep is None else keep, source, target)
-        width *= 2
+        width = block << (done - 1)
+        segment = min(2 * width, SEGMENT[context.profile.device_kind])
+        items, each = chunks(context, rows * -(-n // segment), least=1)
+        arrays = [array for pair in zip(source, target, strict=True) for array in pair]
+        numbers = [order, rows, n, width, segment, n if keep is None else keep, each]
+        launch_items(kernels["merge"], context, items, *numbers, *arrays)
 
 
 def _passes(n: int, block: int) -> int:
@@ -127,42 +133,3 @@ def _passes(n: int, block: int) -> int:
     while block << passes < n:
         passes += 1
     return passes
-
-
-def _sort_blocks(
-    kernel: CompiledKernel, context: Context, order: int, rows: int, n: int, x: Array, target: tuple[Array, ...]
-) -> None:
-    block = BLOCK[context.profile.device_kind]
-    count = rows * -(-n // block)
-    if context.profile.runs_items_serially:
-        each = max(-(-count // _pieces(context)), 8)
-        kernel.call(-(-count // each), 1, order, rows, n, each, x, *target)
-        return
-    group = min(block // 2, context.profile.max_local_size)
-    kernel.call(count * group, group, order, rows, n, 1, x, *target)
-
-
-def _merge(
-    kernel: CompiledKernel,
-    context: Context,
-    order: int,
-    rows: int,
-    n: int,
-    width: int,
-    keep: int,
-    source: tuple[Array, ...],
-    target: tuple[Array, ...],
-) -> None:
-    segment = min(2 * width, SEGMENT[context.profile.device_kind])
-    count = rows * -(-n // segment)
-    arrays = [array for pair in zip(source, target, strict=True) for array in pair]
-    if context.profile.runs_items_serially:
-        each = -(-count // _pieces(context))
-        kernel.call(-(-count // each), 1, order, rows, n, width, segment, keep, each, *arrays)
-    else:
-        kernel.scall(count, order, rows, n, width, segment, keep, 1, *arrays)
-
-
-def _pieces(context: Context) -> int:
-    """Return how many work items share the work of a processor."""
-    return context.profile.compute_units * CHUNKS_PER_UNIT
