@@ -32,6 +32,7 @@ def filled(code: str, **words: Any) -> str:
     return re.sub(rf"\b(?:{'|'.join(words)})\b", lambda word: str(words[word[0]]), code)
 
 
-def type_words(dtype: DTypeLike) -> dict[str, str]:
-    """Return the words of code for arrays of a dtype: T, stored, and W, computed in, with LOAD and STORE between."""
-    return {"T": ctype(dtype), "W": ctype(work_dtype(dtype)), "LOAD": load_w(dtype), "STORE": write_w(dtype)}
+def typed(code: str, dtype: DTypeLike, **words: Any) -> str:
+    """Return code for arrays of a dtype: T, as stored, and W, computed in, LOAD and STORE between, and other words."""
+    types = {"T": ctype(dtype), "W": ctype(work_dtype(dtype)), "LOAD": load_w(dtype), "STORE": write_w(dtype)}
+    return filled(code, **types, **words)

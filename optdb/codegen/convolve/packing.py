@@ -14,11 +14,12 @@ import numpy as np
 
 from optdb.codegen.convolve.geometry import Axis
 from optdb.codegen.convolve.plan import ChannelLayout, cover, image_offsets
+from optdb.codegen.fp16 import load_w
 from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.codegen.layout import launch_chunks, view
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.scratch import tables
-from optdb.codegen.source import filled, functions, type_words
+from optdb.codegen.source import functions, typed
 from optdb.runtime.arrays import Array
 from optdb.runtime.sizes import smallest, starts
 
@@ -46,9 +47,8 @@ def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequen
 
     Their code has the words of ``packing.cl`` for types, vectors, and what a device is.
     """
-    words, width = type_words(dtype), width_of(context, dtype)
-    half = bool(words["LOAD"])
-    words |= {
+    half, width = load_w(dtype) != "", width_of(context, dtype)
+    words = {
         "ON_CPU": int(context.profile.runs_items_serially),
         "WIDTH": width,
         "VECTOR": f"{C_TYPES[dtype]}{width}",
@@ -58,7 +58,7 @@ def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequen
         "VSTORE_T": "store_halves" if half else f"vstore{width}",
     }
     used = [*(["load_halves", "store_halves"] if half else []), *packing]
-    return Kernel.all_of(filled("".join([*(_PACKING[name] for name in used), code]), **words))
+    return Kernel.all_of(typed("".join([*(_PACKING[name] for name in used), code]), dtype, **words))
 
 
 def image_tables(

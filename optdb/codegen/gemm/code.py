@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from optdb.codegen.kernels import Kernel
-from optdb.codegen.source import filled, functions, type_words
+from optdb.codegen.source import functions, typed
 
 
 def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
     """Return a kernel of products of matrices of a dtype, from code with its types and other words left open."""
-    return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + filled(code, **type_words(dtype), **words))
+    return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + typed(code, dtype, **words))
 
 
 def total_kernel(dtype: str) -> Kernel:
