@@ -1,36 +1,8 @@
-"""How ops of the host become ops of the OpenCL device, one module for each family.
+"""How ops of the host become ops of the OpenCL device.
 
 Importing this package fills ``optdb.opencl.lifters_db``.
 """
 
-from optdb.opencl.lifters import (
-    composed,
-    convolutions,
-    elemwise,
-    fourier,
-    linalg,
-    memory,
-    normalization,
-    parts,
-    pooling,
-    products,
-    random,
-    sorting,
-    views,
-)
+from optdb.opencl.lifters import arrays, composed, counterparts, elemwise, linalg
 
-__all__ = [
-    "composed",
-    "convolutions",
-    "elemwise",
-    "fourier",
-    "linalg",
-    "memory",
-    "normalization",
-    "parts",
-    "pooling",
-    "products",
-    "random",
-    "sorting",
-    "views",
-]
+__all__ = ["arrays", "composed", "counterparts", "elemwise", "linalg"]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from optdb.host import ops as host
-from optdb.host.graph import Op, Variable
+from optdb.host.graph import Op
 from optdb.host.scalars import get_scalar_type, sub
 from optdb.host.variables import constant_slice
-from optdb.lifters.lifter import op_lifter
-from optdb.opencl.device import lifters_db
-from optdb.opencl.lifters.support import real_arrays, with_pattern
+from optdb.opencl.lifters.support import Inputs, lifts, real_arrays, with_pattern
 from optdb.opencl.ops.advanced import OpenCLAdvancedSubtensor
 from optdb.opencl.ops.counterpart import to_host_variable
 from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
@@ -21,15 +18,11 @@ from optdb.opencl.ops.memory import OpenCLAlloc
 from optdb.opencl.ops.parts import OpenCLJoin
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
 from optdb.opencl.transfers import as_opencl_variable
-from optdb.topo.db import register_topo
-
-Inputs = Sequence[Variable]
 
 _PLACE = get_scalar_type("int64")
 
 
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=60)
-@op_lifter([host.RepeatOp])
+@lifts([host.RepeatOp], 60)
 def lift_repeat(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an array with each element so many times: which ones is worked out on the host, and they are taken."""
     x, repeats = as_opencl_variable(inputs[0], context_name), to_host_variable(inputs[1])
@@ -48,8 +41,7 @@ def _vector_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs,
     return None if dtype.startswith("float") else f"vectors of {dtype} are sizes and indexes: they are wanted there"
 
 
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=61)
-@op_lifter([host.MakeVector], supports=_vector_unsupported_reason)
+@lifts([host.MakeVector], 61, _vector_unsupported_reason)
 def lift_make_vector(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a vector of numbers, some of which are on the device."""
     numbers = [as_opencl_variable(x, context_name) for x in inputs]
@@ -65,8 +57,7 @@ def _difference_unsupported_reason(op: Op, context_name: str | None, inputs: Inp
     return "the axis is known to have length 1" if kind.broadcastable[op.axis] else None
 
 
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=62)
-@op_lifter([host.DiffOp], supports=_difference_unsupported_reason)
+@lifts([host.DiffOp], 62, _difference_unsupported_reason)
 def lift_diff(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift differences of neighbours: those from the second on, less those up to the last."""
     x = as_opencl_variable(inputs[0], context_name)
@@ -78,8 +69,7 @@ def lift_diff(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs)
     return x
 
 
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=63)
-@op_lifter([host.Prepend_scalar_constant_to_each_row, host.Prepend_scalar_to_each_row], supports=real_arrays)
+@lifts([host.Prepend_scalar_constant_to_each_row, host.Prepend_scalar_to_each_row], 63, real_arrays)
 def lift_prepend(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a number in front of each row of a matrix."""
     *value, matrix = inputs

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 from optdb.host import ops as host
-from optdb.host.graph import Op, Variable
-from optdb.lifters.lifter import op_lifter
-from optdb.opencl.device import lifters_db
+from optdb.host.graph import Op
 from optdb.opencl.lifters.support import (
+    Inputs,
+    lifts,
     node_like,
     on_device,
     real_arrays,
@@ -20,7 +19,6 @@ from optdb.opencl.lifters.support import (
 from optdb.opencl.ops.argmax import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce, folding_unsupported_reason
-from optdb.topo.db import register_topo
 
 #: The ops made here by the identity of the scalar op that each holds. Equal scalar ops may compute differently.
 _ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()
@@ -35,15 +33,12 @@ def _elemwise(scalar_op: Any) -> OpenCLElemwise:
     return op
 
 
-def _elemwise_unsupported_reason(
-    op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> str | None:
+def _elemwise_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     return scalar_unsupported_reason(op.scalar_op, context_name, [x.type.dtype for x in inputs])
 
 
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=10)
-@op_lifter([host.Elemwise], supports=_elemwise_unsupported_reason)
-def lift_elemwise(op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
+@lifts([host.Elemwise], 10, _elemwise_unsupported_reason)
+def lift_elemwise(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a scalar op on all elements of arrays."""
     return node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
 
@@ -53,7 +48,7 @@ _REDUCTIONS = [
 ]
 
 
-def _acc_dtype(op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> str:
+def _acc_dtype(op: Op, inputs: Inputs, outputs: Inputs) -> str:
     """Return the accumulator's dtype that the host would take."""
     (x,), (out,) = inputs, outputs
     if isinstance(op, host.CAReduceDtype):
@@ -61,27 +56,23 @@ def _acc_dtype(op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable]) 
     return out.type.dtype
 
 
-def _reduction_unsupported_reason(
-    op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> str | None:
+def _reduction_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     (x,), (out,) = inputs, outputs
     acc_dtype = _acc_dtype(op, inputs, outputs)
     reason = folding_unsupported_reason(op.scalar_op, x.type.dtype, acc_dtype)
     return reason or unsupported_reason(context_name, [x.type.dtype, acc_dtype, out.type.dtype])
 
 
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=11)
-@op_lifter(_REDUCTIONS, supports=_reduction_unsupported_reason)
-def lift_reduction(op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
+@lifts(_REDUCTIONS, 11, _reduction_unsupported_reason)
+def lift_reduction(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift a scalar op folded over axes."""
     (out,) = outputs
     lifted = OpenCLCAReduce(op.scalar_op, op.axis, out.type.dtype, _acc_dtype(op, inputs, outputs))
     return node_like(lifted, context_name, inputs, outputs)
 
 
-@register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=12)
-@op_lifter([host.MaxAndArgmax, host.Argmax], supports=real_arrays)
-def lift_argmax(op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
+@lifts([host.MaxAndArgmax, host.Argmax], 12, real_arrays)
+def lift_argmax(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift the search for the largest elements along axes."""
     lifted = OpenCLMaxAndArgmax if isinstance(op, host.MaxAndArgmax) else OpenCLArgmax
-    return lifted(list(op.axis))(*on_device(inputs, context_name), return_list=True)
+    return lifted(list(op.axis))(*[on_device(x, context_name) for x in inputs], return_list=True)

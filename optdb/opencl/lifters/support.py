@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from optdb.host import ops as host
 from optdb.host.graph import Apply, Op, Variable
-from optdb.host.variables import as_tensor_variable
-from optdb.lifters.lifter import Lifter, Predicate, op_lifter
+from optdb.lifters.lifter import Lifter, LiftFunction, Predicate, op_lifter
 from optdb.opencl.contexts import get_context
 from optdb.opencl.device import lifters_db
-from optdb.opencl.ops.counterpart import Counterpart, counterpart_of
+from optdb.opencl.ops.counterpart import Counterpart, counterpart_of, to_host_variable
 from optdb.opencl.scalars.code import signature
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.topo.db import register_topo
+
+#: What lifters and their predicates are given: the inputs, or the outputs, of a node.
+Inputs = Sequence[Variable]
 
 
 def unsupported_reason(context_name: str | None, dtypes: Iterable[str]) -> str | None:
@@ -34,9 +36,7 @@ def scalar_unsupported_reason(op: Any, context_name: str | None, dtypes: Sequenc
     return known.reason or unsupported_reason(context_name, known.computed)
 
 
-def real_arrays(
-    op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> str | None:
+def real_arrays(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     """Say no to complex numbers: what has kernels of its own computes with real ones."""
     for var in (*inputs, *outputs):
         if getattr(var.type, "dtype", "").startswith("complex"):
@@ -44,18 +44,29 @@ def real_arrays(
     return None
 
 
-def floats_only(
-    op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> str | None:
+def floats_only(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
     """Say no to all but floating point numbers."""
     dtypes = {out.type.dtype for out in outputs}
     wrong = sorted(dtype for dtype in dtypes if not dtype.startswith("float"))
     return f"no {wrong[0]} in this op on the device" if wrong else None
 
 
-def on_device(inputs: Iterable[Variable], context_name: str | None) -> list[Variable]:
-    """Return variables, moved to a context where they are not there."""
-    return [_there(x, context_name) for x in inputs]
+def array_dtypes(op: Op, inputs: Inputs) -> list[str]:
+    """Return the dtypes of what an op with a counterpart takes on the device, each once, in order."""
+    there = counterpart_of(type(op)).device_places(len(inputs))
+    return sorted({inputs[i].type.dtype for i in there})
+
+
+def lifts(
+    host_classes: Sequence[type[Op]], position: float, supports: Predicate | None = None
+) -> Callable[[LiftFunction], Lifter]:
+    """Register the decorated function as the lifter of ops of the host, see `op_lifter`."""
+
+    def register(lift: LiftFunction) -> Lifter:
+        tags = ("fast_run", "fast_compile", "opencl")
+        return register_topo(*tags, db=lifters_db, position=position)(op_lifter(host_classes, supports=supports)(lift))
+
+    return register
 
 
 def register_counterparts(
@@ -75,21 +86,19 @@ def register_counterparts(
         As `op_lifter` takes it.
     """
 
-    def lift(op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
-        counterpart = counterpart_of(type(op))
-        there = counterpart.device_places(len(inputs))
-        moved = [_there(x, context_name) if i in there else x for i, x in enumerate(inputs)]
-        return counterpart.like(op)(*moved, return_list=True)
+    def lift(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
+        counterpart = counterpart_of(type(op)).like(op)
+        alike = counterpart.common_dtype is not None and array_dtypes(op, inputs) == [outputs[0].type.dtype]
+        if alike or (counterpart.common_dtype is None and type(counterpart).make_node is Counterpart.make_node):
+            return node_like(counterpart, context_name, inputs, outputs)
+        return counterpart(*_moved(counterpart, context_name, inputs), return_list=True)
 
     lift.__name__ = name
     lift.__doc__ = f"Lift {', '.join(each.__name__ for each in host_classes)}."
-    lifter = op_lifter(host_classes, supports=supports)(lift)
-    return register_topo("fast_run", "fast_compile", "opencl", db=lifters_db, position=position)(lifter)
+    return lifts(host_classes, position, supports)(lift)
 
 
-def node_like(
-    op: Op, context_name: str | None, inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> list[Variable]:
+def node_like(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
     """Apply an op of the device to the inputs of a node of the host.
 
     The host has checked the inputs, and has found the types of the outputs: the op's ``make_node``, which does both
@@ -104,18 +113,20 @@ def node_like(
     inputs, outputs : sequence of Variable
         Of the host's node, as a lifter is given them.
     """
-    there = op.device_places(len(inputs)) if isinstance(op, Counterpart) else range(len(inputs))
-    moved = [_there(x, context_name) if i in there else as_tensor_variable(x) for i, x in enumerate(inputs)]
     made = [opencl_type(out.type.dtype, out.type.broadcastable, context_name)() for out in outputs]
-    return Apply(op, moved, made).outputs
+    return Apply(op, _moved(op, context_name, inputs), made).outputs
 
 
-def _there(x: Variable, context_name: str | None) -> Variable:
-    return x if _is_there(x, context_name) else as_opencl_variable(x, context_name)
+def _moved(op: Op, context_name: str | None, inputs: Inputs) -> list[Variable]:
+    """Return the inputs of a node where an op of the device takes them."""
+    there = op.device_places(len(inputs)) if isinstance(op, Counterpart) else range(len(inputs))
+    return [on_device(x, context_name) if i in there else to_host_variable(x) for i, x in enumerate(inputs)]
 
 
-def _is_there(x: Variable, context_name: str | None) -> bool:
-    return isinstance(x.type, OpenCLArrayType) and x.type.context_name == context_name
+def on_device(x: Variable, context_name: str | None) -> Variable:
+    """Return a variable, moved to a context if it is not there."""
+    is_there = isinstance(x.type, OpenCLArrayType) and x.type.context_name == context_name
+    return x if is_there else as_opencl_variable(x, context_name)
 
 
 def with_pattern(var: Variable, like: Variable) -> Variable:

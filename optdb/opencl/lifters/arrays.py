@@ -1,0 +1,126 @@
+"""Lifters of ops that make arrays, look at them in another way, or ask for their shape."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from optdb.host import ops as host
+from optdb.host import random
+from optdb.host.graph import Op
+from optdb.opencl.lifters.support import Inputs, lifts, node_like, real_arrays, with_pattern
+from optdb.opencl.ops.contiguous import opencl_contiguous
+from optdb.opencl.ops.diagonals import OpenCLAllocDiag
+from optdb.opencl.ops.eye import OpenCLEye
+from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLAllocEmpty, OpenCLARange, OpenCLTri
+from optdb.opencl.ops.mrg import OpenCLMRGUniform
+from optdb.opencl.ops.passthrough import OpenCLAssert
+from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
+from optdb.opencl.transfers import as_opencl_variable
+from optdb.opencl.type import OpenCLArrayType
+
+
+@functools.lru_cache(maxsize=4096)
+def _dimshuffle(pattern: tuple[bool, ...], order: tuple[int | str, ...]) -> OpenCLDimShuffle:
+    """Return one and the same op for the same parameters."""
+    return OpenCLDimShuffle(pattern, order)
+
+
+@lifts([host.DimShuffle], 20)
+def lift_dimshuffle(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift an exchange of axes."""
+    return node_like(_dimshuffle(op.input_broadcastable, op.new_order), context_name, inputs, outputs)
+
+
+@lifts([host.Reshape], 21)
+def lift_reshape(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift a change of shape; the shape stays on the host."""
+    x = as_opencl_variable(inputs[0], context_name)
+    return with_pattern(OpenCLReshape(op.ndim)(x, *inputs[1:]), outputs[0])
+
+
+@lifts([host.Subtensor], 22)
+def lift_subtensor(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift a part of an array; the indexes stay on the host."""
+    x = as_opencl_variable(inputs[0], context_name)
+    return with_pattern(OpenCLSubtensor(op.idx_list)(x, *inputs[1:]), outputs[0])
+
+
+@lifts([host.Rebroadcast, host.SpecifyShape], 23)
+def lift_same_array(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Apply an op of the host that hands its input on, wherever that is."""
+    return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
+
+
+@lifts([host.Shape, host.Shape_i], 24)
+def lift_shape(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Ask an array on the device for its shape: that is known on the host, and moves nothing."""
+    return op(as_opencl_variable(inputs[0], context_name))
+
+
+@lifts([host.Assert], 27)
+def lift_assert(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift an array that is handed on if conditions hold; an array of the host stays there."""
+    if not isinstance(inputs[0].type, OpenCLArrayType):
+        return None
+    return OpenCLAssert(op.msg)(*inputs)
+
+
+@lifts([host.Alloc], 30)
+def lift_alloc(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift an array filled with a value."""
+    return OpenCLAlloc(context_name).make_node(*inputs).outputs
+
+
+@lifts([host.AllocEmpty], 31)
+def lift_alloc_empty(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift an array with nothing certain in it."""
+    return OpenCLAllocEmpty(op.dtype, context_name)(*inputs)
+
+
+@lifts([host.ARange], 32, real_arrays)
+def lift_arange(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift numbers at equal distances."""
+    return OpenCLARange(op.dtype, context_name)(*inputs)
+
+
+@lifts([host.Tri], 33, real_arrays)
+def lift_tri(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift ones at and below a diagonal."""
+    return OpenCLTri(op.dtype, context_name)(*inputs)
+
+
+@lifts([host.Eye], 34)
+def lift_eye(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift ones on a diagonal."""
+    return OpenCLEye(op.dtype, context_name)(*inputs)
+
+
+@lifts([host.AllocDiag, host.VectorAllocDiag], 35)
+def lift_alloc_diag(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift zeros with an array along a diagonal."""
+    where = (op.offset, op.axis1, op.axis2) if isinstance(op, host.AllocDiag) else ()
+    return OpenCLAllocDiag(*where)(as_opencl_variable(inputs[0], context_name))
+
+
+@lifts([host.CpuContiguous], 38)
+def lift_contiguous(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift an array in C order."""
+    return opencl_contiguous(as_opencl_variable(inputs[0], context_name))
+
+
+@lifts([random.mrg_uniform], 80)
+def lift_mrg_uniform(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift uniform random numbers, and the state they come from; the shape stays on the host."""
+    sample = outputs[1].type
+    lifted = OpenCLMRGUniform(OpenCLArrayType(sample.dtype, sample.broadcastable, context_name), op.inplace)
+    return lifted(*inputs, return_list=True)
+
+
+def _python_generator(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str:
+    return "NumPy's RandomState draws on the host; MRG_RandomStreams draws on the device"
+
+
+@lifts([random.RandomFunction], 83, _python_generator)
+def keep_random_function(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> None:
+    """Say why random numbers of NumPy's generator stay on the host."""

@@ -1,0 +1,155 @@
+"""Lifters of ops that have counterparts, input for input: a table, and what the device does not take of each."""
+
+from __future__ import annotations
+
+from optdb.host import fourier, layers, ops, random, sorting
+from optdb.host.graph import Op
+from optdb.host.scalars import add, cast_op
+from optdb.opencl.lifters.support import (
+    Inputs,
+    array_dtypes,
+    floats_only,
+    real_arrays,
+    register_counterparts,
+    scalar_unsupported_reason,
+    unsupported_reason,
+)
+from optdb.opencl.ops import (  # noqa: F401  which define the counterparts
+    advanced,
+    batch_norm,
+    blas,
+    blocks,
+    crossentropy,
+    cumulate,
+    diagonals,
+    fft,
+    multinomial,
+    neighbours,
+    parts,
+    passthrough,
+    pooling,
+    softmax,
+    sort,
+    topk,
+    views,
+)
+from optdb.opencl.ops.counterpart import counterpart_of
+from optdb.opencl.ops.searchsorted import compared_in
+
+
+def _part_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    x, y = (var.type.dtype for var in inputs[:2])
+    return scalar_unsupported_reason(cast_op(x), context_name, [y]) if x != y else None
+
+
+def _change_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    x, y = (var.type.dtype for var in inputs[:2])
+    if op.set_instead_of_inc:
+        return _part_unsupported_reason(op, context_name, inputs, outputs)
+    return advanced.adding_unsupported_reason(x, y) or scalar_unsupported_reason(add, context_name, [x, y])
+
+
+def _pool_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    dtype = inputs[0].type.dtype
+    return f"no pooling of {dtype} on the device" if dtype == "bool" or dtype.startswith("complex") else None
+
+
+def _pool_gradient_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    dtypes = array_dtypes(op, inputs)
+    return f"it mixes {' and '.join(dtypes)}" if len(dtypes) > 1 else floats_only(op, context_name, inputs, outputs)
+
+
+def _patches_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    whole = all("int" in x.type.dtype for x in inputs[1:])
+    return None if whole else "the patches' shape and step are no whole numbers"
+
+
+def _normalization_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    ndim = inputs[0].type.ndim
+    there = counterpart_of(type(op)).device_places(len(inputs))
+    if min(op.axes) < 0 or max(op.axes) >= ndim:
+        return f"there are no axes {op.axes} in an array of {ndim} dimensions"
+    if any(x.type.ndim for i, x in enumerate(inputs) if i not in there):
+        return "epsilon or the factor of the running averages is an array"
+    if len(array_dtypes(op, inputs)) > 1:
+        return "its arrays are of different dtypes"
+    return floats_only(op, context_name, inputs, outputs)
+
+
+def _training_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    reason = _normalization_unsupported_reason(op, context_name, inputs, outputs)
+    return reason or unsupported_reason(context_name, ["float64"])
+
+
+def _draws_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    for x in inputs[:2]:
+        if not x.type.dtype.startswith("float"):
+            return f"probabilities and random numbers are floats on the device, not {x.type.dtype}"
+    return real_arrays(op, context_name, inputs, outputs) or unsupported_reason(context_name, ["float64"])
+
+
+def _sort_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    if op.order is not None:
+        return "sorting by fields is for arrays of records, which no device has"
+    return real_arrays(op, context_name, inputs, outputs)
+
+
+def _search_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    if len(inputs) == 3:
+        return "a sorter is checked on the host"
+    reason = real_arrays(op, context_name, inputs, outputs)
+    return reason or unsupported_reason(context_name, [compared_in(*(var.type.dtype for var in inputs))])
+
+
+_PRODUCTS = (
+    *(ops.Dot, ops.BatchedDot, ops.Dot22, ops.Dot22Scalar, ops.Gemm, ops.Gemv, ops.CGemv),
+    *(ops.Ger, ops.CGer, ops.ScipyGer),
+)
+_SOFTMAX = (ops.Softmax, ops.LogSoftmax, ops.SoftmaxWithBias, ops.SoftmaxGrad)
+_CROSSENTROPY = (ops.CrossentropySoftmaxArgmax1HotWithBias, ops.CrossentropySoftmax1HotWithBiasDx)
+_LOOKUPS = (ops.CrossentropyCategorical1Hot, ops.CrossentropyCategorical1HotGrad)
+_POOL_GRADIENTS = (
+    *(layers.MaxPoolGrad, layers.AveragePoolGrad),
+    *(layers.DownsampleFactorMaxGradGrad, layers.MaxPoolRop),
+)
+_TRAINING = (layers.AbstractBatchNormTrain, layers.AbstractBatchNormTrainGrad)
+
+for _name, _position, _classes, _reason in (
+    ("lift_flatten", 25, [ops.Flatten], None),
+    ("lift_diagonal", 26, [ops.ExtractDiag], None),
+    ("lift_print", 28, [ops.Print], None),
+    ("lift_tile", 36, [ops.Tile], None),
+    ("lift_fill_diagonal", 37, [ops.FillDiagonal, ops.FillDiagonalOffset], None),
+    ("lift_join", 40, [ops.Join], None),
+    ("lift_split", 41, [ops.Split], None),
+    ("lift_inc_subtensor", 42, [ops.IncSubtensor], _part_unsupported_reason),
+    ("lift_take", 43, [ops.AdvancedSubtensor1], None),
+    ("lift_change_of_rows", 44, [ops.AdvancedIncSubtensor1], _part_unsupported_reason),
+    ("lift_advanced", 45, [ops.AdvancedSubtensor], None),
+    ("lift_masked", 46, [ops.AdvancedBooleanSubtensor], None),
+    ("lift_change", 47, [ops.AdvancedIncSubtensor, ops.AdvancedBooleanIncSubtensor], _change_unsupported_reason),
+    ("lift_product", 50, _PRODUCTS, floats_only),
+    ("lift_softmax", 51, _SOFTMAX, floats_only),
+    ("lift_crossentropy", 54, _CROSSENTROPY, None),
+    ("lift_lookup", 55, _LOOKUPS, floats_only),
+    ("lift_product_of_blocks", 57, [ops.SparseBlockGemv], floats_only),
+    ("lift_outer_products_of_blocks", 58, [ops.SparseBlockOuter], floats_only),
+    ("lift_pool", 60, [layers.Pool], _pool_unsupported_reason),
+    ("lift_pool_gradient", 61, _POOL_GRADIENTS, _pool_gradient_unsupported_reason),
+    ("lift_images2neibs", 62, [layers.Images2Neibs], _patches_unsupported_reason),
+    ("lift_batch_norm_training", 63, _TRAINING, _training_unsupported_reason),
+    ("lift_batch_norm_inference", 64, [layers.AbstractBatchNormInference], _normalization_unsupported_reason),
+    ("lift_multinomial", 81, [random.MultinomialFromUniform], _draws_unsupported_reason),
+    (
+        "lift_choice",
+        82,
+        [random.ChoiceFromUniform, random.MultinomialWOReplacementFromUniform],
+        _draws_unsupported_reason,
+    ),
+    ("lift_cumulation", 90, [sorting.CumOp], real_arrays),
+    ("lift_sort", 91, [sorting.SortOp, sorting.ArgSortOp], _sort_unsupported_reason),
+    ("lift_topk", 92, [sorting.TopKOp], real_arrays),
+    ("lift_searchsorted", 93, [sorting.SearchsortedOp], _search_unsupported_reason),
+    ("lift_fourier", 95, [fourier.RFFTOp, fourier.IRFFTOp], floats_only),
+):
+    register_counterparts(_name, _position, _classes, _reason)
