@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from optdb.codegen.kernels.launch_cache import LaunchCache
+from optdb.codegen.kernels.launching import LaunchCache
 from optdb.runtime.arrays import Array, DeviceArray, empty, from_host
 from optdb.runtime.commands import tracing
 from optdb.runtime.sizes import largest

@@ -121,7 +121,7 @@ def test_large_products_are_cut_along_all_lengths(monkeypatch, dtype, orders, be
     x, v = (put(context, value, order, (1, 1, 1)) for value, order in zip((a, b), orders))
     z = from_host(context, y)
     batched_matmul(kernels_of("cpu", dtype), context, x, v, z, 1.0, z, beta)
-    (planned,) = [plan for plan, _ in context.kept[products.__name__].values()]
+    (planned,) = [plan for _, (plan, _) in context.kept[products.__name__]._entries.values()]
     assert len(planned.launches) > 8
     want = np.matmul(a.astype("float64"), b.astype("float64")) + beta * y.astype("float64")
     close(to_host(z), want.astype(dtype), 41)

@@ -64,11 +64,11 @@ def kernel_of(context, code, name, params):
 def in_one_launch(context, launches):
     """Do launches, each a launcher, numbers of items and arguments, by one kernel."""
     made = [(launcher, origin(launcher._kernel), items, launcher.bind(args)) for launcher, items, args in launches]
-    source, cases = sequence_program(dict.fromkeys((unit, launcher.name) for launcher, unit, *_ in made))
+    source, cases = sequence_program(dict.fromkeys(kernel for _, kernel, *_ in made))
     program = make(context, source)
     buffers = {arg for *_, args in made for arg in args if isinstance(arg, cl.MemoryObject)}
     addresses = {buffer.int_ptr: address_of(context, program, buffer) for buffer in buffers}
-    entries = [launch_entry(cases[unit, one.name], items, args, addresses) for one, unit, items, args in made]
+    entries = [launch_entry(cases[kernel], items, args, addresses) for _, kernel, items, args in made]
     do(context, program, entries)
 
 
@@ -173,6 +173,6 @@ def test_copies_and_fills(context, pattern):
 )
 def test_kernels_of_other_kinds_are_left_out(context, code):
     k = kernel_of(context, code, "k", [BUFFER])
-    source, cases = sequence_program([(origin(k._kernel), "k")])
+    source, cases = sequence_program([origin(k._kernel)])
     assert not cases
     make(context, source)

@@ -17,7 +17,7 @@ from optdb.codegen.gemm.code import total_kernel
 from optdb.codegen.gemm.launches import GemmPlan, run
 from optdb.codegen.gemm.problem import Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
-from optdb.codegen.kernels.launch_cache import LaunchCache
+from optdb.codegen.kernels.launching import LaunchCache
 from optdb.runtime import clblast
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import tracing

@@ -1,15 +1,17 @@
 """Launches kernels.
 
 Of a program and what is known of a kernel a :class:`CompiledKernel` is made, which checks the arguments of each launch
-and puts it into the context's queue. One is enough for all nodes whose kernels are the same.
+and puts it into the context's queue. One is enough for all nodes whose kernels are the same. What a launch needs beside
+its arrays takes longer to be worked out than most launches do, so ops keep it: a :class:`BoundKernel`, or a plan, in a
+:class:`LaunchCache`.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 #: How many work items a group is given where the caller does not say, by the number of dimensions.
 GROUPS = {"cpu": {1: (64,), 2: (8, 8), 3: (4, 4, 4)}, "gpu": {1: (256,), 2: (16, 16), 3: (8, 8, 4)}}
+
+Value = TypeVar("Value")
+#: Owns no value of a cache.
+_NOBODY = object()
 
 
 class CompiledKernel:
@@ -54,14 +60,7 @@ class CompiledKernel:
         self._lock = threading.Lock()
 
     def attach(self, program: cl.Program, name: str) -> None:
-        """Take the kernel from a program.
-
-        Parameters
-        ----------
-        program : pyopencl.Program
-            That has been built.
-        name : str
-            What the kernel is called there.
+        """Take the kernel, by its name there, from a program that has been built.
 
         Raises
         ------
@@ -70,15 +69,18 @@ class CompiledKernel:
         KernelArgumentError
             If its params do not agree with its code.
         """
-        found = self._find(program, name)
+        try:
+            kernel = cl.Kernel(program, name)
+        except cl.LogicError:
+            there = [kernel.function_name for kernel in program.all_kernels()]
+            raise ValueError(f"there is no kernel {self.name!r} in its code, which has {there}") from None
         slots = sum(len(param.slots) for param in self.params)
-        in_code = found.num_args
-        if in_code != slots:
+        if kernel.num_args != slots:
             raise KernelArgumentError(
-                f"kernel {self.name} takes {in_code} parameters in its code, but its params {self.params} stand for "
-                f"{slots} (an array, '*', stands for two: a pointer, and its offset in bytes)"
+                f"kernel {self.name} takes {kernel.num_args} parameters in its code, but its params {self.params} "
+                f"stand for {slots} (an array, '*', stands for two: a pointer, and its offset in bytes)"
             )
-        self._kernel = found
+        self._kernel = kernel
 
     def call(self, global_size: int | Sequence[int], local_size: int | Sequence[int] | None, *args: Any) -> None:
         """Launch the kernel on so many work items, in groups of so many.
@@ -110,8 +112,7 @@ class CompiledKernel:
 
     def automatic_grid(self, n: int | Sequence[int]) -> tuple[list[int], tuple[int, ...]]:
         """Return how many work items `scall` starts for `n`, and the size of their groups."""
-        if not self._largest:
-            self._prepare()
+        self._prepare()
         wanted = _sizes(n)
         if len(wanted) not in self._groups:
             raise KernelArgumentError(f"kernel {self.name} is launched in {len(wanted)} dimensions, of at most 3")
@@ -121,19 +122,9 @@ class CompiledKernel:
     def bound(
         self, global_size: int | Sequence[int], local_size: int | Sequence[int] | None, args: Sequence[Any]
     ) -> BoundKernel:
-        """Return a launch of which all but the arrays is settled.
+        """Return a launch of which all but the arrays is settled; those among the arguments stand for those to come.
 
-        Parameters
-        ----------
-        global_size, local_size : int or sequence of int
-            As for `call`.
-        args : sequence
-            As for `call`; the arrays among them stand for those to come.
-
-        Raises
-        ------
-        KernelArgumentError
-            As `call` does.
+        The parameters and errors are those of `call`.
         """
         return BoundKernel(self, *self.grid(global_size, local_size), self.bind(args))
 
@@ -147,11 +138,19 @@ class CompiledKernel:
         KernelArgumentError
             If there are no such groups of work items.
         """
-        if not self._largest:
-            self._prepare()
+        self._prepare()
         items = _sizes(global_size)
-        group = None if local_size is None else _sizes(local_size)
-        self._check_sizes(items, group)
+        if not 1 <= len(items) <= 3 or any(n < 0 for n in items):
+            raise KernelArgumentError(f"kernel {self.name} cannot be launched on {items} work items")
+        if local_size is None:
+            return items, None
+        group = _sizes(local_size)
+        if len(group) != len(items) or min(group) < 1 or any(n % size for n, size in zip(items, group)):
+            raise KernelArgumentError(f"kernel {self.name}: {items} work items do not divide into groups of {group}")
+        if math.prod(group) > self._largest:
+            raise KernelArgumentError(
+                f"kernel {self.name}: groups of {group} are too large: {self._largest} items at most"
+            )
         return items, group
 
     def enqueue(self, items: tuple[int, ...], group: tuple[int, ...] | None, bound: Sequence[Any]) -> None:
@@ -161,15 +160,10 @@ class CompiledKernel:
         with self._lock:
             commands.launch(self._context.queue, self._kernel, items, group, bound, self.arrays)
 
-    def _find(self, program: cl.Program, name: str) -> cl.Kernel:
-        try:
-            return cl.Kernel(program, name)
-        except cl.LogicError:
-            there = [found.function_name for found in program.all_kernels()]
-            raise ValueError(f"there is no kernel {self.name!r} in its code, which has {there}") from None
-
     def _prepare(self) -> None:
         """Find out, before the first launch, what many kernels of a graph never need."""
+        if self._largest:
+            return
         with self._lock:
             if self._largest:
                 return
@@ -205,33 +199,9 @@ class CompiledKernel:
                 raise KernelArgumentError(f"kernel {self.name}: argument {i} is {error}") from None
         return bound
 
-    def _check_sizes(self, items: tuple[int, ...], group: tuple[int, ...] | None) -> None:
-        if not 1 <= len(items) <= 3 or any(n < 0 for n in items):
-            raise KernelArgumentError(f"kernel {self.name} cannot be launched on {items} work items")
-        if group is None:
-            return
-        if len(group) != len(items) or min(group) < 1 or any(n % size for n, size in zip(items, group)):
-            raise KernelArgumentError(f"kernel {self.name}: {items} work items do not divide into groups of {group}")
-        if math.prod(group) > self._largest:
-            raise KernelArgumentError(
-                f"kernel {self.name}: groups of {group} are too large: {self._largest} items at most"
-            )
-
 
 class BoundKernel:
-    """A launch of which all but the arrays is settled, so that it takes a few microseconds.
-
-    Ops keep such launches by the shapes and strides that they are for.
-
-    Parameters
-    ----------
-    kernel : CompiledKernel
-        What is launched.
-    items, group : tuple of int
-        How many work items there are, and in a group.
-    args : list
-        What OpenCL is given.
-    """
+    """A launch of which all but the arrays is settled, so that it takes a few microseconds."""
 
     def __init__(
         self, kernel: CompiledKernel, items: tuple[int, ...], group: tuple[int, ...] | None, args: list[Any]
@@ -251,6 +221,32 @@ class BoundKernel:
             args[slot] = array.base_data
             args[slot + 1] = offset_argument(array.offset)
         self._kernel.enqueue(self._items, self._group, args)
+
+
+class LaunchCache(Generic[Value]):
+    """A mapping of at most `size` values, by shapes and strides, which are worked out when they are asked for.
+
+    It forgets all when there would be more: a program that uses so many shapes hardly comes back to the first ones.
+    Threads may share it: at worst, two of them work out the same value.
+    """
+
+    def __init__(self, size: int = 64) -> None:
+        self._size = size
+        self._entries: dict[Hashable, tuple[object, Value]] = {}
+
+    def get(self, key: Hashable, make: Callable[[], Value], owner: object = None) -> Value:
+        """Return the value for a key, which `make` works out.
+
+        It depends on its owner, too, by identity, such as the kernels that are launched: with another owner, it is
+        worked out again.
+        """
+        made_for, value = self._entries.get(key, (_NOBODY, None))
+        if made_for is not owner:
+            value = make()
+            if len(self._entries) >= self._size:
+                self._entries.clear()
+            self._entries[key] = owner, value
+        return value
 
 
 def _array_slots(params: Sequence[Param]) -> tuple[int, ...]:

@@ -11,11 +11,12 @@ What the small scanner here does not understand, and kernels whose items meet, a
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from optdb.codegen.kernels.isolation import STRUCTURE
 
 _HEAD = re.compile(r"\bOUTLINED_KERNEL\s+void\s+(?P<name>\w+)\s*(?=\()")
-_PARAM = re.compile(r"\s*\w[\w\s*]*[\s*](?P<name>[A-Za-z_]\w*)\s*")
+_PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>[A-Za-z_]\w*)\s*")
 #: What a work item asks for: its place, and how many there are.
 _PLACE = re.compile(
     r"\bget_\w+_(?:id|size|groups|offset)\s*\(\s*[012]\s*\)|\bget_work_dim\s*\(\s*\)|\b[GL](?:ID|DIM)_[012]\b"
@@ -25,22 +26,52 @@ _TOGETHER = re.compile(r"barrier|fence|\b(?:LOCAL_MEM|__local|local|async_\w+|wo
 _ASKS = re.compile(r"\bget_(?:global|local|group|num|work|enqueued|sub)_\w+|\b[GL](?:ID|DIM)_")
 
 
-def outlined(code: str) -> str:
+@dataclass(frozen=True, eq=False)
+class OutlinedKernel:
+    """A kernel whose body is a function of its own; as a string, both."""
+
+    name: str
+    params: tuple[tuple[str, str], ...]  #: The type and the name of each.
+    places: dict[str, str]  #: By what a work item asks for, the parameter of the function that tells it.
+    body: str
+
+    @property
+    def function(self) -> str:
+        """The name of the function, which is given the places and then the kernel's arguments."""
+        return f"{self.name}_chunk"
+
+    def __str__(self) -> str:
+        params = ", ".join(f"{kind}{name}" for kind, name in self.params)
+        taken = ", ".join([*(f"size_t {place}" for place in self.places.values()), params])
+        passed = ", ".join([*self.places, *(name for _, name in self.params)])
+        return (
+            f"static __attribute__((noinline)) void {self.function}({taken})\n{self.body}\n"
+            f"OUTLINED_KERNEL void {self.name}({params})\n{{\n{self.function}({passed});\n}}\n"
+        )
+
+
+def outlined(code: str) -> list[str | OutlinedKernel]:
     """Move the bodies of chunk kernels into functions of their own.
 
     Parameters
     ----------
     code : str
         OpenCL C, in the words of the prelude.
+
+    Returns
+    -------
+    list of str or OutlinedKernel
+        The code in pieces: these kernels, and what stands around them.
     """
-    pieces, end = [], 0
+    pieces: list[str | OutlinedKernel] = []
+    end = 0
     for head in _HEAD.finditer(code):
         found = _parts(code, head.end()) if head.start() >= end else None
-        text = None if found is None else _apart(head["name"], *found[:2])
-        if text is not None:
-            pieces += [code[end : head.start()], text]
+        kernel = None if found is None else _without_body(head["name"], *found[:2])
+        if kernel is not None:
+            pieces += [code[end : head.start()], kernel]
             end = found[2]
-    return "".join([*pieces, code[end:]])
+    return [*pieces, code[end:]]
 
 
 def _parts(code: str, begin: int) -> tuple[str, str, int] | None:
@@ -68,18 +99,13 @@ def _closing(code: str, begin: int) -> int | None:
     return None
 
 
-def _apart(name: str, params: str, body: str) -> str | None:
-    """Return a function with the body of a kernel, and the kernel that calls it; None if that is not to be done."""
-    given = [_PARAM.fullmatch(param) for param in params.split(",")]
-    if not all(given) or _TOGETHER.search(body):
+def _without_body(name: str, params: str, body: str) -> OutlinedKernel | None:
+    """Return a kernel whose body is moved; None if that is not to be done."""
+    declared = [_PARAM.fullmatch(param) for param in params.split(",")]
+    if not all(declared) or _TOGETHER.search(body):
         return None
     places = {ask: f"its_{re.sub(r'[^A-Za-z0-9]+', '_', ask).strip('_')}" for ask in _PLACE.findall(body)}
-    alone = _PLACE.sub(lambda ask: places[ask[0]], body)
-    if _ASKS.search(alone):
+    body = _PLACE.sub(lambda ask: places[ask[0]], body)
+    if _ASKS.search(body):
         return None
-    taken = ", ".join([*(f"size_t {place}" for place in places.values()), params])
-    passed = ", ".join([*places, *(param["name"] for param in given)])
-    return (
-        f"static __attribute__((noinline)) void {name}_chunk({taken})\n{alone}\n"
-        f"OUTLINED_KERNEL void {name}({params})\n{{\n{name}_chunk({passed});\n}}\n"
-    )
+    return OutlinedKernel(name, tuple((param["type"], param["name"]) for param in declared), places, body)

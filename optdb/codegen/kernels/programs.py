@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from optdb.codegen.kernels.isolation import Isolated, isolate
 from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.launching import CompiledKernel
-from optdb.codegen.kernels.outlining import outlined
+from optdb.codegen.kernels.outlining import OutlinedKernel, outlined
 from optdb.codegen.kernels.prelude import PRELUDE
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.library import cl
@@ -39,16 +39,9 @@ _origins: WeakValueDictionary[tuple[int, str], TranslationUnit] = WeakValueDicti
 
 
 class TranslationUnit:
-    """The codes of some kernels, which belong together, and what was built of them.
+    """The codes of some kernels, each of them once, which belong together, and what was built of them.
 
-    Parameters
-    ----------
-    context : Context
-        Where they are to run.
-    codes : tuple of str
-        Each of them once.
-    title : str
-        Whose kernels they are, for errors.
+    The title says whose kernels they are, for errors.
     """
 
     def __init__(self, context: Context, codes: tuple[str, ...], title: str) -> None:
@@ -60,10 +53,19 @@ class TranslationUnit:
         self._ending = ""
         self._kernels: dict[tuple[str, tuple[Param, ...]], CompiledKernel] = {}
 
-    @property
+    @functools.cached_property
     def code(self) -> str:
         """All codes."""
         return "\n".join(self.codes)
+
+    @functools.cached_property
+    def pieces(self) -> list[str | OutlinedKernel]:
+        """The code as suits the driver, in pieces."""
+        return outlined(self.code) if self.context.profile.quirks.compiles_body_repeatedly else [self.code]
+
+    def outlines(self, name: str) -> bool:
+        """Tell whether the body of a kernel is a function of its own."""
+        return any(isinstance(piece, OutlinedKernel) and piece.name == name for piece in self.pieces)
 
     def launcher(self, kernel: Kernel) -> CompiledKernel:
         """Return what launches one of the kernels; the same one each time."""
@@ -71,14 +73,13 @@ class TranslationUnit:
         if key not in self._kernels:
             launcher = CompiledKernel(kernel, self.context, lambda: build_units([self]))
             if self.built:
-                launcher.attach(self._program, kernel.name + self._ending)
-                _origins[self._program.int_ptr, kernel.name + self._ending] = self
+                self._attach(launcher)
             self._kernels[key] = launcher
         return self._kernels[key]
 
     def isolated(self) -> Isolated | None:
         """Return the code ready to stand among others; None if it has to be on its own."""
-        found = isolate(self.written)
+        found = isolate("".join(map(str, self.pieces)))
         if found is None or not all(name in found.names for name, _ in self._kernels):
             return None
         return found
@@ -91,54 +92,25 @@ class TranslationUnit:
         ValueError, KernelArgumentError
             If they are not what was said of them.
         """
-        try:
-            for (name, _), launcher in self._kernels.items():
-                launcher.attach(program, name + ending)
-        except Exception:
-            self._forget()
-            raise
         self._program, self._ending = program, ending
+        for launcher in self._kernels.values():
+            self._attach(launcher)
         self.built = True
-        _origins.update({(program.int_ptr, name + ending): self for name, _ in self._kernels})
 
-    def plain(self, name: str) -> str:
-        """Return what a kernel of the unit's program is called in its code."""
-        return name.removesuffix(self._ending)
+    def _attach(self, launcher: CompiledKernel) -> None:
+        name = launcher.name + self._ending
+        launcher.attach(self._program, name)
+        _origins[self._program.int_ptr, name] = self
 
     def build(self) -> None:
-        """Build a program of this unit alone.
-
-        Raises
-        ------
-        BuildError
-            If it is refused.
-        ValueError, KernelArgumentError
-            If the kernels are not what was said of them.
-        """
-        try:
-            program = self._make()
-        except BuildError:
-            self._forget()
-            raise
-        self.attach(program)
-
-    def _make(self) -> cl.Program:
-        written = self.written
-        if written != self.code:
+        """Build a program of this unit alone; raise BuildError if it is refused, and what `attach` raises."""
+        if len(self.pieces) > 1:
             try:
-                return make(self.context, PRELUDE + written, name=self.title)
+                self.attach(make(self.context, PRELUDE + "".join(map(str, self.pieces)), name=self.title))
+                return
             except BuildError as error:
                 _logger.info("it will be built as it is: %s", error)
-        return make(self.context, PRELUDE + self.code, name=self.title, own_lines=PRELUDE.count("\n"))
-
-    @functools.cached_property
-    def written(self) -> str:
-        """The code as suits the driver."""
-        return outlined(self.code) if self.context.profile.quirks.compiles_body_repeatedly else self.code
-
-    def _forget(self) -> None:
-        """Let the next who asks for these kernels hear what is wrong, too."""
-        _units_of(self.context).pop(self.codes, None)
+        self.attach(make(self.context, PRELUDE + self.code, name=self.title, own_lines=PRELUDE.count("\n")))
 
 
 def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a kernel") -> dict[str, CompiledKernel]:
@@ -169,7 +141,10 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
     for kernel in kernels:
         kernel.require(context)
     codes = tuple(dict.fromkeys(kernel.code for kernel in kernels))
-    unit = _unit(context, codes, f"{name} (kernels: {', '.join(names)})")
+    units = context.kept.setdefault(__name__, {})
+    if codes not in units:
+        units[codes] = TranslationUnit(context, codes, f"{name} (kernels: {', '.join(names)})")
+    unit = units[codes]
     compiled = {kernel.name: unit.launcher(kernel) for kernel in kernels}
     if unit.built:
         return compiled
@@ -209,23 +184,20 @@ def build_units(units: Iterable[TranslationUnit]) -> None:
             if not unit.built:
                 of_context.setdefault(unit.context, []).append(unit)
         for context, together in of_context.items():
-            _build_together(context, together)
+            try:
+                _build_together(context, together)
+            finally:
+                for unit in together:
+                    if not unit.built:
+                        # The next who asks for these kernels hears what is wrong, too.
+                        context.kept[__name__].pop(unit.codes, None)
 
 
-def origin(kernel: cl.Kernel) -> TranslationUnit | None:
-    """Return the unit that a kernel is of; None if it was built otherwise."""
-    return _origins.get((kernel.program.int_ptr, kernel.function_name))
-
-
-def _unit(context: Context, codes: tuple[str, ...], title: str) -> TranslationUnit:
-    units = _units_of(context)
-    if codes not in units:
-        units[codes] = TranslationUnit(context, codes, title)
-    return units[codes]
-
-
-def _units_of(context: Context) -> dict[tuple[str, ...], TranslationUnit]:
-    return context.kept.setdefault(__name__, {})
+def origin(kernel: cl.Kernel) -> tuple[TranslationUnit, str] | None:
+    """Return the unit that a kernel is of, and its name in the unit's code; None if it was built otherwise."""
+    name = kernel.function_name
+    unit = _origins.get((kernel.program.int_ptr, name))
+    return None if unit is None else (unit, name.removesuffix(unit._ending))
 
 
 def _build_together(context: Context, units: Sequence[TranslationUnit]) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.kernels.isolation import isolate
+from optdb.codegen.kernels.outlining import OutlinedKernel
 from optdb.codegen.kernels.prelude import PRELUDE
 from optdb.codegen.kernels.programs import TranslationUnit
 from optdb.runtime.library import cl
@@ -31,11 +32,6 @@ __all__ = ["ADDRESS", "SEQUENCE", "copy_entry", "fill_entry", "launch_entry", "l
 SEQUENCE, ADDRESS = "optdb_sequence", "optdb_address"
 _END, _COPY, _FILL, _FIRST_CASE = range(4)
 
-_OUTLINED = re.compile(
-    r"\bOUTLINED_KERNEL\s+void\s+(?P<name>\w+)\s*\((?P<params>[^()]*)\)\s*\{\s*(?P<chunk>\w+)\((?P<passed>.*?)\);\s*\}",
-    re.DOTALL,
-)
-_PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>\w+)\s*")
 _ASK = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
 #: What a work item is told that is a group of its own: about its place, about how many there are, and the rest.
 _PLACES = {"get_global_id", "get_group_id", "GID"}
@@ -59,7 +55,7 @@ its_list += 5;
 for (ulong its_2 = 0; its_2 < its_n2; ++its_2)
 for (ulong its_1 = 0; its_1 < its_n1; ++its_1)
 for (ulong its_0 = 0; its_0 < its_n0; ++its_0)
-{chunk}({passed});
+{function}({passed});
 }}
 """
 
@@ -92,18 +88,9 @@ case {fill}: optdb_fill((__global char *)t[2], t[3], t[4]); break;
 
 
 def launch_entry(case: int, items: Sequence[int], arguments: Iterable[Any], addresses: Mapping[int, int]) -> list[int]:
-    """Return the entry of a launch.
+    """Return the entry of a launch, of the kernel that has a number in the program, on items in up to three dimensions.
 
-    Parameters
-    ----------
-    case : int
-        The kernel's number in the program.
-    items : sequence of int
-        How many, in up to three dimensions.
-    arguments : iterable
-        Buffers, None, and NumPy values, as OpenCL has taken them.
-    addresses : mapping
-        The addresses of buffers, by their handles.
+    Arguments are buffers, None, and NumPy values, as OpenCL has taken them; addresses are by the buffers' handles.
     """
     given = [word for arg in arguments for word in _words(arg, addresses)]
     return [case, 5 + len(given), *[*items, 1, 1][:3], *given]
@@ -146,12 +133,14 @@ def sequence_program(
     texts, lines, cases = [], [], {}
     # In this order, the source is the same in each process.
     for place, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
-        calls: set[str] = set()
-        isolated = isolate(_with_calls(unit.written, by_unit[unit], calls))
+        wanted = [piece for piece in unit.pieces if isinstance(piece, OutlinedKernel) and piece.name in by_unit[unit]]
+        functions = {kernel.name: _listed(kernel) for kernel in wanted}
+        written = [f"{piece}{functions[piece.name] if piece in wanted else ''}" for piece in unit.pieces]
+        isolated = isolate("".join(written))
         if isolated is None:
             continue
         texts.append(isolated.between(f"__{place}"))
-        for name in sorted(calls):
+        for name in sorted(name for name, function in functions.items() if function):
             number = cases[unit, name] = _FIRST_CASE + len(cases)
             lines.append(f"case {number}: {name}_listed__{place}(t); break;")
     words = {"address": ADDRESS, "sequence": SEQUENCE, "end": _END, "copy": _COPY, "fill": _FILL}
@@ -159,27 +148,14 @@ def sequence_program(
     return "".join(source), cases
 
 
-def _with_calls(code: str, names: Sequence[str], called: set[str]) -> str:
-    """Put functions behind kernels, which read from a list what the bodies take, and call these; note them by name."""
-
-    def with_call(kernel: re.Match[str]) -> str:
-        call = _call(kernel) if kernel["name"] in names else None
-        if call is None:
-            return kernel[0]
-        called.add(kernel["name"])
-        return kernel[0] + call
-
-    return _OUTLINED.sub(with_call, code)
-
-
-def _call(kernel: re.Match[str]) -> str | None:
-    params = [_PARAM.fullmatch(param) for param in kernel["params"].split(",")]
-    told = [_told(ask.strip()) for ask in kernel["passed"].split(",")[: -len(params)]]
-    if not all(params) or not all(told):
-        return None
-    taken = "\n".join(_taken(" ".join(param["type"].split()), param["name"]) for param in params)
-    passed = ", ".join([*told, *(param["name"] for param in params)])
-    return _LISTED.format(name=kernel["name"], chunk=kernel["chunk"], taken=taken, passed=passed)
+def _listed(kernel: OutlinedKernel) -> str:
+    """Return a function that reads from a list what the body of a kernel takes, and calls it; '' if that cannot be."""
+    told = [_told(ask) for ask in kernel.places]
+    if not all(told):
+        return ""
+    taken = "\n".join(_taken(" ".join(kind.split()), name) for kind, name in kernel.params)
+    passed = ", ".join([*told, *(name for _, name in kernel.params)])
+    return _LISTED.format(name=kernel.name, function=kernel.function, taken=taken, passed=passed)
 
 
 def _told(ask: str) -> str | None:

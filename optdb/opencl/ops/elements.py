@@ -17,8 +17,7 @@ import numpy as np
 
 from optdb.codegen.elementwise.element_code import WIDTH, ElementCode
 from optdb.codegen.elementwise.operand import QUAD, Operand
-from optdb.codegen.kernels.launch_cache import LaunchCache
-from optdb.codegen.kernels.launching import BoundKernel
+from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import chunks, collapse, size_of, strides_of
 from optdb.codegen.scalars.types import is_complex
 from optdb.host.graph import Apply

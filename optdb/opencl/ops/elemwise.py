@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from optdb.codegen.kernels.launch_cache import LaunchCache
+from optdb.codegen.kernels.launching import LaunchCache
 from optdb.host import ops as host
 from optdb.host.construction import left_complete
 from optdb.host.graph import Apply, Variable

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.elementwise.element_code import WIDTH
 from optdb.codegen.fp16 import work_dtype
-from optdb.codegen.kernels.launch_cache import LaunchCache
-from optdb.codegen.kernels.launching import BoundKernel
+from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import collapse, size_of, strides_of
 from optdb.codegen.scalars.types import is_complex
 from optdb.opencl.kernels import CompiledKernel, Kernel

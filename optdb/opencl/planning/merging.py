@@ -102,7 +102,7 @@ class Merging:
     def _wait(self, is_small: Callable[[Any], bool]) -> None:
         """Find out after how many calls it pays to merge commands."""
         runs = [run for segment in self._segments for run in _runs(segment, is_small) if run.merges]
-        kinds = {_kind(launch) for run in runs for launch in run.launches}
+        kinds = {origin(launch.kernel) for run in runs for launch in run.launches}
         self.done = self.done or not kinds
         self._due = 0
         if kinds and self._wish == "auto":
@@ -112,7 +112,7 @@ class Merging:
     def _merged(self) -> list[list[Any]]:
         """Return the commands of each segment, as few as can be; as they were, if the driver refuses."""
         runs = [run for segment in self._segments for run in _runs(segment, self._is_small)]
-        kinds = dict.fromkeys(_kind(launch) for run in runs if run.merges for launch in run.launches)
+        kinds = dict.fromkeys(origin(launch.kernel) for run in runs if run.merges for launch in run.launches)
         try:
             program = _Program(kinds)
         except BuildError as error:
@@ -172,7 +172,7 @@ class _Program:
 
     def supports(self, command: Any) -> bool:
         """Tell whether it can do a command."""
-        return not isinstance(command, EnqueueKernel) or _kind(command) in self._cases
+        return not isinstance(command, EnqueueKernel) or origin(command.kernel) in self._cases
 
     def commands(self, run: _CommandRun) -> list[Any]:
         """Return what does a run of commands."""
@@ -189,7 +189,9 @@ class _Program:
     def _entry(self, command: Any) -> list[int]:
         match command:
             case EnqueueKernel():
-                return launch_entry(self._cases[_kind(command)], command.global_size, command.args, self._addresses)
+                return launch_entry(
+                    self._cases[origin(command.kernel)], command.global_size, command.args, self._addresses
+                )
             case EnqueueCopy():
                 target = self._addresses[command.target.int_ptr] + command.target_offset
                 source = self._addresses[command.source.int_ptr] + command.source_offset
@@ -252,13 +254,7 @@ def may_be_merged(command: Command) -> bool:
 
 def _may_be_listed(command: EnqueueKernel) -> bool:
     """Tell whether a launch of a kernel can be done by another kernel, one work item behind the other."""
-    kind = _kind(command)
-    outlined = kind is not None and f"{kind[1]}_chunk(" in kind[0].written
+    kind = origin(command.kernel)
+    outlined = kind is not None and kind[0].outlines(kind[1])
     is_ungrouped = math.prod(command.local_size or command.global_size) == 1
     return outlined and is_ungrouped and math.prod(command.global_size) <= _MAX_WORK_ITEMS
-
-
-def _kind(command: EnqueueKernel) -> tuple[TranslationUnit, str] | None:
-    """Return what a launch launches."""
-    unit = origin(command.kernel)
-    return None if unit is None else (unit, unit.plain(command.kernel.function_name))
