@@ -269,8 +269,8 @@ def test_tables_and_memory_are_used_again():
         for kind in OPS:
             variables, values = op_inputs(kind, x, w, t)
             run(kind(2, **parameters)(*variables).owner, values)
-        seen = len(kept[scratch.TABLES].values()), kept[scratch.MEMORY].base_data.int_ptr
-    assert (len(kept[scratch.TABLES].values()), kept[scratch.MEMORY].base_data.int_ptr) == seen
+        seen = len(kept[scratch.TABLES]._entries), kept[scratch.MEMORY].base_data.int_ptr
+    assert (len(kept[scratch.TABLES]._entries), kept[scratch.MEMORY].base_data.int_ptr) == seen
 
 
 def test_ops_are_pickled():
