@@ -265,10 +265,7 @@ def send(context: Context, value: np.ndarray, out: Array | None, events: list[An
 def fetch(array: Array, events: list[Any]) -> np.ndarray:
     """Begin to copy an array from the device; one that does not lie in C order is waited for.
 
-    Returns
-    -------
-    numpy.ndarray
-        Where the values will be, in C order, when the event is done that is appended to `events`.
+    The values are in what is returned when the event is done that is appended to `events`.
     """
     if not (array.size and array.flags.c_contiguous):
         return to_host(array)
@@ -278,20 +275,7 @@ def fetch(array: Array, events: list[Any]) -> np.ndarray:
 
 
 def to_host(array: Array, out: np.ndarray | None = None) -> np.ndarray:
-    """Copy an array from the device.
-
-    Parameters
-    ----------
-    array : Array
-        A view of any strides.
-    out : numpy.ndarray, optional
-        An array to overwrite, if it has the same shape and dtype, and is in C order.
-
-    Returns
-    -------
-    numpy.ndarray
-        In C order.
-    """
+    """Return the values of an array of any strides, in C order: in `out`, if its shape, dtype and order fit."""
     out = fitting(out, array)
     if not array.size:
         return out
@@ -320,10 +304,7 @@ def fitting(out: np.ndarray | None, value: Any) -> np.ndarray:
 def seen_by_host(array: Array) -> Iterator[np.ndarray]:
     """Map the memory that an array, of any strides, spans, which moves nothing where the device shares the host's.
 
-    Yields
-    ------
-    numpy.ndarray
-        The values, not to be written, nor to be read later.
+    The values are not to be written, nor to be read later.
     """
     if not array.size:
         yield to_host(array)
@@ -368,12 +349,9 @@ def copy(array: Array) -> DeviceArray:
 
 
 def overwrite(target: Array, source: Array) -> bool:
-    """Copy the values of an array over those of another one.
+    """Copy the values of an array over those of another one, and tell whether that was done.
 
-    Returns
-    -------
-    bool
-        False if nothing was done, because they differ in shape, dtype or queue, or do not both lie in C order.
+    It is not, if they differ in shape, dtype or queue, or do not both lie in C order.
     """
     if not (_fits(target, source) and target.queue == source.queue and source.flags.c_contiguous):
         return False

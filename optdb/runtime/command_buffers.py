@@ -30,6 +30,7 @@ _REQUIRED_OF_QUEUES = 0x12AA
 
 _POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t
 _POINTERS_BEHIND = (_NUMBER, _POINTER, _POINTER, _POINTER)  # what is waited for, and what is given back
+_COPY_OR_FILL = (_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, *_POINTERS_BEHIND)
 _ARGUMENTS: dict[str, tuple[type, ...]] = {
     "clCreateCommandBufferKHR": (_NUMBER, _POINTER, _POINTER, _POINTER),
     "clFinalizeCommandBufferKHR": (_POINTER,),
@@ -39,19 +40,16 @@ _ARGUMENTS: dict[str, tuple[type, ...]] = {
         *(_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _POINTER),
         *_POINTERS_BEHIND,
     ),
-    "clCommandCopyBufferKHR": (_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, *_POINTERS_BEHIND),
-    "clCommandFillBufferKHR": (_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, *_POINTERS_BEHIND),
+    "clCommandCopyBufferKHR": _COPY_OR_FILL,
+    "clCommandFillBufferKHR": _COPY_OR_FILL,
 }
 
 
 def kept_by_driver(commands: Sequence[Any]) -> CommandBuffer | None:
-    """Return what enqueues many commands by a single call of the driver.
+    """Return what enqueues many bound commands by a single call of the driver.
 
-    Parameters
-    ----------
-    commands : sequence of Command
-        Bound ones. Their kernels' arguments are to stay as they are: by the specification they may be set anew, but
-        PoCL 3.1 then crashes.
+    Their kernels' arguments are to stay as they are: by the specification they may be set anew, but PoCL 3.1 then
+    crashes.
 
     Returns
     -------
@@ -89,36 +87,23 @@ class CommandBuffer:
         self._driver.call("clEnqueueCommandBufferKHR", 1, self._queues, self._handle, 0, None, None)
 
     def _append(self, command: Any) -> None:
-        behind = (0, None, ctypes.byref(_NUMBER()), None)
         match command:
             case EnqueueKernel(kernel=kernel, global_size=items, local_size=group):
                 sizes = (_SIZE * len(items))(*items)
                 groups = None if group is None else (_SIZE * len(group))(*group)
-                self._driver.call(
-                    *("clCommandNDRangeKernelKHR", self._handle, None, None, kernel.int_ptr, len(items)),
-                    *(None, sizes, groups, *behind),
-                )
-            case EnqueueFill():
+                name, args = "clCommandNDRangeKernelKHR", (None, kernel.int_ptr, len(items), None, sizes, groups)
+            case EnqueueFill(target=target, offset=offset, nbytes=nbytes):
                 value = np.asarray(command.pattern).tobytes()
-                self._driver.call(
-                    *("clCommandFillBufferKHR", self._handle, None, command.target.int_ptr, value),
-                    *(len(value), command.offset, command.nbytes, *behind),
-                )
+                name, args = "clCommandFillBufferKHR", (target.int_ptr, value, len(value), offset, nbytes)
             case EnqueueCopy():
-                self._driver.call(
-                    *("clCommandCopyBufferKHR", self._handle, None, command.source.int_ptr, command.target.int_ptr),
-                    *(command.source_offset, command.target_offset, command.nbytes, *behind),
-                )
+                buffers = command.source.int_ptr, command.target.int_ptr
+                sizes = command.source_offset, command.target_offset, command.nbytes
+                name, args = "clCommandCopyBufferKHR", (*buffers, *sizes)
+        self._driver.call(name, self._handle, None, *args, 0, None, ctypes.byref(_NUMBER()), None)
 
 
 class _Driver:
-    """A platform's functions for command buffers.
-
-    Raises
-    ------
-    LookupError
-        If it has none.
-    """
+    """A platform's functions for command buffers; LookupError is raised where it has none."""
 
     def __init__(self, platform: cl.Platform) -> None:
         address_of = _loader().clGetExtensionFunctionAddressForPlatform
@@ -141,13 +126,7 @@ class _Driver:
         return handle
 
     def call(self, name: str, *args: Any) -> None:
-        """Call a function that returns whether it went well.
-
-        Raises
-        ------
-        RuntimeError
-            If it did not.
-        """
+        """Call a function that returns whether it went well; raise RuntimeError if it did not."""
         _check(name, self._functions[name](*args))
 
 

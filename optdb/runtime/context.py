@@ -39,20 +39,6 @@ class Context:
     spec : str
         Which device; see `optdb.runtime.devices`.
 
-    Attributes
-    ----------
-    spec : str
-        The same.
-    device : pyopencl.Device
-        The device.
-    profile : DeviceProfile
-        What the device can do, and which kernels suit it. Tests and exports put another one in its place
-        (`DeviceProfile.as_kind`), before anything is compiled for the context.
-    kept : dict
-        What others keep of the context as long as there is the context, each by the name of its module.
-    turn : Turn
-        Held by the thread that calls a function on the device.
-
     Raises
     ------
     DeviceError
@@ -62,6 +48,8 @@ class Context:
     def __init__(self, spec: str) -> None:
         self.spec = spec
         self.device = devices.find(spec)
+        #: What the device can do, and which kernels suit it. Tests and exports put another one in its place
+        #: (`DeviceProfile.as_kind`), before anything is compiled for the context.
         self.profile = profile_of(self.device)
         self._pid = os.getpid()
         try:
@@ -72,7 +60,9 @@ class Context:
                 f"{self.device.name.strip()} takes no further process: {error}. The cure: end other processes that use "
                 "it, or choose another device, of those that `python -m optdb devices` lists"
             ) from error
+        #: What others keep of the context as long as there is the context, each by the name of its module.
         self.kept: dict[str, Any] = {}
+        #: Held by the thread that calls a function on the device.
         self.turn = Turn(self)
         _contexts.add(self)
 

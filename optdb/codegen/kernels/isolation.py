@@ -50,21 +50,11 @@ class _NotUnderstood(Exception):
 
 @dataclass(frozen=True)
 class Isolated:
-    """A code and the names that are its own.
-
-    Parameters
-    ----------
-    code : str
-        The code.
-    names : frozenset of str
-        What it declares.
-    macros : frozenset of str
-        What it defines by directives.
-    """
+    """A code and the names that are its own."""
 
     code: str
-    names: frozenset[str]
-    macros: frozenset[str]
+    names: frozenset[str]  #: What it declares.
+    macros: frozenset[str]  #: What it defines by directives.
 
     def between(self, ending: str) -> str:
         """Return the code between lines that put an ending to each of its names."""
@@ -75,18 +65,7 @@ class Isolated:
 
 
 def isolate(code: str) -> Isolated | None:
-    """Find what a code defines.
-
-    Parameters
-    ----------
-    code : str
-        OpenCL C, in the words of the prelude.
-
-    Returns
-    -------
-    Isolated or None
-        None if the code has to be built on its own.
-    """
+    """Find what a code, in the words of the prelude, defines; return None if it has to be built on its own."""
     try:
         names, macros, asked = _defined(code)
     except _NotUnderstood:
@@ -117,7 +96,15 @@ def _structure(code: str) -> tuple[str, list[str]]:
             outer.append(code[end : match.start()])
         end = match.end()
         if match.lastgroup == "bracket":
-            outer += _bracket(match["bracket"], open_)
+            bracket = match["bracket"]
+            if bracket in _CLOSED_BY:
+                open_.append(bracket)
+                continue
+            opening = open_.pop() if open_ else None
+            if _CLOSED_BY.get(opening) != bracket:
+                raise _NotUnderstood
+            if not open_:
+                outer.append(opening + bracket)
         elif match.lastgroup == "directive":
             directives.append(match["directive"])
         elif match.lastgroup == "strange":  # a comment or text without an end, a line that goes on
@@ -127,18 +114,6 @@ def _structure(code: str) -> tuple[str, list[str]]:
     if open_:
         raise _NotUnderstood
     return "".join([*outer, code[end:]]), directives
-
-
-def _bracket(bracket: str, open_: list[str]) -> Iterator[str]:
-    """Keep account of a bracket; yield a pair where it closes an outermost one."""
-    if bracket in _CLOSED_BY:
-        open_.append(bracket)
-        return
-    if not open_ or _CLOSED_BY[open_[-1]] != bracket:
-        raise _NotUnderstood
-    opening = open_.pop()
-    if not open_:
-        yield opening + bracket
 
 
 def _macros(directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
