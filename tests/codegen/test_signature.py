@@ -30,6 +30,12 @@ def test_arrays_begin_at_their_offsets():
     assert "z_off" not in code and "tile_off" not in code
 
 
+def test_arrays_may_be_restricted():
+    code = " ".join(expand_arrays("KERNEL void k(ARRAY ga_int *restrict x) {}").split())
+    assert "GLOBAL_MEM ga_int *restrict x, ga_size x_off) { x = (GLOBAL_MEM ga_int *)" in code
+    assert Kernel(code).params == (ARRAY,)
+
+
 def test_offsets_that_are_written_out_are_those_of_arrays():
     code = "KERNEL void k(GLOBAL_MEM ga_int *a, ga_size a_off, ga_size b_off) {}"
     assert Kernel(code).params == (ARRAY, SIZE)

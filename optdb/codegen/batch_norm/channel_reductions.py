@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from optdb.codegen.batch_norm.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
 from optdb.codegen.fp16 import load_w
-from optdb.codegen.kernels import ARRAY, SIZE, SSIZE, CompiledKernel, Kernel, ctype
+from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -28,61 +28,37 @@ _LANES = 8
 
 @dataclass(frozen=True)
 class Pass:
-    """One way through the elements of a channel.
+    """One way through the elements of a channel."""
 
-    Parameters
-    ----------
-    sums : tuple of str
-        What is summed; all begin with 0.
-    each : str
-        OpenCL C for an element: ``T`` is double or a vector of it, ``LOAD(x)`` the element of array `x`.
-    after : str
-        What follows, with the sums: ``count`` is the number of elements that were seen.
-    """
-
+    #: What is summed; all begin with 0.
     sums: tuple[str, ...]
+    #: OpenCL C for an element: ``T`` is double or a vector of it, ``LOAD(x)`` the element of array `x`.
     each: str
+    #: What follows, with the sums: ``count`` is the number of elements that were seen.
     after: str = ""
 
 
 @dataclass(frozen=True)
 class ChannelFold:
-    """Kernels that fold channels.
+    """Kernels that fold channels."""
 
-    Parameters
-    ----------
-    dtype : str
-        Of the arrays.
-    runs : Runs
-        How many runs their axes make.
-    arrays : tuple of str
-        What the passes call them.
-    passes : tuple of Pass
-        What is done.
-    results : tuple of str
-        Which of the passes' variables are kept; the arrays that get them have the names ``out0``, ...
-    center : bool
-        Whether there is an array ``center`` besides, of one element for each channel, which passes know as ``c``.
-    """
-
+    #: Of the arrays.
     dtype: str
+    #: How many runs their axes make.
     runs: Runs
+    #: What the passes call the arrays.
     arrays: tuple[str, ...]
+    #: What is done.
     passes: tuple[Pass, ...]
+    #: Which of the passes' variables are kept; the arrays that get them have the names ``out0``, ...
     results: tuple[str, ...]
+    #: Whether there is an array ``center`` besides, of one element for each channel, which passes know as ``c``.
     center: bool = False
 
     def kernels(self, serial: bool) -> list[Kernel]:
         """Return the kernels for rows and for columns; `serial` says whether a device runs work items serially."""
         rows, columns = (self._rows, self._columns) if serial else (self._shared_rows, self._single_columns)
-        arrays = len(self.arrays) + self.center + len(self.results)
-        runs = self.runs.kept + self.runs.folded
-        kinds = [SIZE] * 6 + [SIZE] * runs + [SSIZE] * runs + [ARRAY] * arrays
-        flags = Kernel.get_flags(self.dtype, "float64")
-        return [
-            Kernel(self._kernel("fold_rows", rows()), "fold_rows", kinds, flags),
-            Kernel(self._kernel("fold_columns", columns()), "fold_columns", kinds, flags),
-        ]
+        return Kernel.all_of(self._kernel("fold_rows", rows()) + self._kernel("fold_columns", columns()))
 
     def launch(
         self,
@@ -125,18 +101,13 @@ class ChannelFold:
         stored, kept, folded = ctype(self.dtype), range(self.runs.kept), range(self.runs.folded)
         lengths = [f"ga_size k{d}" for d in kept] + [f"ga_size r{d}" for d in folded]
         steps = [f"ga_ssize ks{d}" for d in kept] + [f"ga_ssize rs{d}" for d in folded]
-        arrays = [(array, stored) for array in (*self.arrays, *["center"] * self.center)]
-        arrays += [(f"out{i}", "double") for i in range(len(self.results))]
-        params = [f"GLOBAL_MEM {kind} *restrict {array}, ga_size {array}_off" for array, kind in arrays]
-        pointers = [
-            f"{array} = (GLOBAL_MEM {kind} *)((GLOBAL_MEM char *){array} + {array}_off);" for array, kind in arrays
-        ]
+        arrays = [f"ARRAY {stored} *restrict {array}" for array in (*self.arrays, *["center"] * self.center)]
+        arrays += [f"ARRAY ga_double *restrict out{i}" for i in range(len(self.results))]
         sizes = "ga_size total, ga_size each, ga_size n, ga_size m, ga_size parts, ga_size part"
         return f"""
 #pragma OPENCL FP_CONTRACT OFF
-OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *params])})
+OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
 {{
-{_lines(pointers)}
 {body}
 }}
 """
@@ -150,10 +121,12 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *params])})
             read = f"vload_half{width}(0, (const GLOBAL_MEM half *)(a + {at}))"
         return f"#undef T\n#undef LOAD\n#define T double{width}\n#define LOAD(a) convert_double{width}({read})"
 
-    def _base(self) -> str:
-        """Return code that finds the first element of channel `k`."""
+    def _channel(self, width: int = 1) -> str:
+        """Return code that finds the first element of channel `k`, and of as many as `width` says after it."""
         steps = [f"base += (ga_ssize)(rest % k{d}) * ks{d}; rest /= k{d};" for d in reversed(range(self.runs.kept))]
-        return "ga_size rest = k;\nga_ssize base = 0;\n" + _lines(steps)
+        center = "const T c = LOAD(center);" if self.center else ""
+        place = ["ga_size rest = k;", "ga_ssize base = 0;", *steps]
+        return _lines([*place, self._loads(width, "k"), center, self._loads(width, "p")])
 
     def _down(self) -> str:
         """Return code that finds element `i` of a channel, wherever it lies."""
@@ -161,11 +134,8 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *params])})
         outer = [f"p += (ga_ssize)(at % r{d}) * rs{d}; at /= r{d};" for d in reversed(range(1, last + 1))]
         return "ga_size at = i;\nga_ssize p = base;\n" + _lines([*outer, "p += (ga_ssize)at * rs0;"])
 
-    def _center(self, load: str) -> str:
-        return f"const T c = {load};" if self.center else ""
-
-    def _results(self, which: str = "k", lane: str = "") -> str:
-        return _lines(f"out{i}[mine * n + {which}] = {name}{lane};" for i, name in enumerate(self.results))
+    def _results(self) -> str:
+        return _lines(f"out{i}[mine * n + k] = {name};" for i, name in enumerate(self.results))
 
     def _rows(self) -> str:
         """A row at a time, in vectors."""
@@ -207,9 +177,7 @@ for (ga_size item = get_global_id(0) * each; item < item_end; ++item) {{
 const ga_size k = item / parts, mine = item % parts;
 const ga_size begin = mine * part, end = min(begin + part, m);
 const double count = end - begin;
-{self._base()}
-{self._loads(1, "k")}
-{self._center("LOAD(center)")}
+{self._channel()}
 {"".join(steps)}
 {self._results()}
 }}"""
@@ -228,18 +196,12 @@ const double count = end - begin;
 const ga_size first = block % pieces * {WIDTH}, row = block / pieces * k{inner};
 if (k{inner} >= {WIDTH}) {{
 const ga_size start = min(first, k{inner} - {WIDTH}), k = row + start;
-{self._base()}
-{self._loads(WIDTH, "k")}
-{self._center("LOAD(center)")}
-{self._loads(WIDTH, "p")}
+{self._channel(WIDTH)}
 {self._passes()}
 {self._unpacked()}
 }} else {{
 for (ga_size k = row; k < row + k{inner}; ++k) {{
-{self._base()}
-{self._loads(1, "k")}
-{self._center("LOAD(center)")}
-{self._loads(1, "p")}
+{self._channel()}
 {self._passes()}
 {self._results()}
 }}
@@ -271,10 +233,7 @@ if (get_global_id(0) >= total)
 const ga_size k = get_global_id(0) % n, mine = get_global_id(0) / n;
 const ga_size begin = mine * part, end = min(begin + part, m);
 const double count = end - begin;
-{self._base()}
-{self._loads(1, "k")}
-{self._center("LOAD(center)")}
-{self._loads(1, "p")}
+{self._channel()}
 {self._passes()}
 {self._results()}"""
 
@@ -299,10 +258,7 @@ LOCAL_MEM double buffer[{GROUP}];
 const ga_size k = GID_0 / parts, mine = GID_0 % parts;
 const ga_size begin = mine * part, end = min(begin + part, m);
 const double count = end - begin;
-{self._base()}
-{self._loads(1, "k")}
-{self._center("LOAD(center)")}
-{self._loads(1, "p")}
+{self._channel()}
 {_lines(steps)}
 if (LID_0 == 0) {{
 {self._results()}

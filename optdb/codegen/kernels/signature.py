@@ -20,7 +20,7 @@ from optdb.codegen.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZ
 from optdb.codegen.kernels.prelude import CTYPES
 
 _HEAD = re.compile(r"\b(?P<kind>(?:OUTLINED_)?KERNEL\s+void)\s+(?P<name>\w+)\s*\((?P<params>[^()]*)\)\s*\{")
-_ARRAY = re.compile(r"\s*\bARRAY\s+(?P<type>[^*]*?)\s*\*\s*(?P<name>\w+)\s*")
+_ARRAY = re.compile(r"\s*\bARRAY\s+(?P<type>[^*]*?)\s*\*\s*(?P<restrict>restrict\s+)?(?P<name>\w+)\s*")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<type>\w+)[ \t]*$", re.MULTILINE)
 _TYPE = re.compile(r"\bga_\w+")
 
@@ -55,7 +55,7 @@ def _expanded(head: re.Match[str]) -> str:
             params.append(param.strip())
             continue
         kind, name = array["type"], array["name"]
-        params.append(f"GLOBAL_MEM {kind} *{name}, ga_size {name}_off")
+        params.append(f"GLOBAL_MEM {kind} *{array['restrict'] or ''}{name}, ga_size {name}_off")
         starts.append(f"{name} = (GLOBAL_MEM {kind} *)((GLOBAL_MEM char *){name} + {name}_off);")
     return "\n".join([f"{head['kind']} {head['name']}({', '.join(params)}) {{", *starts])
 

@@ -5,27 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from optdb.codegen.fp16 import load_w
-from optdb.codegen.layout import size_of
-from optdb.codegen.reduce.gather_reduce import walk
-from optdb.codegen.scalars.types import c_type
+from optdb.codegen.argmax import largest_kernel
+from optdb.codegen.layout import collapse, launch_items, size_of
 from optdb.host import ops as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import (
-    ARRAY,
-    SIZE,
-    SSIZE,
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    ctype,
-    output_array,
-)
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.reduce import axes_of, launch_walk
+from optdb.opencl.ops.reduction_plan import SMALLEST_PART
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:
@@ -40,24 +26,8 @@ class _OfLargest(Counterpart, OpenCLKernelBase):
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x = node.inputs[0].type
-        dtype, stored, computed = x.dtype, ctype(x.dtype), c_type(x.dtype)
         kept, folded = max(x.ndim - len(self.axis), 1), max(len(self.axis), 1)
-        # The first one that is no number is the largest, and the first of equals.
-        larger = "x > largest"
-        if np.dtype(dtype).kind == "f":
-            larger += " || (isnan(x) && !isnan(largest))"
-        code = walk(
-            "largest",
-            stored,
-            [("z", stored), ("places", "ga_long")],
-            (kept, folded),
-            start=f"{computed} largest = 0; ga_ssize best = 0; ga_ssize place = 0;",
-            first=f"largest = {load_w(dtype)}(a[p]); best = p; place = i;",
-            each=f"const {computed} x = {load_w(dtype)}(a[p]);\nif ({larger}) {{ largest = x; best = p; place = i; }}",
-            finish="z[o] = a[best]; places[o] = place;",
-        )
-        params = [SIZE] * (5 + kept + folded) + [ARRAY] + [SSIZE] * (kept + folded) + [ARRAY, ARRAY]
-        return [Kernel(code, "largest", params, Kernel.get_flags(dtype))]
+        return [largest_kernel(x.dtype, kept, folded)]
 
     def _find(self, x: Array, largest: Array, places: Array, kernels: Kernels, context: Context) -> None:
         if not places.size:
@@ -65,10 +35,13 @@ class _OfLargest(Counterpart, OpenCLKernelBase):
         if not x.size:
             raise ValueError(f"{self} has no largest element to find in an array of shape {tuple(x.shape)}")
         kept = [axis for axis in range(x.ndim) if axis not in self.axis]
-        kept_lengths, kept_steps = axes_of(x, kept)
-        lengths, steps = axes_of(x, self.axis)
+        kept_lengths, kept_steps = _axes_of(x, kept)
+        lengths, steps = _axes_of(x, self.axis)
+        n, m, each = places.size, size_of(lengths), 1
+        if context.profile.runs_items_serially:  # several results, if they are small
+            each = max(1, min(SMALLEST_PART // m, -(-n // context.profile.compute_units)))
         args = [*kept_lengths, *lengths, x, *kept_steps, *steps, largest, places]
-        launch_walk(kernels["largest"], context, places.size, size_of(lengths), 1, args)
+        launch_items(kernels["largest"], context, -(-n // each), n, each, m, *args)
 
     def _shape(self, x: Array) -> list[int]:
         return [length for axis, length in enumerate(x.shape) if axis not in self.axis]
@@ -95,3 +68,11 @@ class OpenCLArgmax(_OfLargest, host.Argmax):
         (x,) = inputs
         places = output_array(outputs[0], context, self._shape(x), "int64")
         self._find(x, empty(context, places.shape, x.dtype), places, kernels, context)
+
+
+def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return lengths and strides of some axes, in as few dimensions as will do; then filled up with ones."""
+    strides = [x.strides[axis] // x.dtype.itemsize for axis in axes]
+    lengths, (steps,) = collapse([x.shape[axis] for axis in axes], [strides])
+    missing = max(len(axes), 1) - len(lengths)
+    return (1,) * missing + lengths, (0,) * missing + steps

@@ -12,10 +12,10 @@ from typing import Any
 
 from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.layout import check_shapes, launch_chunks, size_of
-from optdb.codegen.pooling.windows import Windows, kinds, numbers, params, place, pointers
+from optdb.codegen.windows import Windows, numbers, params, place
 from optdb.host import layers as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import ARRAY, SIZE, Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.pooling import checked_dtypes
 from optdb.opencl.ops.views import contiguous, copying
@@ -125,13 +125,11 @@ class _Gradient(Counterpart, OpenCLKernelBase):
 #pragma OPENCL FP_CONTRACT OFF
 OUTLINED_KERNEL void gradient(ga_size n, ga_size chunk, {numbers(self.ndim)}, {params(arrays)})
 {{
-{pointers(arrays)}
 {_whole(self.ndim)}
 {body(self.ndim, add, f"{write}(0)")}
 }}
 """
-        kernel_params = [SIZE, SIZE, *kinds(self.ndim), *[ARRAY] * len(arrays)]
-        return [Kernel(code, "gradient", kernel_params, Kernel.get_flags(out.dtype)), *copying(out).kernels()]
+        return [Kernel(code), *copying(out).kernels()]
 
     def _compute(
         self,

@@ -14,7 +14,7 @@ import numpy as np
 
 from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.layout import check_shapes, launch_chunks
-from optdb.codegen.pooling.windows import Windows, window_kernel
+from optdb.codegen.windows import Windows, window_kernel
 from optdb.host import layers as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
@@ -30,7 +30,7 @@ class _OfWindows(Counterpart, OpenCLKernelBase):
         """Return the kernel that goes over the windows; the last of the named arrays is the output."""
         dtypes = [var.type.dtype for var in (*node.inputs[self.device_inputs], node.outputs[0])]
         arrays = [(name, ctype(dtype)) for name, dtype in zip(names, dtypes, strict=True)]
-        return window_kernel(self.ndim, arrays, start, each, finish, Kernel.get_flags(*dtypes))
+        return window_kernel(self.ndim, arrays, start, each, finish)
 
     def _windows(self, x: Array, numbers: Sequence[np.ndarray], counts: Sequence[int] | None = None) -> Windows:
         return Windows.read(self, x.shape[-self.ndim :], numbers, counts)

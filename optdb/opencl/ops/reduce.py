@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optdb.codegen.fp16 import work_dtype
-from optdb.codegen.layout import collapse
 from optdb.codegen.scalars.types import NoCode, c_type, literal
 from optdb.host import ops as host
 from optdb.host import scalars
@@ -22,11 +21,11 @@ from optdb.host.creation import as_tensor_variable, grad_undefined
 from optdb.host.graph import Apply, Variable
 from optdb.host.lifting import is_host_array
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.ops.elemwise import OpenCLElemwise, common_shape
-from optdb.opencl.ops.reduction_plan import SMALLEST_PART, ReductionPlans
+from optdb.opencl.ops.reduction_plan import ReductionPlans
 from optdb.opencl.ops.reduction_tail import Tail
 from optdb.opencl.scalars.code import scalar_code, signature
 from optdb.opencl.scalars.program import Program
@@ -259,22 +258,3 @@ def _split_axes(op: Any, axes: Sequence[int]) -> tuple[list[int], list[int]]:
     """Return the axes that stay and those that go."""
     folded = list(axes) if op.axis is None else sorted(op.axis)
     return [axis for axis in axes if axis not in folded], folded
-
-
-def axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return lengths and strides of some axes, in as few dimensions as will do; then filled up with ones."""
-    strides = [x.strides[axis] // x.dtype.itemsize for axis in axes]
-    lengths, (steps,) = collapse([x.shape[axis] for axis in axes], [strides])
-    missing = max(len(axes), 1) - len(lengths)
-    return (1,) * missing + lengths, (0,) * missing + steps
-
-
-def launch_walk(kernel: CompiledKernel, context: Context, n: int, m: int, parts: int, args: Sequence[Any]) -> None:
-    """Launch a kernel of `walk` for `n` outputs of `m` elements each, taken in parts."""
-    part = -(-m // parts)
-    if not context.profile.runs_items_serially:
-        kernel.scall(n * parts, n, 1, m, parts, part, *args)
-        return
-    # A processor's item takes several outputs, if they are small.
-    each = max(1, min(SMALLEST_PART // m, -(-n // context.profile.compute_units))) if parts == 1 else 1
-    kernel.call(-(-n // each) * parts, 1, n, each, m, parts, part, *args)

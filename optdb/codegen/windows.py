@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.kernels import ARRAY, SIZE, SSIZE, Kernel
+from optdb.codegen.kernels import Kernel
 
 #: What kernels are told of each pooled axis: its length, how many windows there are, their size, step and pad.
 _NUMBERS = ("len", "count", "size", "step", "pad")
@@ -21,20 +21,13 @@ _NUMBERS = ("len", "count", "size", "step", "pad")
 
 @dataclass(frozen=True)
 class Windows:
-    """How windows lie over some axes; one number for each.
+    """How windows lie over some axes; one number for each."""
 
-    Parameters
-    ----------
-    lengths : tuple of int
-        Of the axes.
-    counts : tuple of int
-        How many windows there are.
-    sizes, steps, pads : tuple of int
-        How long they are, how far apart they begin, and how far before the axis the first does.
-    """
-
+    #: Of the axes.
     lengths: tuple[int, ...]
+    #: How many windows there are.
     counts: tuple[int, ...]
+    #: How long they are, how far apart they begin, and how far before the axis the first does.
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
     pads: tuple[int, ...]
@@ -76,7 +69,7 @@ class Windows:
 
     @property
     def args(self) -> list[int]:
-        """What kernels are given, in the order of `kinds`."""
+        """What kernels are given, in the order of `numbers`."""
         return [*self.lengths, *self.counts, *self.sizes, *self.steps, *self.pads]
 
     def check_none_empty(self, op: Any) -> None:
@@ -107,13 +100,8 @@ def _covering(length: int, size: int, step: int) -> int:
     return max(0, (length - 1 - size + step) // step) + 1
 
 
-def kinds(ndim: int) -> list[Any]:
-    """Return the params of a kernel for `Windows.args`."""
-    return [SSIZE] * (len(_NUMBERS) * ndim)
-
-
 def numbers(ndim: int) -> str:
-    """Return the same, in the code of a kernel."""
+    """Return the parameters of a kernel for `Windows.args`."""
     return ", ".join(f"ga_ssize {name}{d}" for name in _NUMBERS for d in range(ndim))
 
 
@@ -133,21 +121,12 @@ def bounds(d: int) -> str:
     )
 
 
-def pointers(arrays: Iterable[tuple[str, str]]) -> str:
-    """Return code that lets array parameters point to their first elements."""
-    return "\n".join(
-        f"{name} = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *){name} + {name}_off);" for name, stored in arrays
-    )
-
-
 def params(arrays: Iterable[tuple[str, str]]) -> str:
-    """Return arrays as parameters, in the code of a kernel."""
-    return ", ".join(f"GLOBAL_MEM {stored} *restrict {name}, ga_size {name}_off" for name, stored in arrays)
+    """Return arrays, by names and the C types of their elements, as parameters of a kernel."""
+    return ", ".join(f"ARRAY {stored} *restrict {name}" for name, stored in arrays)
 
 
-def window_kernel(
-    ndim: int, arrays: Sequence[tuple[str, str]], start: str, each: str, finish: str, flags: Sequence[str]
-) -> Kernel:
+def window_kernel(ndim: int, arrays: Sequence[tuple[str, str]], start: str, each: str, finish: str) -> Kernel:
     """Return a kernel, named ``windows``, that computes an element of the last array from each window of the others.
 
     Parameters
@@ -159,19 +138,16 @@ def window_kernel(
     start, each, finish : str
         What is done for a window first, for each of its elements, and at the end. The elements are at ``q``,
         the first of them at ``first``, and the window's own place is ``o``.
-    flags : sequence of str
-        What the device must have.
     """
     last = ndim - 1
     outer = "\n".join(
         f"const ga_ssize at{d} = rest % count{d}; rest /= count{d};\n{bounds(d)}" for d in reversed(range(last))
     )
     loops = "\n".join(f"for (ga_ssize m{d} = lo{d}; m{d} < hi{d}; ++m{d}) {{" for d in range(last))
-    code = f"""
+    return Kernel(f"""
 #pragma OPENCL FP_CONTRACT OFF
 OUTLINED_KERNEL void windows(ga_size n, ga_size chunk, {numbers(ndim)}, {params(arrays)})
 {{
-{pointers(arrays)}
 ga_size o = get_global_id(0) * chunk;
 const ga_size end = min(o + chunk, n);
 while (o < end) {{
@@ -193,5 +169,4 @@ for (ga_ssize q = row + lo{last}; q < row + hi{last}; ++q) {{
 }}
 }}
 }}
-"""
-    return Kernel(code, "windows", [SIZE, SIZE, *kinds(ndim), *[ARRAY] * len(arrays)], flags)
+""")
