@@ -11,9 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
-from optdb.codegen.kernels.prelude import ctype
-
-__all__ = ["load_w", "type_words", "work_dtype", "write_w"]
+__all__ = ["load_w", "work_dtype", "write_w"]
 
 
 def work_dtype(dtype: DTypeLike) -> str:
@@ -29,12 +27,6 @@ def load_w(dtype: DTypeLike) -> str:
 def write_w(dtype: DTypeLike) -> str:
     """Return the function to put around what is stored, empty where none is needed."""
     return "ga_float2half" if _is_half(dtype) else ""
-
-
-def type_words(dtype: DTypeLike, prefix: str = "") -> dict[str, str]:
-    """Return what a template of a kernel calls a dtype: `stored`, `work`, `load` and `store`, each behind a prefix."""
-    words = {"stored": ctype(dtype), "work": ctype(work_dtype(dtype)), "load": load_w(dtype), "store": write_w(dtype)}
-    return {f"{prefix}{name}": word for name, word in words.items()}
 
 
 def _is_half(dtype: DTypeLike) -> bool:

@@ -16,6 +16,9 @@ from numpy.typing import DTypeLike
 from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.kernels import ctype
 
+#: Ahead of code in which numbers are rounded after each step, as the host rounds them.
+ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF\n"
+
 _FUNCTION = re.compile(r"^(?:__attribute__[^\n]*\n)?[A-Za-z_][^\n(]*?(?P<name>\w+)\(.*?^\}\n", re.DOTALL | re.MULTILINE)
 
 
@@ -32,7 +35,12 @@ def filled(code: str, **words: Any) -> str:
     return re.sub(rf"\b(?:{'|'.join(words)})\b", lambda word: str(words[word[0]]), code)
 
 
+def type_words(dtype: DTypeLike, prefix: str = "") -> dict[str, str]:
+    """Return the words of a dtype: T, as it is stored, W, computed in, LOAD and STORE between; each behind a prefix."""
+    words = {"T": ctype(dtype), "W": ctype(work_dtype(dtype)), "LOAD": load_w(dtype), "STORE": write_w(dtype)}
+    return {prefix + name: word for name, word in words.items()}
+
+
 def typed(code: str, dtype: DTypeLike, **words: Any) -> str:
-    """Return code for arrays of a dtype: T, as stored, and W, computed in, LOAD and STORE between, and other words."""
-    types = {"T": ctype(dtype), "W": ctype(work_dtype(dtype)), "LOAD": load_w(dtype), "STORE": write_w(dtype)}
-    return filled(code, **types, **words)
+    """Return code for arrays of a dtype, with its words, see `type_words`, and others filled in."""
+    return filled(code, **type_words(dtype), **words)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import type_words
 from optdb.codegen.layout import collapse, launch_chunks, launch_each, size_of, steps_of, strides_of
+from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply
@@ -28,36 +28,7 @@ from optdb.opencl.scalars.code import scalar_code
 from optdb.runtime.arrays import Array, empty, from_host
 from optdb.runtime.tables import computed
 
-_TAKE_ROWS = """
-KERNEL void take(ga_size n, ga_size columns, ARRAY {raw} *x, ARRAY ga_long *rows, ARRAY {raw} *z)
-{{
-for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
-    z[i] = x[rows[i / columns] * columns + i % columns];
-}}
-"""
-
-# order: mentions, sorted by the row they name; starts: where in it each row's mentions begin. Behind the last row there
-# may be some without mentions.
-_CHANGE_ROWS = """
-#pragma OPENCL FP_CONTRACT OFF
-{helpers}
-KERNEL void change(ga_size n, ga_size columns, ARRAY {stored} *x,
-    ARRAY {stored} *y, ARRAY ga_long *rows, ARRAY ga_long *order, ARRAY ga_long *starts)
-{{
-for (ga_size i = get_global_id(0); i < n; i += get_global_size(0)) {{
-    const ga_size group = i / columns, column = i % columns;
-    if (starts[group] == starts[group + 1])
-        continue;
-    const ga_size p = rows[group] * columns + column;
-    {work} old = {load}(x[p]);
-    for (ga_long m = {first}; m < starts[group + 1]; ++m) {{
-        const {work} by = {load}(y[order[m] * columns + column]);
-        {statements}
-    }}
-    x[p] = {store}(old);
-}}
-}}
-"""
+_ROWS = functions("indexing.cl")
 
 
 class _Take(Counterpart, OpenCLKernelBase):
@@ -189,8 +160,7 @@ class OpenCLAdvancedSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedSubte
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x = node.inputs[0].type
-        code = _TAKE_ROWS.format(raw=RAW[np.dtype(x.dtype).itemsize])
-        return [Kernel(code), *copying(x).kernels()]
+        return [Kernel(filled(_ROWS["take"], RAW=RAW[np.dtype(x.dtype).itemsize])), *copying(x).kernels()]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, indexes = inputs
@@ -211,9 +181,9 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIn
         x = node.inputs[0].type
         scalar_op = scalars.second if self.set_instead_of_inc else scalars.add
         change = scalar_code(scalar_op, [x.dtype, x.dtype], ["old", "by"], ["old"])
-        words = {"helpers": change.helpers, "statements": change.statements, **type_words(x.dtype)}
         first = "starts[group + 1] - 1" if self.set_instead_of_inc else "starts[group]"
-        return [Kernel(_CHANGE_ROWS.format(first=first, **words)), *copying(x).kernels()]
+        code = typed(_ROWS["change_rows"], x.dtype, CHANGE=change.statements, FIRST=first)
+        return [Kernel(ROUND_EACH_STEP + change.helpers + code), *copying(x).kernels()]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, y, indexes = inputs
@@ -228,7 +198,7 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIn
         tables = [computed(name, named) for name in ("distinct", "mentions", "begins")]
         columns = size_of(out.shape[1:])
         on_device = [from_host(context, table, constant=True) for table in tables]
-        launch_each(kernels["change"], context, tables[0].shape[0] * columns, columns, flat, y, *on_device)
+        launch_each(kernels["change_rows"], context, tables[0].shape[0] * columns, columns, flat, y, *on_device)
         if flat is not out:
             copying(node.inputs[0].type).launch(kernels, context, out.shape, [flat, out])
 

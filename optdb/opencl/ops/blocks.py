@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import type_words
 from optdb.codegen.layout import launch_striding, size_of, steps_of
+from optdb.codegen.source import ROUND_EACH_STEP, functions, typed
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs
@@ -26,53 +26,7 @@ _COLUMNS = 16
 #: Work items for each compute unit of a processor.
 _ITEMS_PER_UNIT = 16
 
-# rows: of the output, each a block; w and h: where the blocks of each product begin.
-_GEMV = """
-OUTLINED_KERNEL void product(ga_size items, ga_size pieces, ga_size columns, ga_size products, ga_size depth,
-    ga_size windows, ARRAY {stored} *o, ga_ssize o0, ga_ssize o1, ga_ssize o2,
-    ARRAY {stored} *w, ga_ssize w2, ga_ssize w3, ARRAY {stored} *h, ga_ssize h0, ga_ssize h1, ga_ssize h2,
-    ARRAY ga_long *ins, ARRAY ga_long *outs)
-{{
-for (ga_size item = get_global_id(0); item < items; item += get_global_size(0)) {{
-    const ga_size row = item / pieces, first = item % pieces * {width};
-    const ga_size many = min((ga_size){width}, columns - first);
-    const ga_size batch = row / windows;
-    GLOBAL_MEM {stored} *out = o + (ga_ssize)batch * o0 + (ga_ssize)(row % windows) * o1 + (ga_ssize)first * o2;
-    {work} sums[{width}];
-    for (int c = 0; c < {width}; ++c)
-        sums[c] = 0;
-    for (ga_size i = 0; i < products; ++i) {{
-        GLOBAL_MEM {stored} *block = w + ins[batch * products + i] + outs[row] + (ga_ssize)first * w3;
-        for (ga_size k = 0; k < depth; ++k) {{
-            const {work} by = {load}(h[(ga_ssize)batch * h0 + (ga_ssize)i * h1 + (ga_ssize)k * h2]);
-            for (int c = 0; c < many; ++c)
-                sums[c] += by * {load}(block[(ga_ssize)k * w2 + c * w3]);
-        }}
-    }}
-    for (int c = 0; c < many; ++c)
-        out[c * o2] = {store}({load}(out[c * o2]) + sums[c]);
-}}
-}}
-"""
-
-# blocks: where each block begins; starts: where its products begin in xs and ys, which are where their rows begin.
-_OUTER = """
-#pragma OPENCL FP_CONTRACT OFF
-OUTLINED_KERNEL void outer(ga_size items, ga_size rows, ga_size columns,
-    ARRAY {stored} *o, ga_ssize o2, ga_ssize o3, ARRAY {stored} *x, ga_ssize x2, ARRAY {stored} *y, ga_ssize y2,
-    ARRAY ga_long *blocks, ARRAY ga_long *starts, ARRAY ga_long *xs, ARRAY ga_long *ys)
-{{
-for (ga_size item = get_global_id(0); item < items; item += get_global_size(0)) {{
-    const ga_ssize column = item % columns, row = item / columns % rows;
-    const ga_size block = item / (rows * columns);
-    GLOBAL_MEM {stored} *out = o + blocks[block] + row * o2 + column * o3;
-    {work} sum = {load}(*out);
-    for (ga_long m = starts[block]; m < starts[block + 1]; ++m)
-        sum += {load}(x[xs[m] + row * x2]) * {load}(y[ys[m] + column * y2]);
-    *out = {store}(sum);
-}}
-}}
-"""
+_KERNELS = functions("blocks.cl")
 
 
 class _Blocks(Counterpart, OpenCLKernelBase):
@@ -96,7 +50,7 @@ class OpenCLSparseBlockGemv(_Blocks, host.SparseBlockGemv):
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         o = node.inputs[0].type
-        code = _GEMV.format(width=self._width(self.get_context(node)), **type_words(o.dtype))
+        code = typed(_KERNELS["block_products"], o.dtype, WIDTH=self._width(self.get_context(node)))
         return [Kernel(code), *copying(o).kernels()]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
@@ -114,7 +68,7 @@ class OpenCLSparseBlockGemv(_Blocks, host.SparseBlockGemv):
         indexes = [from_host(context, places, constant=True) for places in (ins, outs)]
         items = batch * windows * pieces
         args = [pieces, columns, h.shape[1], h.shape[2], windows, out, *steps_of(out), w, *steps[2:], h, *steps_of(h)]
-        launch_striding(kernels["product"], context, items, *args, *indexes, items_per_unit=_ITEMS_PER_UNIT)
+        launch_striding(kernels["block_products"], context, items, *args, *indexes, items_per_unit=_ITEMS_PER_UNIT)
 
     def _width(self, context: Context) -> int:
         return _COLUMNS if context.profile.runs_items_serially else 1
@@ -125,7 +79,7 @@ class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         o = node.inputs[0].type
-        return [Kernel(_OUTER.format(**type_words(o.dtype))), *copying(o).kernels()]
+        return [Kernel(ROUND_EACH_STEP + typed(_KERNELS["outer_products"], o.dtype)), *copying(o).kernels()]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         o, x, y, x_index, y_index, _ = inputs
@@ -152,7 +106,7 @@ class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
         lengths = out.shape[2:]
         args = [*lengths, out, *steps[2:], x, steps_of(x)[2], y, steps_of(y)[2], *tables]
         items = len(first) * size_of(lengths)
-        launch_striding(kernels["outer"], context, items, *args, items_per_unit=_ITEMS_PER_UNIT)
+        launch_striding(kernels["outer_products"], context, items, *args, items_per_unit=_ITEMS_PER_UNIT)
 
 
 def _row_starts(x: Array, batch: int, windows: int) -> np.ndarray:

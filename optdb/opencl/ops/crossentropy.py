@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import type_words, work_dtype
+from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.layout import launch_each, launch_striding, steps_of
+from optdb.codegen.source import functions, type_words, typed
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply
@@ -22,65 +23,7 @@ from optdb.opencl.ops.parts import host_indexes
 from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.tables import computed
 
-_SOFTMAX = """
-OUTLINED_KERNEL void crossentropy(ga_size rows, ga_size columns,
-    ARRAY {stored} *x, ga_ssize x0, ga_ssize x1, ARRAY {stored} *b, ga_ssize b0, ARRAY ga_long *y,
-    ARRAY {stored} *nll, ARRAY {stored} *sm, ARRAY {index} *am)
-{{
-#define AT(j) ({load}(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1]) + {load}(b[(ga_ssize)(j) * b0]))
-for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0)) {{
-    {work} largest = AT(0);
-    ga_size place = 0;
-    for (ga_size j = 1; j < columns; ++j) {{
-        const {work} v = AT(j);
-        if (v > largest || (isnan(v) && !isnan(largest))) {{
-            largest = v;
-            place = j;
-        }}
-    }}
-    {work} sum = 0;
-    for (ga_size j = 0; j < columns; ++j)
-        sum += exp(AT(j) - largest);
-    for (ga_size j = 0; j < columns; ++j)
-        sm[i * columns + j] = {store}(exp(AT(j) - largest) / sum);
-    nll[i] = {store}(largest - AT(y[i]) + log(sum));
-    am[i] = ({index})place;
-}}
-}}
-"""
-
-_SOFTMAX_GRADIENT = """
-OUTLINED_KERNEL void gradient(ga_size rows, ga_size columns, ARRAY {stored} *dy, ga_ssize dy0,
-    ARRAY {stored} *sm, ga_ssize sm0, ga_ssize sm1, ARRAY ga_long *y, ARRAY {stored} *dx)
-{{
-for (ga_size i = get_global_id(0); i < rows; i += get_global_size(0)) {{
-    const {work} by = {load}(dy[(ga_ssize)i * dy0]);
-    for (ga_size j = 0; j < columns; ++j) {{
-        const {work} part = by * {load}(sm[(ga_ssize)i * sm0 + (ga_ssize)j * sm1]);
-        dx[i * columns + j] = {store}(j == (ga_size)y[i] ? part - by : part);
-    }}
-}}
-}}
-"""
-
-_LOOKUP = """
-KERNEL void lookup(ga_size n, ARRAY {stored} *p, ga_ssize p0, ga_ssize p1, ARRAY ga_long *classes, ARRAY {stored} *y)
-{{
-for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
-    y[i] = {store}(-log({load}(p[(ga_ssize)i * p0 + classes[i] * p1])));
-}}
-"""
-
-_LOOKUP_GRADIENT = """
-KERNEL void gradient(ga_size n, ga_size columns, ARRAY {g_stored} *g, ga_ssize g0,
-    ARRAY {stored} *p, ga_ssize p0, ga_ssize p1, ARRAY ga_long *classes, ARRAY {stored} *dp)
-{{
-for (ga_size i = get_global_id(0); i < n; i += get_global_size(0)) {{
-    const {work} by = {g_load}(g[(ga_ssize)i * g0]);
-    dp[i * columns + classes[i]] = {store}(-by / {load}(p[(ga_ssize)i * p0 + classes[i] * p1]));
-}}
-}}
-"""
+_KERNELS = functions("rows.cl")
 
 
 class _OfSoftmax(Counterpart, OpenCLKernelBase):
@@ -106,8 +49,8 @@ class OpenCLCrossentropySoftmaxArgmax1HotWithBias(_OfSoftmax, host.CrossentropyS
     common_dtype = 0
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        words = type_words(node.inputs[0].type.dtype)
-        return [Kernel(_SOFTMAX.format(index=ctype(node.outputs[2].type.dtype), **words))]
+        index = ctype(node.outputs[2].type.dtype)
+        return [Kernel(typed(_KERNELS["crossentropy"], node.inputs[0].type.dtype, INDEX=index))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, b, y = inputs
@@ -130,7 +73,7 @@ class OpenCLCrossentropySoftmax1HotWithBiasDx(_OfSoftmax, host.CrossentropySoftm
     common_dtype = 1
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return [Kernel(_SOFTMAX_GRADIENT.format(**type_words(node.inputs[1].type.dtype)))]
+        return [Kernel(typed(_KERNELS["crossentropy_gradient"], node.inputs[1].type.dtype))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         dy, sm, y = inputs
@@ -142,7 +85,7 @@ class OpenCLCrossentropySoftmax1HotWithBiasDx(_OfSoftmax, host.CrossentropySoftm
         if sm.size:
             dy_step = steps_of(dy)[0] if dy.ndim and dy.shape[0] > 1 else 0
             args = [columns, dy, dy_step, sm, *steps_of(sm), classes, dx]
-            launch_striding(kernels["gradient"], context, rows, *args)
+            launch_striding(kernels["crossentropy_gradient"], context, rows, *args)
 
 
 class OpenCLCrossentropyCategorical1Hot(Counterpart, OpenCLKernelBase, host.CrossentropyCategorical1Hot):
@@ -151,8 +94,7 @@ class OpenCLCrossentropyCategorical1Hot(Counterpart, OpenCLKernelBase, host.Cros
     device_inputs = slice(0, 1)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        dtype = node.inputs[0].type.dtype
-        return [Kernel(_LOOKUP.format(**type_words(dtype)))]
+        return [Kernel(typed(_KERNELS["lookup"], node.inputs[0].type.dtype))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         p, classes = inputs
@@ -168,8 +110,9 @@ class OpenCLCrossentropyCategorical1HotGrad(Counterpart, OpenCLKernelBase, host.
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         g, dtype = (x.type.dtype for x in node.inputs[:2])
-        words = {**type_words(dtype), **type_words(g, "g_"), "work": ctype(work_dtype(scalars.upcast(g, dtype)))}
-        return [Kernel(_LOOKUP_GRADIENT.format(**words))]
+        quotient = ctype(work_dtype(scalars.upcast(g, dtype)))
+        code = typed(_KERNELS["lookup_gradient"], dtype, **type_words(g, "G_"), QUOTIENT=quotient)
+        return [Kernel(code)]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         g, p, classes = inputs
@@ -179,7 +122,7 @@ class OpenCLCrossentropyCategorical1HotGrad(Counterpart, OpenCLKernelBase, host.
         named = _indexes(classes, rows, p.shape, self)
         dp = output_zeros(outputs[0], context, p.shape, p.dtype)
         args = [p.shape[1], g, *steps_of(g), p, *steps_of(p), from_host(context, named, constant=True), dp]
-        launch_each(kernels["gradient"], context, rows, *args)
+        launch_each(kernels["lookup_gradient"], context, rows, *args)
 
 
 def _indexes(classes: np.ndarray, rows: int, shape: Sequence[int], op: Any) -> np.ndarray:

@@ -22,14 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import work_dtype, write_w
 from optdb.codegen.layout import CHUNKS_PER_UNIT
+from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
 from optdb.host.creation import as_tensor_variable
 from optdb.host.graph import Apply
 from optdb.host.random import mrg_uniform_base
 from optdb.opencl.kernels import (
-    ARRAY,
-    SIZE,
     CompiledKernel,
     Context,
     Kernel,
@@ -50,98 +48,7 @@ MOST = 2**31 - 1
 #: Streams that go through a vector on a processor.
 LANES = 16
 
-# One step of sixteen streams or of one. Everything is unsigned, as overflow of signed numbers is undefined, but
-# for shifts and comparisons, which see the sign: a seed may be negative. Returned is a whole number below 2^31.
-_STEP = """
-static inline int{v} mrg_step{v}(uint{v} *x)
-{{
-uint{v} y = ((x[1] & 511u) << 22) + as_uint{v}(as_int{v}(x[1]) >> 9)
-    + ((x[2] & 16777215u) << 7) + as_uint{v}(as_int{v}(x[2]) >> 24);
-y = y >= MRG_M1 ? y - MRG_M1 : y;
-y += x[2];
-y = y >= MRG_M1 ? y - MRG_M1 : y;
-x[2] = x[1];
-x[1] = x[0];
-x[0] = y;
-uint{v} z = ((x[3] & 65535u) << 15) + 21069u * as_uint{v}(as_int{v}(x[3]) >> 16);
-z = z >= MRG_M2 ? z - MRG_M2 : z;
-y = ((x[5] & 65535u) << 15) + 21069u * as_uint{v}(as_int{v}(x[5]) >> 16);
-y = y >= MRG_M2 ? y - MRG_M2 : y;
-y += x[5];
-y = y >= MRG_M2 ? y - MRG_M2 : y;
-y += z;
-y = y >= MRG_M2 ? y - MRG_M2 : y;
-x[5] = x[4];
-x[4] = x[3];
-x[3] = y;
-const uint{v} difference = x[0] - x[3];
-return as_int{v}(as_int{v}(x[0]) <= as_int{v}(x[3]) ? difference + MRG_M1 : difference);
-}}
-"""
-
-_HEAD = """
-#pragma OPENCL FP_CONTRACT OFF
-#define MRG_M1 2147483647u
-#define MRG_M2 2147462579u
-"""
-
-_KERNEL = """
-OUTLINED_KERNEL void {name}(ga_size n, ga_size streams, ga_size each, GLOBAL_MEM uint *state, ga_size state_off,
-    GLOBAL_MEM {stored} *z, ga_size z_off)
-{{
-state = (GLOBAL_MEM uint *)((GLOBAL_MEM char *)state + state_off);
-z = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)z + z_off);
-{body}
-}}
-"""
-
-_ONE_STREAM = """
-const ga_size stream = get_global_id(0);
-if (stream >= streams)
-    return;
-uint x[6];
-for (int c = 0; c < 6; ++c)
-    x[c] = state[stream * 6 + c];
-for (ga_size i = stream; i < n; i += streams)
-    z[i] = {sample};
-for (int c = 0; c < 6; ++c)
-    state[stream * 6 + c] = x[c];
-"""
-
-# Whole rounds of all streams in vectors, then what is left of the last one.
-_VECTORS = """
-const ga_size rounds = n / streams, rest = n % streams;
-const ga_size stop = min((get_global_id(0) + 1) * each, streams);
-for (ga_size first = get_global_id(0) * each; first < stop; first += {lanes}) {{{{
-    const uint here = (uint)min((ga_size){lanes}, stop - first);
-    uint lanes[6][{lanes}] = {{{{0}}}};
-    for (uint l = 0; l < here; ++l)
-        for (int c = 0; c < 6; ++c)
-            lanes[c][l] = state[(first + l) * 6 + c];
-    ga_size done = 0;
-    if (here == {lanes}) {{{{
-        uint{lanes} v[6];
-        for (int c = 0; c < 6; ++c)
-            v[c] = vload{lanes}(0, lanes[c]);
-        for (; done < rounds; ++done) {{{{
-            const {work}{lanes} sample = {vector};
-            {store};
-        }}}}
-        for (int c = 0; c < 6; ++c)
-            vstore{lanes}(v[c], 0, lanes[c]);
-    }}}}
-    for (uint l = 0; l < here; ++l) {{{{
-        uint x[6];
-        for (int c = 0; c < 6; ++c)
-            x[c] = lanes[c][l];
-        const ga_size last = rounds + (first + l < rest);
-        for (ga_size k = done; k < last; ++k)
-            z[k * streams + first + l] = {sample};
-        for (int c = 0; c < 6; ++c)
-            state[(first + l) * 6 + c] = x[c];
-    }}}}
-}}}}
-"""
+_KERNELS = functions("mrg.cl")
 
 #: What the whole number of a step is multiplied with. A half takes its last 15 bits, so that no sample becomes 1:
 #: then 511 / 2^24 times the next whole number is exact in a float, and rounded once.
@@ -192,7 +99,8 @@ class OpenCLMRGUniform(OpenCLKernelBase, mrg_uniform_base):
         state = rstate if self.inplace and rstate.flags.c_contiguous else copy(rstate)
         outputs[0][0] = state
         if sample.size:
-            _launch(kernels["mrg"], context, sample, state)
+            (kernel,) = kernels.values()
+            _launch(kernel, context, sample, state)
 
     def _checked(self, size: Any) -> tuple[Any, ...]:
         shape = tuple(lengths_of(size))
@@ -206,21 +114,29 @@ class OpenCLMRGUniform(OpenCLKernelBase, mrg_uniform_base):
 
 
 def _kernel(dtype: str, vector: bool) -> Kernel:
-    work = ctype(work_dtype(dtype)).removeprefix("ga_")
-    body = _VECTORS if vector else _ONE_STREAM
-    store = f"vstore{LANES}(sample, 0, z + done * streams + first)"
-    if dtype == "float16":
-        store = f"vstore_half{LANES}_rte(sample, 0, (GLOBAL_MEM half *)(z + done * streams + first))"
-    text = body.format(
-        lanes=LANES,
-        work=work,
-        store=store,
-        vector=_scaled(dtype, str(LANES), "v"),
-        sample=f"{write_w(dtype)}({_scaled(dtype, '', 'x')})",
+    sample = _scaled(dtype, "", "x")
+    if not vector:
+        return Kernel(ROUND_EACH_STEP + _step("") + typed(_KERNELS["mrg_by_stream"], dtype, SAMPLE=sample))
+    half = dtype == "float16"
+    code = typed(
+        _KERNELS["mrg_in_vectors"],
+        dtype,
+        SAMPLE=sample,
+        SAMPLES=_scaled(dtype, str(LANES), "v"),
+        STORE_SAMPLES=f"vstore_half{LANES}_rte" if half else f"vstore{LANES}",
+        STORED="half" if half else ctype(dtype),
+        LANES=LANES,
+        UINT=f"uint{LANES}",
+        VLOAD=f"vload{LANES}",
+        VSTORE=f"vstore{LANES}",
     )
-    code = _HEAD + _STEP.format(v="") + (_STEP.format(v=LANES) if vector else "")
-    code += _KERNEL.format(name="mrg", stored=ctype(dtype), body=text)
-    return Kernel(code, "mrg", [SIZE, SIZE, SIZE, ARRAY, ARRAY], Kernel.get_flags(dtype))
+    return Kernel(ROUND_EACH_STEP + _step("") + _step(str(LANES)) + code)
+
+
+def _step(lanes: str) -> str:
+    """Return the function that goes on by one number for so many streams."""
+    words = {name: f"{name.lower()}{lanes}" for name in ("INT", "UINT", "AS_INT", "AS_UINT")}
+    return filled(_KERNELS["STEP"], STEP=f"mrg_step{lanes}", **words)
 
 
 def _scaled(dtype: str, lanes: str, state: str) -> str:

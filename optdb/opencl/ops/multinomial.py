@@ -9,10 +9,11 @@ its Python code adds up in single precision where outcomes are drawn without rep
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from optdb.codegen.fp16 import type_words, work_dtype
+from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.layout import launch_striding, steps_of
+from optdb.codegen.source import ROUND_EACH_STEP, functions, type_words, typed
 from optdb.host.graph import Apply
 from optdb.host.random import ChoiceFromUniform, MultinomialFromUniform
 from optdb.opencl.kernels import (
@@ -27,58 +28,7 @@ from optdb.opencl.kernels import (
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.runtime.arrays import Array, empty
 
-_ROWS = """
-#pragma OPENCL FP_CONTRACT OFF
-OUTLINED_KERNEL void draw(ga_size rows, ga_size outcomes, ga_size draws,
-    ARRAY {p_stored} *p_at, ga_ssize p_row, ga_ssize p_step, ARRAY {u_stored} *u_at, ga_ssize u_step,
-    ARRAY {z_stored} *z_at{more})
-{{
-for (ga_size row = get_global_id(0); row < rows; row += get_global_size(0)) {{
-    const GLOBAL_MEM {p_stored} *p = p_at + (ga_ssize)row * p_row;
-    {start}
-    for (ga_size c = 0; c < draws; ++c) {{
-        const {u_work} u = {u_load}(u_at[(ga_ssize)(c * rows + row) * u_step]);
-        ga_double sum = 0;
-        for (ga_size m = 0; m < outcomes; ++m) {{
-            const {p_work} mine = {mine};
-            sum += mine;
-            if (sum > u) {{
-                {take}
-                break;
-            }}
-        }}
-    }}
-}}
-}}
-"""
-
-_COUNT = {
-    "start": "GLOBAL_MEM {z_stored} *z = z_at + row * outcomes;\n"
-    "for (ga_size m = 0; m < outcomes; ++m) z[m] = {z_store}(0);",
-    "mine": "{p_load}(p[(ga_ssize)m * p_step])",
-    "take": "z[m] = {z_store}(({z_work})({z_load}(z[m]) + 1));",
-    "more": "",
-}
-
-# What is left after a draw adds up to 1 again: the sum of what comes before, as the host has it, and of the rest.
-_RENORMALIZE = """
-if (c + 1 < draws) {{
-    {p_work} whole = (sum - mine);
-    left[m] = 0;
-    for (ga_size k = m; k < outcomes; ++k)
-        whole = whole + left[k];
-    for (ga_size k = 0; k < outcomes; ++k)
-        left[k] = left[k] / whole;
-}}
-"""
-
-_CHOOSE = {
-    "start": "GLOBAL_MEM {p_work} *left = left_at + row * outcomes;\nGLOBAL_MEM {z_stored} *z = z_at + row * draws;\n"
-    "for (ga_size m = 0; m < outcomes; ++m) left[m] = {p_load}(p[(ga_ssize)m * p_step]);\n"
-    "for (ga_size c = 0; c < draws; ++c) z[c] = {z_store}(({z_work})(-1));",
-    "mine": "left[m]",
-    "more": ", ARRAY {p_work} *left_at",
-}
+_KERNELS = functions("rows.cl")
 
 
 class _FromUniform(Counterpart, OpenCLKernelBase):
@@ -86,35 +36,31 @@ class _FromUniform(Counterpart, OpenCLKernelBase):
 
     device_inputs = slice(0, 2)
 
-    def code(self) -> dict[str, str]:
-        """Return the parts of the kernel that are the op's own."""
-        raise NotImplementedError
+    #: The kernel.
+    kernel: ClassVar[str]
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         p, u, z = (x.type.dtype for x in (*node.inputs[:2], *node.outputs))
-        words = {**type_words(p, "p_"), **type_words(u, "u_"), **type_words(z, "z_")}
-        parts = {key: text.format(**words) for key, text in self.code().items()}
-        return [Kernel(_ROWS.format(**parts, **words))]
+        words = {**type_words(p, "P_"), **type_words(u, "U_"), "REPLACE": int(getattr(self, "replace", False))}
+        return [Kernel(ROUND_EACH_STEP + typed(_KERNELS[self.kernel], z, **words))]
 
 
 class OpenCLMultinomialFromUniform(_FromUniform, MultinomialFromUniform):
     """How often each outcome was drawn, for each row of probabilities."""
 
-    def code(self) -> dict[str, str]:
-        return _COUNT
+    kernel = "count_draws"
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         p, u, n = inputs
         _check_draws(p, u, int(n))
         out = output_array(outputs[0], context, p.shape, node.outputs[0].type.dtype)
-        _launch(kernels["draw"], context, p, u, int(n), out)
+        _launch(kernels[self.kernel], context, p, u, int(n), out)
 
 
 class OpenCLChoiceFromUniform(_FromUniform, ChoiceFromUniform):
     """Which outcomes were drawn, for each row of probabilities; -1 where the row adds up to too little."""
 
-    def code(self) -> dict[str, str]:
-        return {**_CHOOSE, "take": "z[c] = {z_store}(m);" + ("" if self.replace else _RENORMALIZE)}
+    kernel = "choose"
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         p, u, n = inputs
@@ -125,7 +71,7 @@ class OpenCLChoiceFromUniform(_FromUniform, ChoiceFromUniform):
             )
         _check_draws(p, u, int(n))
         out = output_array(outputs[0], context, (p.shape[0], int(n)), node.outputs[0].type.dtype)
-        _launch(kernels["draw"], context, p, u, int(n), out, empty(context, p.shape, work_dtype(p.dtype)))
+        _launch(kernels[self.kernel], context, p, u, int(n), out, empty(context, p.shape, work_dtype(p.dtype)))
 
 
 def _check_draws(p: Array, u: Array, n: int) -> None:

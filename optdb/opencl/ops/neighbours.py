@@ -7,45 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.layout import launch_chunks
+from optdb.codegen.layout import launch_chunks, steps_of
+from optdb.codegen.source import filled, functions
 from optdb.host import layers as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import ARRAY, SIZE, SSIZE, Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import RAW
-
-# A piece of the matrix is filled in runs, each of which is a row of a patch.
-_PATCHES = """
-OUTLINED_KERNEL void patches(ga_size n, ga_size chunk, ga_size stack, ga_ssize height, ga_ssize width,
-    ga_size grid_rows, ga_size grid_columns, ga_size rows, ga_size columns, ga_ssize row_step, ga_ssize column_step,
-    ga_ssize row_start, ga_ssize column_start,
-    GLOBAL_MEM {raw} *x, ga_size x_off, ga_ssize x0, ga_ssize x1, ga_ssize x2, ga_ssize x3,
-    GLOBAL_MEM {raw} *z, ga_size z_off)
-{{
-x = (GLOBAL_MEM {raw} *)((GLOBAL_MEM char *)x + x_off);
-z = (GLOBAL_MEM {raw} *)((GLOBAL_MEM char *)z + z_off);
-ga_size o = get_global_id(0) * chunk;
-const ga_size end = min(o + chunk, n);
-while (o < end) {{
-ga_size rest = o;
-const ga_ssize j = rest % columns; rest /= columns;
-const ga_ssize i = rest % rows; rest /= rows;
-const ga_ssize b = rest % grid_columns; rest /= grid_columns;
-const ga_ssize a = rest % grid_rows; rest /= grid_rows;
-ga_ssize row = i + a * row_step - row_start, column = j + b * column_step - column_start;
-{wrap_row}
-const GLOBAL_MEM {raw} *from = x + (ga_ssize)(rest / stack) * x0 + (ga_ssize)(rest % stack) * x1 + row * x2;
-const bool inside = row >= 0 && row < height;
-const ga_size stop = min(end, o + (columns - j));
-for (; o < stop; ++o, ++column) {{
-{at}
-z[o] = inside && at >= 0 && at < width ? from[at * x3] : ({raw})(0);
-}}
-}}
-}}
-"""
-_WRAPPED = "ga_ssize at = column < 0 ? column + width : column >= width ? column - width : column;"
-_WRAPPED_ROW = "row = row < 0 ? row + height : row >= height ? row - height : row;"
 
 
 class OpenCLImages2Neibs(Counterpart, OpenCLKernelBase, host.Images2Neibs):
@@ -54,14 +22,8 @@ class OpenCLImages2Neibs(Counterpart, OpenCLKernelBase, host.Images2Neibs):
     device_inputs = slice(0, 1)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        wrapped = self.mode == "wrap_centered"
-        code = _PATCHES.format(
-            raw=RAW[np.dtype(node.inputs[0].type.dtype).itemsize],
-            wrap_row=_WRAPPED_ROW if wrapped else "",
-            at=_WRAPPED if wrapped else "const ga_ssize at = column;",
-        )
-        kinds = [*[SIZE] * 3, *[SSIZE] * 2, *[SIZE] * 4, *[SSIZE] * 4, ARRAY, *[SSIZE] * 4, ARRAY]
-        return [Kernel(code, "patches", kinds)]
+        raw, wrapped = RAW[np.dtype(node.inputs[0].type.dtype).itemsize], self.mode == "wrap_centered"
+        return [Kernel(filled(functions("indexing.cl")["patches"], RAW=raw, WRAPPED=int(wrapped)))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, *numbers = inputs
@@ -70,11 +32,8 @@ class OpenCLImages2Neibs(Counterpart, OpenCLKernelBase, host.Images2Neibs):
         grid = [self._count(axis, *given) for axis, given in enumerate(zip(lengths, sizes, steps))]
         shape = (grid[0] * grid[1] * stack * images, sizes[0] * sizes[1])
         out = output_array(outputs[0], context, shape, x.dtype)
-        if not out.size:
-            return
         starts = [{"half": size // 2, "wrap_centered": size // 2, "full": size - 1}.get(self.mode, 0) for size in sizes]
-        strides = [step // x.dtype.itemsize for step in x.strides]
-        args = [stack, *lengths, *grid, *sizes, *steps, *starts, x, *strides, out]
+        args = [stack, *lengths, *grid, *sizes, *steps, *starts, x, *steps_of(x), out]
         launch_chunks(kernels["patches"], context, out.size, *args)
 
     def _numbers(self, neib_shape: np.ndarray, neib_step: np.ndarray) -> tuple[list[int], list[int]]:
