@@ -20,7 +20,6 @@ from optdb.runtime.commands import (
     EnqueueCopy,
     EnqueueDownload,
     EnqueueFill,
-    EnqueueUpload,
     HostCall,
     enqueue,
     tracing,
@@ -48,7 +47,6 @@ __all__ = [
     "may_share_memory",
     "overwrite",
     "seen_by_host",
-    "send",
     "span",
     "to_host",
 ]
@@ -225,7 +223,13 @@ def adopt(context: Context, array: Array) -> DeviceArray:
     )
 
 
-def from_host(context: Context, value: np.ndarray, out: Array | None = None, constant: bool = False) -> Array:
+def from_host(
+    context: Context,
+    value: np.ndarray,
+    out: Array | None = None,
+    constant: bool = False,
+    events: list[Any] | None = None,
+) -> Array:
     """Copy a NumPy array, of any strides, to the device.
 
     Parameters
@@ -239,26 +243,14 @@ def from_host(context: Context, value: np.ndarray, out: Array | None = None, con
         An array to overwrite, if it has the same shape and dtype and is contiguous.
     constant : bool
         Whether nobody will write to the array, which is new then: a function that is repeated need not copy it again.
+    events : list, optional
+        Gets an event if the values are still on their way when this returns; whoever drops it waits for them.
     """
     if out is None or constant or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)
     if value.size:
         given = value if isinstance(value, DeferredArray) else np.asarray(value, order="C")
-        upload(context.queue, out.base_data, out.offset, given, constant)
-    return out
-
-
-def send(context: Context, value: np.ndarray, out: Array | None, events: list[Any]) -> Array:
-    """Begin to copy a NumPy array, of any strides, to the device: to `out`, if that is given and fits.
-
-    The values may be changed as soon as this returns. The array has them for what comes later in the queue. What is on
-    its way is an event, which holds on to them, and is appended to `events`; whoever drops it waits for it.
-    """
-    if out is None:
-        out = empty(context, value.shape, value.dtype)
-    if value.size:
-        own = np.array(value, order="C")
-        events.append(EnqueueUpload(context.queue, out.base_data, out.offset, own, is_blocking=False).enqueue())
+        upload(context.queue, out.base_data, out.offset, given, constant, events)
     return out
 
 

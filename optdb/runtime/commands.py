@@ -372,17 +372,25 @@ def launch(
         listener.on(EnqueueKernel(queue, kernel, global_size, local_size, tuple(args), array_slots))
 
 
-def upload(queue: cl.CommandQueue, target: cl.Buffer, offset: int, value: np.ndarray, constant: bool = False) -> None:
+def upload(
+    queue: cl.CommandQueue,
+    target: cl.Buffer,
+    offset: int,
+    value: np.ndarray,
+    constant: bool = False,
+    events: list[Any] | None = None,
+) -> None:
     """Copy an array in C order from the host, which may change it as soon as this returns.
 
-    A small array is copied on the host first, so that the host does not wait for the device. While a function is
-    traced, it may be a `DeferredArray`. A target that is `constant` is never written again.
+    A small array is copied on the host first, so that the host does not wait for the device; so is any, if there is a
+    list of events, which gets that of the copy. While a function is traced, the array may be a `DeferredArray`. A
+    target that is `constant` is never written again.
     """
     command = EnqueueUpload(queue, target, offset, value, constant)
-    if tracing() is None and value.nbytes <= _SMALL_NBYTES:
+    if tracing() is None and (events is not None or value.nbytes <= _SMALL_NBYTES):
         command.value, command.is_blocking = np.array(value, order="C"), False
     enqueue(command)
     if not command.is_blocking:
-        if not hasattr(_state, "events"):
-            _state.events = deque(maxlen=_KEPT_EVENTS)
-        _state.events.append(command.event)
+        if events is None:
+            events = vars(_state).setdefault("events", deque(maxlen=_KEPT_EVENTS))
+        events.append(command.event)

@@ -39,9 +39,8 @@ class OpenCLKernelBase(Op):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        infer_shape = vars(cls).get("infer_shape")
-        if infer_shape is not None and _takes_graph(infer_shape):
-            cls.infer_shape = _given_graph(infer_shape)
+        if "infer_shape" in vars(cls):
+            cls.infer_shape = _without_graph(cls.infer_shape)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         """Return the kernels that a node needs.
@@ -130,13 +129,13 @@ class OpenCLKernelBase(Op):
         return thunk
 
 
-def _takes_graph(infer_shape: Callable[..., Any]) -> bool:
-    """Tell whether a method is ``infer_shape(self, fgraph, node, shapes)``, as versions after Theano 1.0 have it."""
-    return list(inspect.signature(infer_shape).parameters)[1:2] == ["fgraph"]
+def _without_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method as Theano 1.0 calls it, without the graph, which a node knows.
 
-
-def _given_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:
-    """Return such a method as Theano 1.0 calls it, without the graph, which a node knows."""
+    Later versions have ``infer_shape(self, fgraph, node, shapes)``. Other methods are returned as they are.
+    """
+    if list(inspect.signature(infer_shape).parameters)[1:2] != ["fgraph"]:
+        return infer_shape
 
     @functools.wraps(infer_shape)
     def infer_shape_of(self: Op, node: Apply, shapes: Sequence[Any]) -> Any:

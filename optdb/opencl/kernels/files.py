@@ -25,14 +25,15 @@ from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.params import KernelArgumentError
 from optdb.codegen.kernels.prelude import ctype
-from optdb.host.graph import Apply, Variable
+from optdb.host.graph import Apply
 from optdb.opencl.kernels.base import OpenCLKernelBase
 
 _SECTION = re.compile(r"\s*#\s*section\s+(\w+)\s*$")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _KERNEL = re.compile(r"\s*#\s*kernel\b(.*)$")
 
-
+#: The macros of a variable, and what makes their text of its dtype.
+_MACROS = {"DTYPE": ctype, "WORK": lambda dtype: ctype(work_dtype(dtype)), "LOAD": load_w, "WRITE": write_w}
 #: What else the files of Theano's GPU back-end have, and ops here have not.
 C_SECTIONS = (
     *("init_code", "init_code_apply", "init_code_struct", "support_code", "support_code_apply", "support_code_struct"),
@@ -71,9 +72,10 @@ def definitions(node: Apply) -> list[tuple[str, str]]:
     For each input, and likewise for each output: ``DTYPE_INPUT_0``, its type; ``WORK_INPUT_0``, the type to compute
     in; ``LOAD_INPUT_0(x)`` and ``WRITE_INPUT_0(x)``, which go around what is read and what is stored.
     """
-    inputs = (macro for i, var in enumerate(node.inputs) for macro in _of_variable(var, f"INPUT_{i}"))
-    outputs = (macro for i, var in enumerate(node.outputs) for macro in _of_variable(var, f"OUTPUT_{i}"))
-    return [*inputs, *outputs]
+    variables = [(f"INPUT_{i}", var) for i, var in enumerate(node.inputs)]
+    variables += [(f"OUTPUT_{i}", var) for i, var in enumerate(node.outputs)]
+    dtypes = [(which, var.type.dtype) for which, var in variables if getattr(var.type, "dtype", None) is not None]
+    return [(f"{word}_{which}", text(dtype)) for which, dtype in dtypes for word, text in _MACROS.items()]
 
 
 class OpenCLKernelFileBase(OpenCLKernelBase):
@@ -152,15 +154,3 @@ def _no_section(section: str) -> str:
         "Leave the section out, and launch the kernels from the op's method: def run(self, node, inputs, outputs, "
         "kernels, context): kernels['name'].scall(n, ...)"
     )
-
-
-def _of_variable(var: Variable, which: str) -> list[tuple[str, str]]:
-    dtype = getattr(var.type, "dtype", None)
-    if dtype is None:
-        return []
-    return [
-        (f"DTYPE_{which}", ctype(dtype)),
-        (f"WORK_{which}", ctype(work_dtype(dtype))),
-        (f"LOAD_{which}", load_w(dtype)),
-        (f"WRITE_{which}", write_w(dtype)),
-    ]

@@ -15,7 +15,7 @@ import numpy as np
 from optdb.host.graph import Variable
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.simulator.future import FutureOutput
-from optdb.runtime.arrays import Array, DeviceArray, fetch, from_host, send, to_host
+from optdb.runtime.arrays import Array, DeviceArray, fetch, from_host, to_host
 from optdb.runtime.arrays import copy as copied
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ class Input:
                 return
         record_transfer(ARGUMENTS, value.nbytes)
         kept = self._kept.get(value.shape)
-        sent = from_host(context, value, kept) if events is None else send(context, value, kept, events)
-        self.cell[0] = sent
+        self.cell[0] = from_host(context, value, kept, events=events)
         self._kept[value.shape] = self.cell[0]
         self._kept.move_to_end(value.shape)
         if len(self._kept) > _KEPT:
