@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
-from optdb.opencl.fusing.frames import Frame, identity, seen, through
+from optdb.opencl.fusing.frames import Frame, identity, seen, seen_through, through
 from optdb.opencl.fusing.groups import FusionUnit
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
@@ -71,10 +71,7 @@ class GroupBuilder:
 
     def _source(self, var: Variable, frame: Frame) -> Source:
         """Return where an input of a node comes from, if there are DimShuffles in between."""
-        base, seen_by = var, frame
-        while base.owner is not None and type(base.owner.op) is OpenCLDimShuffle:
-            seen_by = through(seen_by, base.owner.op.new_order)
-            (base,) = base.owner.inputs
+        base, seen_by = seen_through(var, frame)
         if self._is_inside(base, seen_by):
             return base, seen_by
         number = constant_of(base)

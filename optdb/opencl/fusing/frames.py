@@ -24,6 +24,14 @@ def through(frame: Frame, new_order: Sequence[int | str]) -> Frame:
     return tuple("x" if axis == "x" else new_order[axis] for axis in frame)
 
 
+def seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
+    """Return what an array is a DimShuffle of, and how that is seen where the array is seen by `frame`."""
+    while var.owner is not None and type(var.owner.op) is OpenCLDimShuffle:
+        frame = through(frame, var.owner.op.new_order)
+        (var,) = var.owner.inputs
+    return var, frame
+
+
 def pattern(var: Variable, frame: Frame) -> tuple[bool, ...]:
     """Return along which axes of the kernel an array is known to be the same."""
     return tuple(axis == "x" or var.type.broadcastable[axis] for axis in frame)

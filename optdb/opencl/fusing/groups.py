@@ -59,7 +59,7 @@ class FusionUnit:
         self.pattern = out.type.broadcastable
         self.members[node] = identity(out.type.ndim)
         self.inputs = {(x, self.members[node]) for x in node.inputs}
-        self.steps = _steps_of(node)
+        self.steps = len(_scalar_ops(node))
         self.wanted = len(node.outputs)
 
 
@@ -68,11 +68,12 @@ def can_fuse(node: Apply) -> bool:
     return type(node.op) is OpenCLElemwise and not node.op.inplace_pattern
 
 
-def _steps_of(node: Apply) -> int:
+def _scalar_ops(node: Apply) -> list[Any]:
+    """Return the scalar ops that an elementwise op is made of."""
     op = node.op.scalar_op
     if isinstance(op, Program):
-        return len(op.steps)
-    return len(op.fgraph.apply_nodes) if isinstance(op, scalars.Composite) else 1
+        return [step for step, _ in op.steps]
+    return [inner.op for inner in op.fgraph.apply_nodes] if isinstance(op, scalars.Composite) else [op]
 
 
 class FusionGroups:
@@ -112,38 +113,34 @@ class FusionGroups:
 
     def _place(self, node: Apply) -> None:
         """Let a node join groups of its users."""
-        for unit, frame, between in self._users(node):
+        for (unit, frame), between in self._users(node).items():
             if self._unit_of[node] is not unit and self._fits(node, unit, frame, between):
                 self._join(node, unit, frame, between)
 
-    def _users(self, node: Apply) -> list[tuple[FusionUnit, Frame, list[Apply]]]:
-        """Return the groups that use a node, how they see it, and the DimShuffles between."""
-        found: dict[tuple[int, Frame], tuple[FusionUnit, Frame, list[Apply]]] = {}
+    def _users(self, node: Apply) -> dict[tuple[FusionUnit, Frame], list[Apply]]:
+        """Return the groups that use a node and how they see it, with the DimShuffles between."""
+        found: dict[tuple[FusionUnit, Frame], list[Apply]] = {}
         for out in node.outputs:
             for client, _ in clients(self._fgraph, out):
-                if is_output(client):
-                    continue
-                for unit, frame, between in self._seen_by(client):
-                    entry = found.setdefault((id(unit), frame), (unit, frame, []))
-                    entry[2].extend(between)
-        return list(found.values())
+                use = None if is_output(client) else self._seen_by(client)
+                if use is not None:
+                    found.setdefault(use, []).extend(() if client in use[0].members else (client,))
+        return found
 
-    def _seen_by(self, client: Apply) -> list[tuple[FusionUnit, Frame, list[Apply]]]:
+    def _seen_by(self, client: Apply) -> tuple[FusionUnit, Frame] | None:
+        """Return the only group that sees what a node uses, and how; a DimShuffle is seen through."""
         unit = self._unit_of[client]
         if client in unit.members:
-            return [(unit, unit.members[client], [])]
+            return unit, unit.members[client]
         if type(client.op) is not OpenCLDimShuffle:
-            return []
-        # It is seen through, if all see it from one group, and in one frame.
-        (out,) = client.outputs
-        seen: dict[tuple[int, Frame], tuple[FusionUnit, Frame, list[Apply]]] = {}
-        for user, _ in clients(self._fgraph, out):
-            own = None if is_output(user) else self._unit_of[user]
-            if own is None or user not in own.members:
-                return []
-            frame = through(own.members[user], client.op.new_order)
-            seen[id(own), frame] = (own, frame, [client])
-        return list(seen.values()) if len(seen) == 1 else []
+            return None
+        seen = set()
+        for user, _ in clients(self._fgraph, client.outputs[0]):
+            if is_output(user) or user not in self._unit_of[user].members:
+                return None
+            unit = self._unit_of[user]
+            seen.add((unit, through(unit.members[user], client.op.new_order)))
+        return seen.pop() if len(seen) == 1 else None
 
     def _fits(self, node: Apply, unit: FusionUnit, frame: Frame, between: list[Apply]) -> bool:
         """Tell whether a node may join a group, as far as it is not about the order."""
@@ -175,32 +172,24 @@ class FusionGroups:
             self._unit_of[view] = unit
         if not self._merge(own, unit):
             return
-        through_views = {out for view in between for out in view.outputs}
-        unit.inputs = {(var, seen) for var, seen in unit.inputs if var not in through_views and var.owner is not node}
-        if len(own.members) == 1:
-            unit.members[node] = frame
-            unit.inputs |= {(var, frame) for var in node.inputs}
-        else:
-            unit.members.update(own.members)
-            unit.inputs |= own.inputs
+        is_alone = len(own.members) == 1
+        unit.members.update({node: frame} if is_alone else own.members)
         self._unit_of.update(dict.fromkeys(own.members, unit))
-        unit.inputs = {(var, seen) for var, seen in unit.inputs if var.owner is None or var.owner not in unit.members}
+        inside = {*unit.members, *between}
+        inputs = unit.inputs | ({(var, frame) for var in node.inputs} if is_alone else own.inputs)
+        unit.inputs = {(var, seen) for var, seen in inputs if var.owner not in inside}
         unit.steps += own.steps
         unit.wanted += sum(self._is_wanted_outside(member, unit, between) for member in own.members)
 
-    def _merge(self, one: FusionUnit, other: FusionUnit) -> bool:
+    def _merge(self, gone: FusionUnit, kept: FusionUnit) -> bool:
         """Let two units stand at the place of the later one, unless a path leads from one to the other by a third."""
-        if one is other:
+        if gone is kept:
             return True
-        if self._order.precedes(other, one):
-            one, other, swapped = other, one, True
-        else:
-            swapped = False
-        for user in one.behind:
-            if user is not other and not self._order.put_behind(user, (other,)):
+        first, later = (kept, gone) if self._order.precedes(kept, gone) else (gone, kept)
+        for user in first.behind:
+            if user is not later and not self._order.put_behind(user, (later,)):
                 return False
-        kept, gone = (one, other) if swapped else (other, one)
-        self._contract(gone, kept, place_of=other)
+        self._contract(gone, kept, place_of=later)
         return True
 
     def _contract(self, gone: FusionUnit, kept: FusionUnit, place_of: FusionUnit) -> None:
@@ -228,7 +217,8 @@ def _has_room(unit: FusionUnit, own: FusionUnit) -> bool:
     ndim = max(len(unit.pattern), 1)
     inputs = [var for var, _ in unit.inputs | own.inputs if not isinstance(var, Constant)]
     arrays = len(inputs) + unit.wanted + own.wanted
-    return argument_bytes(ndim, arrays) <= _limit(unit)
+    kind: OpenCLArrayType = next(iter(unit.members)).outputs[0].type
+    return argument_bytes(ndim, arrays) <= kind.context.profile.max_parameter_bytes
 
 
 def argument_bytes(ndim: int, arrays: int) -> int:
@@ -236,18 +226,6 @@ def argument_bytes(ndim: int, arrays: int) -> int:
     return 8 * (2 + ndim) + arrays * (16 + 8 * ndim)
 
 
-def _limit(unit: FusionUnit) -> int:
-    some = next(iter(unit.members))
-    kind: OpenCLArrayType = some.outputs[0].type
-    return kind.context.profile.max_parameter_bytes
-
-
 def is_cheap(node: Apply, besides: frozenset[type] = frozenset()) -> bool:
     """Tell whether an elementwise op costs no more than to read a value, but for ops that are named besides."""
-    op = node.op.scalar_op
-    ops: list[Any] = [op]
-    if isinstance(op, Program):
-        ops = [step for step, _ in op.steps]
-    elif isinstance(op, scalars.Composite):
-        ops = [inner.op for inner in op.fgraph.apply_nodes]
-    return all(type(step) in _CHEAP or type(step) in besides for step in ops)
+    return all(type(op) in _CHEAP or type(op) in besides for op in _scalar_ops(node))

@@ -1,10 +1,22 @@
-"""Reductions that compute what they fold: it is never stored."""
+"""Reductions that compute what they fold, and that go on with what they give: neither is a kernel of its own.
+
+What is computed for a reduction alone is never stored. ``-log(sum(...))``, a mean, or the update of a parameter by a
+gradient that is a sum are computed as each result is stored (epilogue fusion). That holds for what is of the result's
+shape; DimShuffles that only put axes in another order, or add some of length 1, are seen through. An elementwise op is
+computed behind one reduction that nothing else uses. What other reductions give comes in as other arrays do.
+"""
 
 from __future__ import annotations
 
+from optdb.host import scalars
 from optdb.host.graph import Apply, FunctionGraph, Variable, clients
-from optdb.opencl.fusing.groups import can_fuse
+from optdb.opencl.fusing.frames import Frame, identity, pattern, seen, seen_through
+from optdb.opencl.fusing.groups import can_fuse, is_cheap
 from optdb.opencl.ops.reduce import OpenCLCAReduce
+from optdb.opencl.scalars.program import Program, ProgramBuilder
+
+#: What costs little enough to be computed one result after the other, and not in vectors.
+_QUICK = frozenset({scalars.TrueDiv, scalars.Inv, scalars.Sqrt})
 
 
 def of_what_is_computed(fgraph: FunctionGraph, node: Apply) -> Variable | None:
@@ -16,15 +28,75 @@ def of_what_is_computed(fgraph: FunctionGraph, node: Apply) -> Variable | None:
     maker = x.owner
     if maker is None or not can_fuse(maker) or len(maker.outputs) > 1 or len(clients(fgraph, x)) > 1:
         return None
-    if not _has_room(maker):
+    if not _has_room(x, len(maker.inputs) + 1):
         return None
     reduction = OpenCLCAReduce(op.scalar_op, op.axis, op.dtype, op.acc_dtype, maker.op.scalar_op)
     return reduction(*maker.inputs)
 
 
-def _has_room(maker: Apply) -> bool:
-    """Tell whether a device takes the arguments of a reduction of the same inputs."""
-    kind = maker.outputs[0].type
-    axes = max(kind.ndim, 2)
-    taken = 8 * (5 + axes) + len(maker.inputs) * (16 + 8 * axes) + 24 + 8 * axes
-    return taken <= kind.context.profile.max_parameter_bytes
+def behind_a_reduction(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Variable]]:
+    """Return what elementwise work gives, each with what takes its place if a reduction does that work, too.
+
+    There is nothing where that cannot be, or does not pay.
+    """
+    if not can_fuse(node) or not _is_worth_it(node) or _is_an_update(fgraph, node):
+        return []
+    for var in node.inputs:
+        base, frame = seen_through(var, identity(var.type.ndim))
+        if _fits(fgraph, node, var, base, frame):
+            return _pairs(node, base, frame)
+    return []
+
+
+def _is_worth_it(node: Apply) -> bool:
+    return all(node.outputs[0].type.broadcastable) or is_cheap(node, _QUICK)
+
+
+def _is_an_update(fgraph: FunctionGraph, node: Apply) -> bool:
+    """Tell whether a node makes the next value of an input, which it may be able to write over."""
+    following = getattr(fgraph, "update_mapping", None) or {}
+    return any(fgraph.outputs[place] in node.outputs for place in following)
+
+
+def _fits(fgraph: FunctionGraph, node: Apply, var: Variable, base: Variable, frame: Frame) -> bool:
+    """Tell whether an array is what a reduction gives for a node alone, and of the shape of what the node makes."""
+    if base.owner is None or type(base.owner.op) is not OpenCLCAReduce or base.owner.op.post_scalar_op is not None:
+        return False
+    if sorted(axis for axis in frame if axis != "x") != list(range(base.type.ndim)):
+        return False
+    if pattern(base, frame) != node.outputs[0].type.broadcastable:
+        return False
+    user = node
+    while True:
+        if any(client is not user for client, _ in clients(fgraph, var)):
+            return False
+        if var is base:
+            inputs = base.owner.inputs
+            return _has_room(inputs[0], len(inputs) + len(node.inputs) + len(node.outputs))
+        user = var.owner
+        (var,) = user.inputs
+
+
+def _pairs(node: Apply, base: Variable, frame: Frame) -> list[tuple[Variable, Variable]]:
+    others, post = _program(node, base, frame)
+    op = base.owner.op
+    longer = OpenCLCAReduce(op.scalar_op, op.axis, op.dtype, op.acc_dtype, op.pre_scalar_op, post)
+    made = longer.make_node(*base.owner.inputs, *others).outputs
+    pairs = [(old, seen(new, frame)) for old, new in zip(node.outputs, made, strict=True)]
+    return pairs if all(old.type == new.type for old, new in pairs) else []
+
+
+def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], Program]:
+    """Return the other inputs of a node, as they are seen from the result, and what is done with it and them."""
+    back = tuple(frame.index(axis) for axis in range(base.type.ndim))
+    inputs = [seen_through(var, back) for var in node.inputs]
+    sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))
+    builder = ProgramBuilder([var.type.dtype for var, _ in sources])
+    slots = builder.apply(node.op.scalar_op, [sources.index(source) for source in inputs])
+    return [seen(*source) for source in sources[1:]], builder.build(slots)
+
+
+def _has_room(x: Variable, arrays: int) -> bool:
+    """Tell whether a device takes the arguments of a reduction of `x` with so many arrays."""
+    axes = max(x.type.ndim, 2)
+    return 8 * (6 + axes) + arrays * (16 + 8 * axes) <= x.type.context.profile.max_parameter_bytes

@@ -9,9 +9,8 @@ from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.lifting import attach_validation, copy_trace, replace_all
 from optdb.host.rewriters import Optimizer
 from optdb.opencl.fusing.build import GroupBuilder
-from optdb.opencl.fusing.epilogue_fusion import behind_a_reduction
 from optdb.opencl.fusing.groups import FusionGroups
-from optdb.opencl.fusing.reductions import of_what_is_computed
+from optdb.opencl.fusing.reductions import behind_a_reduction, of_what_is_computed
 
 #: Behind the lift, and what is for devices alone; before the host's own fusion.
 POSITION = 48.7
