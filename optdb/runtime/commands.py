@@ -324,8 +324,8 @@ _state = threading.local()
 
 
 @contextmanager
-def listened(listener: Listener) -> Iterator[None]:
-    """Let `listener` be told of this thread's commands meanwhile."""
+def listened(listener: Listener | None) -> Iterator[None]:
+    """Let `listener`, or nobody, be told of this thread's commands meanwhile."""
     outer = listening()
     _state.listener = listener
     try:

@@ -8,7 +8,9 @@ a `Within` in that place, which takes each node of the inner function as the tra
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from optdb.codegen.kernels.programs import one_program
@@ -21,8 +23,8 @@ from optdb.runtime.tracing import Untraceable
 
 __all__ = ["copied", "thunks_of"]
 
-#: Does one node of a linked function, by its number.
-Step = Callable[[LinkedFunction, int], None]
+#: Does one node: its cells, the node, and its thunk.
+Step = Callable[[Mapping[Variable, list[Any]], Apply, Callable[[], Any]], None]
 
 
 def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
@@ -33,7 +35,7 @@ def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
     linked : LinkedFunction
         The function.
     step : callable
-        Is told of each node inside of a loop when it is to be done.
+        Is told of each node, also of those inside of loops, when it is to be done.
 
     Raises
     ------
@@ -51,32 +53,22 @@ def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
         nodes.append(twin)
         if isinstance(node.op, Scan):
             loops[twin] = _traceable(node, step)
-    cells: dict[Variable, list[Any]] = {}
-    for var in (*linked.inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs))):
-        cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
-    updates = {var: ours.get(following, following) for var, following in linked.updates.items()}
     outputs = [ours.get(var, var) for var in linked.outputs]
-    for var in outputs:
-        cells.setdefault(var, [var.data if isinstance(var, Constant) else None])
-    return LinkedFunction(nodes, thunks_of(nodes, cells, loops), cells, [], list(linked.inputs), outputs, updates)
+    variables = (*linked.inputs, *(x for node in nodes for x in (*node.inputs, *node.outputs)), *outputs)
+    cells = {var: [var.data if isinstance(var, Constant) else None] for var in variables}
+    thunks = [
+        functools.partial(step, cells, node, thunk)
+        for node, thunk in zip(nodes, thunks_of(nodes, cells, loops), strict=True)
+    ]
+    updates = {var: ours.get(following, following) for var, following in linked.updates.items()}
+    return LinkedFunction(nodes, thunks, cells, [], list(linked.inputs), outputs, updates)
 
 
 def thunks_of(
-    nodes: Sequence[Apply], cells: dict[Variable, list[Any]], loops: Mapping[Apply, Within] | None = None
+    nodes: Sequence[Apply], cells: dict[Variable, list[Any]], loops: Mapping[Apply, Within] = MappingProxyType({})
 ) -> list[Any]:
-    """Return what does each of some nodes, from cells to cells.
-
-    Parameters
-    ----------
-    nodes : sequence of Apply
-        The nodes.
-    cells : dict
-        For each variable, the list with its value.
-    loops : mapping, optional
-        What to run in place of the inner function of each node that is a loop.
-    """
+    """Return what does each of some nodes, from cells to cells; `loops` run in place of the inner functions."""
     computed = {var: [False] for var in cells}
-    loops = loops or {}
 
     def thunk_of(node: Apply) -> Any:
         if node in loops:
@@ -120,20 +112,12 @@ class _Container:
 
 
 class Within:
-    """Stands in for the function inside of a loop; it has of ``theano.Function`` what a loop asks for.
-
-    Parameters
-    ----------
-    function : theano.compile.Function
-        The inner function.
-    step : callable
-        Does a node of it.
-    """
+    """Stands in for the function inside of a loop; it has of ``theano.Function`` what a loop asks for."""
 
     def __init__(self, function: Any, step: Step) -> None:
         self.maker = function.maker
-        self._linked = linked = copied(function.fn.linked, step)
-        self._step = step
+        linked = copied(function.fn.linked, step)
+        self._thunks = linked.thunks
         self.input_storage = [_Container(linked.cells[var]) for var in linked.inputs]
         self.output_storage = [_Container(linked.cells[var]) for var in linked.outputs]
         # The loop itself has put there what each output may be written to.
@@ -146,8 +130,8 @@ class Within:
         # Each step has values of its own: the trace gives them their memory.
         for cell in self._between:
             cell[0] = None
-        for number in range(len(self._linked.nodes)):
-            self._step(self._linked, number)
+        for thunk in self._thunks:
+            thunk()
 
     def free(self) -> None:
         """Keep what there is; it goes with the trace."""

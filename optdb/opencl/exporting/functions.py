@@ -34,30 +34,20 @@ class Held:
 
 @dataclass(frozen=True)
 class Exportable:
-    """A function that can be traced.
+    """A function that can be traced."""
 
-    Parameters
-    ----------
-    linked : LinkedFunction
-        Its nodes, lifted to the device.
-    signature : Signature
-        How it is called.
-    arguments : dict
-        Input of the linked function to the number of the argument in the signature.
-    shared : dict
-        Input of the linked function to the shared variable.
-    returned : int
-        How many of its outputs are for the caller: the first ones.
-    seen : callable
-        Returns what is known of the inputs of earlier calls: for each call, input to shape and, if it is a small one of
-        the host, value.
-    """
-
+    #: Its nodes, lifted to the device.
     linked: LinkedFunction
+    #: How it is called.
     signature: Signature
+    #: Input of the linked function to the number of the argument in the signature.
     arguments: Mapping[Variable, int]
+    #: Input of the linked function to the shared variable.
     shared: Mapping[Variable, Held]
+    #: How many of its outputs are for the caller: the first ones.
     returned: int
+    #: Returns what is known of the inputs of earlier calls: for each call, input to shape and, if it is a small one of
+    #: the host, value.
     seen: Callable[[], Sequence[Mapping[Variable, tuple[tuple[int, ...], Any]]]] = tuple
 
     def calls(self) -> list[list[np.ndarray]]:

@@ -2,21 +2,28 @@
 
 A value of the host that is not known before a call is a `SymInt`, a vector of them (`SymIntVector`), or a
 `DeferredArray`. `follow` does with these what a node does with numbers, so that the result can be worked out again.
-What it does not know ends the trace, by the name of the node: such a step would have to stay on the host.
+
+What it does not know would have to stay on the host, with values of the call: a number that is counted up, as by an
+optimizer, or a shared number that is multiplied. `device_counterpart` finds the same step for the device. What that
+gives is at home there then, and goes no further on the host than to be returned, kept, or brought to the device. Where
+there is none, the trace ends by the name of the node.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from optdb.host import ops, scalars
-from optdb.host.graph import Apply
+from optdb.host.graph import Apply, io_toposort
 from optdb.host.linking import DeepCopyOp, ViewOp
-from optdb.opencl.ops.views import full_shape
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, full_shape
+from optdb.opencl.type import UnsupportedDtype, opencl_type
 from optdb.runtime.host_scalar_ops import host_scalar
 from optdb.runtime.sizes import (
     DeferredArray,
@@ -31,12 +38,12 @@ from optdb.runtime.sizes import (
 )
 from optdb.runtime.tracing import Untraceable
 
-__all__ = ["follow", "is_open", "stays"]
+__all__ = ["device_counterpart", "follow", "is_open"]
 
 #: Whole numbers stay sizes.
 _ARITHMETIC: dict[type, Callable[..., Any]] = {
-    scalars.Add: lambda *x: _folded(operator.add, x),
-    scalars.Mul: lambda *x: _folded(operator.mul, x),
+    scalars.Add: lambda *x: functools.reduce(operator.add, x),
+    scalars.Mul: lambda *x: functools.reduce(operator.mul, x),
     scalars.Sub: operator.sub,
     scalars.IntDiv: operator.floordiv,
     scalars.Mod: operator.mod,
@@ -57,6 +64,8 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
 }
 #: Of the last, the names by which ``optdb.runtime.host_scalar_ops`` knows them.
 _HOST_SCALAR_OPS = {
+    scalars.Add: "add",
+    scalars.Mul: "mul",
     scalars.TrueDiv: "true_div",
     scalars.IntDiv: "int_div",
     scalars.Mod: "mod",
@@ -75,11 +84,21 @@ _HOST_SCALAR_OPS = {
     scalars.Ceil: "ceil",
     scalars.Cast: "cast",
 }
+#: The ops that the device has as well, and how many of their inputs are arrays; the others stay on the host.
+_COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
+    (ops.Elemwise, lambda op: OpenCLElemwise(op.scalar_op), None),
+    (ops.DimShuffle, lambda op: OpenCLDimShuffle(op.input_broadcastable, op.new_order), 1),
+    (ops.Reshape, lambda op: OpenCLReshape(op.ndim), 1),
+)
 
 
 def is_open(value: Any) -> bool:
     """Tell whether a value of the host is not known before a call."""
     return isinstance(value, SymInt | SymIntVector | DeferredArray)
+
+
+class _NotFollowed(Exception):
+    """It is not known how to work out again what a node gives."""
 
 
 def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
@@ -90,23 +109,44 @@ def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
     Untraceable
         If it is not known how to work that out again.
     """
-    for kinds, step in _STEPS:
-        if isinstance(node.op, kinds):
-            return [_as_host_has_it(node, step(node, *values))]
-    raise stays(node)
-
-
-def _as_host_has_it(node: Apply, value: Any) -> Any:
-    """Return what is known after all as an array, for steps that are computed as ever."""
-    return value if is_open(value) else np.asarray(value, node.outputs[0].type.dtype)
-
-
-def stays(node: Apply) -> Untraceable:
-    """Return the error of a step that cannot be left on the host."""
-    return Untraceable(
+    step = next((step for kinds, step in _STEPS if isinstance(node.op, kinds)), None)
+    try:
+        if step is not None:
+            value = step(node, *values)
+            # What is known after all is an array, for steps that are computed as ever.
+            return [value if is_open(value) else np.asarray(value, node.outputs[0].type.dtype)]
+    except _NotFollowed:
+        pass
+    raise Untraceable(
         f"{node.op} stays on the host, where it needs values of the call. Let it be lifted, or compute it ahead of the "
         "call and pass the result as an argument"
     )
+
+
+def device_counterpart(node: Apply, context_name: Hashable) -> tuple[Apply, int] | None:
+    """Return a node of the device that does what one of the host does, and how many inputs it has there.
+
+    The node has variables of its own for the inputs there. None if the device has nothing like it.
+    """
+    found = next(((make, count) for kind, make, count in _COUNTERPARTS if isinstance(node.op, kind)), None)
+    if found is None:
+        return None
+    make, count = found
+    count = len(node.inputs) if count is None else count
+    try:
+        arrays = [opencl_type(var.type.dtype, var.type.broadcastable, context_name)() for var in node.inputs[:count]]
+        twin = make(node.op).make_node(*arrays, *node.inputs[count:])
+    except (TypeError, UnsupportedDtype):
+        # There is no OpenCL C for it, or the device lacks its dtype.
+        return None
+    same = [(out.type.dtype, out.type.broadcastable) for out in twin.outputs]
+    return (twin, count) if same == [(out.type.dtype, out.type.broadcastable) for out in node.outputs] else None
+
+
+def _require_numbers(*values: Any) -> None:
+    """Follow numbers and vectors of them alone."""
+    if any(isinstance(value, DeferredArray) for value in values):
+        raise _NotFollowed
 
 
 def _same(node: Apply, value: Any, *_: Any) -> Any:
@@ -121,14 +161,14 @@ def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
     else:
         fits = all(value.shape[axis] == 1 for axis, one in node.op.axis.items() if one)
     if not fits:
-        raise stays(node)
+        raise _NotFollowed
     return value
 
 
 def _assert(node: Apply, value: Any, *conditions: Any) -> Any:
-    for condition in conditions:
-        if isinstance(condition, DeferredArray) or not condition:
-            raise stays(node)
+    _require_numbers(*conditions)
+    if not all(conditions):
+        raise _NotFollowed
     return value
 
 
@@ -141,20 +181,21 @@ def _length(node: Apply, value: Any) -> Any:
 
 
 def _vector(node: Apply, *values: Any) -> SymIntVector:
-    if any(isinstance(value, DeferredArray) for value in values) or "int" not in node.outputs[0].type.dtype:
-        raise stays(node)
+    _require_numbers(*values)
+    if "int" not in node.outputs[0].type.dtype:
+        raise _NotFollowed
     return SymIntVector(map(as_int, values))
 
 
 def _joined(node: Apply, axis: Any, *values: Any) -> SymIntVector:
-    if any(isinstance(value, DeferredArray) for value in values) or node.outputs[0].type.ndim != 1:
-        raise stays(node)
+    _require_numbers(*values)
+    if node.outputs[0].type.ndim != 1:
+        raise _NotFollowed
     return SymIntVector(length for value in values for length in lengths_of(value))
 
 
 def _part(node: Apply, value: Any, *index: Any) -> Any:
-    if isinstance(value, DeferredArray) or any(isinstance(x, DeferredArray) for x in index):
-        raise stays(node)
+    _require_numbers(value, *index)
     entries = ops.get_idx_list([value, *index], node.op.idx_list)
     if not isinstance(value, SymIntVector):
         return np.asarray(value)[tuple(map(_plain_index, entries))]
@@ -175,90 +216,78 @@ def _plain_index(entry: Any) -> int | slice:
 def _turned(node: Apply, value: Any) -> Any:
     """Give one number other axes, all of length 1."""
     order = node.op.new_order
-    if isinstance(value, DeferredArray):
-        source, shape = value.source, tuple(1 if axis == "x" else value.shape[axis] for axis in order)
-        if source[0] != "value":
-            raise stays(node)
-        return DeferredArray(shape, value.dtype, source)
+    if isinstance(value, DeferredArray) and value.source[0] == "value":
+        shape = tuple(1 if axis == "x" else value.shape[axis] for axis in order)
+        return DeferredArray(shape, value.dtype, value.source)
     if isinstance(value, SymIntVector) and order == (0,):
         return value
     if not isinstance(value, SymInt):
-        raise stays(node)
-    if not order:
-        return value
-    return DeferredArray((1,) * len(order), np.dtype(node.outputs[0].type.dtype), ("value", value))
+        raise _NotFollowed
+    return _of_one_number(node, value)
+
+
+def _of_one_number(node: Apply, value: Any) -> Any:
+    """Return a number as the output that has no other element."""
+    kind = node.outputs[0].type
+    if not isinstance(value, SymInt):
+        return np.full((1,) * kind.ndim, value, kind.dtype)
+    return DeferredArray((1,) * kind.ndim, np.dtype(kind.dtype), ("value", value)) if kind.ndim else value
 
 
 def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
     """Give an argument, or what is made of it, another shape."""
     if not isinstance(value, DeferredArray) or value.source[0] not in ("argument", "table", "shaped"):
-        raise stays(node)
+        raise _NotFollowed
     shape = full_shape(value.shape, lengths_of(wanted), node.op.ndim)
     return DeferredArray(shape, value.dtype, ("shaped", value))
 
 
 def _product(node: Apply, value: Any) -> Any:
     if not isinstance(value, SymIntVector) or type(node.op.scalar_op) not in (scalars.Add, scalars.Mul):
-        raise stays(node)
+        raise _NotFollowed
     dtype = node.outputs[0].type.dtype
-    result = value[0]
-    for number in value[1:]:
-        result = scalar(node.op.scalar_op, [value.dtype.name] * 2, [result, number], dtype)
-        if result is None:
-            raise stays(node)
+    dtypes = [value.dtype.name] * 2
+    result = functools.reduce(lambda one, other: scalar(node.op.scalar_op, dtypes, (one, other), dtype), value)
     return _cast(result, dtype)
 
 
 def _elementwise(node: Apply, *values: Any) -> Any:
     if len(node.outputs) > 1:
-        raise stays(node)
+        raise _NotFollowed
     if node.outputs[0].type.ndim == 1 and any(isinstance(value, SymIntVector) for value in values):
         return _of_vectors(node, values)
-    given = [_one_number(node, value) for value in values]
-    result = _of_numbers(node, given)
-    ndim = node.outputs[0].type.ndim
-    if not isinstance(result, SymInt):
-        return np.full((1,) * ndim, result, node.outputs[0].type.dtype)
-    if not ndim:
-        return result
-    return DeferredArray((1,) * ndim, np.dtype(node.outputs[0].type.dtype), ("value", result))
+    return _of_one_number(node, _of_numbers(node, list(map(_one_number, values))))
 
 
 def _of_vectors(node: Apply, values: Sequence[Any]) -> SymIntVector:
     lengths = {len(value) for value in values if isinstance(value, SymIntVector)}
     if len(lengths) > 1:
-        raise stays(node)
+        raise _NotFollowed
     (length,) = lengths
     columns = []
     for value in values:
         single = not isinstance(value, SymIntVector) and np.size(value) != length
-        columns.append([_one_number(node, value)] * length if single else list(value))
+        columns.append([_one_number(value)] * length if single else list(value))
     return SymIntVector.of((_of_numbers(node, row) for row in zip(*columns, strict=True)), node.outputs[0].type.dtype)
 
 
 def _of_numbers(node: Apply, values: Sequence[Any]) -> Any:
-    dtypes = [var.type.dtype for var in node.inputs]
-    result = scalar(node.op.scalar_op, dtypes, values, node.outputs[0].type.dtype)
-    if result is None:
-        raise stays(node)
-    return result
+    return scalar(node.op.scalar_op, [var.type.dtype for var in node.inputs], values, node.outputs[0].type.dtype)
 
 
-def _one_number(node: Apply, value: Any) -> Any:
+def _one_number(value: Any) -> Any:
     """Return the one number that a value is."""
     if isinstance(value, DeferredArray) and value.source[0] == "value":
         return value.source[1]
-    if isinstance(value, DeferredArray | SymIntVector):
-        raise stays(node)
     if isinstance(value, SymInt):
         return value
-    if np.size(value) != 1:
-        raise stays(node)
+    if isinstance(value, DeferredArray | SymIntVector) or np.size(value) != 1:
+        raise _NotFollowed
     return np.asarray(value).reshape(())[()]
 
 
 def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) -> Any:
-    """Return what a scalar op gives for numbers of which some are sizes; None if that is not known."""
+    """Return what a scalar op gives for numbers of which some are sizes."""
     if isinstance(op, scalars.Composite):
         return _composite(op, values)
     if not any(isinstance(value, SymInt) for value in values):
@@ -267,47 +296,28 @@ def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) ->
     if kind in _COMPARISONS:
         return np.bool_(_COMPARISONS[kind](*values))
     if kind is scalars.Switch:
-        chosen = values[1] if values[0] else values[2]
-        return _cast(chosen, dtype)
+        return _cast(values[1] if values[0] else values[2], dtype)
     if kind is scalars.Identity:
         return values[0]
-    if kind is scalars.Second:
-        return _cast(values[1], dtype)
-    if kind is scalars.Cast:
-        return _cast(values[0], dtype)
-    if "int" in dtype and all("int" in given or given == "bool" for given in dtypes):
-        return _ARITHMETIC[kind](*map(as_int, values)) if kind in _ARITHMETIC else None
-    if kind in (scalars.Add, scalars.Mul):
-        name = "add" if kind is scalars.Add else "mul"
-        return _folded(lambda one, other: _host_scalar(name, dtype, one, other), values)
-    return _host_scalar(_HOST_SCALAR_OPS[kind], dtype, *values) if kind in _HOST_SCALAR_OPS else None
+    if kind in (scalars.Second, scalars.Cast):
+        return _cast(values[-1], dtype)
+    is_whole = "int" in dtype and all("int" in given or given == "bool" for given in dtypes)
+    if kind not in (_ARITHMETIC if is_whole else _HOST_SCALAR_OPS):
+        raise _NotFollowed
+    if is_whole:
+        return _ARITHMETIC[kind](*map(as_int, values))
+    compute = functools.partial(_host_scalar, _HOST_SCALAR_OPS[kind], dtype)
+    return functools.reduce(compute, values) if kind in (scalars.Add, scalars.Mul) else compute(*values)
 
 
 def _composite(op: Any, values: Sequence[Any]) -> Any:
     """Go through the scalar ops of which one is made."""
     known = dict(zip(op.inputs, values, strict=True))
-    for var in _in_order(op.outputs[0]):
-        node = var.owner
+    for node in io_toposort(op.inputs, op.outputs[:1]):
         given = [known.get(x, getattr(x, "data", None)) for x in node.inputs]
-        known[var] = scalar(node.op, [x.type.dtype for x in node.inputs], given, var.type.dtype)
-        if known[var] is None:
-            return None
+        (out,) = node.outputs
+        known[out] = scalar(node.op, [x.type.dtype for x in node.inputs], given, out.type.dtype)
     return known[op.outputs[0]]
-
-
-def _in_order(output: Any) -> list[Any]:
-    """Return the variables that an output is computed by, each behind those that it needs."""
-    found: dict[Any, None] = {}
-
-    def visit(var: Any) -> None:
-        if var.owner is None or var in found:
-            return
-        for other in var.owner.inputs:
-            visit(other)
-        found[var] = None
-
-    visit(output)
-    return list(found)
 
 
 def _cast(value: Any, dtype: str) -> Any:
@@ -326,13 +336,6 @@ def _host_scalar(name: str, dtype: str, *values: Any) -> Any:
     if result.dtype.kind in "iub":
         result = int(result)
     return sizes[0].rules.derived(result, name, dtype, *values)
-
-
-def _folded(function: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
-    result = values[0]
-    for value in values[1:]:
-        result = function(result, value)
-    return result
 
 
 _STEPS: tuple[tuple[Any, Callable[..., Any]], ...] = (

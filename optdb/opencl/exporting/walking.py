@@ -17,21 +17,19 @@ import numpy as np
 
 from optdb.host.graph import Apply, Variable
 from optdb.host.loops import Scan
-from optdb.host.ops import Shape, Shape_i
-from optdb.opencl.exporting.by_device import on_the_device
 from optdb.opencl.exporting.copies import copied, thunks_of
-from optdb.opencl.exporting.host_steps import follow, is_open
+from optdb.opencl.exporting.host_steps import device_counterpart, follow, is_open
 from optdb.opencl.kernels import compile_kernels
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.recording import LinkedFunction
-from optdb.opencl.planning.roles import is_foreign, on_device
+from optdb.opencl.planning.roles import SHAPES, is_foreign, on_device
 from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
 from optdb.runtime import arrays
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import Memory, upload
+from optdb.runtime.commands import Memory, listened, upload
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.sizes import DeferredArray, SymInt, SymIntVector, example_value
@@ -46,23 +44,15 @@ USUAL_UNITS = 64
 
 @dataclass(frozen=True)
 class InputSpec:
-    """An input of a function, as the file knows it.
+    """An input of a function, as the file knows it."""
 
-    Parameters
-    ----------
-    kind : {'argument', 'state'}
-        Whether the caller gives it, or it is a shared value.
-    number : int
-        Among the arguments of the function, or among the shared values of the file.
-    shape : tuple of int
-        In the example.
-    value : int or numpy.floating, optional
-        Of an argument that is one number on the host.
-    """
-
+    #: 'argument' if the caller gives it, 'state' if it is a shared value.
     kind: str
+    #: Among the arguments of the function, or among the shared values of the file.
     number: int
+    #: In the example.
     shape: tuple[int, ...]
+    #: Of an argument that is one number on the host.
     value: Any = None
 
 
@@ -118,11 +108,13 @@ def trace(
     units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS
     result = Trace(device_kind, units)
     stand_in = _Traced(context, device_kind, units if fixed else result.rules.symbol(units, "units"))
+    tracer = Tracer(result, stand_in)
     with contexts.substituted(context_name, stand_in):
-        walk = _Walk(linked, stand_in, context_name, Tracer(result, stand_in), fixed)
-        walk.enter(entries)
-        walk.run()
-        walk.leave(entries, returned)
+        walk = _Walk(linked, stand_in, context_name, tracer, fixed)
+        with tracer.following():
+            walk.enter(entries)
+            walk.run()
+            walk.leave(entries, returned)
     result.flags = {name for name in stand_in.asked if name in ("float64", "complex128", "int64", "uint64")}
     return result
 
@@ -170,29 +162,26 @@ class _Walk:
             cell[0] = self._argument(var, entry, shape)
 
     def _state(self, var: Variable, entry: InputSpec) -> Any:
-        with self._tracer.following():
-            array = self._tracer.state(self._context.queue, entry.number, entry.shape, var.type.dtype)
-        return array if on_device(var) else DeferredArray(array.shape, array.dtype, ("home", array))
+        array = self._tracer.state(self._context.queue, entry.number, entry.shape, var.type.dtype)
+        return array if on_device(var) else _at_home(array)
 
     def _argument(self, var: Variable, entry: InputSpec, shape: tuple[Any, ...]) -> Any:
         given = DeferredArray(shape, np.dtype(var.type.dtype), ("argument", entry.number))
         if on_device(var):
-            with self._tracer.following():
-                return arrays.from_host(self._context, given)
+            return arrays.from_host(self._context, given)
         if entry.value is None:
             return given
         return self._trace.rules.symbol(entry.value, "value", entry.number)
 
     def run(self) -> None:
         """Go through the nodes."""
-        for number in range(len(self._linked.nodes)):
-            self._step(self._linked, number)
+        for thunk in self._linked.thunks:
+            thunk()
 
-    def _step(self, linked: LinkedFunction, number: int) -> None:
+    def _step(self, cells: Mapping[Variable, list[Any]], node: Apply, thunk: Callable[[], Any]) -> None:
         """Do one node, of the function or of one inside of a loop."""
-        node = linked.nodes[number]
         try:
-            self._follow(linked.cells, node, linked.thunks[number])
+            self._follow(cells, node, thunk)
         except Untraceable as error:
             raise Untraceable(_named(node, str(error))) from None
         except Exception as error:
@@ -204,16 +193,15 @@ class _Walk:
         if isinstance(node.op, HostFromOpenCL):
             (x,) = values
             if node.inputs[0] not in self._lasting:
-                with self._tracer.following():
-                    x = self.in_order(x, always=True)
-            outputs[0][0] = DeferredArray(x.shape, x.dtype, ("home", x))
+                x = self._in_order(x, always=True)
+            outputs[0][0] = _at_home(x)
             return
         if isinstance(node.op, OpenCLFromHost) and is_open(values[0]):
-            with self._tracer.following():
-                outputs[0][0] = self._brought(values[0], node.inputs[0].type.dtype)
+            outputs[0][0] = self._brought(values[0], node.inputs[0].type.dtype)
             return
-        is_host = isinstance(node.op, Shape | Shape_i) or not any(map(on_device, (*node.inputs, *node.outputs)))
-        if is_host and (isinstance(node.op, Shape | Shape_i) or any(map(is_open, values))):
+        asks_for_shape = isinstance(node.op, SHAPES)
+        is_host = asks_for_shape or not any(map(on_device, (*node.inputs, *node.outputs)))
+        if is_host and (asks_for_shape or any(map(is_open, values))):
             try:
                 results = follow(node, values)
             except Untraceable:
@@ -224,14 +212,14 @@ class _Walk:
                 cell[0] = value
             return
         if is_host:
-            thunk()
+            with listened(None):
+                thunk()
             return
         if is_foreign(node):
             raise Untraceable("it launches kernels by itself, of which nothing is known")
         if isinstance(node.op, Scan):
             self._settle(cells, node)
-        with self._tracer.following():
-            thunk()
+        thunk()
 
     def _settle(self, cells: Mapping[Variable, list[Any]], node: Apply) -> None:
         """Let a loop have plain numbers of steps and of what it keeps: its steps are written out."""
@@ -243,36 +231,49 @@ class _Walk:
 
     def _on_the_device(self, node: Apply, values: Sequence[Any]) -> list[DeferredArray] | None:
         """Return what a node of the host gives, computed on the device; None if that cannot be done."""
-        found = on_the_device(node, self._context_name)
+        found = device_counterpart(node, self._context_name)
         if found is None:
             return None
         twin, count = found
-        with self._tracer.following():
-            cells = {}
-            for place, (var, value) in enumerate(zip(twin.inputs, values, strict=True)):
-                there = place < count
-                cells[var] = [self._brought(value, var.type.dtype) if there else value]
-            cells |= {var: [None] for var in twin.outputs}
-            (thunk,) = thunks_of([twin], cells)
-            thunk()
-        arrays_there = [cells[var][0] for var in twin.outputs]
-        return [DeferredArray(array.shape, array.dtype, ("home", array)) for array in arrays_there]
+        cells = {var: [value] for var, value in zip(twin.inputs, values, strict=True)}
+        for var in twin.inputs[:count]:
+            cells[var][0] = self._brought(cells[var][0], var.type.dtype)
+        cells |= {var: [None] for var in twin.outputs}
+        (thunk,) = thunks_of([twin], cells)
+        thunk()
+        return [_at_home(cells[var][0]) for var in twin.outputs]
 
     def _brought(self, value: Any, dtype: str) -> Array:
         """Return an array of the device with a value that is not known yet."""
         if isinstance(value, DeferredArray) and value.source[0] == "home":
             # Not the array itself: whoever has this one may overwrite it.
-            return self.in_order(value.source[1], always=True)
+            return self._in_order(value.source[1], always=True)
         given = _deferred(value, dtype) if is_open(value) else np.asarray(value, dtype)
         return arrays.from_host(self._context, given)
 
     def leave(self, entries: Mapping[Variable, InputSpec], returned: int) -> None:
         """Note the results, and write next values over the present ones."""
-        with self._tracer.following():
-            results = [self._linked.value(var) for var in self._linked.outputs[:returned]]
-            outputs = _commit(self, self._linked, entries, results)
-            for var, value in zip(self._linked.outputs, outputs):
-                self._trace.outputs.append(OutputSpec(self._output(value), np.dtype(var.type.dtype)))
+        for var, value in zip(self._linked.outputs, self._commit(entries, returned)):
+            self._trace.outputs.append(OutputSpec(self._output(value), np.dtype(var.type.dtype)))
+
+    def _commit(self, entries: Mapping[Variable, InputSpec], returned: int) -> list[Any]:
+        """Write the next values of shared variables over the present ones; return the results, which that spares."""
+        linked = self._linked
+        states = {var: _array_of(linked.value(var)) for var in linked.inputs if entries[var].kind == "state"}
+        for var in linked.updates:
+            if var not in states:
+                raise Untraceable(f"the argument {var} gets another value by each call; make it a shared variable")
+        following = {var: linked.value(later) for var, later in linked.updates.items()}
+        values = {**following, **{number: linked.value(var) for number, var in enumerate(linked.outputs[:returned])}}
+        updates = [(var, states[var], value) for var, value in following.items()]
+        commit = find_commit(updates, values.items(), self._buffer_of, self._is_in_place)
+        written = set(commit.written)
+        for key in commit.aliased:
+            if key in written or key not in following:
+                values[key] = self._in_order(_array_of(values[key]), always=True)
+        for var in commit.written:
+            self._write(var, states[var], values[var])
+        return [values[number] for number in range(returned)]
 
     def _output(self, value: Any) -> Any:
         array = _array_of(value)
@@ -282,12 +283,12 @@ class _Walk:
             return value
         return np.array(value)
 
-    def buffer_of(self, value: Any) -> Memory | None:
+    def _buffer_of(self, value: Any) -> Memory | None:
         """Return the memory that a value lies in, or that it is to be a copy of."""
         array = _array_of(value)
         return None if array is None or not array.size else self._tracer.memory(array.base_data)
 
-    def is_in_place(self, present: Array, following: Any) -> bool:
+    def _is_in_place(self, present: Array, following: Any) -> bool:
         """Tell whether a next value has been computed in the place of the present one."""
         array = _array_of(following)
         if array is None or not present.size:
@@ -296,7 +297,7 @@ class _Walk:
         same = there is self._tracer.memory(present.base_data) and array.shape == present.shape
         return bool(same and array.offset == 0 and array.flags.c_contiguous)
 
-    def write(self, var: Variable, present: Array, value: Any) -> None:
+    def _write(self, var: Variable, present: Array, value: Any) -> None:
         """Write the next value of a shared variable over the present one."""
         if tuple(getattr(value, "shape", ())) != tuple(present.shape):
             raise Untraceable(
@@ -311,9 +312,9 @@ class _Walk:
             given = _deferred(value, dtype) if is_open(value) else np.asarray(value, dtype, order="C")
             upload(present.queue, present.base_data, 0, given)
             return
-        arrays.copy_bytes(present, self.in_order(array))
+        arrays.copy_bytes(present, self._in_order(array))
 
-    def in_order(self, array: Array, always: bool = False) -> Array:
+    def _in_order(self, array: Array, always: bool = False) -> Array:
         """Return an array in C order without gaps: a copy if it is not, or always."""
         if array.flags.c_contiguous:
             return arrays.copy(array) if always else array
@@ -338,25 +339,9 @@ def _lasting_variables(linked: LinkedFunction) -> set[Variable]:
     return {var for node in linked.nodes for var in (*node.inputs, *node.outputs)} - overwritten
 
 
-def _commit(
-    walk: _Walk, linked: LinkedFunction, entries: Mapping[Variable, InputSpec], results: list[Any]
-) -> list[Any]:
-    """Write the next values of shared variables over the present ones; return the results, which are not lost by it."""
-    states = {var: _array_of(linked.value(var)) for var in linked.inputs if entries[var].kind == "state"}
-    for var in linked.updates:
-        if var not in states:
-            raise Untraceable(f"the argument {var} gets another value by each call; make it a shared variable")
-    following = {var: linked.value(later) for var, later in linked.updates.items()}
-    values = {**following, **dict(enumerate(results))}
-    updates = [(var, states[var], value) for var, value in following.items()]
-    commit = find_commit(updates, values.items(), walk.buffer_of, walk.is_in_place)
-    written = set(commit.written)
-    for key in commit.aliased:
-        if key in written or key not in following:
-            values[key] = walk.in_order(_array_of(values[key]), always=True)
-    for var in commit.written:
-        walk.write(var, states[var], values[var])
-    return [values[number] for number in range(len(results))]
+def _at_home(array: Array) -> DeferredArray:
+    """Return an array of the device as a value of the host."""
+    return DeferredArray(array.shape, array.dtype, ("home", array))
 
 
 def _array_of(value: Any) -> Array | None:
