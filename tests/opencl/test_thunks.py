@@ -10,8 +10,8 @@ from theano.gof.op import Op
 
 import optdb  # noqa: F401  comes before theano
 from optdb.opencl import as_opencl_variable
+from optdb.opencl.planning.linking import Outputs
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.planning.thunks import Outputs
 
 pytestmark = pytest.mark.usefixtures("default")
 

@@ -14,6 +14,7 @@ variable that may share its memory is an input, an output, a next value, or over
 call. A next value is where its input is, on the host or on the device.
 """
 
-from optdb.opencl.planning.vm import PlannedVM, install, uninstall
+from optdb.opencl.planning.linking import install, uninstall
+from optdb.opencl.planning.vm import PlannedVM
 
 __all__ = ["PlannedVM", "install", "uninstall"]

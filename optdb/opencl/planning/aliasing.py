@@ -14,34 +14,13 @@ A node that gives a value of an exposed class computes at each call (``roles``).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from optdb.host.destroy import destroyed_slots, viewed_slots
 from optdb.host.graph import Apply, Variable
 
-__all__ = ["AliasClasses", "exposed_variables"]
-
-
-class AliasClasses:
-    """Variables that may share memory, as the views and in-place nodes of a graph tell (a union-find structure)."""
-
-    def __init__(self) -> None:
-        self._parents: dict[Variable, Variable] = {}
-
-    def find(self, var: Variable) -> Variable:
-        """Return the variable that stands for the alias class of another one."""
-        root = var
-        while (parent := self._parents.get(root, root)) is not root:
-            root = parent
-        while var is not root:  # the next search is shorter
-            self._parents[var], var = root, self._parents[var]
-        return root
-
-    def unite(self, one: Variable, other: Variable) -> None:
-        """Take note that two variables may share memory."""
-        one, other = self.find(one), self.find(other)
-        if one is not other:
-            self._parents[other] = one
+__all__ = ["exposed_variables"]
 
 
 def exposed_variables(
@@ -61,17 +40,19 @@ def exposed_variables(
     overwrites : callable
         Whether a node works in place as it is computed; by default, whether the graph lets it.
     """
-    classes = AliasClasses()
     exposed = {*inputs, *outputs}
+    aliases: dict[Variable, list[Variable]] = defaultdict(list)
     for node in nodes:
-        for out, slot in viewed_slots(node):
-            classes.unite(node.inputs[slot], out)
-        if not overwrites(node):
-            continue
-        for out, slots in node.op.destroy_map.items():
-            for slot in slots:
-                classes.unite(node.inputs[slot], node.outputs[out])
-        exposed.update(node.inputs[slot] for slot in destroyed_slots(node))
-    roots = {classes.find(var) for var in exposed}
-    found = {var for node in nodes for var in (*node.inputs, *node.outputs) if classes.find(var) in roots}
-    return exposed | found
+        pairs = viewed_slots(node)
+        if overwrites(node):
+            exposed.update(node.inputs[slot] for slot in destroyed_slots(node))
+            pairs += [(node.outputs[out], slot) for out, slots in node.op.destroy_map.items() for slot in slots]
+        for out, slot in pairs:
+            aliases[out].append(node.inputs[slot])
+            aliases[node.inputs[slot]].append(out)
+    todo = list(exposed)
+    while todo:
+        more = [var for var in aliases.get(todo.pop(), ()) if var not in exposed]
+        exposed.update(more)
+        todo += more
+    return exposed

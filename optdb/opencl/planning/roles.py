@@ -4,7 +4,7 @@ A node is *steady* if all that it sees of the host is fixed by the shapes of the
 repeated without a look. It is *value-dependent* if it depends on a value of the host that may change, directly or by
 way of others: such nodes are guarded, their inputs are compared in each call. It is *always recomputed* if it brings
 values of the device to the host, gives a value of the host that the plan does not own (see ``aliasing``), or does what
-cannot be recorded. Small work of the host (see ``small``) overwrites nothing.
+cannot be recorded. Small work of the host (see `is_small`) overwrites nothing.
 """
 
 from __future__ import annotations

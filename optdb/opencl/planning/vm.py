@@ -6,32 +6,25 @@ are (``paths``): early conditions are looked at before a plan is chosen, others 
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from optdb.host.branching import IfElse
 from optdb.host.collector import collector_paused
-from optdb.host.compiled import take_turns
-from optdb.host.config import config
-from optdb.host.graph import Apply, Variable
-from optdb.host.linking import HAS_C_LOOP, VM, VM_Linker
+from optdb.host.graph import Variable
+from optdb.host.linking import VM
 from optdb.host.logging import logger
-from optdb.host.patching import PatchGroup, Wrapper
-from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.budget import BudgetedRecorder
-from optdb.opencl.planning.paths import Path, Round, chooser
+from optdb.opencl.planning.paths import Path, Round
 from optdb.opencl.planning.plan import Plan
 from optdb.opencl.planning.rebinding import advances_from_external, bind_io, copied_inputs
 from optdb.opencl.planning.recording import LinkedFunction, Recording, record
-from optdb.opencl.planning.roles import on_device, overwrites
+from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.steps import BranchTaken
-from optdb.opencl.planning.thunks import PATCHES
 from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, commit
+from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.commands import CommandList, listening
-from optdb.runtime.context import Turn
 from optdb.runtime.host_buffers import pays_zero_copy
 
 #: So many plans are kept, for as many different shapes of inputs.
@@ -42,6 +35,8 @@ MAX_UNUSED_RECORDINGS = 16
 _MOST_GUESSES = 3
 #: For so many combinations of shapes and early conditions it is remembered which path was taken.
 _MOST_EXPECTED = 64
+#: For fewer steps it does not pay to hand commands over to the driver.
+_MIN_STEPS_FOR_DRIVER = 8
 
 
 class PlannedVM(VM):
@@ -96,24 +91,6 @@ class PlannedVM(VM):
         known = self._ready_now()
         return None if known is None else known.plan
 
-    def unconditional_commands(self, times: int) -> CommandList | None:
-        """Return all that each of `times` calls enqueues, with inputs as they are now, if nothing changes between them.
-
-        Returns
-        -------
-        CommandList or None
-            None if Python has to look at what such a call does.
-        """
-        known = self._ready_now()
-        if known is None or known.plan.expect(times):
-            return None
-        commands = known.plan.unconditional_commands()
-        if commands is None:
-            return None
-        known.plan.restore_cells()
-        updates = known.commit.commands()
-        return None if updates is None else CommandList([*commands, *updates])
-
     def seen(self) -> list[dict[Variable, tuple[Any, Any]]]:
         """Return the inputs of recorded calls, the last one at the end: their shapes, and small values of the host."""
         return [
@@ -161,6 +138,47 @@ class PlannedVM(VM):
                     self._expected[shapes, first] = path
             commit_point()
             advance(self.advancing)
+
+    def repeat(self, times: int) -> None:
+        """Compute several times from what is in the cells of the inputs, with as little Python between as can be.
+
+        The next values of the inputs are all on the device. The first steps are calls as any other, until there is a
+        plan and the function finds its arrays where the plan has them. From then on a step is the plan's commands and
+        those that commit the updates, in one call of the driver where that can keep them. The last step is again a call
+        as any other, which leaves all as such a call does.
+
+        A plan with nodes that compute in Python in each call is run by these calls alone.
+        """
+        while times:
+            self()
+            times -= 1
+            commands = None if times < 2 else self._unconditional_commands(times - 1)
+            if commands is None:
+                continue
+            kept = kept_by_driver(commands) if times > _MIN_STEPS_FOR_DRIVER else None
+            for _ in range(times - 1):
+                if kept is not None:
+                    kept.enqueue()
+                    continue
+                with defer_sigint():
+                    commit_point()
+                    commands.enqueue()
+            times = 1
+
+    def _unconditional_commands(self, times: int) -> CommandList | None:
+        """Return all that each of `times` calls enqueues, with inputs as they are now, if nothing changes between them.
+
+        None if Python has to look at what such a call does.
+        """
+        known = self._ready_now()
+        if known is None or known.plan.expect(times):
+            return None
+        commands = known.plan.unconditional_commands()
+        if commands is None:
+            return None
+        known.plan.restore_cells()
+        updates = known.commit.commands()
+        return None if updates is None else CommandList([*commands, *updates])
 
     def drop_external(self) -> None:
         """Release the external buffers of inputs and outputs."""
@@ -282,90 +300,11 @@ class PlannedVM(VM):
             self._loaded = None
 
 
+@dataclass(eq=False)
 class _Known:
     """What is known for inputs of some shapes: where arrays are, and a recording that may become a plan."""
 
-    def __init__(self, places: tuple, recording: Recording) -> None:
-        self.places = places
-        self.recording = recording
-        self.plan: Plan | None = None
-        self.commit: CommitUpdates | None = None
-
-
-def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(make_vm)
-    def make_planned_vm(
-        self: VM_Linker,
-        nodes: list,
-        thunks: list,
-        input_storage: list,
-        output_storage: list,
-        storage_map: dict[Variable, list[Any]],
-        post_thunk_clear: Any,
-        computed: Any,
-        compute_map: Any,
-        updated_vars: dict[Variable, Variable],
-    ) -> Any:
-        """Return the planned machine for a function that it suits, Theano's own for others."""
-        turn = _turn(nodes)
-        if turn is None or not _suits(self, nodes, thunks):
-            self.use_cloop = self.use_cloop and HAS_C_LOOP
-            machine = make_vm(
-                *(self, nodes, thunks, input_storage, output_storage, storage_map),
-                *(post_thunk_clear, computed, compute_map, updated_vars),
-            )
-        else:
-            # Theano takes what small work of the host would overwrite for a part of the result; here it is kept.
-            seen = exposed_variables(nodes, self.fgraph.inputs, self.fgraph.outputs, overwrites)
-            lasting = [storage_map[var] for var in self.no_recycling if var in seen]
-            before: dict[Apply, list[Apply]] = {}
-            if any(thunk.lazy for thunk in thunks):
-                # They are those of `ifelse`, of which it is known before they compute which branch is taken.
-                before = self.fgraph.orderings()
-                pairs = zip(nodes, thunks, strict=True)
-                thunks = [chooser(node, storage_map) if thunk.lazy else thunk for node, thunk in pairs]
-            linked = LinkedFunction(
-                *(nodes, thunks, storage_map, lasting, list(self.fgraph.inputs), list(self.fgraph.outputs)),
-                *(dict(updated_vars), before, post_thunk_clear is not None),
-            )
-            machine = PlannedVM(linked)
-        machine.turn = turn
-        return machine
-
-    return make_planned_vm
-
-
-def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:
-    if not config.optdb.plans:
-        return False
-    watched = linker.callback is not None or linker.callback_input is not None or config.profile
-    # Without a compiler, Theano's default is the loop in Python, which nobody has chosen then.
-    chosen = linker.use_cloop or not HAS_C_LOOP
-    if watched or linker.allow_partial_eval or not chosen:
-        return False
-    return all(isinstance(node.op, IfElse) for node, thunk in zip(nodes, thunks) if thunk.lazy)
-
-
-def _turn(nodes: list[Apply]) -> Turn | None:
-    """Return what a thread holds that calls a function of these nodes; None if none gives an array on a device."""
-    here = (var for node in nodes for var in node.outputs if on_device(var))
-    var = next(here, None)
-    return None if var is None else var.type.context.turn
-
-
-_patches = PatchGroup(
-    "Plans",
-    "from `import optdb.opencl` on",
-    "optdb.opencl.planning.uninstall()",
-    [Wrapper(VM_Linker, "make_vm", _planning, "functions with arrays on a device run by plans"), take_turns, *PATCHES],
-)
-
-
-def install() -> None:
-    """Let functions on a device run by plans, those that are compiled from now on."""
-    _patches.install()
-
-
-def uninstall() -> None:
-    """Let functions that are compiled from now on run without plans."""
-    _patches.uninstall()
+    places: tuple
+    recording: Recording
+    plan: Plan | None = None
+    commit: CommitUpdates | None = None

@@ -15,7 +15,6 @@ from optdb.codegen.kernels.programs import one_program
 from optdb.host.destroy import destroyed_slots, viewed_slots
 from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.linking import VM_Linker, infer_reuse_pattern
-from optdb.opencl.planning.repeating import repeat
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.updates import CellPairs, advance
@@ -46,7 +45,7 @@ class Machine:
     def repeat(self, times: int) -> None:
         """Compute several times, from the same inputs."""
         if isinstance(self.run, PlannedVM) and all(isinstance(cell[0], Array) for cell in self.updated):
-            repeat(self.run, times)
+            self.run.repeat(times)
             return
         for _ in range(times):
             self.run()

@@ -8,7 +8,7 @@ import theano
 import theano.tensor as tt
 from theano.compile.ops import as_op
 
-from optdb.opencl.planning import repeating
+from optdb.opencl.planning import vm
 from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.commands import HostCall
 from tests.opencl.simulator.made import simulated, training_step
@@ -17,7 +17,7 @@ from tests.opencl.simulator.made import simulated, training_step
 @pytest.fixture(params=["kept by the driver", "one by one"])
 def way(request, monkeypatch):
     if request.param == "one by one":
-        monkeypatch.setattr(repeating, "kept_by_driver", lambda commands: None)
+        monkeypatch.setattr(vm, "kept_by_driver", lambda commands: None)
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 4, 30])

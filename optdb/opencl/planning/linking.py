@@ -1,0 +1,182 @@
+"""How functions with arrays on a device are linked: to a planned machine, without a compiler where none is needed.
+
+What gives or takes arrays on the device has no C code. Beside these, a graph computes sizes and indexes. Theano
+compiles C for each kind of op among them: from an empty cache that takes longer than all else, and a plan computes most
+of it but once. So ops that give numbers and vectors of whole numbers alone run by their ``perform``, and so do those
+that take nothing else than a few numbers.
+
+Theano's linker looks for each input of each node among the outputs, and for numbers of the host that could share a
+place among all nodes that follow. In large functions that takes longer than to make the thunks.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from optdb.host.branching import IfElse
+from optdb.host.compiled import take_turns
+from optdb.host.config import config
+from optdb.host.destroy import DestroyHandler
+from optdb.host.graph import Apply, FunctionGraph, Op, Variable
+from optdb.host.linking import HAS_C_LOOP, VM_Linker, vm
+from optdb.host.patching import PatchGroup, Wrapper
+from optdb.host.tensor import Elemwise
+from optdb.opencl.planning.aliasing import exposed_variables
+from optdb.opencl.planning.paths import chooser
+from optdb.opencl.planning.recording import LinkedFunction
+from optdb.opencl.planning.roles import is_small, on_device, overwrites
+from optdb.opencl.planning.vm import PlannedVM
+from optdb.runtime.context import Turn
+
+_linking = threading.local()
+
+
+class Outputs(list):
+    """The outputs of a graph, which knows of a variable at once whether it is one."""
+
+    def __init__(self, variables: Iterable[Variable]) -> None:
+        super().__init__(variables)
+        self._known = frozenset(self)
+
+    def __contains__(self, var: object) -> bool:
+        return var in self._known
+
+
+def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_all)
+    def make_all_of_device(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
+        """Link a function; one inside of another one, as Scan has it, decides for itself."""
+        outer = getattr(_linking, "device", False)
+        _linking.device = _turn(self.fgraph.apply_nodes) is not None
+        if _linking.device:
+            _order_destroyers(self.fgraph)
+        outputs = self.fgraph.outputs
+        self.fgraph.outputs = Outputs(outputs)
+        try:
+            return make_all(self, *args, **kwargs)
+        finally:
+            self.fgraph.outputs = outputs
+            _linking.device = outer
+
+    return make_all_of_device
+
+
+def _order_destroyers(fgraph: FunctionGraph) -> None:
+    """See to it that nodes that overwrite a value come behind those that read it; in a copy of a function, none does.
+
+    `Function.copy` copies the graph without what orders its nodes.
+    """
+    in_place = any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes)
+    if in_place and not hasattr(fgraph, "destroy_handler"):
+        fgraph.attach_feature(DestroyHandler())
+
+
+def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_thunk)
+    def make_thunk_beside_device(
+        self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
+    ) -> Any:
+        """Return what computes a node; by Python, if that is small work beside a device, or of its arrays."""
+        # Without a compiler, Theano asks for Python by itself.
+        if impl in (None, "py") and getattr(_linking, "device", False):
+            if is_small(node):
+                node, impl = _without_inplace(node), "py"
+            elif any(map(on_device, (*node.inputs, *node.outputs))):
+                impl = "py"
+        return make_thunk(node.op, node, storage_map, compute_map, no_recycling, impl)
+
+    return make_thunk_beside_device
+
+
+def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(reallocate)
+    def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
+        """Return which numbers of the host take each other's places; none does beside a device."""
+        return {} if getattr(_linking, "device", False) else reallocate(*args)
+
+    return calculate_reallocate_info
+
+
+def _without_inplace(node: Apply) -> Apply:
+    """Return a node that computes the same as an elementwise one, into memory of its own."""
+    if overwrites(node) or not getattr(node.op, "destroy_map", None):
+        return node
+    twin = copy.copy(node)
+    twin.op = Elemwise(node.op.scalar_op, name=node.op.name, nfunc_spec=node.op.nfunc_spec)
+    return twin
+
+
+def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_vm)
+    def make_planned_vm(self: VM_Linker, nodes: list, thunks: list, *args: Any) -> Any:
+        """Return the planned machine for a function that it suits, Theano's own for others."""
+        turn = _turn(nodes)
+        if turn is None or not _suits(self, nodes, thunks):
+            self.use_cloop = self.use_cloop and HAS_C_LOOP
+            machine = make_vm(self, nodes, thunks, *args)
+        else:
+            _inputs, _outputs, storage_map, post_thunk_clear, *_, updated_vars = args
+            # Theano takes what small work of the host would overwrite for a part of the result; here it is kept.
+            seen = exposed_variables(nodes, self.fgraph.inputs, self.fgraph.outputs, overwrites)
+            lasting = [storage_map[var] for var in self.no_recycling if var in seen]
+            before: dict[Apply, list[Apply]] = {}
+            if any(thunk.lazy for thunk in thunks):
+                # They are those of `ifelse`, of which it is known before they compute which branch is taken.
+                before = self.fgraph.orderings()
+                pairs = zip(nodes, thunks, strict=True)
+                thunks = [chooser(node, storage_map) if thunk.lazy else thunk for node, thunk in pairs]
+            linked = LinkedFunction(
+                *(nodes, thunks, storage_map, lasting, list(self.fgraph.inputs), list(self.fgraph.outputs)),
+                *(dict(updated_vars), before, post_thunk_clear is not None),
+            )
+            machine = PlannedVM(linked)
+        machine.turn = turn
+        return machine
+
+    return make_planned_vm
+
+
+def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:
+    if not config.optdb.plans:
+        return False
+    watched = linker.callback is not None or linker.callback_input is not None or config.profile
+    # Without a compiler, Theano's default is the loop in Python, which nobody has chosen then.
+    chosen = linker.use_cloop or not HAS_C_LOOP
+    if watched or linker.allow_partial_eval or not chosen:
+        return False
+    return all(isinstance(node.op, IfElse) for node, thunk in zip(nodes, thunks) if thunk.lazy)
+
+
+def _turn(nodes: Iterable[Apply]) -> Turn | None:
+    """Return what a thread holds that calls a function of these nodes; None if none gives an array on a device."""
+    here = (var for node in nodes for var in node.outputs if on_device(var))
+    var = next(here, None)
+    return None if var is None else var.type.context.turn
+
+
+_patches = PatchGroup(
+    "Plans",
+    "from `import optdb.opencl` on",
+    "optdb.opencl.planning.uninstall()",
+    [
+        Wrapper(VM_Linker, "make_vm", _planning, "functions with arrays on a device run by plans"),
+        take_turns,
+        Wrapper(VM_Linker, "make_all", _noting_devices, "thunks depend on whether a function has arrays on a device"),
+        Wrapper(vm, "calculate_reallocate_info", _none_beside_device, "plans assign memory themselves"),
+        Wrapper(Op, "make_thunk", _by_python, "small work beside a device needs no compiler"),
+    ],
+)
+
+
+def install() -> None:
+    """Let functions on a device run by plans, those that are compiled from now on."""
+    _patches.install()
+
+
+def uninstall() -> None:
+    """Let functions that are compiled from now on run without plans."""
+    _patches.uninstall()
