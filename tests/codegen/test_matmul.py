@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from optdb.codegen.gemm import blocks, cpu, gpu, products, vector
 from optdb.codegen.gemm.blocks import GroupBlock, ItemBlock
 from optdb.codegen.gemm.problem import CLASSES, Problem, classify
-from optdb.codegen.gemm.products import batched_matmul, matmul, matmul_kernels
+from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.gemm.vector import matvec, matvec_kernels
 from optdb.codegen.kernels import compile_kernels
 from optdb.runtime.arrays import DeviceArray, empty, from_host, to_host
@@ -90,7 +90,7 @@ def test_any_layout(device_kind, data, batch, m, n, k, dtype):
     beta, inplace = data.draw(st.sampled_from([0.0, 1.0, 2.0])), data.draw(st.booleans())
     x, v, added = (put(context, value, *data.draw(layout(3))) for value in (a, b, y))
     z = added if inplace else put(context, np.full_like(y, np.nan), *data.draw(layout(3)))
-    batched_matmul(kernels_of(device_kind, dtype), context, x, v, z, alpha, added, beta)
+    matmul(kernels_of(device_kind, dtype), context, x, v, z, alpha, added, beta)
     want = alpha * np.matmul(a.astype("float64"), b.astype("float64")) + beta * y.astype("float64")
     close(to_host(z), want.astype(dtype), k)
     if not inplace:
@@ -120,7 +120,7 @@ def test_large_products_are_cut_along_all_lengths(monkeypatch, dtype, orders, be
     a, b, y = sample(dtype, 2, 50, 41), sample(dtype, 2, 41, 90), sample(dtype, 2, 50, 90)
     x, v = (put(context, value, order, (1, 1, 1)) for value, order in zip((a, b), orders))
     z = from_host(context, y)
-    batched_matmul(kernels_of("cpu", dtype), context, x, v, z, 1.0, z, beta)
+    matmul(kernels_of("cpu", dtype), context, x, v, z, 1.0, z, beta)
     (planned,) = [plan for _, (plan, _) in context.kept[products.__name__]._entries.values()]
     assert len(planned.launches) > 8
     want = np.matmul(a.astype("float64"), b.astype("float64")) + beta * y.astype("float64")
@@ -148,9 +148,7 @@ def test_long_sums_are_cut_into_parts(monkeypatch, device_kind, beta):
     monkeypatch.delitem(context.kept, products.__name__, raising=False)
     a, b, y = sample("float32", 2, 7, 61), sample("float32", 2, 61, 10), sample("float32", 2, 7, 10)
     z = from_host(context, y)
-    batched_matmul(
-        kernels_of(device_kind, "float32"), context, from_host(context, a), from_host(context, b), z, 0.5, z, beta
-    )
+    matmul(kernels_of(device_kind, "float32"), context, from_host(context, a), from_host(context, b), z, 0.5, z, beta)
     ((plan, _),) = plans
     assert plan.launches[-1].kernel == "matmul_total" and plan.memory > 2 * 7 * 10
     close(to_host(z), 0.5 * np.matmul(a, b) + np.float32(beta) * y, 61)
@@ -184,9 +182,9 @@ def test_shapes_that_do_not_fit_are_refused():
     context = context_of("cpu")
     a, b, z = (empty(context, shape, "float32") for shape in ((2, 3, 4), (3, 4, 5), (2, 3, 5)))
     with pytest.raises(ValueError, match=r"a product of \(2, 3, 4\) and \(3, 4, 5\)"):
-        batched_matmul({}, context, a, b, z)
+        matmul({}, context, a, b, z)
     with pytest.raises(ValueError, match=r"added to an array of \(3, 4, 5\)"):
-        batched_matmul({}, context, a, empty(context, (1, 4, 5), "float32"), z, 1.0, b, 1.0)
+        matmul({}, context, a, empty(context, (1, 4, 5), "float32"), z, 1.0, b, 1.0)
 
 
 def test_what_products_are_like():

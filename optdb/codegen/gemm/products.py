@@ -30,7 +30,7 @@ _REMEMBERED = 1024
 
 
 def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
-    """Return the kernels that `matmul` and `batched_matmul` take.
+    """Return the kernels that `matmul` takes.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def matmul(
     y: Array | None = None,
     beta: float = 0.0,
 ) -> None:
-    """Set `z` to ``alpha * dot(a, b) + beta * y``.
+    """Set `z` to ``alpha * dot(a, b) + beta * y``, or, in three dimensions, do so for each matrix of it.
 
     Parameters
     ----------
@@ -71,7 +71,8 @@ def matmul(
     context : Context
         Where they run.
     a, b : Array
-        Matrices of one dtype, of any strides.
+        Of one dtype, of any strides: matrices; or batches of them, the first dimension of which counts them. One of
+        two batches may have a single matrix, that all products share.
     z : Array
         For the result, of any strides; it may be `y`, and must not share memory with `a` or `b`.
     alpha, beta : float
@@ -83,24 +84,6 @@ def matmul(
     ------
     ValueError
         If the shapes do not fit.
-    """
-    batched_matmul(kernels, context, a, b, z, alpha, y, beta)
-
-
-def batched_matmul(
-    kernels: Mapping[str, CompiledKernel],
-    context: Context,
-    a: Array,
-    b: Array,
-    z: Array,
-    alpha: float = 1.0,
-    y: Array | None = None,
-    beta: float = 0.0,
-) -> None:
-    """Set each matrix of `z` to ``alpha * dot(a, b) + beta * y`` of those at its place, like `matmul`.
-
-    All arrays are of three dimensions, the first of which counts the products (or all of two). Of `a` and `b`, one
-    may be a single matrix, with a first dimension of 1, that all products share.
     """
     add = y is not None and beta != 0
     check(a.shape, b.shape, y.shape if add else None, z.shape)

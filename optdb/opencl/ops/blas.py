@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.codegen.elementwise.operand import Operand
+from optdb.codegen.elementwise import Operand
 from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.layout import view
 from optdb.host import ops as host

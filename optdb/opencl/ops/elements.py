@@ -2,7 +2,7 @@
 
 The work items take pieces of the elements, each piece one after the other (see
 :func:`optdb.codegen.layout.chunks`). How the pieces are walked is in the code, see
-:mod:`optdb.codegen.elementwise.element_code`. What a launch needs but the arrays themselves is worked
+:mod:`optdb.codegen.elementwise`. What a launch needs but the arrays themselves is worked
 out once for arrays of the same shapes and strides.
 """
 
@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from optdb.codegen.elementwise.element_code import WIDTH, ElementCode
-from optdb.codegen.elementwise.operand import QUAD, Operand
+from optdb.codegen.elementwise import QUAD, WIDTH, ElementCode, Operand
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import chunks, collapse, size_of, strides_of
 from optdb.codegen.scalars.types import is_complex

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from optdb.codegen.elementwise.operand import Operand
+from optdb.codegen.elementwise import Operand
 from optdb.codegen.fourier import BACKWARD, FORWARD, complex_dtype, fourier_kernels, mirrored, transform_rows
 from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.scalars.types import c_type

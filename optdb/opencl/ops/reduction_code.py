@@ -18,8 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.elementwise.element_code import WIDTH
-from optdb.codegen.elementwise.operand import Operand
+from optdb.codegen.elementwise import WIDTH, Operand
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.types import c_type, convert
 from optdb.opencl.kernels import Kernel
@@ -117,7 +116,7 @@ class ReductionCode:
     def _readers(self) -> list[str]:
         if self._width == 1:
             return []
-        return list(dict.fromkeys(x.lane_reader(self.name, WIDTH) for x in self.many))
+        return list(dict.fromkeys(x.lane_reader(self.name) for x in self.many))
 
     def _combine(self, acc: str, x: str, width: int = 1) -> str:
         """Return statements that take `x` into `acc`."""

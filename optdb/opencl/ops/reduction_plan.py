@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from optdb.codegen.elementwise.element_code import WIDTH
+from optdb.codegen.elementwise import WIDTH
 from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import collapse, size_of, strides_of

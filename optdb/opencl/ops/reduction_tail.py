@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.codegen.elementwise.operand import Operand
+from optdb.codegen.elementwise import Operand
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.types import c_type, convert
 from optdb.opencl.scalars.code import ScalarCode, scalar_code

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from optdb.codegen.elementwise.operand import Operand
+from optdb.codegen.elementwise import Operand
 from optdb.codegen.layout import view
 from optdb.codegen.scalars.types import c_type
 from optdb.codegen.sort import ASCENDING, DESCENDING, NAN_FIRST, sort_rows, sorting_kernels

@@ -1,0 +1,310 @@
+"""The code of kernels that go over the elements of arrays, each of those at the same place.
+
+``alike`` is for arrays that lie alike in memory, ``strided`` for any strides: their work items
+take pieces of the elements, one after the other. ``lanes`` is for processors: the elements of a
+row are taken in vectors, whatever their strides. Two are for other devices: in ``quads`` an item
+takes four neighbours of arrays that lie alike, in ``narrow`` an item takes an element of arrays
+of any strides, whose place is worked out in 32 bits; where those are not enough, ``strided`` is
+there by the name of ``wide``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optdb.codegen.fp16 import load_w, write_w
+from optdb.codegen.kernels import ctype
+from optdb.codegen.scalars.types import C_TYPES
+from optdb.codegen.source import filled, functions
+
+if TYPE_CHECKING:
+    from optdb.runtime.device_profiles import DeviceKind
+
+#: How many elements a processor computes at once.
+WIDTH = 16
+#: So many neighbours an item of another device takes at once, and what holds their bits, by the bytes of each.
+QUAD = 4
+_QUADS = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4", 16: "ulong8"}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array that a kernel reads or writes."""
+
+    #: What an element is called in the code.
+    name: str
+    #: The C types of an element in memory, and in between.
+    stored: str
+    computed: str
+    #: Functions from the one to the other, and back; empty if they are the same.
+    load: str = ""
+    store: str = ""
+    #: Whether there is but one element, which is read once.
+    single: bool = False
+    #: How many bytes an element takes, where that is known.
+    size: int = 0
+
+    @classmethod
+    def of(cls, name: str, dtype: str, single: bool = False) -> Operand:
+        """Return the operand for an array of some dtype."""
+        return cls(name, ctype(dtype), C_TYPES[dtype], load_w(dtype), write_w(dtype), single, np.dtype(dtype).itemsize)
+
+    @property
+    def param(self) -> str:
+        """Its parameter in the code: a pointer to its first element."""
+        return f"ARRAY {self.stored} *{self.name}_at"
+
+    def read(self, index: str) -> str:
+        """Return a statement that reads one element."""
+        return f"const {self.computed} {self.name} = {self.load}({self.name}_at[{index}]);"
+
+    def declare(self) -> str:
+        """Return a statement that declares an element that is to be written."""
+        return f"{self.computed} {self.name};"
+
+    def write(self, index: str) -> str:
+        """Return a statement that writes one element."""
+        return f"{self.name}_at[{index}] = {self.store}({self.name});"
+
+    def declare_quad(self) -> str:
+        """Return a statement that declares four neighbours."""
+        return f"union {{ {_QUADS[self.size]} v; {self.stored} s[{QUAD}]; }} {self.name}_quad;"
+
+    def read_quad(self) -> str:
+        """Return statements that read four neighbours from element `i` on, or `count` of them."""
+        quad, raw = f"{self.name}_quad", _QUADS[self.size]
+        return f"""{self.declare_quad()}
+if (count == {QUAD})
+    {quad}.v = *(const GLOBAL_MEM {raw} *)({self.name}_at + i);
+else
+    for (int l = 0; l < {QUAD}; ++l)
+        {quad}.s[l] = {self.name}_at[i + min(l, count - 1)];"""
+
+    def take_of_quad(self) -> str:
+        """Return a statement that takes neighbour `l`."""
+        return f"const {self.computed} {self.name} = {self.load}({self.name}_quad.s[l]);"
+
+    def put_into_quad(self) -> str:
+        """Return a statement that sets neighbour `l`."""
+        return f"{self.name}_quad.s[l] = {self.store}({self.name});"
+
+    def write_quad(self) -> str:
+        """Return statements that write four neighbours, or `count` of them."""
+        quad, raw = f"{self.name}_quad", _QUADS[self.size]
+        return f"""if (count == {QUAD})
+    *(GLOBAL_MEM {raw} *)({self.name}_at + i) = {quad}.v;
+else
+    for (int l = 0; l < count; ++l)
+        {self.name}_at[i + l] = {quad}.s[l];"""
+
+    def reader(self, prefix: str) -> str:
+        """Return the name of the function that reads a vector of them, in the code of some kernels."""
+        return f"{prefix}_read_{self.stored}"
+
+    def writer(self, prefix: str) -> str:
+        """Return the name of the function that writes a vector of them, in the code of some kernels."""
+        return f"{prefix}_write_{self.stored}"
+
+    def lane_reader(self, prefix: str) -> str:
+        """Return the function that reads up to `WIDTH` elements, one `step` behind the other."""
+        return self._lane_function("READ", self.reader(prefix))
+
+    def lane_writer(self, prefix: str) -> str:
+        """Return the function that writes up to `WIDTH` elements, one `step` behind the other."""
+        return self._lane_function("WRITE", self.writer(prefix))
+
+    def _lane_function(self, kind: str, name: str) -> str:
+        words = {
+            kind: name,
+            "T": self.stored,
+            "MEMORY": "half" if self.load else self.stored,
+            "LANE": self.computed,
+            "VECTOR": f"{self.computed}{WIDTH}",
+            "WIDTH": WIDTH,
+            "LOAD": self.load,
+            "STORE": self.store,
+            "VLOAD": f"vload_half{WIDTH}" if self.load else f"vload{WIDTH}",
+            "VSTORE": f"vstore_half{WIDTH}_rte" if self.store else f"vstore{WIDTH}",
+        }
+        return filled(functions("elementwise.cl")[kind], **words)
+
+
+@dataclass(frozen=True)
+class ElementCode:
+    """What kernels are made of."""
+
+    #: The arrays.
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    #: What sets an element of each output, or a vector of them; and what comes ahead of all elements.
+    statements: str
+    once: str
+    #: Of the arrays.
+    ndim: int
+    #: What the names of the kernels begin with.
+    name: str
+    #: Name and dtype of numbers that the statements use besides.
+    numbers: tuple[tuple[str, str], ...]
+
+    @property
+    def operands(self) -> list[Operand]:
+        """Inputs and outputs."""
+        return [*self.inputs, *self.outputs]
+
+    @property
+    def many(self) -> list[Operand]:
+        """The inputs that have more than one element."""
+        return [x for x in self.inputs if not x.single]
+
+    @property
+    def stepping(self) -> list[Operand]:
+        """What has a place of its own for each element."""
+        return [*self.many, *self.outputs]
+
+    @property
+    def ahead(self) -> str:
+        """What comes ahead of all elements: what is read once, and what is computed of that."""
+        return _lines([*(x.read("0") for x in self.inputs if x.single), self.once])
+
+    def kernels(self, device_kind: DeviceKind | None) -> str:
+        """Return the kernels for devices of a kind, or for all."""
+        if device_kind == "cpu":
+            return self._lanes()
+        if device_kind is None:
+            return self._strided("strided") + self._alike()
+        return self._strided("wide") + self._narrow() + self._quads()
+
+    def _alike(self) -> str:
+        return f"""
+OUTLINED_KERNEL void {self.name}_alike({", ".join([*self._common, *(x.param for x in self.operands)])})
+{{
+const ga_size begin = get_global_id(0) * chunk;
+const ga_size end = min(begin + chunk, n);
+if (begin >= end)
+    return;
+{self.ahead}
+for (ga_size i = begin; i < end; ++i) {{
+{self._element(lambda x: "i")}
+}}
+}}
+"""
+
+    def _strided(self, kind: str) -> str:
+        loop = f"""
+for (; i < stop; ++i) {{
+{self._element(lambda x: f"{x.name}_p")}
+{_lines(f"{x.name}_p += {x.name}_s{self.ndim - 1};" for x in self.stepping)}
+}}"""
+        return self._row_by_row(kind, loop)
+
+    def _lanes(self) -> str:
+        last = self.ndim - 1
+
+        def read(x: Operand) -> str:
+            value = f"{x.reader(self.name)}({x.name}_at + {x.name}_p, {x.name}_s{last}, count)"
+            return f"const {x.computed}{WIDTH} {x.name} = {value};"
+
+        def write(x: Operand) -> str:
+            return f"{x.writer(self.name)}({x.name}, {x.name}_at + {x.name}_p, {x.name}_s{last}, count);"
+
+        readers = [x.lane_reader(self.name) for x in self.many]
+        writers = [x.lane_writer(self.name) for x in self.outputs]
+        loop = f"""
+for (; i < stop; i += {WIDTH}) {{
+const int count = (int)min((ga_size){WIDTH}, stop - i);
+{_lines(map(read, self.many))}
+{_lines(f"{x.computed}{WIDTH} {x.name};" for x in self.outputs)}
+{self.statements}
+{_lines(map(write, self.outputs))}
+{_lines(f"{x.name}_p += {WIDTH} * {x.name}_s{last};" for x in self.stepping)}
+}}
+i = stop;"""
+        return _lines(dict.fromkeys([*readers, *writers])) + self._row_by_row("lanes", loop)
+
+    def _row_by_row(self, kind: str, loop: str) -> str:
+        """Return a kernel that goes over rows, or a part of one, up to `stop`."""
+        last = self.ndim - 1
+        return f"""
+OUTLINED_KERNEL void {self.name}_{kind}({self._params()})
+{{
+ga_size i = get_global_id(0) * chunk;
+const ga_size end = min(i + chunk, n);
+if (i >= end)
+    return;
+{self.ahead}
+while (i < end) {{
+{self._place_of_row("ga_size")}
+const ga_size stop = min(end, i + (len{last} - at{last}));
+{loop}
+}}
+}}
+"""
+
+    def _quads(self) -> str:
+        return f"""
+KERNEL void {self.name}_quads({", ".join([*self._common, *(x.param for x in self.operands)])})
+{{
+const ga_size i = get_global_id(0) * {QUAD};
+if (i >= n)
+    return;
+const int count = (int)min((ga_size){QUAD}, n - i);
+{self.ahead}
+{_lines(x.read_quad() for x in self.many)}
+{_lines(x.declare_quad() for x in self.outputs)}
+#pragma unroll
+for (int l = 0; l < {QUAD}; ++l) {{
+{_lines(x.take_of_quad() for x in self.many)}
+{_lines(x.declare() for x in self.outputs)}
+{self.statements}
+{_lines(x.put_into_quad() for x in self.outputs)}
+}}
+{_lines(x.write_quad() for x in self.outputs)}
+}}
+"""
+
+    def _narrow(self) -> str:
+        return f"""
+KERNEL void {self.name}_narrow({self._params("ga_uint", "ga_int")})
+{{
+const uint i = (uint)get_global_id(0);
+if (i >= n)
+    return;
+{self.ahead}
+{self._place_of_row("uint", "int")}
+{self._element(lambda x: f"{x.name}_p")}
+}}
+"""
+
+    def _element(self, place: Callable[[Operand], str]) -> str:
+        """Return what computes one element of each output."""
+        reads = [x.read(place(x)) for x in self.many]
+        declared = [x.declare() for x in self.outputs]
+        return _lines([*reads, *declared, self.statements, *(x.write(place(x)) for x in self.outputs)])
+
+    @property
+    def _common(self) -> list[str]:
+        """What the kernels take first, in the code."""
+        return ["ga_size n", "ga_size chunk", *[f"{ctype(dtype)} {name}" for name, dtype in self.numbers]]
+
+    def _params(self, size: str = "ga_size", step: str = "ga_ssize") -> str:
+        dims = range(self.ndim)
+        lengths = [f"{size} len{d}" for d in dims]
+        steps = [f"{step} {x.name}_s{d}" for x in self.stepping for d in dims]
+        return ", ".join([*self._common, *lengths, *(x.param for x in self.operands), *steps])
+
+    def _place_of_row(self, size: str, step: str = "ga_ssize") -> str:
+        dims = range(self.ndim)
+        outer = [f"const {size} at{d} = rest % len{d}; rest /= len{d};" for d in reversed(dims) if d]
+        outer.append("const " + size + " at0 = rest;")
+        places = [
+            f"{step} {x.name}_p = {' + '.join(f'({step})at{d} * {x.name}_s{d}' for d in dims)};" for x in self.stepping
+        ]
+        return _lines([f"{size} rest = i;", *outer, *places])
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines)

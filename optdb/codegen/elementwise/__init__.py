@@ -1,1 +1,0 @@
-"""Kernels that compute elements, each of those at the same place."""
