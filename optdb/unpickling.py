@@ -78,7 +78,7 @@ def restore(functions: dict[str, Function], device: str, values: list[Any], kept
             "The cure: THEANO_FLAGS=unpickle_function=True"
         )
     try:
-        rebuild = importlib.import_module("optdb.opencl.simulator.rebuilding").rebuild
+        rebuild = importlib.import_module("optdb.opencl.simulator.simulator").rebuild
         return rebuild(functions, device, values, kept)
     except DeviceError as error:
         raise SimulatorNotRestored(

@@ -51,9 +51,9 @@ RENAMED = {
     "why_not_folded": "folding_unsupported_reason",
     "_HOME": "_LAZY_ATTRS",
     "_ROOMS": "_LAZY_SUBMODULES",
-    "Coming": "FutureOutput",
-    "CoherentFunction": "HostStateFunction",
-    "_Instead": "_ComputeOverride",
+    "Coming": "Future",
+    "CoherentFunction": "Executable",
+    "_Instead": "_override_compute",
     "FIGURES": "HOST_SCALAR_OPS",
 }
 

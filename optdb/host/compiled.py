@@ -35,16 +35,12 @@ class FunctionInTurn(Function):
     __call__ = Function.__call__
 
 
-def function_like(function: Function, compute: Callable[..., list[Any]]) -> Function:
+def function_like(function: Function) -> Function:
     """Return a function that takes arguments as another one does, and has storage of its own.
 
-    Parameters
-    ----------
-    function : Function
-        The other one. Values of its inputs that are not shared are copied.
-    compute : callable
-        Called when the arguments are in the storage; returns the outputs. It has ``need_update_inputs = False``, so
-        that updates are its own affair. Threads take turns before they call the function.
+    What computes it is to be set as its ``fn``: it is called when the arguments are in the storage, and returns the
+    outputs. It has ``need_update_inputs = False``, so that updates are its own affair. Threads take turns before they
+    call the function. Values of inputs that are not shared are copied.
     """
     inputs = [
         Container(old.type, [None if spec.shared else copy.copy(old.storage[0])], name=old.name)
@@ -53,7 +49,7 @@ def function_like(function: Function, compute: Callable[..., list[Any]]) -> Func
     outputs = [Container(old.type, [None]) for old in function.output_storage]
     defaults = [_default(*default) for default in function.defaults]
     like = FunctionInTurn(
-        *(compute, inputs, outputs, function.indices, function.outputs, defaults),
+        *(None, inputs, outputs, function.indices, function.outputs, defaults),
         *(function.unpack_single, function.return_none, function.output_keys, function.maker),
         name=function.name,
     )

@@ -24,13 +24,14 @@ __all__ = [
     "HostFromOpenCL",
     "OpenCLFromHost",
     "OpenCLToOpenCL",
+    "TransferOp",
     "as_opencl_variable",
     "bring_home",
     "host_from_opencl",
 ]
 
 
-class _TransferOp(Op):
+class TransferOp(Op):
     """What all moves share: the value stays the same, only its place changes."""
 
     _f16_ok = True
@@ -45,7 +46,7 @@ class _TransferOp(Op):
         return [None if point is None else self(point)]
 
 
-class OpenCLFromHost(_TransferOp):
+class OpenCLFromHost(TransferOp):
     """Move an array to the device.
 
     Parameters
@@ -81,7 +82,7 @@ class OpenCLFromHost(_TransferOp):
         return f"OpenCLFromHost<{self.context_name}>"
 
 
-class HostFromOpenCL(_TransferOp):
+class HostFromOpenCL(TransferOp):
     """Move an array from the device to the host."""
 
     __props__ = ()
@@ -105,7 +106,7 @@ class HostFromOpenCL(_TransferOp):
         return "HostFromOpenCL"
 
 
-class OpenCLToOpenCL(_TransferOp):
+class OpenCLToOpenCL(TransferOp):
     """Move an array from one device to another, by way of the host.
 
     Parameters
@@ -212,7 +213,7 @@ def _type_of_array(array: arrays.Array, name: Hashable) -> OpenCLArrayType:
 def _before_transfers(x: Any, name: Hashable) -> Variable:
     """Return the variable that `x` was moved from, one in context `name` if there is one on the way."""
     x = x if isinstance(getattr(x, "type", None), OpenCLArrayType) else as_tensor_variable(x)
-    while x.owner is not None and isinstance(x.owner.op, _TransferOp):
+    while x.owner is not None and isinstance(x.owner.op, TransferOp):
         if isinstance(x.type, OpenCLArrayType) and x.type.context_name == name:
             break
         (x,) = x.owner.inputs

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,7 @@ __all__ = [
     "as_host_value",
     "copy",
     "copy_bytes",
+    "deep_copy",
     "empty",
     "fetch",
     "fill_zeros",
@@ -338,6 +340,11 @@ def copy(array: Array) -> DeviceArray:
     else:
         upload(array.queue, result.base_data, result.offset, to_host(array))
     return result
+
+
+def deep_copy(value: Any) -> Any:
+    """Return a copy of any value that shares nothing with it; an array stays on its device."""
+    return copy(value) if isinstance(value, Array) else deepcopy(value)
 
 
 def overwrite(target: Array, source: Array) -> bool:

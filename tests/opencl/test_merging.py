@@ -38,7 +38,7 @@ CALLS = 2 + probing.PROBED_CALLS + 2
 
 
 def plan_of(sim):
-    return sim._methods["__call__"].method.machine.run.plans[-1]
+    return sim._executable.machine.run.plans[-1]
 
 
 def enqueued(sim):

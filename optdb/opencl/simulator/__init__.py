@@ -2,24 +2,19 @@
 
 Flow: the function's optimized graph is copied with plain ops (``optdb.host.optimized``), its shared variables and
 inputs are put on the device (``placing``), and the copy is lifted, fused and made to work in place (``graph``), and
-linked (``linking``). ``state`` has the shared variables, each once for all functions that use it; a ``method`` is one
-function on the device, called as the original is; ``simulator`` is what users have. ``rebuilding`` pickles it.
-
-``coherent`` computes functions of the linker ``opencl`` from the same parts, with shared variables that stay Theano's.
+linked (``linking``). An ``executable`` computes it, for a simulator and for the linker ``opencl`` alike; ``state`` has
+the shared variables, each once for all functions that use it. They differ in where these have their values: a simulator
+on the device, a function of the linker on the host (``opencl_linker``). A ``device_function`` is called as the original
+is; ``simulator`` is what users have.
 
 To look inside, a call's nodes are computed one by one (``stepping``): ``checking`` has each compared with the host's,
-by what ``origins`` has kept of where variables come from; ``profiling`` has each timed; ``reporting`` counts what is
-moved.
+``profiling`` has each timed.
 
 ``signature`` has what `inspect.signature` says of a simulator, and ``progress`` the bar that long runs show.
 """
 
-from optdb.opencl.simulator.simulator import (
-    SimulatorClosed,
-    SimulatorOCL,
-    fixed_size_opencl_backend,
-    opencl_backend,
-    optimize,
-)
+from optdb.host.compiled import optimize
+from optdb.opencl.simulator.simulator import SimulatorOCL, fixed_size_opencl_backend, opencl_backend
+from optdb.opencl.simulator.state import SimulatorClosed
 
 __all__ = ["SimulatorClosed", "SimulatorOCL", "fixed_size_opencl_backend", "opencl_backend", "optimize"]

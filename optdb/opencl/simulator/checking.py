@@ -13,70 +13,47 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from optdb.host.compiled import has_c_thunks
 from optdb.host.graph import Apply, Constant, Variable, clients
 from optdb.host.ops import AllocEmpty
 from optdb.host.traces import place_in_code
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.simulator.check_report import CheckReport, StepCheck
 from optdb.opencl.simulator.comparing import TRIALS, Difference, compare, nudged
-from optdb.opencl.simulator.stepping import NotKnown, Steps, Values
-from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost, OpenCLToOpenCL
-from optdb.runtime.arrays import Array, to_host
-
-if TYPE_CHECKING:
-    from optdb.opencl.simulator.method import Method
-
-TRANSFERS = (OpenCLFromHost, HostFromOpenCL, OpenCLToOpenCL)
-
-
-def check(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CheckReport:
-    """Compare a call of a method with what its function computes, step by step.
-
-    Parameters
-    ----------
-    method : Method
-        Of a simulator.
-    args, kwargs
-        As the function takes them.
-    """
-    checker = method.tools.get(__name__) or method.tools.setdefault(__name__, Checker(method))
-    reports: list[CheckReport] = []
-
-    def compute() -> list[Any]:
-        reports.append(checker.run())
-        return reports[0].outputs
-
-    method.override_compute(compute, args, kwargs)
-    return reports[0]
+from optdb.opencl.simulator.executable import Executable
+from optdb.opencl.simulator.stepping import NotKnown, Steps, Values, touches_device
+from optdb.opencl.transfers import TransferOp
+from optdb.runtime.arrays import as_host_value
 
 
 class Checker:
-    """Checks calls of a method.
+    """Checks calls of a function, step by step.
 
     Parameters
     ----------
-    method : Method
-        Of a simulator.
+    executable : Executable
+        What computes it on the device.
+    name : str
+        Of the function.
     """
 
-    def __init__(self, method: Method) -> None:
-        self._method = method
-        self._graph = method.graph.fgraph
-        self._origins = method.graph.origins
+    def __init__(self, executable: Executable, name: str) -> None:
+        self._executable = executable
+        self._name = name
+        self._graph = executable.graph.fgraph
+        self._origins = executable.graph.origins
         self._counterparts = set(self._origins.values())
         self._on_device = Steps()
         # Some ops have no ``perform``, or a wrong one: where that does not agree, C is compiled and asked, too.
-        self._on_host = [Steps()] if has_c_thunks(method.function) else [Steps("py"), Steps()]
+        self._on_host = [Steps()] if executable.c_thunks else [Steps("py"), Steps()]
         self._cuts = {var: self._cut(origin) for var, origin in self._origins.items() if _is_compared(var, origin)}
 
     def run(self) -> CheckReport:
-        """Check a call with what is in the storage of the method's function."""
-        self._values: Values = self._method.given()
+        """Check a call with what is in the storage of the function's inputs."""
+        self._values: Values = self._executable.given()
         self._home: Values = {}
         self._checks: list[StepCheck] = []
         self._covered: set[Apply] = set()
@@ -87,9 +64,8 @@ class Checker:
         self._needs = Counter(origin for cut in self._cuts.values() for origin in cut)
         for var in self._graph.inputs:
             self._bring_home(var)
-        self._on_device.compute(self._graph.outputs, self._values, self._look)
-        outputs = [_at_home(self._values.get(var, getattr(var, "data", None))) for var in self._graph.outputs]
-        report = CheckReport(self._method.function.name or "function", self._checks, self._not_compared(), outputs)
+        outputs = self._on_device.compute(self._graph.outputs, self._values, self._look)
+        report = CheckReport(self._name, self._checks, self._not_compared(), list(map(as_host_value, outputs)))
         report.places.update(self._place(node) for node in self._graph.apply_nodes)
         del self._values, self._home
         return report
@@ -109,7 +85,7 @@ class Checker:
         origin = self._origins.get(var)
         if origin is not None and origin not in self._home and self._needs[origin]:
             value = self._values[var]
-            self._home[origin] = value if on_device(origin) else _at_home(value)
+            self._home[origin] = value if on_device(origin) else as_host_value(value)
 
     def _compare(self, var: Variable) -> None:
         cut = self._cuts[var]
@@ -138,10 +114,10 @@ class Checker:
 
         def again() -> list[Any]:
             randoms = map(np.random.RandomState, range(TRIALS))
-            return [_at_home(self._host_value(steps, origin, random)) for random in randoms]
+            return [as_host_value(self._host_value(steps, origin, random)) for random in randoms]
 
-        host = _at_home(self._host_value(steps, origin))
-        return compare(_at_home(self._values[var]), host, origin.type.values_eq, again)
+        host = as_host_value(self._host_value(steps, origin))
+        return compare(as_host_value(self._values[var]), host, origin.type.values_eq, again)
 
     def _keep(self, var: Variable, difference: Difference | None) -> None:
         """Write down a comparison that could be made."""
@@ -153,7 +129,7 @@ class Checker:
             StepCheck(
                 *(len(self._checks), str(node.op), [str(other.op) for other in group if other is not node]),
                 *([str(one.op) for one in self._host_nodes(origin)], node.outputs.index(var)),
-                *(*place_in_code(origin), difference, [(_name(one), _at_home(self._home[one])) for one in known]),
+                *(*place_in_code(origin), difference, [(_name(one), as_host_value(self._home[one])) for one in known]),
             )
         )
 
@@ -162,8 +138,7 @@ class Checker:
         known = {var: value for var, value in self._home.items() if var is not origin}
         if random is not None:
             known = {var: nudged(value, random) for var, value in known.items()}
-        steps.compute([origin], known)
-        return known[origin]
+        return steps.compute([origin], known)[0]
 
     def _cut(self, origin: Variable) -> list[Variable]:
         """Return what a variable of the host is computed from, as far as the device has that, too."""
@@ -182,7 +157,7 @@ class Checker:
     def _group(self, node: Apply) -> list[Apply]:
         """Return a node and those in front of it that have no counterpart of their own."""
         return _behind(
-            node, lambda var: var in self._origins or var.owner is None or isinstance(var.owner.op, TRANSFERS)
+            node, lambda var: var in self._origins or var.owner is None or isinstance(var.owner.op, TransferOp)
         )
 
     def _not_compared(self) -> list[tuple[str, str]]:
@@ -196,20 +171,17 @@ class Checker:
     def _why_not(self, node: Apply) -> str:
         if node in self._trouble:
             return self._trouble[node]
-        if any(isinstance(origin.owner.op, AllocEmpty) for origin in self._owned(node)):
+        nodes = [self._origins[out].owner for out in node.outputs if out in self._origins]
+        if any(node is not None and isinstance(node.op, AllocEmpty) for node in nodes):
             return "nothing certain is in it"
         if any(out in self._cuts for out in node.outputs):
             return "this call did not need it"
         return "no variable of the host's graph stands for it, or for what is made of it"
 
-    def _owned(self, node: Apply) -> list[Variable]:
-        origins = [self._origins[out] for out in node.outputs if out in self._origins]
-        return [origin for origin in origins if origin.owner is not None]
-
     def _place(self, node: Apply) -> str:
-        if isinstance(node.op, TRANSFERS):
+        if isinstance(node.op, TransferOp):
             return "transfer"
-        return "device" if any(map(on_device, (*node.inputs, *node.outputs))) else "host"
+        return "device" if touches_device(node) else "host"
 
 
 def _behind(node: Apply, known: Callable[[Variable], bool]) -> list[Apply]:
@@ -227,13 +199,9 @@ def _behind(node: Apply, known: Callable[[Variable], bool]) -> list[Apply]:
 def _is_compared(var: Variable, origin: Variable) -> bool:
     """Tell whether a variable of the device is computed there, and is something certain."""
     node = var.owner
-    if node is None or origin.owner is None or isinstance(node.op, TRANSFERS):
+    if node is None or origin.owner is None or isinstance(node.op, TransferOp):
         return False
-    return any(map(on_device, (*node.inputs, *node.outputs))) and not isinstance(origin.owner.op, AllocEmpty)
-
-
-def _at_home(value: Any) -> Any:
-    return to_host(value) if isinstance(value, Array) else value
+    return touches_device(node) and not isinstance(origin.owner.op, AllocEmpty)
 
 
 def _name(var: Variable) -> str:

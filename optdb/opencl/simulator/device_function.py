@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import operator
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from optdb.host.compiled import Function
-from optdb.lifters.explain import Explanation
+from optdb.host.compiled import Container, Function, function_like, has_c_thunks, updates_of
+from optdb.lifters.explain import Explanation, explained
 from optdb.opencl.simulator.check_report import CheckReport
-from optdb.opencl.simulator.checking import check
+from optdb.opencl.simulator.checking import Checker
+from optdb.opencl.simulator.executable import Executable
 from optdb.opencl.simulator.future import Future
 from optdb.opencl.simulator.memory import MemoryReport, memory_of
-from optdb.opencl.simulator.method import Method
 from optdb.opencl.simulator.profile_report import ProfileReport
 from optdb.opencl.simulator.profiling import profile
-from optdb.opencl.simulator.progress import shows_progress
-from optdb.opencl.simulator.reporting import report
-from optdb.opencl.simulator.session import Session
+from optdb.opencl.simulator.progress import in_chunks, shows_progress
 from optdb.opencl.simulator.signature import signature_of
+from optdb.opencl.simulator.state import State
+from optdb.opencl.simulator.stepping import count_moves
+from optdb.runtime.timing import CommandRange
+
+if TYPE_CHECKING:
+    from optdb.opencl.simulator.simulator import SimulatorOCL
 
 __all__ = ["DeviceFunction"]
 
+T = TypeVar("T")
+
 
 class DeviceFunction:
-    """A compiled function on a simulator's device, called as the original is; one thread at a time calls it.
+    """A compiled function on a device, called as the original is; one thread at a time calls it.
 
     Parameters
     ----------
@@ -31,78 +40,244 @@ class DeviceFunction:
         Of the simulator's method.
     function : theano.compile.function_module.Function
         It stays as it is.
-    session : Session
-        The simulator's device, shared variables and lock.
+    state : State
+        The simulator's device and shared variables.
+    simulator : SimulatorOCL
+        A pickle of the function is one of the simulator, and the name.
 
-    Attributes
-    ----------
-    method : Method
-        What computes; released when the simulator is closed.
+    Raises
+    ------
+    TypeError
+        If `function` is no compiled function.
     """
 
-    def __init__(self, name: str, function: Function, session: Session) -> None:
-        self._session = session
+    def __init__(self, name: str, function: Function, state: State, simulator: SimulatorOCL) -> None:
+        if not isinstance(function, Function):
+            raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")
         self.__name__ = name
         #: What `inspect.signature` returns: the inputs of the function.
         self.__signature__ = signature_of(function)
-        self.method = Method(function, session.context_name, session.state)
+        self._simulator = simulator
+        self._state = state
+        self._function = function
+        #: Takes the arguments.
+        self._taker = function_like(function)
+        self._executable = self._taker.fn = _executable(function, self._taker, state)
+        self._checker: Checker | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute on the device what the function computes; arguments and results are the function's."""
-        with self._session.lock:
-            self._session.begin_call()
-            return self.method.call(*args, **kwargs)
+        with self._state:
+            try:
+                return self._taker(*args, **kwargs)
+            except BaseException as error:
+                self._restore_defaults(error)
+                raise
 
     def call_n_times(self, times: int, /, *args: Any, **kwargs: Any) -> Any:
-        """Call it several times with the same arguments; see `SimulatorOCL.call_n_times`."""
+        """Call the function several times with the same arguments, and return what the last call returns.
+
+        The arguments go to the device once, and only the last outputs come back. As far as no node needs the host,
+        a step is nothing but its commands.
+
+        Raises
+        ------
+        ValueError
+            If `times` is not positive.
+        """
         times = operator.index(times)
         if times < 1:
             raise ValueError(f"a function can be called 1 time or more, not {times}")
-        with self._session.lock:
-            self._session.begin_call()
-            return self.method.call_n_times(times, args, kwargs, shows_progress(self._session.progress_bar))
+        with self._state:
+            executable, with_bar = self._executable, shows_progress(self._simulator.progress_bar)
+
+            def call_repeatedly(steps: int) -> Any:
+                for _ in range(steps - 1):
+                    self(*args, **kwargs)
+                return self(*args, **kwargs)
+
+            def repeat(steps: int) -> None:
+                executable.machine.repeat(steps)
+                if with_bar:  # progress is what is done, not what is in the queue
+                    self._state.context.queue.finish()
+
+            if executable.may_change_inputs:
+                return in_chunks(call_repeatedly, times, with_bar)
+            run = functools.partial(in_chunks, repeat, times, with_bar)
+            return self._override_compute(functools.partial(executable, run=run), args, kwargs)
 
     def run_async(self, /, *args: Any, **kwargs: Any) -> Future:
-        """Begin a call; see `SimulatorOCL.run_async`."""
-        with self._session.lock:
-            self._session.begin_call()
-            return self.method.begin(args, kwargs)
+        """Begin a call, and return before the device is done with it, as far as no node needs the host.
+
+        Later calls come behind it; the arguments may be changed.
+        """
+        with self._state:
+            events: list[Any] = []
+            span = CommandRange(self._state.context)
+            returned = self._override_compute(functools.partial(self._executable, events=events), args, kwargs)
+            span.stop()
+            return Future(returned, span, events)
+
+    def memory(self, /, *args: Any, **kwargs: Any) -> MemoryReport:
+        """Return what a call takes on the device, without making it; arguments are the function's.
+
+        Raises
+        ------
+        optdb.runtime.tracing.Untraceable
+            If there was no call with such arguments, and it cannot be known without one.
+        """
+        with self._state:
+            return self._inspect(lambda: memory_of(self._executable, self._state), args, kwargs)
 
     def check(self, *args: Any, raise_on_difference: bool = False, **kwargs: Any) -> CheckReport:
-        """Compare a call with what Theano's own ops give, as `SimulatorOCL.check` does."""
-        with self._session.lock:
-            self._session.begin_call()
-            found = check(self.method, args, kwargs)
+        """Compute a call step by step, and compare each step with what Theano's own ops give for the same inputs.
+
+        Nothing changes: shared variables, and inputs with updates, stay as they are. For a method that was added, it is
+        ``simulator.name.check(...)``.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As for a call.
+        raise_on_difference : bool
+            Whether to raise if a step differs.
+
+        Returns
+        -------
+        CheckReport
+            Which steps differ; the first of them in full. It prints as tables.
+
+        Raises
+        ------
+        StepsDiffer
+            If a step differs, and that was asked for.
+        """
+        with self._state:
+            self._checker = self._checker or Checker(self._executable, self._title)
+            found = self._inspect(self._checker.run, args, kwargs)
         if raise_on_difference:
             found.raise_if_different()
         return found
 
     def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
-        """Measure where the time of a call goes, as `SimulatorOCL.profile` does."""
-        with self._session.lock:
-            self._session.begin_call()
-            return profile(self.method, args, kwargs, n)
+        """Measure where the time of a call goes: each kernel's on the device, each node's on the host.
+
+        Nothing changes, as in `check`. For a method that was added, it is ``simulator.name.profile(...)``.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As for a call.
+        n : int
+            How many calls are measured, behind one that is not.
+
+        Returns
+        -------
+        ProfileReport
+            It prints as tables; ``rows`` is for programs, and ``chrome_trace(path)`` writes a file for browsers.
+
+        Raises
+        ------
+        ValueError
+            If `n` is less than 1.
+        """
+        with self._state:
+            return self._inspect(lambda: profile(self._executable, self._title, n), args, kwargs)
 
     def report(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Tell what runs where, as `SimulatorOCL.report` does."""
-        with self._session.lock:
-            self._session.begin_call()
-            return report(self.method, args, kwargs)
+        """Tell what runs where, and why; with a call's arguments, what that call moves, too. Nothing changes.
 
-    def memory(self, /, *args: Any, **kwargs: Any) -> MemoryReport:
-        """Return what a call takes on the device; see `SimulatorOCL.memory`."""
-        session = self._session
-        with session.lock:
-            session.begin_call()
-            return memory_of(self.method, session.state, session.context, args, kwargs)
+        For a method that was added, it is ``simulator.name.report(...)``.
 
-    def close(self) -> None:
-        """Release what computes, and its memory; the session is closed."""
-        self.method = None
+        Parameters
+        ----------
+        *args, **kwargs
+            As for a call, or none.
+
+        Returns
+        -------
+        Explanation
+            As `optdb.explain` gives it: it prints as tables, and draws a picture.
+        """
+        with self._state:
+            traffic = None
+            if args or kwargs or not any(container.required for container in self._taker.input_storage):
+                traffic = self._inspect(lambda: count_moves(self._executable), args, kwargs)
+            return explained(self._title, *self._executable.placement(), traffic)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Say how it is pickled and copied: as the simulator, and its name there."""
-        return getattr, (self._session.owner, self.__name__)
+        return getattr, (self._simulator, self.__name__)
 
     def __repr__(self) -> str:
-        return f"<method {self.__name__} of {self._session.owner!r}>"
+        return f"<method {self.__name__} of {self._simulator!r}>"
+
+    @property
+    def _title(self) -> str:
+        return self._function.name or "function"
+
+    def _inspect(self, look: Callable[[], T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """Take arguments as a call does, and compute nothing; return what `look` returns when they are taken."""
+        found: list[T] = []
+
+        def compute(output_subset: Any = None) -> list[Any]:
+            found.append(look())
+            return [None] * len(self._executable.machine.outputs)
+
+        self._override_compute(compute, args, kwargs)
+        return found[0]
+
+    def _override_compute(
+        self, compute: Callable[..., list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Take arguments as a call does, and let something else compute, in the executable's place."""
+        compute.need_update_inputs = False
+        self._taker.fn = compute
+        try:
+            return self._taker(*args, **kwargs)
+        except BaseException as error:
+            self._restore_defaults(error)
+            raise
+        finally:
+            self._taker.fn = self._executable
+
+    def _restore_defaults(self, error: BaseException) -> None:
+        """Forget arguments that stood in for defaults; behind an `Exception`, Theano's Function does it itself."""
+        if isinstance(error, Exception):
+            return
+        for container, (_, refeed, value) in zip(self._taker.input_storage, self._taker.defaults, strict=True):
+            if refeed:
+                container.storage[0] = getattr(value, "storage", [value])[0]
+
+    def _kept_inputs(self) -> list[Any]:
+        """Return the values of inputs that calls change."""
+        return [copy.copy(container.storage[0]) for container in _updated(self._taker)]
+
+    def _keep_inputs(self, values: Iterable[Any]) -> None:
+        """Take other values of inputs that calls change."""
+        for container, value in zip(_updated(self._taker), values, strict=True):
+            container.storage[0] = value
+
+    def _reset(self) -> None:
+        """Let inputs that calls change have the values that Theano's function has for them."""
+        self._keep_inputs(copy.copy(container.storage[0]) for container in _updated(self._function))
+
+    def _release(self) -> None:
+        """Release what computes, and its memory; the simulator is closed."""
+        self._taker = self._executable = self._checker = None
+
+
+def _executable(function: Function, taker: Function, state: State) -> Executable:
+    """Return what computes a function, from the arguments in the storage of another one."""
+    specs, source = function.maker.inputs, function.maker.fgraph
+    containers = zip(specs, function.input_storage, taker.input_storage, strict=True)
+    inputs = [(spec.variable, (theirs if spec.shared else own).storage) for spec, theirs, own in containers]
+    mutable = {var for var, spec in zip(source.inputs, specs, strict=True) if spec.mutable}
+    borrowed = [spec.borrow for spec in function.maker.outputs]
+    return Executable(source, state, inputs, updates_of(function), mutable, borrowed, has_c_thunks(function))
+
+
+def _updated(function: Function) -> list[Container]:
+    """Return the containers of inputs that calls change."""
+    pairs = zip(function.input_storage, function.maker.inputs, strict=True)
+    return [container for container, spec in pairs if spec.update is not None and not spec.shared]

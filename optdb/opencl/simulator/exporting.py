@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from optdb.opencl.exporting import Report, of_method, write
 
 if TYPE_CHECKING:
-    from optdb.opencl.simulator.method import Method
+    from optdb.host.compiled import Function
+    from optdb.opencl.simulator.linking import Machine
     from optdb.runtime.device_profiles import DeviceKind
 
 #: What a simulator's own function is called in a file, if it has no name of its own.
@@ -22,7 +23,7 @@ Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
 
 def export(
     path: str | Path,
-    methods: Mapping[str, Method],
+    methods: Mapping[str, tuple[Function, Machine]],
     own: str,
     examples: Examples | None,
     device_kinds: Sequence[DeviceKind],
@@ -34,7 +35,7 @@ def export(
     path : str or Path
         Where to.
     methods : mapping
-        By name.
+        By name, Theano's function and what computes it.
     own : str
         The name of the simulator's own function among them.
     examples : sequence or mapping, optional
@@ -48,10 +49,10 @@ def export(
     if unknown:
         there = ", ".join(repr(name) for name in methods if name != own) or "none besides its own"
         raise ValueError(f"there are examples for {unknown[0]!r}, and the simulator has no such method: it has {there}")
-    name = methods[own].function.name
+    name = methods[own][0].name
     ours = name if name and name.isidentifier() and name not in methods else OWN
     names = {own: ours, **{other: other for other in methods if other != own}}
-    functions = {names[method]: of_method(methods[method]) for method in (own, *methods)}
+    functions = {names[method]: of_method(*methods[method]) for method in (own, *methods)}
     calls = {names[own if name is None else name]: _calls(some) for name, some in given.items()}
     return write(path, functions, calls, device_kinds)
 

@@ -8,23 +8,10 @@ from typing import Any
 
 from optdb.runtime.timing import CommandRange, Times
 
-__all__ = ["Future", "FutureOutput"]
+__all__ = ["Future"]
 
 #: Seconds between two looks at whether the device is done, for who waits only so long.
 _PATIENCE = 2e-4
-
-
-class FutureOutput:
-    """An output on its way; stands for it in what Theano's Function returns.
-
-    Parameters
-    ----------
-    value : object
-        The output, whose numbers may not be there yet.
-    """
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
 
 
 class Future:
@@ -33,7 +20,7 @@ class Future:
     Parameters
     ----------
     returned : object
-        What the call returns, with `FutureOutput` for each output: one of them, a list, a dict or None.
+        What the call returns: arrays of the host in it may not have their numbers yet.
     span : CommandRange
         All that the call has put into the queue.
     events : sequence of pyopencl.Event
@@ -68,7 +55,7 @@ class Future:
         for event in self._events:
             event.wait()
         self._events.clear()
-        return _arrived(self._returned)
+        return self._returned
 
     @property
     def times(self) -> Times:
@@ -85,11 +72,3 @@ class Future:
             if left <= 0:
                 raise TimeoutError(f"the device is not done after {timeout:g} seconds; it goes on: wait again")
             time.sleep(min(_PATIENCE, left))
-
-
-def _arrived(returned: Any) -> Any:
-    if isinstance(returned, dict):
-        return {key: one.value for key, one in returned.items()}
-    if isinstance(returned, list):
-        return [one.value for one in returned]
-    return returned.value if isinstance(returned, FutureOutput) else returned

@@ -6,7 +6,6 @@ home, unless it was computed there.
 
 from __future__ import annotations
 
-import copy
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,7 @@ import numpy as np
 
 from optdb.host.graph import Variable
 from optdb.lifters.transfers import record_transfer
-from optdb.opencl.simulator.future import FutureOutput
-from optdb.runtime.arrays import Array, DeviceArray, fetch, from_host, to_host
-from optdb.runtime.arrays import copy as copied
+from optdb.runtime.arrays import Array, DeviceArray, as_host_value, deep_copy, fetch, from_host, to_host
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.zero_copy import ZeroCopyScope
@@ -54,7 +51,7 @@ class Input:
         cell: list[Any],
         placed: bool,
         updated: bool,
-        mutable: bool = False,
+        mutable: bool,
     ) -> None:
         self._variable = variable
         self._storage = storage
@@ -68,15 +65,6 @@ class Input:
         self._dtype = np.dtype(variable.type.dtype) if self.may_be_external else None
         self._lent: Array | None = None
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
-
-    @property
-    def value(self) -> Any:
-        """What Theano's Function has for it."""
-        return self._storage[0]
-
-    @value.setter
-    def value(self, value: Any) -> None:
-        self._storage[0] = value
 
     def take(self, context: Any, events: list[Any] | None = None, scope: ZeroCopyScope | None = None) -> None:
         """Let the machine have the value.
@@ -121,8 +109,7 @@ class Input:
     def give_back(self) -> None:
         """Let Theano's Function have the next value."""
         if self.updated:
-            value = self.cell[0]
-            self._storage[0] = to_host(value) if isinstance(value, Array) else value
+            self._storage[0] = as_host_value(self.cell[0])
 
 
 class Output:
@@ -148,20 +135,21 @@ class Output:
         """Return the buffer of an array for the caller, into which the machine is to compute; None if it may choose."""
         return scope.bind_output(self.cell, layout, self._kept)
 
-    def coming(self, events: list[Any]) -> FutureOutput:
-        """Return the value on its way, the caller's own; its event goes into the list."""
+    def give(self, scope: ZeroCopyScope | None, events: list[Any] | None = None) -> Any:
+        """Return the value, the caller's own unless it is borrowed.
+
+        Parameters
+        ----------
+        scope : ZeroCopyScope, optional
+            What has lent an array for it; None if values may be on their way still.
+        events : list, optional
+            Gets the event of a copy that is not waited for.
+        """
         value = self.cell[0]
         if not (isinstance(value, Array) and self.on_host):
-            return FutureOutput(copied(value) if isinstance(value, Array) else copy.deepcopy(value))
-        return FutureOutput(fetch(value, events))
-
-    def give(self, scope: ZeroCopyScope) -> Any:
-        """Return the value, the caller's own unless it is borrowed."""
-        value = self.cell[0]
-        if not isinstance(value, Array):
-            return value if self._borrow else copy.deepcopy(value)
-        if not self.on_host:
-            return value if self._borrow else copied(value)
+            return value if self._borrow and scope is not None else deep_copy(value)
+        if scope is None:
+            return fetch(value, events)
         home = scope.take_output(self.cell)
         if home is None:
             record_transfer(RESULTS, value.nbytes)

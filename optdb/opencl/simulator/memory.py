@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.table import Table
@@ -22,6 +21,7 @@ from optdb.opencl.planning.plan import plan_liveness
 from optdb.opencl.planning.rebinding import may_be_external
 from optdb.opencl.planning.recording import LinkedFunction, Recording
 from optdb.opencl.planning.roles import on_device
+from optdb.opencl.simulator.executable import Executable
 from optdb.opencl.simulator.state import State
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness
@@ -29,9 +29,6 @@ from optdb.runtime.commands import Memory
 from optdb.runtime.context import Context
 from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.tracing import Trace, Untraceable
-
-if TYPE_CHECKING:
-    from optdb.opencl.simulator.method import Method
 
 __all__ = ["MemoryReport", "memory_of"]
 
@@ -98,40 +95,24 @@ class MemoryReport:
         return self.render()
 
 
-def memory_of(
-    method: Method, state: State, context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> MemoryReport:
-    """Return what a call takes.
+def memory_of(executable: Executable, state: State) -> MemoryReport:
+    """Return what a call with what is in the storage of a function's inputs takes.
 
     Parameters
     ----------
-    method : Method
-        Of a simulator.
+    executable : Executable
+        What computes the function.
     state : State
-        Its shared variables.
-    context : Context
-        Its device.
-    args, kwargs
-        As the function takes them.
+        The device, and the shared variables there.
 
     Raises
     ------
     optdb.runtime.tracing.Untraceable
         If there was no such call, and it cannot be known without one.
     """
-    reports: list[MemoryReport] = []
-
-    def compute() -> list[Any]:
-        reports.append(_report(method, state, context))
-        return [None] * len(method.machine.outputs)
-
-    method.override_compute(compute, args, kwargs)
-    return reports[0]
-
-
-def _report(method: Method, state: State, context: Context) -> MemoryReport:
-    cells = method.given()
-    machine = method.machine.run
+    context = state.context
+    cells = executable.given()
+    machine = executable.machine.run
     if not isinstance(machine, PlannedVM):
         raise Untraceable("the function runs without plans: what it takes is not known beforehand")
     recording = machine.recorded

@@ -7,7 +7,6 @@ again. Values that did not change stay on the device between calls, one copy for
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -17,21 +16,11 @@ from optdb.host.destroy import Supervisor
 from optdb.host.device_linker import DeviceLinker
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.sharing import unmarked_writer, version, watch
-from optdb.host.variables import SharedVariable, TensorType
-from optdb.lifters.report import LiftReport
 from optdb.opencl.registry import context_of, get_context
-from optdb.opencl.simulator.graph import device_graph
-from optdb.opencl.simulator.io_binding import Input, Output
-from optdb.opencl.simulator.linking import link
-from optdb.opencl.simulator.placing import placed_on_device
+from optdb.opencl.simulator.executable import Executable
 from optdb.opencl.simulator.state import Shared, State
-from optdb.opencl.simulator.zero_copy import ZeroCopyScope
 
-__all__ = ["HostStateFunction", "link_with_host_state"]
-
-#: Context to the copies there.
-_mirrors: dict[Hashable, Mirrors] = {}
-_making = threading.Lock()
+__all__ = ["HostState", "Mirror", "host_state_of", "link_with_host_state"]
 
 
 class Mirror(Shared):
@@ -57,130 +46,31 @@ class Mirror(Shared):
         self._version = -1
 
 
-class Mirrors(State):
-    """The copies on one device, each as long as there is a function that uses it."""
+class HostState(State):
+    """The copies of shared variables on one device, each as long as there is a function that uses it."""
+
+    is_only_copy = False
+    _kind = Mirror
 
     def __init__(self, context_name: Hashable) -> None:
         super().__init__(context_name)
         self._known = weakref.WeakValueDictionary()
-        self.turn = get_context(context_name).turn
+        # One turn for all functions: with one for each, two that call each other could wait for each other for ever.
+        self.turn = self.context.turn
 
-    def _make(self, variable: Variable, storage: list[Any], on_device: bool) -> Mirror:
-        return Mirror(variable, storage, self._type_of(variable, on_device))
+    def add(self, variable: Variable, storage: list[Any], on_device: bool) -> Shared | None:
+        """Return a copy; None for a variable that is not wanted on the device."""
+        return super().add(variable, storage, on_device) if on_device else None
 
-
-class HostStateFunction:
-    """Computes a graph on the device, from what is in Theano's storages; called as a machine of Theano's is.
-
-    Parameters
-    ----------
-    source : FunctionGraph
-        Optimized for the host.
-    context_name : str
-        The device.
-    storages : sequence of list
-        One for each input, of one element.
-    updated : sequence of Variable
-        The inputs whose next values are the last outputs, in this order.
-    results : sequence of list
-        Where Theano finds the outputs, one for each; next values are not among them.
-    own : set of Variable
-        The outputs that the next call may not overwrite.
-    c_thunks : bool
-        Whether what is left on the host may be compiled.
-    """
-
-    # As Theano's Function asks it of what computes: updates are done here, and outputs are not kept.
-    need_update_inputs = False
-    allow_gc = True
-
-    def __init__(
-        self,
-        source: FunctionGraph,
-        context_name: Hashable,
-        storages: Sequence[list[Any]],
-        updated: Sequence[Variable],
-        results: Sequence[list[Any]],
-        own: set[Variable],
-        c_thunks: bool = True,
-    ) -> None:
-        self._context = get_context(context_name)
-        self._mirrors = mirrors_of(context_name)
-        placed = placed_on_device(source, self._context)
-        returned = len(source.outputs) - len(updated)
-        numbers = [source.inputs.index(var) for var in updated]
-        #: Held by whoever calls the function, and by whoever else uses the copies of its shared variables.
-        self.turn = self._mirrors.turn
-        with self.turn:
-            shared = [
-                self._mirrors.add(var, storage, True) if var in placed and isinstance(var, SharedVariable) else None
-                for var, storage in zip(source.inputs, storages, strict=True)
-            ]
-            updates = dict(enumerate(numbers, start=returned))
-            mutable = _mutable(source)
-            # What is brought to the device may be overwritten there; on the host, it is the caller's.
-            own_there = {var for var in updated if var in placed}
-            self.graph = device_graph(source, context_name, placed, updates, mutable | own_there)
-            given = [not isinstance(var, SharedVariable) for var in source.inputs]
-            cells = [
-                one.cell if one is not None else [None] if is_given else storage
-                for one, is_given, storage in zip(shared, given, storages, strict=True)
-            ]
-            kept = {var for var, is_given in zip(self.graph.fgraph.inputs, given, strict=True) if not is_given}
-            self.machine = link(self.graph, cells, kept, c_thunks)
-        self._shared = [one for one in shared if one is not None]
-        self._changing = [shared[number] for number in numbers if shared[number] is not None]
-        self._inputs = [
-            Input(var, storages[number], cells[number], var in placed, number in numbers, var in mutable)
-            for number, var in enumerate(source.inputs)
-            if given[number]
-        ]
-        self._outputs = [
-            Output(cell, isinstance(var.type, TensorType), var.owner is not None and var not in own)
-            for cell, var in zip(self.machine.outputs, source.outputs[:returned])
-        ]
-        self._zero_copy = ZeroCopyScope(self._context, self.graph, self.machine, self._inputs, self._outputs)
-        self._results = results
-        self._padding = [None] * len(updated)
-
-    def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:
-        """Return the graph that is computed, and what the lift did to the nodes of the host's graph."""
-        return self.graph.fgraph, [self.graph.lifted]
-
-    @property
-    def storage_map(self) -> dict[Variable, list[Any]]:
-        """Nothing: values between are on the device, and cannot be shared with copies of the function."""
-        return {}
-
-    def __call__(self, output_subset: Sequence[int] | None = None) -> list[Any]:
-        """Compute; return the outputs."""
-        with self.turn:
-            for one in self._shared:
-                one.refresh()
-            try:
-                with self._zero_copy:
-                    for one in self._inputs:
-                        one.take(self._context, scope=self._zero_copy)
-                    self.machine.run()
-                    outputs = [one.give(self._zero_copy) for one in self._outputs]
-                    following = [one.value() for one in self._changing]
-            except BaseException:
-                for one in self._changing:
-                    one.lose()
-                raise
-            # Only now, so that all of them are those of one call.
-            for one, value in zip(self._changing, following):
-                one.bring_home(value)
-            for one in self._inputs:
-                one.give_back()
-        for cell, value in zip(self._results, outputs):
-            cell[0] = value
-        return outputs + self._padding
+    def begin_call(self, used: Sequence[Mirror]) -> None:
+        """Let copies have the host's values."""
+        for one in used:
+            one.refresh()
 
 
 def link_with_host_state(
     linker: DeviceLinker, input_storage: Sequence[list[Any]] | None, output_storage: Sequence[list[Any]] | None
-) -> tuple[HostStateFunction, list[Container], list[Container]]:
+) -> tuple[Executable, list[Container], list[Container]]:
     """Link a function for the device, as `make_thunk` of a linker does.
 
     Raises
@@ -192,21 +82,22 @@ def link_with_host_state(
     fgraph = linker.fgraph
     inputs = _containers(fgraph.inputs, input_storage)
     outputs = _containers(fgraph.outputs, output_storage)
-    updated = [var for var in fgraph.inputs if var in linker.updated_vars]
-    storages = [container.storage for container in inputs]
-    context_name = context_of(linker.device)
-    results = [container.storage for container in outputs]
-    own = set(linker.no_recycling)
-    compute = HostStateFunction(fgraph, context_name, storages, updated, results, own, linker.c_thunks)
+    updated = [number for number, var in enumerate(fgraph.inputs) if var in linker.updated_vars]
+    returned = fgraph.outputs[: len(fgraph.outputs) - len(updated)]
+    state = host_state_of(context_of(linker.device))
+    with state.turn:
+        compute = Executable(
+            *(fgraph, state, [(var, one.storage) for var, one in zip(fgraph.inputs, inputs, strict=True)]),
+            *(dict(enumerate(updated, start=len(returned))), _mutable(fgraph)),
+            [var.owner is not None and var not in linker.no_recycling for var in returned],
+            *(linker.c_thunks, [container.storage for container in outputs]),
+        )
     return compute, inputs, outputs
 
 
-def mirrors_of(context_name: Hashable) -> Mirrors:
+def host_state_of(context_name: Hashable) -> HostState:
     """Return the copies on a device."""
-    with _making:
-        if context_name not in _mirrors:
-            _mirrors[context_name] = Mirrors(context_name)
-        return _mirrors[context_name]
+    return get_context(context_name).kept.setdefault(__name__, HostState(context_name))
 
 
 def _containers(variables: Sequence[Variable], storages: Sequence[list[Any]] | None) -> list[Container]:

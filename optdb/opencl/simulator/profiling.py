@@ -8,38 +8,33 @@ with the median of its times.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optdb.host.graph import Apply, Variable
 from optdb.host.traces import place_in_code
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.simulator.executable import Executable
 from optdb.opencl.simulator.profile_report import HOST, ProfileReport, Row, Span
-from optdb.opencl.simulator.stepping import Cells, Steps, Values
+from optdb.opencl.simulator.stepping import Cells, Steps, Values, touches_device
 from optdb.opencl.simulator.work import operations, touched
-from optdb.runtime.arrays import Array, from_host, to_host
+from optdb.runtime.arrays import from_host, to_host
 from optdb.runtime.commands import listened
 from optdb.runtime.timing import Timed, Timer
 
-if TYPE_CHECKING:
-    from optdb.opencl.simulator.method import Method
 
-#: What brings arguments to the device, and results home, in the place of an op.
-ARGUMENT, RESULT = "argument", "result"
-
-
-def profile(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any], n: int) -> ProfileReport:
-    """Measure a call.
+def profile(executable: Executable, name: str, n: int) -> ProfileReport:
+    """Measure calls of a function with what is in the storage of its inputs.
 
     Parameters
     ----------
-    method : Method
-        Of a simulator.
-    args, kwargs
-        As the function takes them.
+    executable : Executable
+        What computes it.
+    name : str
+        Of the function.
     n : int
         How often.
 
@@ -50,43 +45,22 @@ def profile(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any], n: in
     """
     if n < 1:
         raise ValueError(f"a profile measures at least one call, not {n}")
-    reports: list[ProfileReport] = []
-
-    def compute() -> list[Any]:
-        profiler = Profiler(method)
-        rounds = [profiler.run() for _ in range(n + 1)][1:]
-        reports.append(ProfileReport(method.function.name or "function", n, _rows(rounds), profiler.spans))
-        return profiler.outputs
-
-    method.override_compute(compute, args, kwargs)
-    return reports[0]
+    profiler = Profiler(executable)
+    rounds = [profiler.run() for _ in range(n + 1)][1:]
+    return ProfileReport(name, n, _medians(rounds), profiler.spans)
 
 
 class Profiler:
-    """Measures calls with what is in the storage of a method's function.
+    """Measures calls with what is in the storage of a function's inputs."""
 
-    Parameters
-    ----------
-    method : Method
-        Of a simulator.
-
-    Attributes
-    ----------
-    outputs : list
-        What the last call has computed, on the host.
-    spans : list of Span
-        When what was done in the last call.
-    """
-
-    def __init__(self, method: Method) -> None:
-        self._graph = method.graph.fgraph
-        self._given = method.given()
-        self._arguments = [var for var in self._graph.inputs if var in method.arguments]
-        self._on_host = {var: to_host(self._given[var]) for var in self._arguments}
+    def __init__(self, executable: Executable) -> None:
+        self._executable = executable
+        self._graph = executable.graph.fgraph
+        self._given = executable.given()
+        self._arguments = {var: to_host(self._given[var]) for var in executable.arguments}
         self._steps = Steps(keep=True, around=self._node)
-        self._places = {node: _origin(method, node) for node in self._graph.apply_nodes}
-        self._operations: dict[Apply, int | None] = {}
-        self.outputs: list[Any] = []
+        self._places = {node: _origin(executable.graph.origins, node) for node in self._graph.apply_nodes}
+        #: When what was done in the last call.
         self.spans: list[Span] = []
 
     def run(self) -> list[Row]:
@@ -97,15 +71,11 @@ class Profiler:
         self._done: list[tuple[Row, Timed]] = []
         self._begun = time.perf_counter()
         values: Values = dict(self._given)
-        for var in self._arguments:
-            self._transfer(ARGUMENT, var, lambda var=var: from_host(_context(var), self._on_host[var], values[var]))
-        self._steps.compute(self._graph.outputs, values)
-        outputs = [values.get(var, getattr(var, "data", None)) for var in self._graph.outputs]
-        following = set(self._graph.update_mapping or ())
-        for place, (var, value) in enumerate(zip(self._graph.outputs, outputs, strict=True)):
-            if isinstance(value, Array) and place not in following:
-                self._transfer(RESULT, var, lambda value=value: to_host(value))
-        self.outputs = [to_host(value) if isinstance(value, Array) else value for value in outputs]
+        for var, value in self._arguments.items():
+            self._transfer("argument", var, functools.partial(from_host, var.type.context, value, values[var]))
+        outputs = self._steps.compute(self._graph.outputs, values)
+        for var, array in self._executable.brought_home(outputs):
+            self._transfer("result", var, functools.partial(to_host, array))
         self.spans += self._on_device()
         return self._rows
 
@@ -119,11 +89,10 @@ class Profiler:
         inputs = [cells[var][0] for var in node.inputs]  # before one of them is written over
         begun, ended = self._timed(thunk)
         outputs = [cells[var][0] for var in node.outputs]
-        device = any(map(on_device, (*node.inputs, *node.outputs)))
+        device = touches_device(node)
         base = Row(str(node.op), *self._places[node], where="device" if device else HOST)
-        if node not in self._operations:
-            self._operations[node] = operations(node, inputs, outputs) if device else None
-        self._write(base, begun, ended, [*inputs, *outputs], self._operations[node])
+        count = operations(node, inputs, outputs) if device else None
+        self._write(base, begun, ended, [*inputs, *outputs], count)
 
     def _transfer(self, op: str, var: Variable, move: Callable[[], Any]) -> None:
         begun, ended = self._timed(move)
@@ -167,7 +136,7 @@ def _span(row: Row, command: Timed, shift: float) -> Span:
     return Span(row.kernel, "device", command.event.profile.start * 1e-9 + shift, command.seconds, told)
 
 
-def _rows(rounds: Sequence[list[Row]]) -> list[Row]:
+def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
     """Return the rows of a round with the medians of all; what a round did otherwise than the last is left out."""
     last = rounds[-1]
     alike = [rows for rows in rounds if [_key(row) for row in rows] == [_key(row) for row in last]]
@@ -185,14 +154,10 @@ def _key(row: Row) -> tuple[str, str]:
     return row.op, row.kernel
 
 
-def _origin(method: Method, node: Apply) -> tuple[str, str, str]:
+def _origin(origins: Mapping[Variable, Variable], node: Apply) -> tuple[str, str, str]:
     """Return a node's name for people, and where in the user's code it comes from."""
     for out in node.outputs:
-        origin = method.graph.origins.get(out)
+        origin = origins.get(out)
         if origin is not None:
             return out.name or "", *place_in_code(origin)
     return "", *place_in_code(node.outputs[0])
-
-
-def _context(var: Variable) -> Any:
-    return var.type.context

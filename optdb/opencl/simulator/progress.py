@@ -20,7 +20,7 @@ def shows_progress(wanted: bool | None) -> bool:
     return sys.stderr.isatty() if wanted is None else wanted
 
 
-def in_chunks(run: Callable[[int], Any], steps: int) -> Any:
+def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> Any:
     """Make many steps in chunks, with a progress bar if they take long.
 
     Parameters
@@ -29,12 +29,16 @@ def in_chunks(run: Callable[[int], Any], steps: int) -> Any:
         Makes so many steps, one or more, and returns when they are done.
     steps : int
         How many there are.
+    with_bar : bool
+        Whether a bar is wanted; if not, there is one chunk.
 
     Returns
     -------
     object
         What the last chunk returned.
     """
+    if not with_bar:
+        return run(steps)
     result, done, chunk = None, 0, 1
     start = time.perf_counter()
     bar: _Bar | None = None

@@ -1,26 +1,35 @@
-"""The shared variables of a simulator: copies of Theano's, each once for all functions that use it.
+"""The shared variables of functions on a device: copies of Theano's, each once for all functions that use it.
 
 A :class:`Shared` has a cell, as Theano's storage is: a list of one element, which the functions on the device have as
-the storage of that input. It knows Theano's own storage too, and copies between the two when it is asked to.
+the storage of that input. It knows Theano's own storage too, and copies between the two when it is asked to. The
+:class:`State` of a simulator has all of them, and lets one thread at a time use them.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from optdb.host.config import config
 from optdb.host.graph import Variable
+from optdb.host.logging import logger
 from optdb.host.variables import TensorType
 from optdb.lifters.transfers import record_transfer
+from optdb.opencl.registry import get_context
 from optdb.opencl.type import OpenCLArrayType, opencl_type
-from optdb.runtime.arrays import Array, from_host, to_host
-from optdb.runtime.arrays import copy as copied
+from optdb.runtime.arrays import Array, deep_copy, from_host, to_host
+from optdb.runtime.context import Turn
+
+__all__ = ["Shared", "SimulatorClosed", "State", "UnknownShared"]
 
 #: What transfers are called that are no op's.
 TO_DEVICE, TO_HOST = "shared variables to the device", "shared variables to the host"
+
+
+class SimulatorClosed(RuntimeError):
+    """A simulator was used after it was closed."""
 
 
 class UnknownShared(KeyError):
@@ -39,19 +48,23 @@ class Shared:
         Theano's.
     storage : list
         Theano's storage of it, of one element.
-    array_type : OpenCLArrayType or None
-        What it is on the device; None if it is on the host.
-
-    Attributes
-    ----------
-    cell : list
-        Of one element: its value here.
+    on_device : bool
+        Whether it is on the device, though Theano has it on the host.
+    context_name : str
+        The device.
     """
 
-    def __init__(self, variable: Variable, storage: list[Any], array_type: OpenCLArrayType | None) -> None:
+    def __init__(self, variable: Variable, storage: list[Any], on_device: bool, context_name: Hashable) -> None:
         self.variable = variable
-        self.array_type = array_type
+        self.on_device = on_device
+        #: What it is on the device; None if it is on the host.
+        self.array_type: OpenCLArrayType | None = None
+        if isinstance(variable.type, OpenCLArrayType):
+            self.array_type = variable.type
+        elif on_device:
+            self.array_type = opencl_type(variable.type.dtype, variable.type.broadcastable, context_name)
         self._storage = storage
+        #: Its value here.
         self.cell: list[Any] = [None]
         self.from_theano()
 
@@ -67,13 +80,13 @@ class Shared:
 
     def value(self) -> Any:
         """Return a copy of the value as Theano's variable holds it: on the device, if it is the device's."""
-        return self.host_value() if isinstance(self.variable.type, TensorType) else _own(self.cell[0])
+        return self.host_value() if isinstance(self.variable.type, TensorType) else deep_copy(self.cell[0])
 
     def host_value(self) -> Any:
         """Return a copy of the value on the host: an array of NumPy, or what else the variable holds."""
         value = self.cell[0]
         if not isinstance(value, Array):
-            return _own(value)
+            return deep_copy(value)
         record_transfer(TO_HOST, value.nbytes)
         return to_host(value)
 
@@ -87,11 +100,11 @@ class Shared:
         """
         value = self.variable.type.filter(value, allow_downcast=None)
         if self.array_type is None:
-            self.cell[0] = _own(value)
+            self.cell[0] = deep_copy(value)
         elif isinstance(value, np.ndarray):
             record_transfer(TO_DEVICE, value.nbytes)
             # Over the present one, where plans look for it.
-            self.cell[0] = from_host(self.array_type.context, value, self._present(value))
+            self.cell[0] = from_host(self.array_type.context, value, self.cell[0])
         else:
             self.cell[0] = self.array_type.own(value)
 
@@ -104,13 +117,9 @@ class Shared:
         """Let Theano have the value, in an array of its own."""
         self._storage[0] = self._seen = self.value()
 
-    def _present(self, value: np.ndarray) -> Array | None:
-        present = self.cell[0]
-        return present if isinstance(present, Array) and present.flags.c_contiguous else None
-
 
 class State:
-    """The shared variables of a simulator.
+    """The shared variables of a simulator; one thread at a time uses them, within a ``with`` block.
 
     Parameters
     ----------
@@ -118,10 +127,73 @@ class State:
         The device.
     """
 
+    #: Whether next values are nowhere else, so that a call that fails must not have overwritten any.
+    is_only_copy = True
+    _kind = Shared
+
     def __init__(self, context_name: Hashable) -> None:
         self.context_name = context_name
+        self.context = get_context(context_name)
+        #: Held by a thread that uses the shared variables.
+        self.turn = Turn(self.context)
+        #: What the simulator was when it was closed, in words; None as long as it is open.
+        self.closed_as: str | None = None
         #: By Theano's storage, which is the same in all functions that share a variable.
-        self._known: dict[int, Shared] = {}
+        self._known: MutableMapping[int, Shared] = {}
+        self._warned = False
+
+    def __enter__(self) -> State:
+        """Wait for the turn.
+
+        Raises
+        ------
+        ForkedContext
+            In a forked process, where a thread that does not exist there may hold it.
+        SimulatorClosed
+            If the simulator was closed.
+        """
+        self.turn.__enter__()
+        if self.closed_as is not None:
+            self.turn.__exit__()
+        self.check_open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.turn.__exit__()
+
+    def check_open(self) -> None:
+        """Do nothing if the simulator is open.
+
+        Raises
+        ------
+        SimulatorClosed
+            If it was closed.
+        """
+        if self.closed_as is not None:
+            raise SimulatorClosed(
+                f"{self.closed_as}: its memory on the device was released. Make another one of the same function: "
+                "optdb.SimulatorOCL(function)"
+            )
+
+    def close(self, description: str) -> None:
+        """Release the shared variables; the caller has the turn."""
+        self.context.queue.finish()
+        self.closed_as = description
+        for shared in self:
+            shared.cell[0] = None
+
+    def begin_call(self, used: Sequence[Shared]) -> None:
+        """Make the shared variables that a function uses ready; here, warn once if Theano's values were changed."""
+        if self._warned or not config.optdb.trace:
+            return
+        changed = [str(shared.name) for shared in self if not shared.in_step]
+        if changed:
+            self._warned = True
+            logger.warning(
+                "Theano's values of %s were changed, and the simulator has others; "
+                "sync_from_theano() or sync_to_theano() brings them into step.",
+                ", ".join(changed),
+            )
 
     def __iter__(self) -> Iterator[Shared]:
         return iter(self._known.values())
@@ -129,15 +201,24 @@ class State:
     def __len__(self) -> int:
         return len(self._known)
 
-    def known(self, storage: list[Any]) -> Shared | None:
-        """Return what a storage of Theano's belongs to, None if it is new."""
-        return self._known.get(id(storage))
+    def add(self, variable: Variable, storage: list[Any], on_device: bool) -> Shared | None:
+        """Return a shared variable; take it in, with Theano's value, if it is new.
 
-    def add(self, variable: Variable, storage: list[Any], on_device: bool) -> Shared:
-        """Return a shared variable; take it in, with Theano's value, if it is new."""
+        Parameters
+        ----------
+        variable, storage
+            Theano's.
+        on_device : bool
+            Whether a function wants it on the device. It is where the first function has wanted it.
+
+        Returns
+        -------
+        Shared or None
+            None if functions use Theano's storage itself.
+        """
         known = self._known.get(id(storage))
         if known is None:
-            known = self._known[id(storage)] = self._make(variable, storage, on_device)
+            known = self._known[id(storage)] = self._kind(variable, storage, on_device, self.context_name)
         return known
 
     def find(self, which: Any) -> Shared:
@@ -161,21 +242,7 @@ class State:
         """Return the shared variables that are named; all of them if none is."""
         return [self.find(one) for one in which] if which else list(self)
 
-    def _make(self, variable: Variable, storage: list[Any], on_device: bool) -> Shared:
-        return Shared(variable, storage, self._type_of(variable, on_device))
-
-    def _type_of(self, variable: Variable, on_device: bool) -> OpenCLArrayType | None:
-        if isinstance(variable.type, OpenCLArrayType):
-            return variable.type
-        if not on_device:
-            return None
-        return opencl_type(variable.type.dtype, variable.type.broadcastable, self.context_name)
-
 
 def _storage_of(which: Any) -> Any:
     container = getattr(which, "container", None)
     return None if container is None else container.storage
-
-
-def _own(value: Any) -> Any:
-    return copied(value) if isinstance(value, Array) else copy.deepcopy(value)

@@ -6,16 +6,18 @@ used again, in any order. Branches that are not taken are not computed.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.linking import raise_with_op
-from optdb.runtime.arrays import Array
-from optdb.runtime.arrays import copy as copied
+from optdb.lifters.transfers import Traffic, count_transfers, record_transfer
+from optdb.opencl.planning.roles import on_device
+from optdb.opencl.simulator.io_binding import RESULTS
+from optdb.runtime.arrays import deep_copy
+
+if TYPE_CHECKING:
+    from optdb.opencl.simulator.executable import Executable
 
 #: Values of variables.
 Values = dict[Variable, Any]
@@ -52,18 +54,18 @@ class Steps:
         self._steps: dict[Apply, Step] = {}
 
     def compute(
-        self, wanted: Iterable[Variable], values: Values, computed: Callable[[Apply], None] | None = None
-    ) -> None:
-        """Compute variables, and what they depend on.
+        self, wanted: Sequence[Variable], values: Values, computed: Callable[[Apply], None] | None = None
+    ) -> list[Any]:
+        """Compute variables, and what they depend on; return their values.
 
         Parameters
         ----------
-        wanted : iterable of Variable
+        wanted : sequence of Variable
             What to compute.
         values : dict
             What is known. What is computed is added; nothing that is there is computed.
         computed : callable, optional
-            Told of each node when its outputs are known; may take values away that nobody needs.
+            Told of each node when its outputs are known; may take away values that are neither needed nor wanted.
 
         Raises
         ------
@@ -90,6 +92,7 @@ class Steps:
             todo.pop()
             if computed is not None:
                 computed(var.owner)
+        return [values.get(var, getattr(var, "data", None)) for var in wanted]
 
     def _step(self, node: Apply) -> Step:
         if node not in self._steps:
@@ -155,7 +158,7 @@ class Step:
             else:
                 known, value = var in values, values.get(var)
             self._computed[var][0] = known
-            self._cells[var][0] = own(value) if known and var in self._destroyed else value
+            self._cells[var][0] = deep_copy(value) if known and var in self._destroyed else value
 
     def _clear(self) -> None:
         for var, cell in self._cells.items():
@@ -166,8 +169,15 @@ class Step:
                 cell[0] = None
 
 
-def own(value: Any) -> Any:
-    """Return a copy that nobody else sees."""
-    if isinstance(value, Array):
-        return copied(value)
-    return np.array(value) if isinstance(value, np.ndarray) else copy.deepcopy(value)
+def touches_device(node: Apply) -> bool:
+    """Tell whether a node has arrays of the device."""
+    return any(map(on_device, (*node.inputs, *node.outputs)))
+
+
+def count_moves(executable: Executable) -> Traffic:
+    """Compute node by node, and count what a call moves between the host and the device; nothing is changed."""
+    with count_transfers() as traffic:
+        outputs = Steps().compute(executable.graph.fgraph.outputs, executable.given())
+        for _, array in executable.brought_home(outputs):
+            record_transfer(RESULTS, array.nbytes)
+    return traffic

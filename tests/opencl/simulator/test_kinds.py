@@ -83,7 +83,7 @@ def test_images_of_bytes_go_to_the_device_as_they_are():
     i = tt.lscalar("i")
     f = theano.function([i], (data[i * 2 : i * 2 + 2] / np.float32(255)).sum(1), mode=theano.Mode("py", "fast_run"))
     agree(f, 3)
-    assert optdb.SimulatorOCL(f, device="dev0")._session.state.find(data).array_type is not None
+    assert optdb.SimulatorOCL(f, device="dev0")._state.find(data).array_type is not None
 
 
 def test_strides_and_nothing():

@@ -59,7 +59,7 @@ def test_reset_takes_inputs_with_updates_along():
 def test_a_closed_simulator_holds_no_memory():
     _, sim, _ = counter()
     sim(ONE)
-    held = [weakref.ref(sim._methods["__call__"].method), weakref.ref(next(iter(sim._session.state)).cell[0])]
+    held = [weakref.ref(sim._executable), weakref.ref(next(iter(sim._state)).cell[0])]
     sim.close()
     gc.collect()
     assert [ref() for ref in held] == [None, None]

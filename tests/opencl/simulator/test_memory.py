@@ -33,7 +33,7 @@ def layers(count=6, width=50):
 
 
 def plan_of(sim):
-    return sim._methods["__call__"].method.machine.run.plans[-1]
+    return sim._executable.machine.run.plans[-1]
 
 
 @pytest.mark.parametrize("make", [training_step, layers])
@@ -79,7 +79,7 @@ def test_too_much_is_refused_by_name_and_nothing_is_lost(fraction, calls):
         sim(data)
         f(data)
     before = [sim.get(w) for w in ws]
-    device = sim._session.context.device.global_mem_size
+    device = sim._state.context.device.global_mem_size
     fraction((sim.memory(data).total - 30_000) / device)
     with pytest.raises(MemoryError, match=r"(?s)The largest:.*float32 \(200, 50\) by .*The cure: smaller"):
         sim(data)
@@ -92,7 +92,7 @@ def test_too_much_is_refused_by_name_and_nothing_is_lost(fraction, calls):
 
 def test_a_smaller_call_still_works_where_a_larger_one_does_not(fraction):
     f, sim, _, data = layers()
-    fraction(sim.memory(data[:20]).total * 1.5 / sim._session.context.device.global_mem_size)
+    fraction(sim.memory(data[:20]).total * 1.5 / sim._state.context.device.global_mem_size)
     with pytest.raises(MemoryError):
         sim(data)
     for _ in range(3):
@@ -117,7 +117,7 @@ def test_plans_for_other_shapes_go_where_room_is_short(monkeypatch):
     for _ in range(3):
         np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
     assert refused
-    assert len(sim._methods["__call__"].method.machine.run.plans) == 1
+    assert len(sim._executable.machine.run.plans) == 1
 
 
 def test_values_lie_in_several_buffers_where_one_may_not_be_so_large(monkeypatch):

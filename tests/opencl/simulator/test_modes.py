@@ -18,7 +18,8 @@ from theano.tensor.raw_random import RandomFunction, random_state_type
 from theano.tensor.shared_randomstreams import RandomStreams
 
 import optdb
-from optdb.opencl.simulator.opencl_linker import HostStateFunction, Mirror, mirrors_of
+from optdb.opencl.simulator.executable import Executable
+from optdb.opencl.simulator.opencl_linker import Mirror, host_state_of
 from optdb.opencl.simulator.state import Shared
 from optdb.runtime.devices import DeviceError
 from tests.processes import output, run_code
@@ -45,7 +46,7 @@ def test_a_training_step_and_a_prediction(there):
         functions.append(theano.function([x], loss, updates=[(w, w - tt.grad(loss, w))], mode=mode))
         functions.append(theano.function([x], tt.tanh(x.dot(w)), mode=mode))
     step, predict, host_step, host_predict = functions
-    assert isinstance(step.fn, HostStateFunction)
+    assert isinstance(step.fn, Executable)
     for size in (4, 4, 4, 2, 4):
         np.testing.assert_allclose(step(X[:size]), host_step(X[:size]), rtol=1e-5)
         np.testing.assert_allclose(predict(X), host_predict(X), rtol=1e-5)
@@ -56,7 +57,7 @@ def test_a_training_step_and_a_prediction(there):
 def test_by_names(mode, default):
     x, w = tt.fmatrix("x"), shared()
     f = theano.function([x], x.dot(w).sum(), updates=[(w, w + 1)], mode=mode)
-    assert isinstance(f.fn, HostStateFunction)
+    assert isinstance(f.fn, Executable)
     for total in (1, 2, 3):
         np.testing.assert_allclose(f(X + 1), 24 * total)
         np.testing.assert_array_equal(w.get_value(), np.full((3, 2), total + 1))
@@ -281,7 +282,7 @@ def test_functions_travel(travel, there):
     f = theano.function([x], x.dot(w), updates=[(w, w + 1)], mode=there)
     f(X)
     again = travel(f)
-    assert isinstance(again.fn, HostStateFunction)
+    assert isinstance(again.fn, Executable)
     for factor in (2, 3):
         # A copied function returns a list, whatever the other one does.
         np.testing.assert_allclose(np.reshape(again(X), (4, 2)), X.dot(np.full((3, 2), factor)), rtol=1e-6)
@@ -296,20 +297,20 @@ def test_modes_are_derived_and_travel(there):
     w = shared()
     for mode in (there.including("fast_run"), there.excluding("canonicalize"), pickle.loads(pickle.dumps(there))):
         f = theano.function([], tt.exp(w), mode=mode)
-        assert isinstance(f.fn, HostStateFunction)
+        assert isinstance(f.fn, Executable)
         np.testing.assert_allclose(f(), np.exp(w.get_value()), rtol=1e-6)
 
 
 def test_copies_on_the_device_go_with_their_functions(there):
     w = shared()
     gc.collect()
-    before = len(mirrors_of("dev0"))
+    before = len(host_state_of("dev0"))
     f = theano.function([], tt.exp(w), mode=there)
     f(), f()
-    assert len(mirrors_of("dev0")) == before + 1
+    assert len(host_state_of("dev0")) == before + 1
     del f
     gc.collect()
-    assert len(mirrors_of("dev0")) == before
+    assert len(host_state_of("dev0")) == before
 
 
 def test_what_is_no_device_is_an_error_that_says_so():
@@ -337,11 +338,11 @@ RESULT = "[14.828, 26.828, 50.828] [8.0, 8.0]"
 @pytest.mark.parametrize(
     "flags, mode, where, seen",
     [
-        ("mode=OPENCL", "", HOW, "HostStateFunction"),
-        ("linker=opencl", "", HOW, "HostStateFunction"),
-        ("linker=opencl,optdb.topo=True", "", HOW, "HostStateFunction"),
-        ("", ", mode='OPENCL'", HOW, "HostStateFunction"),
-        ("optdb.device=opencl", ", mode='OPENCL'", HOW, "HostStateFunction"),
+        ("mode=OPENCL", "", HOW, "Executable"),
+        ("linker=opencl", "", HOW, "Executable"),
+        ("linker=opencl,optdb.topo=True", "", HOW, "Executable"),
+        ("", ", mode='OPENCL'", HOW, "Executable"),
+        ("optdb.device=opencl", ", mode='OPENCL'", HOW, "Executable"),
         ("optdb.device=opencl", "", LIFTED, "True"),
     ],
 )
@@ -366,7 +367,7 @@ def test_a_copy_of_a_function_overwrites_nothing(there):
     f = theano.function([x], [tt.exp(x) * w.sum(), -number], updates=[(w, w * 2)], mode=there)
     value = np.ones(2, "float32")
     g = f.copy()
-    assert isinstance(g.fn, HostStateFunction)
+    assert isinstance(g.fn, Executable)
     for times in (1, 2, 4):
         total, negative = g(value)
         np.testing.assert_allclose(total, np.exp([1, 1]) * 6 * times, rtol=1e-6)

@@ -62,7 +62,7 @@ def test_python_goes_on_before_the_device_is_done():
     _, sim, _, (x, y) = training_step()
     for number in range(3):
         sim(x, (y + number) % 5)
-    held = keep_busy(sim._session.context)
+    held = keep_busy(sim._state.context)
     # Other classes than before: they go to the device by a node of the graph.
     pending = sim.run_async(x, y)
     assert not pending.done()

@@ -101,10 +101,10 @@ def test_a_variable_that_travels_with_it_is_still_its_own():
 
 def test_the_device_is_looked_for_as_it_was_asked_for(default):
     sim = make("auto")
-    assert sim._session.context_name == "dev0"
+    assert sim._state.context_name == "dev0"
     data = pickle.dumps(sim)
     contexts.default = "dev1"
-    assert pickle.loads(data)._session.context_name == "dev1"
+    assert pickle.loads(data)._state.context_name == "dev1"
 
 
 def test_without_that_device_the_default_one_is_taken(default, caplog):
@@ -112,7 +112,7 @@ def test_without_that_device_the_default_one_is_taken(default, caplog):
     data = pickle.dumps(make("elsewhere"))
     contexts.forget("elsewhere")
     again = pickle.loads(data)
-    assert again._session.context_name == "dev0"
+    assert again._state.context_name == "dev0"
     assert f"was on the device elsewhere. It is now on {again.device}" in caplog.text
     assert "elsewhere" not in contexts
     np.testing.assert_array_equal(again.get("w"), np.full((3, 2), 3))

@@ -1,0 +1,186 @@
+"""What computes a function's graph on a device: inputs go there, the machine runs, outputs come home.
+
+Theano's own ``Function`` takes the arguments: names, defaults, checks and outputs are the original's. What it calls to
+compute is an :class:`Executable`. Where the values of shared variables are kept is up to its state: on the device, as a
+simulator has it (``state``), or on the host (``opencl_linker``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from optdb.host.config import as_when_compiling
+from optdb.host.graph import FunctionGraph, Variable
+from optdb.host.variables import SharedVariable, TensorType
+from optdb.lifters.report import LiftReport
+from optdb.opencl.simulator.graph import DeviceGraph, device_graph
+from optdb.opencl.simulator.io_binding import Input, Output
+from optdb.opencl.simulator.linking import endangered, link
+from optdb.opencl.simulator.placing import placed_on_device
+from optdb.opencl.simulator.state import State
+from optdb.opencl.simulator.zero_copy import ZeroCopyScope
+from optdb.runtime.arrays import Array
+
+__all__ = ["Executable"]
+
+
+class Executable:
+    """Computes a graph on a device, from what is in Theano's storages; called as a machine of Theano's is.
+
+    Parameters
+    ----------
+    source : FunctionGraph
+        Optimized for the host; it is not changed.
+    state : State
+        The device, and the shared variables there; those of the function that are new are taken in.
+    inputs : sequence of (Variable, list)
+        For each input of the graph, Theano's variable and its storage, of one element.
+    updates : mapping
+        Place of an output to the place of the input whose next value it is. Those are the last outputs.
+    mutable : collection of Variable
+        The inputs that may be overwritten.
+    borrowed : sequence of bool
+        For each output that the caller gets, whether the next call may overwrite it.
+    c_thunks : bool
+        Whether what is left on the host may be compiled.
+    results : sequence of list
+        Where Theano finds the outputs, if it does not only take what a call returns.
+    """
+
+    # As Theano's Function asks it of what computes: updates are done here.
+    need_update_inputs = False
+
+    def __init__(
+        self,
+        source: FunctionGraph,
+        state: State,
+        inputs: Sequence[tuple[Variable, list[Any]]],
+        updates: Mapping[int, int],
+        mutable: Collection[Variable],
+        borrowed: Sequence[bool],
+        c_thunks: bool,
+        results: Sequence[list[Any]] = (),
+    ) -> None:
+        self._state = state
+        #: Held by the thread that calls the function.
+        self.turn = state.turn
+        self.c_thunks = c_thunks
+        self._results = results
+        self.allow_gc = bool(results)
+        #: Nothing: values between are on the device, and cannot be shared with copies of the function.
+        self.storage_map: dict[Variable, list[Any]] = {}
+        wanted = placed_on_device(source, state.context)
+        is_shared = [isinstance(variable, SharedVariable) for variable, _ in inputs]
+        shared = [
+            state.add(variable, storage, var in wanted) if is_shared[number] else None
+            for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True))
+        ]
+        # A shared variable is where it is for other functions.
+        placed = {
+            var
+            for var, one in zip(source.inputs, shared, strict=True)
+            if (var in wanted if one is None else one.on_device)
+        }
+        updated = {source.inputs[number] for number in updates.values()}
+        # What is brought to the device is the executable's own; on the host, it is the caller's.
+        overwritable = {*mutable, *(updated & placed)}
+        with as_when_compiling():
+            self.graph = device_graph(source, state.context_name, placed, updates, overwritable)
+            if state.is_only_copy and endangered(self.graph.fgraph, _lasting(self.graph, is_shared)):
+                overwritable -= set(itertools.compress(source.inputs, is_shared))
+                self.graph = device_graph(source, state.context_name, placed, updates, overwritable)
+        cells = [
+            [None] if not shares else storage if one is None else one.cell
+            for shares, one, (_, storage) in zip(is_shared, shared, inputs, strict=True)
+        ]
+        self.machine = link(self.graph, cells, _lasting(self.graph, is_shared), c_thunks)
+        self._inputs = [
+            Input(var, storage, cell, var in placed, var in updated, var in mutable)
+            for var, (_, storage), cell, shares in zip(source.inputs, inputs, cells, is_shared, strict=True)
+            if not shares
+        ]
+        #: Inputs of the graph that each call brings to the device.
+        self.arguments = [
+            new
+            for old, new, shares in zip(source.inputs, self.graph.fgraph.inputs, is_shared, strict=True)
+            if not shares and old in placed
+        ]
+        self._outputs = [
+            Output(cell, isinstance(var.type, TensorType), borrow)
+            for cell, var, borrow in zip(self.machine.outputs, source.outputs, borrowed)
+        ]
+        self._padding = [None] * len(updates)
+        self._shared = [one for one in shared if one is not None]
+        #: Shared variables of which each call changes the host's value.
+        self._changing = [] if state.is_only_copy else [shared[i] for i in updates.values() if shared[i] is not None]
+        self._zero_copy = ZeroCopyScope(state.context, self.graph, self.machine, self._inputs, self._outputs)
+
+    def __call__(
+        self,
+        output_subset: Sequence[int] | None = None,
+        run: Callable[[], Any] | None = None,
+        events: list[Any] | None = None,
+    ) -> list[Any]:
+        """Compute; return the outputs, and nothing in the place of next values.
+
+        Parameters
+        ----------
+        output_subset : sequence of int, optional
+            All outputs are computed, whichever Theano asks for.
+        run : callable, optional
+            What to do between inputs and outputs, if not to compute once.
+        events : list, optional
+            Gets the events of copies that are not waited for; if it is not given, there are none.
+        """
+        scope = self._zero_copy if events is None else None
+        try:
+            with scope or contextlib.nullcontext():
+                self.take(scope, events)
+                (run or self.machine.run)()
+                outputs = [one.give(scope, events) for one in self._outputs]
+                following = [one.value() for one in self._changing]
+        except BaseException:
+            for one in self._changing:
+                one.lose()
+            raise
+        # Only now, so that all of them are those of one call.
+        for one, value in zip(self._changing, following):
+            one.bring_home(value)
+        for one in self._inputs:
+            one.give_back()
+        for cell, value in zip(self._results, outputs):
+            cell[0] = value
+        return outputs + self._padding
+
+    @property
+    def may_change_inputs(self) -> bool:
+        """Whether a call may leave an input otherwise than it was given."""
+        return any(one.may_change for one in self._inputs)
+
+    def take(self, scope: ZeroCopyScope | None = None, events: list[Any] | None = None) -> None:
+        """Put the inputs on the device, or lend them, as far as that can be; the parameters are `Input.take`'s."""
+        self._state.begin_call(self._shared)
+        for one in self._inputs:
+            one.take(self._state.context, events, scope)
+
+    def given(self) -> dict[Variable, Any]:
+        """Put the inputs on the device; return the values of the graph's inputs, which are nobody's to overwrite."""
+        self.take()
+        return dict(zip(self.graph.fgraph.inputs, (cell[0] for cell in self.machine.inputs), strict=True))
+
+    def brought_home(self, values: Sequence[Any]) -> list[tuple[Variable, Array]]:
+        """Return which of the values of the graph's outputs a call copies to the host, with their variables."""
+        outputs = zip(self.graph.fgraph.outputs, values, self._outputs)
+        return [(var, value) for var, value, one in outputs if one.on_host and isinstance(value, Array)]
+
+    def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:
+        """Return the graph that is computed, and what the lift did to the nodes of the host's graph."""
+        return self.graph.fgraph, [self.graph.lifted]
+
+
+def _lasting(graph: DeviceGraph, is_shared: Sequence[bool]) -> set[Variable]:
+    """Return the inputs of the graph whose values outlive a call."""
+    return set(itertools.compress(graph.fgraph.inputs, is_shared))
