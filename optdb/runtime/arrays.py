@@ -9,9 +9,10 @@ views of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +47,7 @@ __all__ = [
     "fill_zeros",
     "fitting",
     "from_host",
+    "lies_in_order",
     "may_share_memory",
     "overwrite",
     "seen_by_host",
@@ -96,8 +98,11 @@ class DeviceArray(Array):
 
     @property
     def flags(self) -> Any:
-        """Whether the array lies in C order without gaps, among others."""
-        return super().flags if tracing() is None else _Order(self)
+        """Whether the array lies in C order without gaps, among others; in a trace that alone, and it is a guard."""
+        if tracing() is None:
+            return super().flags
+        in_order = lies_in_order(self.shape, self.strides, self.dtype.itemsize)
+        return SimpleNamespace(c_contiguous=in_order or not self.size)
 
     def copy(self, queue: Any = None) -> DeviceArray:
         """Return a copy, contiguous in C order, on the same queue or on another."""
@@ -152,21 +157,13 @@ def _plain_index(entry: Any) -> Any:
     return specialize(entry)
 
 
-class _Order:
-    """How an array lies that is traced; worked out only when it is asked for, since each answer is a guard."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-
-    @property
-    def c_contiguous(self) -> bool:
-        """Whether it lies in C order without gaps."""
-        wanted = _strides_in_order(self._array.shape, self._array.dtype.itemsize)
-        alike = zip(self._array.strides, wanted, self._array.shape, strict=True)
-        return all(step == want or length == 1 for step, want, length in alike) or not self._array.size
+def lies_in_order(shape: Sequence[Any], strides: Sequence[Any], itemsize: int) -> bool:
+    """Tell whether strides are those of an array in C order without gaps; that of an axis of length 1 is any."""
+    wanted = _strides_in_order(shape, itemsize)
+    return all(step == want or length == 1 for step, want, length in zip(strides, wanted, shape, strict=True))
 
 
-def _strides_in_order(shape: tuple[Any, ...], itemsize: int) -> tuple[Any, ...]:
+def _strides_in_order(shape: Sequence[Any], itemsize: int) -> tuple[Any, ...]:
     strides = [itemsize]
     for length in shape[:0:-1]:
         strides.append(strides[-1] * (length or 1))
@@ -303,7 +300,7 @@ def seen_by_host(array: Array) -> Iterator[np.ndarray]:
     if not array.size:
         yield to_host(array)
         return
-    enqueue(HostCall("values are read by the host"))
+    enqueue(HostCall(EnqueueDownload.reason))
     start, stop = span(array)
     memory, _ = cl.enqueue_map_buffer(
         array.queue, array.base_data, cl.map_flags.READ, start, (stop - start,), np.uint8, is_blocking=True

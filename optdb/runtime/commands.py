@@ -254,6 +254,8 @@ class EnqueueDownload(_Transfer):
     """A copy of an array in C order to the host, which is waited for."""
 
     kind: ClassVar[str] = "download"
+    #: Why no list can repeat it.
+    reason: ClassVar[str] = "values are read by the host"
     _fields: ClassVar = (("source", "offset"),)
 
     queue: cl.CommandQueue

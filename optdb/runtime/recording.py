@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.runtime.arrays import Array, DeviceArray
+from optdb.runtime.arrays import Array, DeviceArray, lies_in_order
 from optdb.runtime.commands import (
     AllocateBuffer,
     CommandList,
@@ -62,12 +62,9 @@ class ArrayLayout:
     @property
     def is_whole(self) -> bool:
         """Whether it lies in C order without gaps, and takes all of its memory."""
-        nbytes = self.dtype.itemsize
-        for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if length != 1 and stride != nbytes:
-                return False
-            nbytes *= length
-        return self.memory is not None and not self.offset and self.memory.nbytes == nbytes
+        itemsize = self.dtype.itemsize
+        is_all = self.memory is not None and not self.offset and self.memory.nbytes == self.size * itemsize
+        return is_all and lies_in_order(self.shape, self.strides, itemsize)
 
     def array(self, buffer: cl.Buffer | None, shift: int = 0) -> DeviceArray:
         """Return the array in a buffer, in which its memory begins at `shift`."""
@@ -123,9 +120,7 @@ class Recorder:
                 self._write_upload(command)
             case AllocateBuffer():
                 self.allocate(command.buffer, command.nbytes)
-            case EnqueueDownload():
-                self._segment.unsupported_reason = "values are read by the host"
-            case HostCall():
+            case EnqueueDownload() | HostCall():
                 self._segment.unsupported_reason = command.reason
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:

@@ -126,9 +126,7 @@ class Tracer(Recorder):
                 if not source:
                     raise Untraceable(f"nothing is known of what the kernel {command.name} was built from")
                 self.write(replace(command, kernel=Code(source, command.name)))
-            case EnqueueDownload():
-                raise Untraceable("values are read by the host")
-            case HostCall():
+            case EnqueueDownload() | HostCall():
                 raise Untraceable(command.reason)
             case _:
                 self.write(command)
