@@ -69,20 +69,9 @@ class ChannelFold:
         part: int,
         arrays: Sequence[Array],
     ) -> None:
-        """Fold.
+        """Fold channels of at least one element, each in so many parts of `part` elements.
 
-        Parameters
-        ----------
-        kernels : mapping
-            The compiled kernels.
-        context : Context
-            Where they run.
-        channels : Channels
-            Of the arrays; there is at least one element.
-        parts, part : int
-            Into how many parts each channel goes, and how many elements there are in one.
-        arrays : sequence of Array
-            Those that are folded, the centers if there are any, and the results, all in C order.
+        The arrays are those that are folded, the centers if there are any, and the results, all in C order.
         """
         kernel = kernels["fold_columns" if channels.in_columns else "fold_rows"]
         n, m = channels.number, channels.size

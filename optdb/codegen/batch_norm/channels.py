@@ -32,14 +32,9 @@ ITEMS = 1 << 16
 
 @dataclass(frozen=True)
 class Runs:
-    """How many runs the axes of an array make, at most.
+    """How many runs the axes of an array make, at most."""
 
-    Parameters
-    ----------
-    kept, folded : int
-        Of each kind; at least one.
-    """
-
+    #: Of each kind; at least one.
     kept: int
     folded: int
 
@@ -57,20 +52,13 @@ class Runs:
 
 @dataclass(frozen=True)
 class Channels:
-    """The channels of an array in C order.
+    """The channels of an array in C order."""
 
-    Parameters
-    ----------
-    runs : Runs
-        For how many runs the kernels are made.
-    lengths : tuple of int
-        Of the runs of this shape, outermost first; none is 1.
-    kept : tuple of bool
-        Which of them are kept.
-    """
-
+    #: For how many runs the kernels are made.
     runs: Runs
+    #: Of the runs of this shape, outermost first; none is 1.
     lengths: tuple[int, ...]
+    #: Which of them are kept.
     kept: tuple[bool, ...]
 
     @classmethod
@@ -129,15 +117,7 @@ class Channels:
         return [self.inner, *lengths, *steps]
 
     def parts(self, context: Context, row_bytes: int) -> tuple[int, int]:
-        """Return into how many parts the elements of each channel are folded, and how many each has.
-
-        Parameters
-        ----------
-        context : Context
-            Where this happens.
-        row_bytes : int
-            How many bytes there are for one element.
-        """
+        """Return in how many parts channels are folded, and how many elements, of so many bytes, each part has."""
         most = self.size
         if not most:
             return 0, 0

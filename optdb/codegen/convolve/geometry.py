@@ -15,27 +15,18 @@ BorderMode = str | int | Sequence[int | tuple[int, int]]
 
 @dataclass(frozen=True)
 class Axis:
-    """A convolution along one axis.
+    """A convolution along one axis."""
 
-    Parameters
-    ----------
-    length : int
-        Of the image.
-    taps : int
-        Length of the filter.
-    low, high : int
-        How many zeros there are to think of in front of the image and behind it.
-    step : int
-        From one output to the next.
-    dilation : int
-        From one tap to the next.
-    """
-
+    #: Of the image.
     length: int
+    #: Length of the filter.
     taps: int
+    #: How many zeros there are to think of in front of the image and behind it.
     low: int = 0
     high: int = 0
+    #: From one output to the next.
     step: int = 1
+    #: From one tap to the next.
     dilation: int = 1
 
     @property
@@ -46,23 +37,15 @@ class Axis:
 
 @dataclass(frozen=True)
 class Phase:
-    """Those elements of an image, every ``step`` of them, to which the same taps contribute.
+    """Those elements of an image, every ``step`` of them, to which the same taps contribute."""
 
-    Parameters
-    ----------
-    first : int
-        The first one.
-    count : int
-        How many there are.
-    origin : int
-        The output that tap 0 of an image without padding would take to the first one; it may be negative.
-    taps : tuple of (int, int)
-        Each tap, and how many outputs before `origin` the one lies that it takes there.
-    """
-
+    #: The first one.
     first: int
+    #: How many there are.
     count: int
+    #: The output that tap 0 of an image without padding would take to the first one; it may be negative.
     origin: int
+    #: Each tap, and how many outputs before `origin` the one lies that it takes there.
     taps: tuple[tuple[int, int], ...]
 
 
@@ -72,27 +55,17 @@ def reach(taps: int, dilation: int) -> int:
 
 
 def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return the padding in front and behind, for each axis.
-
-    Parameters
-    ----------
-    border_mode : {'valid', 'full', 'half'}, int, or a number or a pair for each axis
-        As Theano's convolutions take it.
-    reaches : sequence of int
-        What the filter spans, for each axis.
+    """Return the padding in front and behind, for each axis, of which the filter spans so much.
 
     Raises
     ------
     ValueError
-        If it is something else.
+        If `border_mode` is none that Theano's convolutions take.
     """
-    if border_mode == "valid":
-        return tuple((0, 0) for _ in reaches)
-    if border_mode == "full":
-        return tuple((span - 1, span - 1) for span in reaches)
-    if border_mode == "half":
-        return tuple((span // 2, span // 2) for span in reaches)
-    if isinstance(border_mode, int):
+    named = {"valid": lambda span: 0, "full": lambda span: span - 1, "half": lambda span: span // 2}
+    if isinstance(border_mode, str) and border_mode in named:
+        border_mode = [named[border_mode](span) for span in reaches]
+    elif isinstance(border_mode, int):
         border_mode = [border_mode] * len(reaches)
     if isinstance(border_mode, str) or len(border_mode) != len(reaches):
         raise ValueError(
@@ -109,17 +82,7 @@ def axes_of(
     steps: Sequence[int],
     dilations: Sequence[int],
 ) -> tuple[Axis, Axis, Axis]:
-    """Return the three axes of a convolution.
-
-    Parameters
-    ----------
-    image, kernel : sequence of int
-        Lengths along the two or three axes.
-    border_mode : str, int or sequence
-        See `paddings`.
-    steps, dilations : sequence of int
-        For each axis.
-    """
+    """Return the three axes of a convolution, from lengths and the like along the two or three that there are."""
     spans = [reach(taps, dilation) for taps, dilation in zip(kernel, dilations)]
     pads = paddings(border_mode, spans)
     found = [

@@ -145,24 +145,10 @@ def pack_filters(
     strides: tuple[int, int, int],
     block: int,
 ) -> None:
-    """Lay out filters, or some of their taps, in blocks.
+    """Lay out filters without gaps, or some of their taps, in blocks of so many rows.
 
-    Parameters
-    ----------
-    kernels, context
-        As for `laid_out`.
-    taps : Array
-        Where each tap lies in a channel of a filter.
-    x : Array
-        The filters, without gaps.
-    y : Array
-        For the result: groups by blocks by channels by taps by rows of a block.
-    shape : tuple of int
-        Groups, rows, channels and taps.
-    strides : tuple of int
-        From one group, row and channel to the next, in elements of `x`.
-    block : int
-        Rows of a block.
+    The result is groups by blocks by channels by taps by rows of a block; `taps` says where each tap lies in a channel
+    of a filter, `shape` is groups, rows, channels and taps, `strides` are those of the first three in elements of `x`.
     """
     groups, rows, channels, count = shape
     blocks = -(-rows // block)

@@ -35,22 +35,15 @@ class ChannelLayout:
     """How one channel lies in memory, with zeros around it, cut into pieces.
 
     Element ``q`` of piece ``i`` along an axis is element ``q * step + shifts[i]`` of the channel, or zero.
-
-    Parameters
-    ----------
-    lengths : tuple of int
-        Of the channel's axes.
-    steps : tuple of int
-        For each axis.
-    shifts : tuple of tuple of int
-        For each axis, one for each piece.
-    extents : tuple of int
-        Lengths of a piece's axes.
     """
 
+    #: Of the channel's axes.
     lengths: tuple[int, ...]
+    #: For each axis.
     steps: tuple[int, ...]
+    #: For each axis, one for each piece.
     shifts: tuple[tuple[int, ...], ...]
+    #: Lengths of a piece's axes.
     extents: tuple[int, ...]
 
     @property
@@ -78,42 +71,27 @@ class ChannelLayout:
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionPlan:
-    """What is multiplied.
+    """What is multiplied."""
 
-    Parameters
-    ----------
-    layout : ChannelLayout
-        Of the images, or of the gradient of the result.
-    products : tuple of Product
-        Of filters with these.
-    complete : bool
-        Whether they write all of the result.
-    """
-
+    #: Of the images, or of the gradient of the result.
     layout: ChannelLayout
+    #: Of filters with these.
     products: tuple[Product, ...]
+    #: Whether they write all of the result.
     complete: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """One product of matrices: some of the taps, and some of the outputs.
+    """One product of matrices: some of the taps, and some of the outputs."""
 
-    Parameters
-    ----------
-    taps : numpy.ndarray
-        Which taps, as the filter has them in memory.
-    offsets : numpy.ndarray
-        For each of these, where its row of the matrix begins in a channel.
-    starts : numpy.ndarray
-        Where each vector of outputs begins in a row.
-    places : numpy.ndarray
-        Vectors by lanes: where each output goes in a channel of the result, or -1.
-    """
-
+    #: Which taps, as the filter has them in memory.
     taps: np.ndarray
+    #: For each of these, where its row of the matrix begins in a channel.
     offsets: np.ndarray
+    #: Where each vector of outputs begins in a row.
     starts: np.ndarray
+    #: Vectors by lanes: where each output goes in a channel of the result, or -1.
     places: np.ndarray
 
     @property
@@ -155,16 +133,9 @@ def image_offsets(axes: Sequence[Axis], layout: ChannelLayout, flip: bool) -> np
 
 @functools.lru_cache(maxsize=_KEPT)
 def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
-    """Return how to convolve, in one product.
+    """Return how to convolve, in one product by vectors of so many lanes; `flip` says to turn filters around.
 
-    Parameters
-    ----------
-    axes : tuple of Axis
-        Of the convolution; no filter and no result is empty.
-    flip : bool
-        Whether filters are turned around.
-    width : int
-        Lanes of a vector.
+    No filter and no result is empty.
     """
     layout = image_layout(axes)
     offsets = image_offsets(axes, layout, flip)

@@ -25,18 +25,12 @@ KIND = "matmul"
 
 @dataclass(frozen=True)
 class ItemBlock:
-    """What one work item of a processor keeps in registers.
+    """What one work item of a processor keeps in registers."""
 
-    Parameters
-    ----------
-    rows, cols : int
-        Of the result.
-    width : int
-        Of the vectors that the columns are divided into.
-    """
-
+    #: Of the result.
     rows: int
     cols: int
+    #: Of the vectors that the columns are divided into.
     width: int
 
     @property
@@ -53,21 +47,14 @@ class ItemBlock:
 
 @dataclass(frozen=True)
 class GroupBlock:
-    """What a work group of a GPU computes, from tiles in local memory.
+    """What a work group of a GPU computes, from tiles in local memory."""
 
-    Parameters
-    ----------
-    rows, cols : int
-        Of the tile of the result.
-    depth : int
-        How many terms of each sum are in local memory at a time.
-    item_rows, item_cols : int
-        Of the part of the result that each item keeps in registers.
-    """
-
+    #: Of the tile of the result.
     rows: int
     cols: int
+    #: How many terms of each sum are in local memory at a time.
     depth: int
+    #: Of the part of the result that each item keeps in registers.
     item_rows: int
     item_cols: int
 
@@ -180,30 +167,16 @@ def _difference(one: GroupBlock, other: GroupBlock) -> int:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a context uses for products of a dtype.
+    """What a context uses for products of a dtype."""
 
-    Parameters
-    ----------
-    blocks : mapping
-        The block shape for each class.
-    library : frozenset of str
-        The classes that CLBlast is asked for.
-    """
-
+    #: The block shape for each class.
     blocks: Mapping[str, Block]
+    #: The classes that CLBlast is asked for.
     library: frozenset[str] = frozenset()
 
 
 def chosen(context: Context, dtype: str) -> Mapping[str, Block]:
-    """Return the block shape for each class of products: as tuned, or the default.
-
-    Parameters
-    ----------
-    context : Context
-        Where they are computed.
-    dtype : str
-        Of the matrices.
-    """
+    """Return the block shape for each class of products of matrices of a dtype: as tuned, or the default."""
     return _choice(context, dtype).blocks
 
 

@@ -22,43 +22,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a kernel.
+    """One launch of a kernel."""
 
-    Parameters
-    ----------
-    kernel : str
-        Its name.
-    items, group : tuple of int
-        How many work items, and how many of them in a group.
-    sizes : tuple of numpy.ndarray
-        Its numbers, packed.
-    arrays : str
-        What it works on, a letter each: a, b, y, z, or w for the memory besides.
-    factors : str
-        Which factors it takes: nothing; 'ab', alpha and beta; 'a1', alpha and 1.
-    """
-
+    #: Its name.
     kernel: str
+    #: How many work items, and how many of them in a group.
     items: tuple[int, ...]
     group: tuple[int, ...]
+    #: Its numbers, packed.
     sizes: tuple[np.ndarray, ...]
+    #: What it works on, a letter each: a, b, y, z, or w for the memory besides.
     arrays: str
+    #: Which factors it takes: nothing; 'ab', alpha and beta; 'a1', alpha and 1.
     factors: str = ""
 
 
 @dataclass(frozen=True)
 class GemmPlan:
-    """Launches one after the other.
+    """Launches one after the other."""
 
-    Parameters
-    ----------
-    launches : sequence of Launch
-        In order.
-    memory : int
-        Numbers of the dtype computed in that they need besides the arrays.
-    """
-
+    #: In order.
     launches: Sequence[Launch] = field(default_factory=tuple)
+    #: Numbers of the dtype computed in that they need besides the arrays.
     memory: int = 0
 
 
@@ -93,23 +78,7 @@ def run(
     beta: float,
     work: str,
 ) -> None:
-    """Launch what was planned.
-
-    Parameters
-    ----------
-    plan : GemmPlan
-        What.
-    kernels : mapping
-        Compiled, by name.
-    context : Context
-        Where.
-    arrays : mapping
-        From the letters a, b, y and z.
-    alpha, beta : float
-        Factors.
-    work : str
-        The dtype computed in.
-    """
+    """Launch what was planned, for arrays by the letters a, b, y and z, and compute in the dtype `work`."""
     factors = {"": (), "ab": (alpha, beta), "a1": (alpha, 1.0)}
 
     def launch(arrays: Mapping[str, Array]) -> None:

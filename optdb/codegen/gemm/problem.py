@@ -22,26 +22,19 @@ SMALL, TINY = 1 << 14, 1 << 11
 
 @dataclass(frozen=True)
 class Problem:
-    """``z = alpha * dot(a, b) + beta * y``, for each of a batch.
+    """``z = alpha * dot(a, b) + beta * y``, for each of a batch."""
 
-    Parameters
-    ----------
-    batch, m, n, k : int
-        How many products, and the lengths: `a` is m by k, `b` is k by n.
-    a, b, y, z : tuple of int
-        Strides in elements, of the batch, the rows and the columns.
-    add : bool
-        Whether there is a `y`.
-    """
-
+    #: How many products, and the lengths: `a` is m by k, `b` is k by n.
     batch: int
     m: int
     n: int
     k: int
+    #: Strides in elements, of the batch, the rows and the columns.
     a: tuple[int, int, int]
     b: tuple[int, int, int]
     y: tuple[int, int, int]
     z: tuple[int, int, int]
+    #: Whether there is a `y`.
     add: bool
 
     def turned(self) -> Problem:
@@ -51,15 +44,7 @@ class Problem:
 
 
 def classify(batch: int, m: int, n: int, units: int) -> str:
-    """Return the class of a product, one of `CLASSES`.
-
-    Parameters
-    ----------
-    batch, m, n : int
-        How many products there are, and their rows and columns.
-    units : int
-        How many units the device has.
-    """
+    """Return the class of so many products of `m` rows and `n` columns on a device of so many units."""
     if n <= FEW:
         return "narrow"
     if m <= FEW:

@@ -30,15 +30,7 @@ _REMEMBERED = 1024
 
 
 def matmul_kernels(dtype: str, context: Context) -> list[Kernel]:
-    """Return the kernels that `matmul` takes.
-
-    Parameters
-    ----------
-    dtype : str
-        Of the matrices: float16, float32 or float64.
-    context : Context
-        Where they are to run.
-    """
+    """Return the kernels that `matmul` takes for matrices of float16, float32 or float64."""
     return kernels_of(set(chosen(context, dtype).values()), dtype, context)
 
 

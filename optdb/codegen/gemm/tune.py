@@ -38,25 +38,17 @@ _TRIAL = (131, 77, 67)
 
 @dataclass(frozen=True)
 class Result:
-    """What was found for one class of products.
+    """What was found for one class of products."""
 
-    Parameters
-    ----------
-    name : str
-        The class.
-    block, default : Block
-        The best one, and the one used without tuning.
-    speed, default_speed : float
-        Of both, in 1e9 operations a second, over the typical products.
-    library_speed : float
-        Of CLBlast; 0 where it is not there, or was not asked for.
-    """
-
+    #: The class.
     name: str
+    #: The best one, and the one used without tuning.
     block: Block
     default: Block
+    #: Of both, in 1e9 operations a second, over the typical products.
     speed: float
     default_speed: float
+    #: Of CLBlast; 0 where it is not there, or was not asked for.
     library_speed: float = 0.0
 
 

@@ -102,17 +102,11 @@ class ScalarStep:
 
 @dataclass(kw_only=True)
 class LaneStep(ScalarStep):
-    """One application of a scalar op to vectors.
+    """One application of a scalar op to vectors."""
 
-    Parameters
-    ----------
-    width : int
-        How many numbers a vector has.
-    is_uniform : callable
-        Tells of an input whether it is one number for all lanes, and no vector.
-    """
-
+    #: How many numbers a vector has.
     width: int
+    #: Tells of an input whether it is one number for all lanes, and no vector.
     is_uniform: Callable[[str], bool]
 
     def number(self, value: Any, dtype: str | None = None) -> str:
