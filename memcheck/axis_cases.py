@@ -14,8 +14,7 @@ from optdb.opencl.ops.fft import OpenCLIRFFTOp, OpenCLRFFTOp
 from optdb.opencl.ops.mrg import OpenCLMRGUniform
 from optdb.opencl.ops.multinomial import OpenCLChoiceFromUniform, OpenCLMultinomialFromUniform
 from optdb.opencl.ops.searchsorted import OpenCLSearchsortedOp
-from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp
-from optdb.opencl.ops.topk import OpenCLTopKOp
+from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp, OpenCLTopKOp
 
 
 def _uniform(dtype: str, *size: int, inplace: bool = False) -> Callable[[Any], Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -44,3 +45,27 @@ def type_words(dtype: DTypeLike, prefix: str = "") -> dict[str, str]:
 def typed(code: str, dtype: DTypeLike, **words: Any) -> str:
     """Return code for arrays of a dtype, with its words, see `type_words`, and others filled in."""
     return filled(code, **type_words(dtype), **words)
+
+
+def add_places(index: str, lengths: str, dims: int, places: Mapping[str, str], step: str = "ga_ssize") -> str:
+    """Return statements that take an index apart into those of some axes, the last one first, and add to places.
+
+    Parameters
+    ----------
+    index : str
+        The variable, which is used up.
+    lengths : str
+        What the lengths of the axes are called, without the axis behind.
+    dims : int
+        How many axes there are.
+    places : mapping
+        To which variable the index of each axis is added, times what: a name without the axis behind.
+    step : str
+        The type of the places.
+    """
+    lines = []
+    for d in reversed(range(dims)):
+        along = f"({index} % {lengths}{d})" if d else index
+        lines += [f"{place} += ({step}){along} * {by}{d};" for place, by in places.items()]
+        lines += [f"{index} /= {lengths}{d};"] * (d > 0)
+    return "\n".join(lines)

@@ -14,7 +14,7 @@ from optdb.lifters.device import Device
 from optdb.opencl import OPENCL
 from optdb.opencl.ops.convolve import OpenCLConvGradWeights
 from optdb.opencl.ops.counterpart import counterpart_of
-from optdb.opencl.ops.topk import OpenCLTopKOp
+from optdb.opencl.ops.sort import OpenCLTopKOp
 
 
 def host_inputs(op, number, device: Device = OPENCL):

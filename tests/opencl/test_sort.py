@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.tensor.sort import ArgSortOp, SortOp, TopKOp, argtopk, topk, topk_and_argtopk
 
-from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp
-from optdb.opencl.ops.topk import OpenCLTopKOp
+from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp, OpenCLTopKOp
 from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both
 

@@ -48,7 +48,7 @@ class GroupBuilder:
         if not self.inputs or (len(self._order) == 1 and not self._has_numbers):
             return []
         inputs = [seen(*source) for source in self.inputs]
-        new = OpenCLElemwise(self.program()).node_of(inputs, self._unit.context_name).outputs
+        new = OpenCLElemwise(self.program()).make_node(*inputs).outputs
         if any(a.type != b.type for a, b in zip(self.wanted, new, strict=True)):
             return []  # without a constant, less is known of the shape
         return list(zip(self.wanted, new, strict=True))

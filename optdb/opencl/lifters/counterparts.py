@@ -30,7 +30,6 @@ from optdb.opencl.ops import (  # noqa: F401  which define the counterparts
     pooling,
     softmax,
     sort,
-    topk,
     views,
 )
 from optdb.opencl.ops.counterpart import counterpart_of

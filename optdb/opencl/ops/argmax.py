@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from optdb.codegen.argmax import largest_kernel
-from optdb.codegen.layout import collapse, launch_items, size_of
+import numpy as np
+
+from optdb.codegen.layout import collapse, launch_items, size_of, steps_of
+from optdb.codegen.source import add_places, functions, typed
 from optdb.host import ops as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.reduction_plan import SMALLEST_PART
 from optdb.runtime.arrays import Array, empty
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 
 class _OfLargest(Counterpart, OpenCLKernelBase):
@@ -27,17 +26,28 @@ class _OfLargest(Counterpart, OpenCLKernelBase):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x = node.inputs[0].type
         kept, folded = max(x.ndim - len(self.axis), 1), max(len(self.axis), 1)
-        return [largest_kernel(x.dtype, kept, folded)]
+        # The first one that is no number is the largest, and the first of equals.
+        larger = "x > largest" + " || (isnan(x) && !isnan(largest))" * (np.dtype(x.dtype).kind == "f")
+        words = {
+            "LENGTHS": ", ".join([f"ga_size k{d}" for d in range(kept)] + [f"ga_size r{d}" for d in range(folded)]),
+            "STEPS": ", ".join([f"ga_ssize ks{d}" for d in range(kept)] + [f"ga_ssize rs{d}" for d in range(folded)]),
+            "ADD_BASE": add_places("rest", "k", kept, {"base": "ks"}),
+            "ADD_ROW": add_places("rest", "r", folded - 1, {"p": "rs"}),
+            "ROW": f"r{folded - 1}",
+            "ROW_STEP": f"rs{folded - 1}",
+            "LARGER": larger,
+        }
+        return [Kernel(typed(functions("axes.cl")["largest"], x.dtype, **words))]
 
     def _find(self, x: Array, largest: Array, places: Array, kernels: Kernels, context: Context) -> None:
-        if not places.size:
+        n = places.size
+        if not n:
             return
         if not x.size:
             raise ValueError(f"{self} has no largest element to find in an array of shape {tuple(x.shape)}")
-        kept = [axis for axis in range(x.ndim) if axis not in self.axis]
-        kept_lengths, kept_steps = _axes_of(x, kept)
+        kept_lengths, kept_steps = _axes_of(x, [axis for axis in range(x.ndim) if axis not in self.axis])
         lengths, steps = _axes_of(x, self.axis)
-        n, m, each = places.size, size_of(lengths), 1
+        m, each = size_of(lengths), 1
         if context.profile.runs_items_serially:  # several results, if they are small
             each = max(1, min(SMALLEST_PART // m, -(-n // context.profile.compute_units)))
         args = [*kept_lengths, *lengths, x, *kept_steps, *steps, largest, places]
@@ -50,8 +60,6 @@ class _OfLargest(Counterpart, OpenCLKernelBase):
 class OpenCLMaxAndArgmax(_OfLargest, host.MaxAndArgmax):
     """The largest elements along some axes, and their places."""
 
-    host = host.MaxAndArgmax
-
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         (x,) = inputs
         largest = output_array(outputs[0], context, self._shape(x), x.dtype)
@@ -62,8 +70,6 @@ class OpenCLMaxAndArgmax(_OfLargest, host.MaxAndArgmax):
 class OpenCLArgmax(_OfLargest, host.Argmax):
     """The places of the largest elements along some axes."""
 
-    host = host.Argmax
-
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         (x,) = inputs
         places = output_array(outputs[0], context, self._shape(x), "int64")
@@ -72,7 +78,6 @@ class OpenCLArgmax(_OfLargest, host.Argmax):
 
 def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return lengths and strides of some axes, in as few dimensions as will do; then filled up with ones."""
-    strides = [x.strides[axis] // x.dtype.itemsize for axis in axes]
-    lengths, (steps,) = collapse([x.shape[axis] for axis in axes], [strides])
+    lengths, (steps,) = collapse([x.shape[axis] for axis in axes], [[steps_of(x)[axis] for axis in axes]])
     missing = max(len(axes), 1) - len(lengths)
     return (1,) * missing + lengths, (0,) * missing + steps

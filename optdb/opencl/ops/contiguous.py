@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optdb.codegen.layout import is_contiguous
 from optdb.host.graph import Apply, Variable
-from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs
+from optdb.opencl.ops.counterpart import on_one_device
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
-from optdb.opencl.transfers import as_opencl_variable
-from optdb.runtime.arrays import empty
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
+from optdb.opencl.ops.views import copied, copying
 
 __all__ = ["OpenCLContiguous", "opencl_contiguous"]
 
@@ -27,7 +23,7 @@ class OpenCLContiguous(OpenCLKernelBase):
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
 
     def make_node(self, x: Any) -> Apply:
-        x = as_opencl_variable(x, infer_context_name(*([x] if isinstance(x, Variable) else [])))
+        (x,) = on_one_device([x])
         return Apply(self, [x], [x.type()])
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
@@ -35,17 +31,12 @@ class OpenCLContiguous(OpenCLKernelBase):
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         (x,) = inputs
-        if is_contiguous(x):
-            outputs[0][0] = x
-            return
         # What is there from before may be the input itself, where that was in order then.
-        out = empty(context, x.shape, x.dtype)
-        self._copying(node).launch(kernels, context, x.shape, [x, out])
-        outputs[0][0] = out
+        outputs[0][0] = x if is_contiguous(x) else copied(x, self._copying(node), kernels, context)
 
     @once_per_node
     def _copying(self, node: Apply) -> ElementKernels:
-        return ElementKernels.copying(node.inputs[0].type.dtype, node.inputs[0].type.ndim)
+        return copying(node.inputs[0].type)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         return shapes

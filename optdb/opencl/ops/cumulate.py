@@ -14,34 +14,20 @@ The scan of a piece is Hillis and Steele's (Data parallel algorithms, 1986).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import load_w, work_dtype, write_w
-from optdb.codegen.layout import collapse, strides_of, view
+from optdb.codegen.fp16 import work_dtype
+from optdb.codegen.layout import collapse, steps_of, view
 from optdb.codegen.scalars.types import c_type, unsigned
+from optdb.codegen.source import ROUND_EACH_STEP, add_places, functions, typed
 from optdb.host.graph import Apply
 from optdb.host.sorting import CumOp
-from optdb.opencl.kernels import (
-    ARRAY,
-    LOCAL,
-    SIZE,
-    SSIZE,
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    ctype,
-    output_array,
-)
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.runtime.arrays import Array, empty
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
 
 #: Rows that a processor's work item takes side by side.
 SIDE_BY_SIDE = 8
@@ -50,109 +36,9 @@ GROUP = 256
 #: On a graphics card, rows are scanned by groups if they are as long, and fewer than so many.
 LONG, MANY = 512, 2048
 
-_COMMON = """
-#pragma OPENCL FP_CONTRACT OFF
-static inline {work} combine({work} a, {work} b) {{ return {combine}; }}
-"""
-
-_ROWS = """
-OUTLINED_KERNEL void rows(ga_size count, ga_size n, ga_size each, {lengths},
-    GLOBAL_MEM {stored} *x, ga_size x_off, {x_steps}, ga_ssize x_step,
-    GLOBAL_MEM {stored} *z, ga_size z_off, {z_steps}, ga_ssize z_step)
-{{
-x = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)x + x_off);
-z = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)z + z_off);
-const ga_size stop = min((get_global_id(0) + 1) * each, count);
-for (ga_size first = get_global_id(0) * each; first < stop; first += {width}) {{
-    const int here = (int)min((ga_size){width}, stop - first);
-    ga_ssize xp[{width}], zp[{width}];
-    {work} acc[{width}];
-    for (int c = 0; c < here; ++c) {{
-        ga_size rest = first + c;
-        xp[c] = zp[c] = 0;
-        {places}
-        acc[c] = {load}(x[xp[c]]);
-        z[zp[c]] = {store}(acc[c]);
-    }}
-    if (here == {width})
-        for (ga_size i = 1; i < n; ++i)
-            for (int c = 0; c < {width}; ++c) {{
-                xp[c] += x_step;
-                zp[c] += z_step;
-                const {stored} sum = {store}(combine(acc[c], {load}(x[xp[c]])));
-                z[zp[c]] = sum;
-                acc[c] = {load}(sum);
-            }}
-    else
-        for (int c = 0; c < here; ++c) {{
-            const GLOBAL_MEM {stored} *from = x + xp[c];
-            GLOBAL_MEM {stored} *to = z + zp[c];
-            {work} one = acc[c];
-            for (ga_size i = 1; i < n; ++i) {{
-                from += x_step;
-                to += z_step;
-                const {stored} sum = {store}(combine(one, {load}(*from)));
-                *to = sum;
-                one = {load}(sum);
-            }}
-        }}
-}}
-}}
-"""
-
-# The group of a piece of a row: what it comes to (totals, without starts), or all that comes on the way to it.
-_PIECES = """
-KERNEL void pieces(ga_size pieces, ga_size n, ga_size piece, ga_size writing, {lengths},
-    GLOBAL_MEM {stored} *x, ga_size x_off, {x_steps}, ga_ssize x_step,
-    GLOBAL_MEM {stored} *z, ga_size z_off, {z_steps}, ga_ssize z_step,
-    GLOBAL_MEM {work} *totals, ga_size totals_off, LOCAL_MEM_ARG {work} *tile)
-{{
-x = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)x + x_off);
-z = (GLOBAL_MEM {stored} *)((GLOBAL_MEM char *)z + z_off);
-totals = (GLOBAL_MEM {work} *)((GLOBAL_MEM char *)totals + totals_off);
-const ga_size row = GID_0 / pieces, mine = GID_0 % pieces;
-const ga_size begin = mine * piece, end = min(begin + piece, n);
-ga_size rest = row;
-ga_ssize xp[1] = {{0}}, zp[1] = {{0}};
-const int c = 0;
-{places}
-const bool later = writing && mine > 0;
-{work} carry = later ? totals[row * pieces + mine - 1] : 0;
-for (ga_size at = begin; at < end; at += LDIM_0) {{
-    const ga_size i = at + LID_0;
-    tile[LID_0] = i < end ? {load}(x[xp[0] + (ga_ssize)i * x_step]) : ({work}){identity};
-    local_barrier();
-    for (ga_size reach = 1; reach < LDIM_0; reach *= 2) {{
-        const {work} before = LID_0 >= reach ? tile[LID_0 - reach] : 0;
-        local_barrier();
-        if (LID_0 >= reach)
-            tile[LID_0] = combine(before, tile[LID_0]);
-        local_barrier();
-    }}
-    const bool carried = later || at > begin;
-    if (writing && i < end)
-        z[zp[0] + (ga_ssize)i * z_step] = {store}(carried ? combine(carry, tile[LID_0]) : tile[LID_0]);
-    carry = carried ? combine(carry, tile[LDIM_0 - 1]) : tile[LDIM_0 - 1];
-    local_barrier();
-}}
-if (!writing && LID_0 == 0)
-    totals[row * pieces + mine] = carry;
-}}
-KERNEL void starts(ga_size count, ga_size pieces, GLOBAL_MEM {work} *totals, ga_size totals_off)
-{{
-totals = (GLOBAL_MEM {work} *)((GLOBAL_MEM char *)totals + totals_off);
-const ga_size row = get_global_id(0);
-if (row < count)
-    for (ga_size i = row * pieces + 1; i < (row + 1) * pieces; ++i)
-        totals[i] = combine(totals[i - 1], totals[i]);
-}}
-"""
-
 
 class OpenCLCumOp(Counterpart, OpenCLKernelBase, CumOp):
     """Sums ('add') or products ('mul') of all elements so far, along an axis or of all elements."""
-
-    host = CumOp
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x = node.inputs[0].type
@@ -176,16 +62,14 @@ class OpenCLCumOp(Counterpart, OpenCLKernelBase, CumOp):
 
 def _cumulate(kernels: Kernels, context: Context, x: Array, out: Array, axis: int) -> None:
     others = [d for d in range(x.ndim) if d != axis]
-    lengths, places = collapse(
-        [x.shape[d] for d in others], [[strides_of(a, a.shape)[d] for d in others] for a in (x, out)]
-    )
+    lengths, places = collapse([x.shape[d] for d in others], [[steps_of(a)[d] for d in others] for a in (x, out)])
     n = x.shape[axis]
     count = x.size // n
     missing = max(len(others), 1) - len(lengths)
     lengths = (1,) * missing + lengths
     arrays = []
     for a, steps in zip((x, out), places, strict=True):
-        arrays += [a, *(0,) * missing, *steps, strides_of(a, a.shape)[axis]]
+        arrays += [a, *(0,) * missing, *steps, steps_of(a)[axis]]
     if context.profile.runs_items_serially:
         each = max(SIDE_BY_SIDE, -(-count // (context.profile.compute_units * 4)))
         kernels["rows"].call(-(-count // each), 1, count, n, each, *lengths, *arrays)
@@ -215,29 +99,17 @@ def _in_pieces(
 def _kernels(dtype: str, mode: str, kept: int, serial: bool) -> list[Kernel]:
     dims = range(kept)
     words = {
-        "stored": ctype(dtype),
-        "work": c_type(dtype),
-        "load": load_w(dtype),
-        "store": write_w(dtype),
-        "width": SIDE_BY_SIDE if serial else 1,
-        "identity": 0 if mode == "add" else 1,
-        "combine": _combine(dtype, mode),
-        "lengths": ", ".join(f"ga_size k{d}" for d in dims),
-        "x_steps": ", ".join(f"ga_ssize xs{d}" for d in dims),
-        "z_steps": ", ".join(f"ga_ssize zs{d}" for d in dims),
-        "places": "\n".join(
-            f"xp[c] += (ga_ssize)(rest % k{d}) * xs{d}; zp[c] += (ga_ssize)(rest % k{d}) * zs{d}; rest /= k{d};"
-            for d in reversed(dims)
-        ),
+        "WIDTH": SIDE_BY_SIDE if serial else 1,
+        "IDENTITY": 0 if mode == "add" else 1,
+        "COMBINE": _combine(dtype, mode),
+        "LENGTHS": ", ".join(f"ga_size k{d}" for d in dims),
+        "X_STEPS": ", ".join(f"ga_ssize xs{d}" for d in dims),
+        "Z_STEPS": ", ".join(f"ga_ssize zs{d}" for d in dims),
+        "ADD_PLACES": add_places("rest", "k", kept, {"xp[c]": "xs", "zp[c]": "zs"}),
     }
-    flags = Kernel.get_flags(dtype)
-    code = (_COMMON + _ROWS + ("" if serial else _PIECES)).format(**words)
-    arrays = [*[SIZE] * kept, ARRAY, *[SSIZE] * (kept + 1), ARRAY, *[SSIZE] * (kept + 1)]
-    rows = Kernel(code, "rows", [SIZE, SIZE, SIZE, *arrays], flags)
-    if serial:
-        return [rows]
-    pieces = Kernel(code, "pieces", [SIZE, SIZE, SIZE, SIZE, *arrays, ARRAY, LOCAL], flags)
-    return [rows, pieces, Kernel(code, "starts", [SIZE, SIZE, ARRAY], flags)]
+    names = ["combine", "rows", *([] if serial else ["pieces", "starts"])]
+    text = "".join(functions("axes.cl")[name] for name in names)
+    return Kernel.all_of(ROUND_EACH_STEP + typed(text, dtype, **words))
 
 
 def _combine(dtype: str, mode: str) -> str:

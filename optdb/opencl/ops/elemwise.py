@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.host import ops as host
@@ -13,16 +13,14 @@ from optdb.host.lifting import is_host_array
 from optdb.host.scalars import cast_op
 from optdb.host.variables import as_tensor_variable as as_host_variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.opencl.ops.counterpart import on_one_device
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalars.code import signature
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import opencl_type
 from optdb.runtime.arrays import Array
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 
 class OpenCLElemwise(OpenCLKernelBase):
@@ -58,17 +56,7 @@ class OpenCLElemwise(OpenCLKernelBase):
         TypeError
             If there is no OpenCL C for the op and these dtypes.
         """
-        context_name = infer_context_name(*[x for x in inputs if isinstance(x, Variable)])
-        return self.node_of([as_opencl_variable(x, context_name) for x in inputs], context_name)
-
-    def node_of(self, moved: Sequence[Variable], context_name: str | None) -> Apply:
-        """Return a node of variables that are on the context already.
-
-        Raises
-        ------
-        TypeError
-            As `make_node` does.
-        """
+        moved = on_one_device(inputs)
         known = signature(self.scalar_op, tuple([x.type.dtype for x in moved]))
         if known.reason is not None:
             raise TypeError(f"{self}: {known.reason}")
@@ -77,6 +65,7 @@ class OpenCLElemwise(OpenCLKernelBase):
         patterns = zip(*[x.type.broadcastable for x in arrays], strict=True)
         pattern = tuple([all(flags) for flags in patterns])
         self._check_inplace(arrays, known.outputs, pattern)
+        context_name = arrays[0].type.context_name
         return Apply(self, arrays, [opencl_type(dtype, pattern, context_name)() for dtype in known.outputs])
 
     def _check_inplace(self, inputs: list[Variable], dtypes: tuple[str, ...], pattern: tuple[bool, ...]) -> None:
@@ -92,16 +81,10 @@ class OpenCLElemwise(OpenCLKernelBase):
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> list[Variable]:
         """Return the gradients that the host's op has, on the device."""
-        context_name = infer_context_name(*inputs)
-        on_host = [[as_host_variable(x) for x in group] for group in (inputs, outputs, output_grads)]
-        grads = host.Elemwise(self.scalar_op).L_op(*on_host)
-        return [as_opencl_variable(g, context_name) if is_host_array(g) else g for g in grads]
+        return as_on_host(host.Elemwise(self.scalar_op).L_op, inputs, outputs, output_grads)
 
     def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> list[Any]:  # noqa: N802
-        context_name = infer_context_name(*inputs)
-        points = [None if point is None else as_host_variable(point) for point in eval_points]
-        results = host.Elemwise(self.scalar_op).R_op([as_host_variable(x) for x in inputs], points)
-        return [None if result is None else as_opencl_variable(result, context_name) for result in results]
+        return as_on_host(host.Elemwise(self.scalar_op).R_op, inputs, eval_points)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return self._elements(node).kernels()
@@ -153,6 +136,16 @@ def common_shape(node: Apply, arrays: Sequence[Array]) -> tuple[int, ...]:
         if lengths:
             shape[axis] = lengths[0]
     return tuple(shape)
+
+
+def as_on_host(
+    method: Callable[..., Sequence[Any]], inputs: Sequence[Variable], *others: Sequence[Variable | None]
+) -> list[Any]:
+    """Return what a method of a host's op makes of variables of a device, on that device."""
+    context_name = infer_context_name(*inputs)
+    groups = [[None if x is None else as_host_variable(x) for x in group] for group in (inputs, *others)]
+    results = method(*groups)
+    return [as_opencl_variable(x, context_name) if x is not None and is_host_array(x) else x for x in results]
 
 
 def cast(x: Variable, dtype: str) -> Variable:

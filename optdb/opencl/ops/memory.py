@@ -7,33 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from optdb.codegen.fp16 import work_dtype, write_w
 from optdb.codegen.layout import view
 from optdb.codegen.scalars.types import unsigned
+from optdb.codegen.source import typed
 from optdb.host import ops as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import (
-    ARRAY,
-    SIZE,
-    SSIZE,
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    ctype,
-    output_array,
-)
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.sizes import as_int
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 
 class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
@@ -83,33 +71,38 @@ def _check_broadcast(small: Sequence[int], large: Sequence[int]) -> None:
         raise ValueError(f"could not broadcast a value of shape {tuple(small)} to shape {tuple(large)}")
 
 
-class OpenCLAllocEmpty(host.AllocEmpty):
-    """An array with nothing certain in it.
+class _Maker:
+    """What makes an array from numbers of the host.
 
     Parameters
     ----------
-    dtype : str
-        Of the array.
+    dtype : str, optional
+        Of the array; as the host's op has it if it is not given.
     context_name : str, optional
         Where it is made; the default context if it is not given.
     """
 
     __props__ = ("dtype", "context_name")
+
+    def __init__(self, dtype: str | None = None, context_name: str | None = None) -> None:
+        super().__init__(dtype)
+        self.context_name = context_name
+
+    def make_node(self, *numbers: Any) -> Apply:
+        """Return the node for numbers such as the host's op takes."""
+        like = super().make_node(*numbers)
+        out = OpenCLArrayType(self.dtype, like.outputs[0].type.broadcastable, self.context_name)()
+        vars(out.tag).update(vars(like.outputs[0].tag))
+        return Apply(self, like.inputs, [out])
+
+
+class OpenCLAllocEmpty(_Maker, host.AllocEmpty):
+    """An array with nothing certain in it."""
+
     #: As `OpenCLKernelBase.repeatable`.
     repeatable = True
     params_type = None
     _f16_ok = True
-
-    def __init__(self, dtype: str, context_name: str | None = None) -> None:
-        super().__init__(dtype)
-        self.context_name = context_name
-
-    def make_node(self, *shape: Any) -> Apply:
-        """Return the node for the lengths of the axes."""
-        like = host.AllocEmpty.make_node(self, *shape)
-        out = OpenCLArrayType(self.dtype, like.outputs[0].type.broadcastable, self.context_name)()
-        vars(out.tag).update(vars(like.outputs[0].tag))
-        return Apply(self, like.inputs, [out])
 
     def make_thunk(
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
@@ -128,44 +121,22 @@ class OpenCLAllocEmpty(host.AllocEmpty):
 
 _ARANGE = """
 #pragma OPENCL FP_CONTRACT OFF
-KERNEL void arange(ga_size n, {work} start, {work} step, GLOBAL_MEM {ctype} *a, ga_size a_off) {{
-    a = (GLOBAL_MEM {ctype} *)((GLOBAL_MEM char *)a + a_off);
+KERNEL void arange(ga_size n, W start, W step, ARRAY T *a) {
     for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
-        a[i] = {value};
-}}
+        a[i] = VALUE;
+}
 """
 
 
-class OpenCLARange(OpenCLKernelBase, host.ARange):
-    """Numbers at equal distances.
-
-    Parameters
-    ----------
-    dtype : str
-        Of the numbers.
-    context_name : str, optional
-        Where they are made; the default context if it is not given.
-    """
-
-    __props__ = ("dtype", "context_name")
-
-    def __init__(self, dtype: str, context_name: str | None = None) -> None:
-        super().__init__(dtype)
-        self.context_name = context_name
-
-    def make_node(self, start: Any, stop: Any, step: Any) -> Apply:
-        """Return the node for the first number, the end and the distance."""
-        like = host.ARange.make_node(self, start, stop, step)
-        return Apply(self, like.inputs, [OpenCLArrayType(self.dtype, (False,), self.context_name)()])
+class OpenCLARange(_Maker, OpenCLKernelBase, host.ARange):
+    """Numbers at equal distances."""
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        work = work_dtype(self.dtype)
         value = f"{write_w(self.dtype)}(start + i * step)"
         if np.dtype(self.dtype).kind in "iu":
             wide = unsigned(self.dtype)
             value = f"({ctype(self.dtype)})(({wide})start + ({wide})i * ({wide})step)"
-        code = _ARANGE.format(work=ctype(work), ctype=ctype(self.dtype), value=value)
-        return [Kernel(code, "arange", [SIZE, work, work, ARRAY], Kernel.get_flags(self.dtype))]
+        return [Kernel(typed(_ARANGE, self.dtype, VALUE=value))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         start, stop, step = [x.item() for x in inputs]
@@ -180,39 +151,18 @@ class OpenCLARange(OpenCLKernelBase, host.ARange):
 
 
 _TRI = """
-KERNEL void tri(ga_size n, ga_size columns, ga_ssize k, GLOBAL_MEM {ctype} *a, ga_size a_off) {{
-    a = (GLOBAL_MEM {ctype} *)((GLOBAL_MEM char *)a + a_off);
+KERNEL void tri(ga_size n, ga_size columns, ga_ssize k, ARRAY T *a) {
     for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
-        a[i] = {write}((ga_ssize)(i % columns) <= (ga_ssize)(i / columns) + k);
-}}
+        a[i] = STORE((ga_ssize)(i % columns) <= (ga_ssize)(i / columns) + k);
+}
 """
 
 
-class OpenCLTri(OpenCLKernelBase, host.Tri):
-    """Ones at and below a diagonal.
-
-    Parameters
-    ----------
-    dtype : str, optional
-        Of the matrix; `config.floatX` if it is not given.
-    context_name : str, optional
-        Where it is made; the default context if it is not given.
-    """
-
-    __props__ = ("dtype", "context_name")
-
-    def __init__(self, dtype: str | None = None, context_name: str | None = None) -> None:
-        super().__init__(dtype)
-        self.context_name = context_name
-
-    def make_node(self, n: Any, m: Any, k: Any) -> Apply:
-        """Return the node for so many rows and columns, and the diagonal."""
-        like = host.Tri.make_node(self, n, m, k)
-        return Apply(self, like.inputs, [OpenCLArrayType(self.dtype, (False, False), self.context_name)()])
+class OpenCLTri(_Maker, OpenCLKernelBase, host.Tri):
+    """Ones at and below a diagonal."""
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        code = _TRI.format(ctype=ctype(self.dtype), write=write_w(self.dtype))
-        return [Kernel(code, "tri", [SIZE, SIZE, SSIZE, ARRAY], Kernel.get_flags(self.dtype))]
+        return [Kernel(typed(_TRI, self.dtype))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         rows, columns, k = [int(x) for x in inputs]

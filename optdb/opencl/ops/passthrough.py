@@ -15,14 +15,12 @@ from optdb.runtime.arrays import to_host
 class OpenCLAssert(View, host.Assert):
     """An array of the device, if conditions hold; these are on the host."""
 
-    host = host.Assert
     device_inputs = slice(0, 1)
 
 
 class OpenCLPrint(View, host.Print):
     """An array of the device, printed as the host prints its arrays."""
 
-    host = host.Print
     repeatable = False
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:

@@ -17,19 +17,16 @@ from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.scalars.types import NoCode, c_type, literal
 from optdb.host import ops as host
 from optdb.host import scalars
-from optdb.host.creation import as_tensor_variable, grad_undefined
+from optdb.host.creation import grad_undefined
 from optdb.host.graph import Apply, Variable
-from optdb.host.lifting import is_host_array
-from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import once_per_node
-from optdb.opencl.ops.elemwise import OpenCLElemwise, common_shape
+from optdb.opencl.ops.elemwise import OpenCLElemwise, as_on_host, common_shape
 from optdb.opencl.ops.reduction_plan import ReductionPlans
 from optdb.opencl.ops.reduction_tail import Tail
 from optdb.opencl.scalars.code import scalar_code, signature
 from optdb.opencl.scalars.program import Program
-from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, from_host
 
 if TYPE_CHECKING:
@@ -68,7 +65,6 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
     """
 
     __props__ = ("scalar_op", "axis", "dtype", "acc_dtype", "pre_scalar_op", "post_scalar_op")
-    host = host.CAReduceDtype
 
     def __init__(
         self,
@@ -115,17 +111,14 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
 
     def _node_with_more(self, node: Apply, behind: Sequence[Any]) -> Apply:
         (result,) = node.outputs
-        context_name = result.type.context_name
-        moved = [as_opencl_variable(x, context_name) for x in behind]
-        like = OpenCLElemwise(self.post_scalar_op).node_of([result, *moved], context_name)
+        like = OpenCLElemwise(self.post_scalar_op).make_node(result, *behind)
         pattern = like.outputs[0].type.broadcastable
         if pattern != result.type.broadcastable:
             raise TypeError(f"{self}: what comes in behind broadcasts the result, which is {result.type}, to {pattern}")
         return Apply(node.op, [*node.inputs, *like.inputs[1:]], [out.type() for out in like.outputs])
 
     def _node_of_several(self, inputs: Sequence[Any]) -> tuple[Apply, str]:
-        context_name = infer_context_name(*[x for x in inputs if isinstance(x, Variable)])
-        like = OpenCLElemwise(self.pre_scalar_op).node_of(inputs, context_name)
+        like = OpenCLElemwise(self.pre_scalar_op).make_node(*inputs)
         if len(like.outputs) != 1:
             raise TypeError(f"{self}: what is folded has to be one output, and not {len(like.outputs)}")
         (element,) = like.outputs
@@ -147,9 +140,8 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         if op is None or self.pre_scalar_op is not None or self.post_scalar_op is not None:
             what = f"folding {self.scalar_op} has no gradient"
             return [grad_undefined(self, i, x, what) for i, x in enumerate(inputs)]
-        on_host = [[as_tensor_variable(x) for x in group] for group in (inputs, outputs, output_grads)]
-        grads = op(self.axis, self.dtype, acc_dtype=self.acc_dtype).L_op(*on_host)
-        return [as_opencl_variable(g, inputs[0].type.context_name) if is_host_array(g) else g for g in grads]
+        host_op = op(self.axis, self.dtype, acc_dtype=self.acc_dtype)
+        return as_on_host(host_op.L_op, inputs, outputs, output_grads)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return self._plans(node).kernels()
@@ -214,7 +206,7 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
 def _elements_of(node: Apply) -> Apply:
     """Return the node of what is folded in a reduction of several inputs."""
     folded, _ = node.op.parted(node.inputs)
-    return OpenCLElemwise(node.op.pre_scalar_op).node_of(folded, folded[0].type.context_name)
+    return OpenCLElemwise(node.op.pre_scalar_op).make_node(*folded)
 
 
 def _check_broadcast(op: Any, node: Apply, behind: Sequence[Array], result: tuple[int, ...]) -> None:

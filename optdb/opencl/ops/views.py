@@ -6,29 +6,25 @@ Only a reshape may have to copy, where no strides give the new shape.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optdb.codegen.layout import c_strides, collapse, is_contiguous, size_of, view
 from optdb.host import ops as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import CompiledKernel, Kernel, Kernels, OpenCLKernelBase, Outputs
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.counterpart import Counterpart, View
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.runtime.arrays import Array, DeviceArray, empty
 from optdb.runtime.sizes import as_int, lengths_of, part_of
 
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
 
 class OpenCLDimShuffle(View, host.DimShuffle):
     """Axes in another order, dropped, or added with length 1."""
 
-    host = host.DimShuffle
     # The host's constructor reads its C code, and looks for it beside this module.
-    c_func_file = str(Path(inspect.getfile(host)).parent / host.c_func_file)
+    c_func_file = str(Path(inspect.getfile(host.DimShuffle)).parent / host.DimShuffle.c_func_file)
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         (x,) = inputs
@@ -43,29 +39,38 @@ class OpenCLDimShuffle(View, host.DimShuffle):
 class OpenCLSubtensor(View, host.Subtensor):
     """A part of an array, by whole numbers and slices."""
 
-    host = host.Subtensor
     device_inputs = slice(0, 1)
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         outputs[0][0] = subtensor(inputs[0], host.get_idx_list(inputs, self.idx_list))
 
 
-class OpenCLReshape(Counterpart, OpenCLKernelBase, host.Reshape):
-    """The same elements in another shape."""
+class _Reshaping(Counterpart, OpenCLKernelBase):
+    """What gives the elements of an array another shape: `_shape` tells which."""
 
-    host = host.Reshape
     device_inputs = slice(0, 1)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return copying(node.inputs[0].type).kernels()
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        x, wanted = inputs
-        shape = full_shape(x.shape, lengths_of(wanted), self.ndim)
-        outputs[0][0] = _reshaped(x, shape, node, kernels, context)
+        x = inputs[0]
+        shape = self._shape(*inputs)
+        strides = strides_for(x, shape)
+        if strides is None:
+            x = contiguous(x, node.inputs[0].type, kernels, context)
+            strides = c_strides(shape, x.dtype.itemsize)
+        outputs[0][0] = view(x, shape, strides)
 
 
-class OpenCLFlatten(Counterpart, OpenCLKernelBase, host.Flatten):
+class OpenCLReshape(_Reshaping, host.Reshape):
+    """The same elements in another shape."""
+
+    def _shape(self, x: Array, wanted: Any) -> tuple[int, ...]:
+        return full_shape(x.shape, lengths_of(wanted), self.ndim)
+
+
+class OpenCLFlatten(_Reshaping, host.Flatten):
     """The same elements with the last axes made one.
 
     Parameters
@@ -74,30 +79,13 @@ class OpenCLFlatten(Counterpart, OpenCLKernelBase, host.Flatten):
         How many axes there are then.
     """
 
-    host = host.Flatten
-
     def __init__(self, outdim: int = 1) -> None:
         # Not the host's: that warns of itself.
         self.outdim = int(outdim)
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return copying(node.inputs[0].type).kernels()
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        (x,) = inputs
+    def _shape(self, x: Array) -> tuple[int, ...]:
         kept = self.outdim - 1
-        shape = (*x.shape[:kept], size_of(x.shape[kept:]))
-        outputs[0][0] = _reshaped(x, shape, node, kernels, context)
-
-
-def _reshaped(
-    x: Array, shape: Sequence[int], node: Apply, kernels: Mapping[str, CompiledKernel], context: Context
-) -> DeviceArray:
-    strides = strides_for(x, shape)
-    if strides is None:
-        x = contiguous(x, node.inputs[0].type, kernels, context)
-        strides = c_strides(shape, x.dtype.itemsize)
-    return view(x, shape, strides)
+        return (*x.shape[:kept], size_of(x.shape[kept:]))
 
 
 def copying(array_type: Any, name: str = "copy") -> ElementKernels:

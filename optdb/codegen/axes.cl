@@ -1,0 +1,145 @@
+/* Kernels that go along axes: for the largest elements, for all sums so far, and for places in a sorted vector.
+
+LENGTHS and STEPS are parameters, of names with the axis behind: k and r for what stays and what goes. */
+
+/* Where the largest elements are. Those of output o begin at base; ROW and ROW_STEP are of the last axis that goes. */
+OUTLINED_KERNEL void largest(ga_size n, ga_size each, ga_size m, LENGTHS, ARRAY T *a, STEPS, ARRAY T *z,
+    ARRAY ga_long *places)
+{
+    const ga_size stop = min((get_global_id(0) + 1) * each, n);
+    for (ga_size o = get_global_id(0) * each; o < stop; ++o) {
+        ga_size rest = o;
+        ga_ssize base = 0;
+        ADD_BASE
+        W largest = LOAD(a[base]);
+        ga_ssize best = base;
+        ga_size place = 0;
+        for (ga_size i = 0; i < m;) {
+            rest = i / ROW;
+            ga_ssize p = base;
+            ADD_ROW
+            for (const ga_size end = i + ROW; i < end; ++i) {
+                const W x = LOAD(a[p]);
+                if (LARGER) {
+                    largest = x;
+                    best = p;
+                    place = i;
+                }
+                p += ROW_STEP;
+            }
+        }
+        z[o] = a[best];
+        places[o] = place;
+    }
+}
+
+static inline W combine(W a, W b)
+{
+    return COMBINE;
+}
+
+/* Rows of n elements, WIDTH of them side by side. */
+OUTLINED_KERNEL void rows(ga_size count, ga_size n, ga_size each, LENGTHS,
+    ARRAY T *x, X_STEPS, ga_ssize x_step, ARRAY T *z, Z_STEPS, ga_ssize z_step)
+{
+    const ga_size stop = min((get_global_id(0) + 1) * each, count);
+    for (ga_size first = get_global_id(0) * each; first < stop; first += WIDTH) {
+        const int here = (int)min((ga_size)WIDTH, stop - first);
+        ga_ssize xp[WIDTH], zp[WIDTH];
+        W acc[WIDTH];
+        for (int c = 0; c < here; ++c) {
+            ga_size rest = first + c;
+            xp[c] = zp[c] = 0;
+            ADD_PLACES
+            acc[c] = LOAD(x[xp[c]]);
+            z[zp[c]] = STORE(acc[c]);
+        }
+        if (here == WIDTH)
+            for (ga_size i = 1; i < n; ++i)
+                for (int c = 0; c < WIDTH; ++c) {
+                    xp[c] += x_step;
+                    zp[c] += z_step;
+                    const T sum = STORE(combine(acc[c], LOAD(x[xp[c]])));
+                    z[zp[c]] = sum;
+                    acc[c] = LOAD(sum);
+                }
+        else
+            for (int c = 0; c < here; ++c) {
+                const GLOBAL_MEM T *from = x + xp[c];
+                GLOBAL_MEM T *to = z + zp[c];
+                W one = acc[c];
+                for (ga_size i = 1; i < n; ++i) {
+                    from += x_step;
+                    to += z_step;
+                    const T sum = STORE(combine(one, LOAD(*from)));
+                    *to = sum;
+                    one = LOAD(sum);
+                }
+            }
+    }
+}
+
+/* The group of a piece of a row: what it comes to (totals, without starts), or all that comes on the way to it. */
+KERNEL void pieces(ga_size pieces, ga_size n, ga_size piece, ga_size writing, LENGTHS,
+    ARRAY T *x, X_STEPS, ga_ssize x_step, ARRAY T *z, Z_STEPS, ga_ssize z_step, ARRAY W *totals, LOCAL_MEM_ARG W *tile)
+{
+    const ga_size row = GID_0 / pieces, mine = GID_0 % pieces;
+    const ga_size begin = mine * piece, end = min(begin + piece, n);
+    ga_size rest = row;
+    ga_ssize xp[1] = {0}, zp[1] = {0};
+    const int c = 0;
+    ADD_PLACES
+    const bool later = writing && mine > 0;
+    W carry = later ? totals[row * pieces + mine - 1] : 0;
+    for (ga_size at = begin; at < end; at += LDIM_0) {
+        const ga_size i = at + LID_0;
+        tile[LID_0] = i < end ? LOAD(x[xp[0] + (ga_ssize)i * x_step]) : (W)IDENTITY;
+        local_barrier();
+        for (ga_size reach = 1; reach < LDIM_0; reach *= 2) {
+            const W before = LID_0 >= reach ? tile[LID_0 - reach] : 0;
+            local_barrier();
+            if (LID_0 >= reach)
+                tile[LID_0] = combine(before, tile[LID_0]);
+            local_barrier();
+        }
+        const bool carried = later || at > begin;
+        if (writing && i < end)
+            z[zp[0] + (ga_ssize)i * z_step] = STORE(carried ? combine(carry, tile[LID_0]) : tile[LID_0]);
+        carry = carried ? combine(carry, tile[LDIM_0 - 1]) : tile[LDIM_0 - 1];
+        local_barrier();
+    }
+    if (!writing && LID_0 == 0)
+        totals[row * pieces + mine] = carry;
+}
+
+KERNEL void starts(ga_size count, ga_size pieces, ARRAY W *totals)
+{
+    const ga_size row = get_global_id(0);
+    if (row < count)
+        for (ga_size i = row * pieces + 1; i < (row + 1) * pieces; ++i)
+            totals[i] = combine(totals[i - 1], totals[i]);
+}
+
+static inline bool less(C a, C b)
+{
+    return LESS;
+}
+
+OUTLINED_KERNEL void searchsorted(ga_size count, ga_size chunk, ga_size length, ARRAY T *x, ga_ssize step,
+    ARRAY V *v, ARRAY ga_long *z)
+{
+    const ga_size stop = min((get_global_id(0) + 1) * chunk, count);
+    for (ga_size i = get_global_id(0) * chunk; i < stop; ++i) {
+        const C value = (C)LOAD_V(v[i]);
+        ga_size low = 0, high = length;
+        while (low < high) {
+            const ga_size middle = low + (high - low) / 2;
+            const C here = (C)LOAD(x[(ga_ssize)middle * step]);
+            if (IS_BEFORE)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        z[i] = low;
+    }
+}
