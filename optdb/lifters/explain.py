@@ -88,16 +88,12 @@ class Explanation:
 
     def _summary(self) -> Table:
         numbers = ("ops",) if self.traffic is None else ("ops", "in a call")
-        table = new_table(f"{self.name}: where its ops run", ("place",), numbers)
-        for place, count in sorted(self.places.items()):
-            table.add_row(place, str(count))
-        for op, count in sorted(self.transfers.items()):
-            table.add_row(f"transfer: {op}", str(count), *self._moved(_kind(op)))
+        rows = sorted(self.places.items())
+        rows += [(f"transfer: {op}", count, *self._moved(_kind(op))) for op, count in sorted(self.transfers.items())]
         inside = set(self.traffic.transfers if self.traffic else ()) - set(map(_kind, self.transfers))
-        for kind in sorted(inside):
-            # Ops are named by their classes; what is in words is no op's.
-            table.add_row(kind if " " in kind else f"within {kind}", "", *self._moved(kind))
-        return table
+        # Ops are named by their classes; what is in words is no op's.
+        rows += [(kind if " " in kind else f"within {kind}", "", *self._moved(kind)) for kind in sorted(inside)]
+        return new_table(f"{self.name}: where its ops run", ("place",), numbers, rows)
 
     def _moved(self, kind: str) -> list[str]:
         if self.traffic is None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from optdb.lifters.report import LiftReport
 
@@ -21,21 +24,36 @@ def text_of(renderable: Any, width: int = 120) -> str:
     return captured.get()
 
 
-def new_table(title: str, texts: tuple[str, ...], numbers: tuple[str, ...] = ()) -> Table:
-    """Return an empty table.
+def new_table(
+    title: str,
+    texts: Sequence[str],
+    numbers: Sequence[str] = (),
+    rows: Iterable[Sequence[Any]] = (),
+    most: int | None = None,
+) -> Table:
+    """Return a table.
 
     Parameters
     ----------
     title : str
         What stands above it.
-    texts, numbers : tuple of str
+    texts, numbers : sequence of str
         Its columns: those of words, then those of numbers.
+    rows : iterable of sequence
+        What its cells show, from the left; others are empty.
+    most : int, optional
+        So many rows are shown, and how many more there are.
     """
-    table = Table(title=title, title_justify="left", min_width=min(len(title), 100))
+    table = Table(title=escape(title), title_justify="left", min_width=min(len(title), 100))
     for name in texts:
         table.add_column(name, overflow="fold")
     for name in numbers:
         table.add_column(name, justify="right")
+    rows = list(rows)
+    for row in rows[:most]:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    if most is not None and len(rows) > most:
+        table.add_row(f"and {len(rows) - most} more")
     return table
 
 
@@ -48,7 +66,5 @@ def lift_tables(report: LiftReport) -> list[Table]:
 
 
 def _counted(title: str, why: str, nodes: Counter[tuple[str, str]]) -> Table:
-    table = new_table(title, ("op", why), ("nodes",))
-    for (op, reason), count in nodes.most_common():
-        table.add_row(op, reason, str(count))
-    return table
+    rows = ((op, reason, count) for (op, reason), count in nodes.most_common())
+    return new_table(title, ("op", why), ("nodes",), rows)

@@ -149,3 +149,8 @@ def test_without_a_call_there_is_no_column_for_one(function):
 
 def test_explain_imports_nothing_early():
     assert output("import sys, optdb; print('theano' in sys.modules, 'pyopencl' in sys.modules)") == "False False"
+
+
+def test_brackets_in_names_are_shown():
+    x = tt.fvector("x")
+    assert str(optdb.explain(theano.function([x], x + 1, name="step[b]"))).startswith("step[b]: where its ops run")

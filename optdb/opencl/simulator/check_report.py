@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Group
-from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
 from optdb.lifters.tables import new_table, text_of
 from optdb.opencl.simulator.comparing import Difference
@@ -35,63 +33,41 @@ class StepsDiffer(AssertionError):
 
 @dataclass(frozen=True, eq=False)
 class StepCheck:
-    """One comparison.
+    """One comparison."""
 
-    Parameters
-    ----------
-    number : int
-        Of the step, in the order in which they were computed.
-    op : str
-        Of the device.
-    within : list of str
-        Ops of the device in front of it that have no counterpart of their own: the fault may be theirs.
-    host_ops : list of str
-        What the host has computed with, the last one first.
-    output : int
-        Which output of the op.
-    line : str
-        The line of the user's code that it comes from; empty if that is not known.
-    trace : str
-        How the user's code came to that line, as Theano tells it.
-    difference : Difference or None
-        None if the values are alike.
-    inputs : list of (str, object)
-        What both have computed from, by names, where they differ.
-    """
-
+    #: Of the step, in the order in which they were computed.
     number: int
+    #: Of the device.
     op: str
+    #: Ops of the device in front of it that have no counterpart of their own: the fault may be theirs.
     within: list[str]
+    #: What the host has computed with, the last one first.
     host_ops: list[str]
+    #: Which output of the op.
     output: int
+    #: The line of the user's code that it comes from; empty if that is not known.
     line: str
+    #: How the user's code came to that line, as Theano tells it.
     trace: str
+    #: None if the values are alike.
     difference: Difference | None = None
+    #: What both have computed from, by names, where they differ.
     inputs: list[tuple[str, Any]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class CheckReport:
-    """What a check has found.
+    """What a check has found; it prints as tables."""
 
-    Parameters
-    ----------
-    name : str
-        Of the function.
-    steps : list of StepCheck
-        All comparisons, in the order in which they were computed.
-    not_compared : list of (str, str)
-        Nodes of the device that could not be compared: the op, and why.
-    outputs : list
-        What the device has computed, on the host.
-    places : Counter
-        How many nodes are on the ``device``, on the ``host``, and a ``transfer``.
-    """
-
+    #: Of the function.
     name: str
+    #: All comparisons, in the order in which they were computed.
     steps: list[StepCheck]
+    #: Nodes of the device that could not be compared: the op, and why.
     not_compared: list[tuple[str, str]]
+    #: What the device has computed, on the host.
     outputs: list[Any]
+    #: How many nodes are on the ``device``, on the ``host``, and a ``transfer``.
     places: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -125,63 +101,48 @@ class CheckReport:
 
     def render(self) -> Group:
         """Return the tables, for `rich`."""
-        parts: list[Any] = [self._summary()]
+        counts = [
+            ("values compared", len(self.steps)),
+            ("that differ", len(self.differing)),
+            ("ops of the device", self.places["device"]),
+            ("of these not compared", len(self.not_compared)),
+            ("ops of the host", self.places["host"]),
+            ("transfers", self.places["transfer"]),
+        ]
+        tables = [new_table(f"{self.name}: the device beside the host", ("",), ("",), counts)]
         if self.first is not None:
-            parts += [self._differences(), _in_full(self.first)]
+            columns = ("step", "op", "line", "how", "where")
+            rows = map(_row, self.differing)
+            tables += [new_table("steps that differ", columns, ("elements",), rows, SHOWN), _in_full(self.first)]
         if self.not_compared:
-            parts.append(self._without())
-        return Group(*parts)
+            reasons = ((op, why, count) for (op, why), count in Counter(self.not_compared).most_common())
+            tables.append(new_table("not compared", ("op", "because"), ("nodes",), reasons))
+        return Group(*tables)
 
-    def _summary(self) -> Table:
-        table = new_table(f"{escape(self.name)}: the device beside the host", ("",), ("",))
-        table.add_row("values compared", str(len(self.steps)))
-        table.add_row("that differ", str(len(self.differing)))
-        table.add_row("ops of the device", str(self.places["device"]))
-        table.add_row("of these not compared", str(len(self.not_compared)))
-        table.add_row("ops of the host", str(self.places["host"]))
-        table.add_row("transfers", str(self.places["transfer"]))
-        return table
 
-    def _differences(self) -> Table:
-        table = new_table("steps that differ", ("step", "op", "line", "how", "where"), ("elements",))
-        for step in self.differing[:SHOWN]:
-            found = step.difference
-            where = "" if found.index is None else str(found.index)
-            table.add_row(
-                *(str(step.number), escape(step.op), escape(step.line), escape(found.what), escape(where)),
-                f"{found.count:,} of {found.size:,}",
-            )
-        if len(self.differing) > SHOWN:
-            table.add_row("", f"and {len(self.differing) - SHOWN} more", "", "", "", "")
-        return table
-
-    def _without(self) -> Table:
-        table = new_table("not compared", ("op", "because"), ("nodes",))
-        for (op, why), count in Counter(self.not_compared).most_common():
-            table.add_row(escape(op), escape(why), str(count))
-        return table
+def _row(step: StepCheck) -> tuple[Any, ...]:
+    found = step.difference
+    where = "" if found.index is None else found.index
+    return step.number, step.op, step.line, found.what, where, f"{found.count:,} of {found.size:,}"
 
 
 def _in_full(step: StepCheck) -> Table:
     """Return all that is known of a difference."""
     found = step.difference
-    table = new_table(f"the first that differs: step {step.number}", ("", ""))
-    rows = [("op", step.op), ("output", str(step.output))]
+    rows = [("op", step.op), ("output", step.output)]
     if step.within:
         rows.append(("with, in front of it", ", ".join(step.within)))
     rows.append(("on the host", ", ".join(step.host_ops)))
     rows.append(("how", f"{found.what}; {found.count:,} of {found.size:,} elements"))
     if found.index is not None:
-        rows.append(("where by most", str(found.index)))
+        rows.append(("where by most", found.index))
     rows.append(("the device has", _short(found.on_device)))
     rows.append(("the host has", _short(found.on_host)))
     if found.tolerance is not None:
         rows.append(("allowed there", f"{found.tolerance:.3g}"))
     rows += [(f"input: {name}", summary(value)) for name, value in step.inputs]
     rows.append(("made by", step.trace or "no trace was kept: see Theano's flag traceback.limit"))
-    for name, text in rows:
-        table.add_row(Text(name), Text(text))
-    return table
+    return new_table(f"the first that differs: step {step.number}", ("", ""), (), rows)
 
 
 def summary(value: Any) -> str:

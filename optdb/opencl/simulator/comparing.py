@@ -26,31 +26,21 @@ FREEDOM = 16
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """How two values differ.
+    """How two values differ."""
 
-    Parameters
-    ----------
-    what : str
-        In words.
-    index : tuple of int or None
-        Where by most; None if they cannot be compared by elements.
-    on_device, on_host : object
-        The two numbers there, or the shapes, or the values.
-    count, size : int
-        How many elements differ, of how many.
-    tolerance : float or None
-        By how much they may differ there.
-    device, host : object
-        The values.
-    """
-
+    #: In words.
     what: str
+    #: Where by most; None if they cannot be compared by elements.
     index: tuple[int, ...] | None
+    #: The two numbers there, or the shapes, or the values.
     on_device: Any
     on_host: Any
+    #: How many elements differ, of how many.
     count: int
     size: int
+    #: By how much they may differ there.
     tolerance: float | None
+    #: The values.
     device: Any
     host: Any
 
@@ -77,16 +67,17 @@ def compare(
     Difference or None
         None if they are alike.
     """
-    if not (isinstance(device, np.ndarray) and isinstance(host, np.ndarray)):
+    arrays = isinstance(device, np.ndarray) and isinstance(host, np.ndarray)
+    if arrays and device.shape != host.shape:
+        return Difference("the shapes differ", None, device.shape, host.shape, 1, 1, None, device, host)
+    if arrays and device.dtype != host.dtype:
+        return Difference("the dtypes differ", None, device.dtype, host.dtype, 1, 1, None, device, host)
+    if arrays and not device.size:
+        return None
+    if not arrays or device.dtype == object:
         if equal(device, host):
             return None
         return Difference("the values differ", None, device, host, 1, 1, None, device, host)
-    if device.shape != host.shape:
-        return Difference("the shapes differ", None, device.shape, host.shape, 1, 1, None, device, host)
-    if device.dtype != host.dtype:
-        return Difference("the dtypes differ", None, device.dtype, host.dtype, 1, 1, None, device, host)
-    if not device.size or device.dtype == object:
-        return None if not device.size or equal(device, host) else _whole(device, host)
     allowed = _allowed(host)
     far = _distances(device, host)
     if (far <= allowed).all():
@@ -105,10 +96,6 @@ def nudged(value: Any, random: np.random.RandomState) -> Any:
     factor = 1 + UNITS * np.finfo(value.dtype).eps * (2 * random.rand(*value.shape) - 1)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(value * factor, value.dtype)
-
-
-def _whole(device: Any, host: Any) -> Difference:
-    return Difference("the values differ", None, device, host, 1, 1, None, device, host)
 
 
 def _wide(value: np.ndarray) -> np.ndarray:

@@ -38,31 +38,23 @@ _LARGEST = 5
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What a call takes on the device, in bytes.
+    """What a call takes on the device, in bytes."""
 
-    Parameters
-    ----------
-    values : int
-        What nodes compute, where those share memory that do not live at the same time.
-    separately : int
-        The same with a buffer for each.
-    inputs, shared, constants : int
-        What the call is given, the shared variables of all methods, and the graph's constants.
-    allowed : int
-        How much a function may take.
-    largest : list of (int, str)
-        The largest of the values, and what they are.
-    recorded : bool
-        Whether there was such a call already; else it was traced.
-    """
-
+    #: What nodes compute, where those share memory that do not live at the same time.
     values: int
+    #: The same with a buffer for each.
     separately: int
+    #: What the call is given.
     inputs: int
+    #: The shared variables of all methods.
     shared: int
+    #: The graph's constants.
     constants: int
+    #: How much a function may take.
     allowed: int
+    #: The largest of the values, and what they are.
     largest: list[tuple[int, str]]
+    #: Whether there was such a call already; else it was traced.
     recorded: bool
 
     @property

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 from rich.console import Group
-from rich.markup import escape
 from rich.table import Table
 
 from optdb.lifters.tables import new_table, text_of
@@ -23,42 +24,28 @@ TRANSFERS = ("upload", "download")
 
 @dataclass(frozen=True)
 class Row:
-    """A command, or a node of the host, in one call.
+    """A command, or a node of the host, in one call."""
 
-    Parameters
-    ----------
-    op : str
-        Of the node; ``argument`` or ``result`` for what is moved with a call.
-    name : str
-        Of the node's result; empty if it has none.
-    line, trace : str
-        Where in the user's code the node comes from; empty if that is not known.
-    where : {'device', 'host'}
-        Where the node computes.
-    kernel : str
-        What was launched; ``copy``, ``fill``, ``upload``, ``download``; empty for work of the host alone.
-    kind : str
-        ``launch`` or what `kernel` says.
-    device : float or None
-        Seconds on the device; None where nothing was put there.
-    host : float
-        Seconds of Python, without a plan, with what it waits for.
-    nbytes : int
-        What was read and written, each array once.
-    operations : int or None
-        Floating-point operations of the node, at the longest of its commands; None if they are not known.
-    """
-
+    #: Of the node; ``argument`` or ``result`` for what is moved with a call.
     op: str
+    #: Of the node's result; empty if it has none.
     name: str
+    #: Where in the user's code the node comes from; empty if that is not known.
     line: str
     trace: str
+    #: Where the node computes: ``device`` or ``host``.
     where: str = HOST
+    #: What was launched; ``copy``, ``fill``, ``upload``, ``download``; empty for work of the host alone.
     kernel: str = ""
+    #: ``launch`` or what `kernel` says.
     kind: str = ""
+    #: Seconds on the device; None where nothing was put there.
     device: float | None = None
+    #: Seconds of Python, without a plan, with what it waits for.
     host: float = 0.0
+    #: What was read and written, each array once.
     nbytes: int = 0
+    #: Floating-point operations of the node, at the longest of its commands; None if they are not known.
     operations: int | None = None
 
     @property
@@ -74,46 +61,29 @@ class Row:
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took its time, on the host or on the device.
-
-    Parameters
-    ----------
-    name : str
-        What.
-    where : {'device', 'host'}
-        Where.
-    begin, seconds : float
-        When, from the beginning of the call.
-    told : dict
-        What else is known.
-    """
+    """Something that took its time."""
 
     name: str
+    #: ``device`` or ``host``.
     where: str
+    #: Seconds from the beginning of the call.
     begin: float
     seconds: float
+    #: What else is known.
     told: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class ProfileReport:
-    """What a profile has found.
+    """What a profile has found; it prints as tables."""
 
-    Parameters
-    ----------
-    name : str
-        Of the function.
-    calls : int
-        How many were measured.
-    rows : list of Row
-        For each command, and each node of the host, in order; times are medians.
-    spans : list of Span
-        When what was done in the last call.
-    """
-
+    #: Of the function.
     name: str
+    #: How many were measured.
     calls: int
+    #: For each command, and each node of the host, in order; times are medians.
     rows: list[Row]
+    #: When what was done in the last call.
     spans: list[Span]
 
     @property
@@ -128,26 +98,23 @@ class ProfileReport:
 
     def by(self, key: Callable[[Row], str]) -> dict[str, list[Row]]:
         """Return the rows in groups, those first that take the longest on the device, or else on the host."""
-        groups: dict[str, list[Row]] = {}
-        for row in self.rows:
-            groups.setdefault(key(row), []).append(row)
-        return dict(sorted(groups.items(), key=lambda item: _seconds(item[1]), reverse=True))
+        return _grouped(self.rows, key)
 
     def __str__(self) -> str:
         return text_of(self.render(), width=140)
 
     def render(self) -> Group:
         """Return the tables, for `rich`."""
-        on_device = [row for row in self.rows if row.device is not None]
-        here = ProfileReport(self.name, self.calls, on_device, [])
-        kernels = ProfileReport(self.name, self.calls, [row for row in on_device if row.kind == "launch"], [])
-        hosts = ProfileReport(self.name, self.calls, [row for row in self.rows if row.where == HOST], [])
+        commands = [row for row in self.rows if row.device is not None]
+        on_host = _grouped((row for row in self.rows if row.where == HOST), lambda row: row.op)
         tables = [
-            self._summary(),
-            _table("by op", "op", here.by(lambda row: row.op), self.device_seconds),
-            _table("by line", "line", here.by(lambda row: row.line), self.device_seconds),
-            _table("by kernel", "kernel", kernels.by(lambda row: row.kernel), self.device_seconds),
-            _host_table(hosts.by(lambda row: row.op)),
+            new_table(
+                f"{self.name}: medians of {self.calls} calls", ("",), ("", "ms", "bytes"), self._summary(commands)
+            ),
+            self._by("op", commands),
+            self._by("line", commands),
+            self._by("kernel", [row for row in commands if row.kind == "launch"]),
+            new_table("on the host", ("op",), ("nodes", "ms"), starmap(_host_row, on_host.items()), SHOWN),
         ]
         return Group(*[table for table in tables if table.row_count])
 
@@ -179,14 +146,30 @@ class ProfileReport:
         path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
         return path
 
-    def _summary(self) -> Table:
-        table = new_table(f"{escape(self.name)}: medians of {self.calls} calls", ("",), ("", "ms", "bytes"))
-        commands = [row for row in self.rows if row.device is not None]
-        _add(table, "on the device", commands, _device)
+    def _summary(self, commands: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
+        """Yield for some kinds of rows their number, milliseconds and bytes."""
+        yield "on the device", *_sums(commands, _device)
         for kind in dict.fromkeys(row.kind for row in commands):
-            _add(table, f"    {kind}", [row for row in commands if row.kind == kind], _device)
-        _add(table, "nodes on the host", [row for row in self.rows if row.where == HOST], lambda row: row.host)
-        return table
+            yield f"    {kind}", *_sums([row for row in commands if row.kind == kind], _device)
+        yield "nodes on the host", *_sums([row for row in self.rows if row.where == HOST], lambda row: row.host)
+
+    def _by(self, what: str, commands: Iterable[Row]) -> Table:
+        """Return a table of what the device does, by a field of the rows."""
+        rows, whole = [], self.device_seconds
+        for name, group in _grouped(commands, operator.attrgetter(what)).items():
+            device, host = _seconds(group)
+            share = f"{100 * device / whole:.1f}" if whole else ""
+            rates = _rate(sum(row.nbytes for row in group), device), _flops(group)
+            rows.append((name or "not known", len(group), f"{device * 1e3:.3f}", share, *rates, f"{host * 1e3:.3f}"))
+        return new_table(f"by {what}", (what,), ("commands", "ms", "%", "GB/s", "GFLOP/s", "host ms"), rows, SHOWN)
+
+
+def _grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> dict[str, list[Row]]:
+    """Return rows in groups, as `ProfileReport.by` does."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return dict(sorted(groups.items(), key=lambda item: _seconds(item[1]), reverse=True))
 
 
 def _device(row: Row) -> float:
@@ -197,32 +180,12 @@ def _seconds(rows: Sequence[Row]) -> tuple[float, float]:
     return sum(map(_device, rows)), sum(row.host for row in rows)
 
 
-def _add(table: Table, name: str, rows: Sequence[Row], seconds: Callable[[Row], float]) -> None:
-    table.add_row(name, str(len(rows)), f"{sum(map(seconds, rows)) * 1e3:.3f}", f"{sum(r.nbytes for r in rows):,}")
+def _sums(rows: Sequence[Row], seconds: Callable[[Row], float]) -> tuple[int, str, str]:
+    return len(rows), f"{sum(map(seconds, rows)) * 1e3:.3f}", f"{sum(row.nbytes for row in rows):,}"
 
 
-def _table(title: str, what: str, groups: dict[str, list[Row]], whole: float) -> Table:
-    """Return a table of what the device does."""
-    table = new_table(title, (what,), ("commands", "ms", "%", "GB/s", "GFLOP/s", "host ms"))
-    for name, rows in list(groups.items())[:SHOWN]:
-        device, host = _seconds(rows)
-        table.add_row(
-            *(escape(name) or "not known", str(len(rows)), f"{device * 1e3:.3f}"),
-            f"{100 * device / whole:.1f}" if whole else "",
-            *(_rate(sum(row.nbytes for row in rows), device), _flops(rows), f"{host * 1e3:.3f}"),
-        )
-    if len(groups) > SHOWN:
-        table.add_row(f"and {len(groups) - SHOWN} more", *[""] * 6)
-    return table
-
-
-def _host_table(groups: dict[str, list[Row]]) -> Table:
-    table = new_table("on the host", ("op",), ("nodes", "ms"))
-    for name, rows in list(groups.items())[:SHOWN]:
-        table.add_row(escape(name), str(len(rows)), f"{_seconds(rows)[1] * 1e3:.3f}")
-    if len(groups) > SHOWN:
-        table.add_row(f"and {len(groups) - SHOWN} more", "", "")
-    return table
+def _host_row(name: str, rows: Sequence[Row]) -> tuple[str, int, str]:
+    return name, len(rows), f"{_seconds(rows)[1] * 1e3:.3f}"
 
 
 def _flops(rows: Sequence[Row]) -> str:
