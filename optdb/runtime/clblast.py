@@ -52,36 +52,31 @@ def multiply(queue: Any, a: Array, b: Array, z: Array, alpha: float = 1.0, beta:
     """
     library = find()
     kinds = _NUMBERS.get(z.dtype.name)
-    places = [_place(x) for x in (a, b, z)]
-    if library is None or kinds is None or None in places or places[2].transposed or not a.size or not b.size:
+    matrices = [_matrix(x) for x in (a, b, z)]
+    if library is None or kinds is None or None in matrices or matrices[2].transposed or not a.size or not b.size:
         return False
     (m, k), n = a.shape[-2:], b.shape[-1]
     letter, number = kinds
-    left, right, result = places
-    layouts = [_TRANSPOSED if x.transposed else _PLAIN for x in (left, right)]
-    batch = z.shape[0] if z.ndim == 3 else 1
-    batched = batch > 1
-    if batched and not (len(a) == len(b) == batch and all(x.batch_step > 0 for x in places)):
+    layouts = [_TRANSPOSED if x.transposed else _PLAIN for x in matrices[:2]]
+    batch = [z.shape[0]] if z.ndim == 3 and z.shape[0] > 1 else []
+    if batch and not ([len(a)] == [len(b)] == batch and all(x.batch_step > 0 for x in matrices)):
         return False
-
-    def described(x: _Matrix) -> list[Any]:
-        steps = [x.batch_step] if batched else []
-        return [ctypes.c_void_p(x.buffer), *map(ctypes.c_size_t, [x.offset, x.leading, *steps])]
-
-    sizes = list(map(ctypes.c_size_t, (m, n, k)))
+    left, right, result = (
+        [ctypes.c_void_p(x.buffer), *map(ctypes.c_size_t, [x.offset, x.leading, *([x.batch_step] if batch else [])])]
+        for x in matrices
+    )
     handle = ctypes.c_void_p(queue.int_ptr)
-    function = getattr(library, f"CLBlast{letter}gemm{'StridedBatched' if batched else ''}")
+    function = getattr(library, f"CLBlast{letter}gemm{'StridedBatched' if batch else ''}")
     status = function(
-        *(_ROW_MAJOR, *layouts, *sizes, number(alpha), *described(left), *described(right)),
-        *(number(beta), *described(result), *([ctypes.c_size_t(batch)] if batched else [])),
-        *(ctypes.byref(handle), None),
+        *(_ROW_MAJOR, *layouts, *map(ctypes.c_size_t, (m, n, k)), number(alpha), *left, *right),
+        *(number(beta), *result, *map(ctypes.c_size_t, batch), ctypes.byref(handle), None),
     )
     if status:
         warnings.warn(f"CLBlast refused a product of {a.shape} and {b.shape} with status {status}", stacklevel=2)
     return status == 0
 
 
-def _place(x: Array) -> _Matrix | None:
+def _matrix(x: Array) -> _Matrix | None:
     """Return where a matrix lies; None if CLBlast takes none of such strides."""
     item = x.dtype.itemsize
     (m, n), (row, column) = x.shape[-2:], (step // item for step in x.strides[-2:])

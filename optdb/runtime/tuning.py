@@ -21,18 +21,9 @@ FORMAT = "optdb tuning 1"
 
 
 def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
-    """Return all that a finding depends on.
+    """Return all that a finding depends on: the device, what was tuned, for which dtype, and who measured.
 
-    Parameters
-    ----------
-    device : pyopencl.Device
-        What was measured. A part of a device is another device.
-    kind : str
-        What was tuned.
-    dtype : str
-        For which dtype.
-    version : str
-        Of whoever measured.
+    A part of a device is another device; the version is that of whoever measured.
     """
     profile = profile_of(device)
     return {

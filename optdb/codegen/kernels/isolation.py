@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from optdb.codegen.kernels.prelude import PRELUDE
@@ -32,6 +32,7 @@ STRUCTURE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _OUTER = re.compile(rf"{_NAME}|\(\)|\[\]|\{{\}}|\S")
+_ATTRIBUTE = re.compile(r"\b__attribute__\b\s*(?:\(\))?")
 _IDLE = re.compile(f"{_COMMENT}|{_TEXT}", re.DOTALL)
 _WORD = re.compile(rf"(?<![\w.]){_NAME}")
 _MEMBER = re.compile(rf"(?:\.|->)\s*({_NAME})")
@@ -82,7 +83,7 @@ def isolate(code: str) -> Isolated | None:
 def _defined(code: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
     """Return the names that a code declares, the macros that it defines, and those that it asks for before."""
     outer, directives = _structure(code)
-    return frozenset(_declared(_OUTER.findall(outer))), *_macros(directives)
+    return frozenset(_declared(_OUTER.findall(_ATTRIBUTE.sub(" ", outer)))), *_macros(directives)
 
 
 def _structure(code: str) -> tuple[str, list[str]]:
@@ -144,7 +145,7 @@ def _declared(items: Iterable[str]) -> set[str]:
     """Return the functions, types and variables that are declared at file scope."""
     names: set[str] = set()
     head: list[str] = []
-    for item in _without_attributes(items):
+    for item in items:
         if item == ";":
             names.update(_of_declaration(head))
             head = []
@@ -156,14 +157,6 @@ def _declared(items: Iterable[str]) -> set[str]:
     if head:
         raise _NotUnderstood
     return names
-
-
-def _without_attributes(items: Iterable[str]) -> Iterator[str]:
-    attribute = False
-    for item in items:
-        if item != "__attribute__" and not (attribute and item == "()"):
-            yield item
-        attribute = item == "__attribute__"
 
 
 def _of_function(head: Sequence[str]) -> str:
