@@ -24,6 +24,7 @@ from optdb.codegen.kernels.isolation import isolate
 from optdb.codegen.kernels.outlining import OutlinedKernel
 from optdb.codegen.kernels.prelude import PRELUDE
 from optdb.codegen.kernels.programs import TranslationUnit
+from optdb.codegen.source import filled, functions
 from optdb.runtime.library import cl
 
 __all__ = ["ADDRESS", "SEQUENCE", "copy_entry", "fill_entry", "launch_entry", "listed", "sequence_program"]
@@ -45,46 +46,7 @@ _PRELUDE = """
     its_list += (sizeof(x) + 7) / 8;
 """
 
-# In the words that `outlining` has for what is no parameter of a kernel.
-_LISTED = """
-static __attribute__((noinline)) void {name}_listed(const __global ulong *its_list)
-{{
-const ulong its_n0 = its_list[2], its_n1 = its_list[3], its_n2 = its_list[4];
-its_list += 5;
-{taken}
-for (ulong its_2 = 0; its_2 < its_n2; ++its_2)
-for (ulong its_1 = 0; its_1 < its_n1; ++its_1)
-for (ulong its_0 = 0; its_0 < its_n0; ++its_0)
-{function}({passed});
-}}
-"""
-
-_SEQUENCE = """
-__kernel void {address}(__global char *buffer, __global ulong *address)
-{{
-*address = (ulong)buffer;
-}}
-static __attribute__((noinline)) void optdb_copy(__global char *to, const __global char *from, ulong nbytes)
-{{
-for (ulong i = 0; i < nbytes; ++i)
-    to[i] = from[i];
-}}
-static __attribute__((noinline)) void optdb_fill(__global char *to, ulong nbytes, ulong pattern)
-{{
-for (ulong i = 0; i < nbytes; ++i)
-    to[i] = (char)(pattern >> (i % 8 * 8));
-}}
-__kernel void {sequence}(const __global ulong *t)
-{{
-for (; t[0] != {end}; t += t[1]) {{
-switch (t[0]) {{
-case {copy}: optdb_copy((__global char *)t[2], (const __global char *)t[3], t[4]); break;
-case {fill}: optdb_fill((__global char *)t[2], t[3], t[4]); break;
-{cases}
-}}
-}}
-}}
-"""
+_CODE = functions("kernels/sequences.cl")
 
 
 def launch_entry(case: int, items: Sequence[int], arguments: Iterable[Any], addresses: Mapping[int, int]) -> list[int]:
@@ -143,9 +105,9 @@ def sequence_program(
         for name in sorted(name for name, function in functions.items() if function):
             number = cases[unit, name] = _FIRST_CASE + len(cases)
             lines.append(f"case {number}: {name}_listed__{place}(t); break;")
-    words = {"address": ADDRESS, "sequence": SEQUENCE, "end": _END, "copy": _COPY, "fill": _FILL}
-    source = [PRELUDE, _PRELUDE, *texts, _SEQUENCE.format(cases="\n".join(lines), **words)]
-    return "".join(source), cases
+    words = {"ADDRESS": ADDRESS, "SEQUENCE": SEQUENCE, "END": _END, "COPY": _COPY, "FILL": _FILL}
+    code = "".join(_CODE[name] for name in ("ADDRESS", "optdb_copy", "optdb_fill", "SEQUENCE"))
+    return "".join([PRELUDE, _PRELUDE, *texts, filled(code, CASES="\n".join(lines), **words)]), cases
 
 
 def _listed(kernel: OutlinedKernel) -> str:
@@ -155,7 +117,8 @@ def _listed(kernel: OutlinedKernel) -> str:
         return ""
     taken = "\n".join(_taken(" ".join(kind.split()), name) for kind, name in kernel.params)
     passed = ", ".join([*told, *(name for _, name in kernel.params)])
-    return _LISTED.format(name=kernel.name, function=kernel.function, taken=taken, passed=passed)
+    words = {"LISTED": f"{kernel.name}_listed", "TAKEN": taken, "FUNCTION": kernel.function, "PASSED": passed}
+    return filled(_CODE["LISTED"], **words)
 
 
 def _told(ask: str) -> str | None:
