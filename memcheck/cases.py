@@ -273,7 +273,6 @@ NEVER = {
     **{(f"OpenCL{name}", "copy1_alike"): _COPIES_GAPS for name in ("Conv", "ConvGradWeights", "ConvGradInputs")},
     ("OpenCLConvGradInputs", "copy0_alike"): _COPIES_GAPS,
     **{(f"OpenCL{name}", "copy_alike"): _COPIES_GAPS for name in COPYING_GAPS},
-    ("OpenCLMaxPoolRop", "copy_points_alike"): _COPIES_GAPS,
     ("OpenCLElemwise", "elements_wide"): "it is for more elements than 32 bits count, on graphics cards",
     ("OpenCLAdvancedIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,
     ("OpenCLAdvancedBooleanIncSubtensor", "spread_alike"): _SPREADS_WHAT_BROADCASTS,

@@ -11,8 +11,13 @@ from optdb.opencl.ops.batch_norm import (
     OpenCLBatchNormTrainGrad,
 )
 from optdb.opencl.ops.neighbours import OpenCLImages2Neibs
-from optdb.opencl.ops.pool_grads import OpenCLAveragePoolGrad, OpenCLMaxPoolGrad
-from optdb.opencl.ops.pooling import OpenCLDownsampleFactorMaxGradGrad, OpenCLMaxPoolRop, OpenCLPool
+from optdb.opencl.ops.pooling import (
+    OpenCLAveragePoolGrad,
+    OpenCLDownsampleFactorMaxGradGrad,
+    OpenCLMaxPoolGrad,
+    OpenCLMaxPoolRop,
+    OpenCLPool,
+)
 
 
 def _numbers(*sizes: tuple[int, ...]) -> list[np.ndarray]:

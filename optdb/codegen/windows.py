@@ -7,13 +7,14 @@ read, in C order, as the host's C code does it: so sums come out the same to the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from optdb.codegen.kernels import Kernel
+from optdb.codegen.source import ROUND_EACH_STEP, typed
 
 #: What kernels are told of each pooled axis: its length, how many windows there are, their size, step and pad.
 _NUMBERS = ("len", "count", "size", "step", "pad")
@@ -100,11 +101,6 @@ def _covering(length: int, size: int, step: int) -> int:
     return max(0, (length - 1 - size + step) // step) + 1
 
 
-def numbers(ndim: int) -> str:
-    """Return the parameters of a kernel for `Windows.args`."""
-    return ", ".join(f"ga_ssize {name}{d}" for name in _NUMBERS for d in range(ndim))
-
-
 def place(index: str, ndim: int, plane: str, lengths: str) -> str:
     """Return where in an array an element is: `index` and `lengths` are names, without the number of the axis."""
     at = plane
@@ -121,33 +117,35 @@ def bounds(d: int) -> str:
     )
 
 
-def params(arrays: Iterable[tuple[str, str]]) -> str:
-    """Return arrays, by names and the C types of their elements, as parameters of a kernel."""
-    return ", ".join(f"ARRAY {stored} *restrict {name}" for name, stored in arrays)
+def _kernel(name: str, ndim: int, dtype: str, arrays: Sequence[str], body: str) -> Kernel:
+    """Return a kernel of arrays of a dtype, which takes `n`, a chunk, `Windows.args`, and the arrays."""
+    params = [f"ga_ssize {number}{d}" for number in _NUMBERS for d in range(ndim)]
+    params += [f"ARRAY T *restrict {array}" for array in arrays]
+    code = f"OUTLINED_KERNEL void {name}(ga_size n, ga_size chunk, {', '.join(params)})\n{{\n{body}\n}}\n"
+    return Kernel(ROUND_EACH_STEP + typed(code, dtype))
 
 
-def window_kernel(ndim: int, arrays: Sequence[tuple[str, str]], start: str, each: str, finish: str) -> Kernel:
+def window_kernel(ndim: int, dtype: str, arrays: Sequence[str], start: str, each: str, finish: str) -> Kernel:
     """Return a kernel, named ``windows``, that computes an element of the last array from each window of the others.
 
     Parameters
     ----------
     ndim : int
         How many axes are pooled.
-    arrays : sequence of (str, str)
-        Names, and the C types of their elements. All but the last are read.
+    dtype : str
+        Of all arrays.
+    arrays : sequence of str
+        Their names. All but the last are read.
     start, each, finish : str
-        What is done for a window first, for each of its elements, and at the end. The elements are at ``q``,
-        the first of them at ``first``, and the window's own place is ``o``.
+        What is done for a window first, for each of its elements, and at the end, in the words of `typed`. The
+        elements are at ``q``, the first of them at ``first``, and the window's own place is ``o``.
     """
     last = ndim - 1
     outer = "\n".join(
         f"const ga_ssize at{d} = rest % count{d}; rest /= count{d};\n{bounds(d)}" for d in reversed(range(last))
     )
     loops = "\n".join(f"for (ga_ssize m{d} = lo{d}; m{d} < hi{d}; ++m{d}) {{" for d in range(last))
-    return Kernel(f"""
-#pragma OPENCL FP_CONTRACT OFF
-OUTLINED_KERNEL void windows(ga_size n, ga_size chunk, {numbers(ndim)}, {params(arrays)})
-{{
+    body = f"""
 ga_size o = get_global_id(0) * chunk;
 const ga_size end = min(o + chunk, n);
 while (o < end) {{
@@ -167,6 +165,107 @@ for (ga_ssize q = row + lo{last}; q < row + hi{last}; ++q) {{
 {"}" * last}
 {finish}
 }}
+}}"""
+    return _kernel("windows", ndim, dtype, arrays, body)
+
+
+def gradient_kernel(ndim: int, dtype: str, arrays: Sequence[str], given: str, by_rows: bool) -> Kernel:
+    """Return a kernel, named ``gradient``, that adds up what each element gets from the windows that cover it.
+
+    Parameters
+    ----------
+    ndim, dtype
+        As for `window_kernel`.
+    arrays : sequence of str
+        The names of those that are read; what is computed is ``gx``.
+    given : str
+        What a window, ``o``, gives to an element of it, ``q``, in the words of `typed`. For each axis, ``whole`` says
+        whether all windows end before the padding does.
+    by_rows : bool
+        Whether a work item fills rows, and not single elements.
+    """
+    whole = "\n".join(
+        f"const bool whole{d} = (count{d} - 1) * step{d} + size{d} <= len{d} + 2 * pad{d};" for d in range(ndim)
+    )
+    # What was added so far is kept as it is stored, on the host, too.
+    add = f"gx[q] = STORE(LOAD(gx[q]) + ({given}));"
+    body = _rows(ndim, add) if by_rows else _elements(ndim, add)
+    return _kernel("gradient", ndim, dtype, [*arrays, "gx"], f"{whole}\n{body}")
+
+
+def _reaching(d: int) -> str:
+    """Return code that says which windows (`from` up to `to`) reach place `i` of an axis."""
+    return (
+        f"const ga_ssize over{d} = i{d} + pad{d};\n"
+        f"const ga_ssize from{d} = over{d} < size{d} ? 0 : (over{d} - size{d}) / step{d} + 1;\n"
+        f"const ga_ssize to{d} = min(over{d} / step{d} + 1, count{d});"
+    )
+
+
+def _loops(ndim: int) -> str:
+    return "\n".join(f"for (ga_ssize at{d} = from{d}; at{d} < to{d}; ++at{d}) {{" for d in range(ndim))
+
+
+def _decode(ndim: int) -> str:
+    return "\n".join(
+        f"const ga_ssize i{d} = rest % len{d}; rest /= len{d};\n{_reaching(d)}" for d in reversed(range(ndim))
+    )
+
+
+def _rows(ndim: int, add: str) -> str:
+    """Return code by which an item fills rows, in pieces of `chunk` of all `n`.
+
+    The last elements of all windows of a row come first, then those before them, and so on: that way, too, each
+    element gets what it gets in the order of the windows. Windows of 2 that do not overlap are common, and their
+    elements can be filled in pairs.
+    """
+    last = ndim - 1
+    at = f"const ga_ssize at{last} = j, o = windows + j;"
+
+    def along(step: object) -> str:
+        return f"for (ga_ssize j = first; j < end; ++j) {{\n{at}\nconst ga_ssize q = begin + j * {step};\n{add}\n}}"
+
+    return f"""
+const ga_size end_row = min((ga_size)get_global_id(0) * chunk + chunk, n);
+const bool in_pairs = size{last} == 2 && step{last} == 2 && pad{last} == 0 && 2 * count{last} <= len{last};
+for (ga_size row = get_global_id(0) * chunk; row < end_row; ++row) {{
+const ga_ssize row_start = row * len{last};
+for (ga_ssize q = row_start; q < row_start + len{last}; ++q)
+    gx[q] = STORE(0);
+ga_size rest = row;
+{_decode(last)}
+{_loops(last)}
+const ga_ssize windows = {place("at", last, "(ga_ssize)rest", "count")} * count{last};
+if (in_pairs) {{
+for (ga_ssize j = 0; j < count{last}; ++j) {{
+{at}
+{{ const ga_ssize q = row_start + 2 * j; {add} }}
+{{ const ga_ssize q = row_start + 2 * j + 1; {add} }}
 }}
+continue;
 }}
-""")
+for (ga_ssize e = size{last} - 1; e >= 0; --e) {{
+const ga_ssize off = e - pad{last}, begin = row_start + off;
+const ga_ssize first = off >= 0 ? 0 : (-off + step{last} - 1) / step{last};
+const ga_ssize end = off >= len{last} ? 0 : min(count{last}, (len{last} - off - 1) / step{last} + 1);
+if (step{last} == 2) {{ {along(2)} }}
+else if (step{last} == 1) {{ {along(1)} }}
+else {{ {along(f"step{last}")} }}
+}}
+{"}" * last}
+}}"""
+
+
+def _elements(ndim: int, add: str) -> str:
+    """Return code by which an item fills single elements, `chunk` of all `n`."""
+    return f"""
+const ga_size end = min((ga_size)get_global_id(0) * chunk + chunk, n);
+for (ga_size q = get_global_id(0) * chunk; q < end; ++q) {{
+gx[q] = STORE(0);
+ga_size rest = q;
+{_decode(ndim)}
+{_loops(ndim)}
+const ga_ssize o = {place("at", ndim, "(ga_ssize)rest", "count")};
+{add}
+{"}" * ndim}
+}}"""

@@ -14,8 +14,13 @@ import theano.tensor as tt
 from theano.tensor.signal import pool as host
 
 from optdb.opencl import as_opencl_variable
-from optdb.opencl.ops.pool_grads import OpenCLAveragePoolGrad, OpenCLMaxPoolGrad
-from optdb.opencl.ops.pooling import OpenCLDownsampleFactorMaxGradGrad, OpenCLMaxPoolRop, OpenCLPool
+from optdb.opencl.ops.pooling import (
+    OpenCLAveragePoolGrad,
+    OpenCLDownsampleFactorMaxGradGrad,
+    OpenCLMaxPoolGrad,
+    OpenCLMaxPoolRop,
+    OpenCLPool,
+)
 from optdb.runtime.library import cl
 from tests.opencl.device import runtime_context
 from tests.opencl.layouts import NAME, device_array, run, variable

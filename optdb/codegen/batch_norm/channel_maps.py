@@ -1,8 +1,7 @@
 """Kernels that compute arrays element by element with numbers that each channel has.
 
-`ChannelNumbers` are kernels with an item for each channel, `ChannelMap` those that go over all
-elements: in pieces of rows, in which the numbers stay the same, or of columns, in which there is
-one of each for every element.
+Those of numbers.cl find them, with an item for each channel; those of `ChannelMap` go over all elements: in pieces of
+rows, in which the numbers stay the same, or of columns, in which there is one of each for every element.
 """
 
 from __future__ import annotations
@@ -78,38 +77,10 @@ z[i] = {write_w(self.dtype)}({self.expression});
 """
 
 
-@dataclass(frozen=True)
-class ChannelNumbers:
-    """What is computed of the numbers of each channel."""
-
-    #: Names and dtypes of numbers that all channels share; those of `sizes` come before them.
-    scalars: tuple[tuple[str, str], ...]
-    #: Names and dtypes of arrays with an element for each channel, inputs and outputs.
-    arrays: tuple[tuple[str, str], ...]
-    #: OpenCL C for channel ``k`` of ``n``.
-    statements: str
-    #: Names of whole numbers.
-    sizes: tuple[str, ...] = ()
-
-    def kernel(self) -> Kernel:
-        """Return the kernel."""
-        params = [f"ga_size {name}" for name in ("n", *self.sizes)]
-        params += [f"{ctype(dtype)} {name}" for name, dtype in self.scalars]
-        params += [f"ARRAY {ctype(dtype)} *{name}" for name, dtype in self.arrays]
-        return Kernel(f"""
-#pragma OPENCL FP_CONTRACT OFF
-OUTLINED_KERNEL void numbers({", ".join(params)})
-{{
-for (ga_size k = get_global_id(0); k < n; k += get_global_size(0)) {{
-{self.statements}
-}}
-}}
-""")
-
-    def launch(self, kernels: Mapping[str, CompiledKernel], context: Context, n: int, *args: Any) -> None:
-        """Compute for `n` channels."""
-        items = min(context.profile.compute_units, max(n // 64, 1)) if context.profile.runs_items_serially else n
-        launch_items(kernels["numbers"], context, items, n, *args)
+def launch_numbers(kernel: CompiledKernel, context: Context, n: int, *args: Any) -> None:
+    """Launch a kernel of numbers.cl for `n` channels."""
+    items = min(context.profile.compute_units, max(n // 64, 1)) if context.profile.runs_items_serially else n
+    launch_items(kernel, context, items, n, *args)
 
 
 def _lines(lines: Iterable[str]) -> str:

@@ -1,47 +1,59 @@
-"""Ops that compute one number from each window of an array: pooling, and what follows its choices.
+"""Ops that compute one number from each window of an array: pooling, what follows its choices, and its gradients.
 
-Arrays are brought into C order, window sizes, strides and pads stay on the host. A largest
-element is found as the host's C code does it: the first element that no later one exceeds,
-so a NaN is only found where it comes first.
+Arrays are brought into C order, window sizes, strides and pads stay on the host. A largest element is found as the
+host's C code does it: the first element that no later one exceeds, so a NaN is only found where it comes first.
+
+For gradients, a processor's work item fills rows: it goes over the windows that reach a row, and adds to the row what
+each gives. Elsewhere each item asks for one element which windows reach it. Both add in the order of the windows, and
+so does the host's C code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from optdb.codegen.fp16 import load_w, work_dtype, write_w
-from optdb.codegen.layout import check_shapes, launch_chunks
-from optdb.codegen.windows import Windows, window_kernel
+from optdb.codegen.layout import check_shapes, launch_chunks, size_of
+from optdb.codegen.windows import Windows, gradient_kernel, window_kernel
 from optdb.host import layers as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.runtime.arrays import Array
 
 
 class _OfWindows(Counterpart, OpenCLKernelBase):
-    """What the ops of this module share."""
+    """What the ops of this module share: arrays of one dtype, in C order, and numbers of the host."""
 
-    def _kernel(self, node: Apply, names: Sequence[str], start: str, each: str, finish: str) -> Kernel:
-        """Return the kernel that goes over the windows; the last of the named arrays is the output."""
-        dtypes = [var.type.dtype for var in (*node.inputs[self.device_inputs], node.outputs[0])]
-        arrays = [(name, ctype(dtype)) for name, dtype in zip(names, dtypes, strict=True)]
-        return window_kernel(self.ndim, arrays, start, each, finish)
+    def make_node(self, *inputs: Any) -> Apply:
+        """Return the node for arrays of one dtype, and numbers of the host."""
+        node = super().make_node(*inputs)
+        dtypes = sorted({x.type.dtype for x in node.inputs[self.device_inputs]})
+        if len(dtypes) > 1:
+            raise TypeError(f"{self} takes arrays of one dtype, not of {' and '.join(dtypes)}")
+        return node
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        x = node.inputs[0].type
+        return [self._kernel(x.dtype, self.get_context(node)), *copying(x).kernels()]
+
+    def _kernel(self, dtype: str, context: Context) -> Kernel:
+        """Return the kernel that goes over the windows."""
+        raise NotImplementedError
 
     def _windows(self, x: Array, numbers: Sequence[np.ndarray], counts: Sequence[int] | None = None) -> Windows:
         return Windows.read(self, x.shape[-self.ndim :], numbers, counts)
 
     def _compute(
-        self, windows: Windows, arrays: Sequence[Array], storage: list[Any], kernels: Kernels, context: Context
+        self, node: Apply, windows: Windows, arrays: Sequence[Array], storage: Any, kernels: Kernels, context: Context
     ) -> None:
-        shape = (*arrays[0].shape[: -self.ndim], *windows.counts)
-        out = output_array(storage, context, shape, arrays[-1].dtype)
-        if out.size:
-            launch_chunks(kernels["windows"], context, out.size, *windows.args, *arrays, out)
+        """Compute a number of each window."""
+        out = output_array(storage, context, (*arrays[0].shape[: -self.ndim], *windows.counts), arrays[0].dtype)
+        ready = [contiguous(array, node.inputs[0].type, kernels, context) for array in arrays]
+        launch_chunks(kernels["windows"], context, out.size, *windows.args, *ready, out)
 
 
 class OpenCLPool(_OfWindows, host.Pool):
@@ -49,15 +61,11 @@ class OpenCLPool(_OfWindows, host.Pool):
 
     device_inputs = slice(0, 1)
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        x = node.inputs[0].type
-        computed = ctype(work_dtype(x.dtype))
-        start, each = f"{computed} acc = 0;", f"acc += {load_w(x.dtype)}(x[q]);"
+    def _kernel(self, dtype: str, context: Context) -> Kernel:
+        start, each = "W acc = 0;", "acc += LOAD(x[q]);"
         if self.mode == "max":
-            start = f"{computed} acc = {load_w(x.dtype)}(x[first]);"
-            each = f"const {computed} v = {load_w(x.dtype)}(x[q]);\nacc = v > acc ? v : acc;"
-        finish = f"z[o] = {write_w(x.dtype)}({self._result(x.dtype)});"
-        return [self._kernel(node, ["x", "z"], start, each, finish), *copying(x).kernels()]
+            start, each = "W acc = LOAD(x[first]);", "const W v = LOAD(x[q]);\nacc = v > acc ? v : acc;"
+        return window_kernel(self.ndim, dtype, ["x", "z"], start, each, f"z[o] = STORE({self._result(dtype)});")
 
     def _result(self, dtype: str) -> str:
         """Return what becomes of a window's sum or largest element, in OpenCL C."""
@@ -66,8 +74,7 @@ class OpenCLPool(_OfWindows, host.Pool):
         whole = self.mode == "average_inc_pad" and self.ignore_border
         sides = [f"size{d}" if whole else f"(hi{d} - lo{d})" for d in range(self.ndim)]
         # Whole numbers are divided in 64 bits, and the rest goes.
-        wide = {"u": "ga_long", "i": "ga_long", "f": ctype(work_dtype(dtype))}[np.dtype(dtype).kind]
-        wide = "ga_ulong" if dtype == "uint64" else wide
+        wide = "W" if dtype.startswith("float") else "ga_ulong" if dtype == "uint64" else "ga_long"
         return f"({wide})acc / ({wide})({' * '.join(sides)})"
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
@@ -75,8 +82,7 @@ class OpenCLPool(_OfWindows, host.Pool):
         windows = self._windows(x, numbers)
         if self.mode in ("max", "average_exc_pad"):
             windows.check_none_empty(self)
-        x = contiguous(x, node.inputs[0].type, kernels, context)
-        self._compute(windows, [x], outputs[0], kernels, context)
+        self._compute(node, windows, [x], outputs[0], kernels, context)
 
 
 class OpenCLMaxPoolRop(_OfWindows, host.MaxPoolRop):
@@ -84,22 +90,17 @@ class OpenCLMaxPoolRop(_OfWindows, host.MaxPoolRop):
 
     device_inputs = slice(0, 2)
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        x, points = (var.type for var in node.inputs[:2])
-        computed = ctype(work_dtype(x.dtype))
-        start = f"{computed} largest = {load_w(x.dtype)}(x[first]);\nga_ssize best = first;"
-        each = f"const {computed} v = {load_w(x.dtype)}(x[q]);\nif (v > largest) {{ largest = v; best = q; }}"
-        kernel = self._kernel(node, ["x", "points", "z"], start, each, "z[o] = points[best];")
-        return [kernel, *copying(x).kernels(), *copying(points, "copy_points").kernels()]
+    def _kernel(self, dtype: str, context: Context) -> Kernel:
+        start = "W largest = LOAD(x[first]);\nga_ssize best = first;"
+        each = "const W v = LOAD(x[q]);\nif (v > largest) { largest = v; best = q; }"
+        return window_kernel(self.ndim, dtype, ["x", "points", "z"], start, each, "z[o] = points[best];")
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, points, *numbers = inputs
         check_shapes(self, x.shape, points.shape)
         windows = self._windows(x, numbers)
         windows.check_none_empty(self)
-        x = contiguous(x, node.inputs[0].type, kernels, context)
-        points = contiguous(points, node.inputs[1].type, kernels, context, "copy_points")
-        self._compute(windows, [x, points], outputs[0], kernels, context)
+        self._compute(node, windows, [x, points], outputs[0], kernels, context)
 
 
 class OpenCLDownsampleFactorMaxGradGrad(_OfWindows, host.DownsampleFactorMaxGradGrad):
@@ -107,37 +108,89 @@ class OpenCLDownsampleFactorMaxGradGrad(_OfWindows, host.DownsampleFactorMaxGrad
 
     device_inputs = slice(0, 3)
 
-    def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for arrays of one dtype, and numbers of the host."""
-        return checked_dtypes(super().make_node(*inputs), self.device_inputs)
-
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        x = node.inputs[0].type
-        computed, load = ctype(work_dtype(x.dtype)), load_w(x.dtype)
-        start = f"{computed} acc = 0;\nconst {computed} largest = {load}(top[o]);"
+    def _kernel(self, dtype: str, context: Context) -> Kernel:
+        start = "W acc = 0;\nconst W largest = LOAD(top[o]);"
         # Adding nothing is quicker than a branch that nobody can foresee.
-        each = f"acc += {load}(x[q]) == largest ? {load}(by[q]) : 0;"
-        finish = f"z[o] = {write_w(x.dtype)}(acc);"
-        return [self._kernel(node, ["x", "top", "by", "z"], start, each, finish), *copying(x).kernels()]
+        each = "acc += LOAD(x[q]) == largest ? LOAD(by[q]) : 0;"
+        return window_kernel(self.ndim, dtype, ["x", "top", "by", "z"], start, each, "z[o] = STORE(acc);")
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, top, by, *numbers = inputs
         check_shapes(self, x.shape, by.shape)
         check_shapes(self, x.shape[: -self.ndim], top.shape[: -self.ndim])
         windows = self._windows(x, numbers, top.shape[-self.ndim :])
-        arrays = [contiguous(array, node.inputs[0].type, kernels, context) for array in (x, top, by)]
-        self._compute(windows, arrays, outputs[0], kernels, context)
+        self._compute(node, windows, [x, top, by], outputs[0], kernels, context)
 
 
-def checked_dtypes(node: Apply, arrays: slice) -> Apply:
-    """Return a node, of which some inputs have to have one dtype.
+class _Gradient(_OfWindows):
+    """What gradients share."""
 
-    Raises
-    ------
-    TypeError
-        If they have not.
-    """
-    dtypes = sorted({x.type.dtype for x in node.inputs[arrays]})
-    if len(dtypes) > 1:
-        raise TypeError(f"{node.op} takes arrays of one dtype, not of {' and '.join(dtypes)}")
-    return node
+    #: What the kernel calls the arrays that it reads.
+    names: ClassVar[Sequence[str]]
+
+    def given(self) -> str:
+        """Return what a window, ``o``, gives to an element of it, ``q``, in OpenCL C."""
+        raise NotImplementedError
+
+    def _kernel(self, dtype: str, context: Context) -> Kernel:
+        return gradient_kernel(self.ndim, dtype, self.names, self.given(), context.profile.runs_items_serially)
+
+    def _add_up(
+        self, node: Apply, windows: Windows, arrays: Sequence[Array], gx: Array, kernels: Kernels, context: Context
+    ) -> None:
+        """Compute what each element gets."""
+        if not gx.size:
+            return
+        ready = [contiguous(array, node.inputs[0].type, kernels, context) for array in arrays]
+        if context.profile.runs_items_serially:
+            rows = size_of(gx.shape[:-1])
+            chunk = max(1, -(-rows // (context.profile.compute_units * 8)))
+            kernels["gradient"].call(-(-rows // chunk), 1, rows, chunk, *windows.args, *ready, gx)
+        else:
+            launch_chunks(kernels["gradient"], context, gx.size, *windows.args, *ready, gx)
+
+
+class OpenCLMaxPoolGrad(_Gradient, host.MaxPoolGrad):
+    """What each element of an array gets from the windows whose largest it equals."""
+
+    device_inputs = slice(0, 3)
+    names = ("x", "top", "gz")
+
+    def given(self) -> str:
+        # Adding nothing is quicker than a branch that nobody can foresee.
+        return "LOAD(x[q]) == LOAD(top[o]) ? LOAD(gz[o]) : 0"
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        x, top, gz, *numbers = inputs
+        check_shapes(self, x.shape[: -self.ndim], top.shape[: -self.ndim])
+        check_shapes(self, top.shape, gz.shape)
+        windows = self._windows(x, numbers, top.shape[-self.ndim :])
+        gx = output_array(outputs[0], context, x.shape, x.dtype)
+        self._add_up(node, windows, [x, top, gz], gx, kernels, context)
+
+
+class OpenCLAveragePoolGrad(_Gradient, host.AveragePoolGrad):
+    """What each element of an array gets from the windows that it is summed or averaged in."""
+
+    device_inputs = slice(0, 2)
+    names = ("gz",)
+
+    def given(self) -> str:
+        if self.mode == "sum":
+            return "LOAD(gz[o])"
+        # Windows are cut at the end of the padding; what of them is padding counts, too.
+        sides = [
+            f"(whole{d} ? size{d} : min(at{d} * step{d} + size{d}, len{d} + 2 * pad{d}) - at{d} * step{d})"
+            for d in range(self.ndim)
+        ]
+        # The host rounds what a window gives before it is added.
+        return f"LOAD(STORE(LOAD(gz[o]) / (W)({' * '.join(sides)})))"
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        x, gz, *numbers = inputs
+        check_shapes(self, x.shape[: -self.ndim], gz.shape[: -self.ndim])
+        windows = self._windows(x, numbers, gz.shape[-self.ndim :])
+        if self.mode == "average_exc_pad" and any(windows.pads):
+            raise ValueError(f"{self}: padding must be zero for average_exc_pad, not {windows.pads}")
+        gx = output_array(outputs[0], context, x.shape, x.dtype)
+        self._add_up(node, windows, [gz], gx, kernels, context)
