@@ -299,6 +299,15 @@ def test_what_is_valid_by_itself_and_not_in_its_place(tmp_path, context, changes
         load(path, context)(X)
 
 
+def test_infinity_is_written_as_a_text(tmp_path, context):
+    entries = [*TRACE["entries"], ["minimum", "float32", "$0", "inf"]]
+    guards = [["==", "$2", 3], ["<", "$0", "inf"], ["<", "-inf", "$0"]]
+    path = plan(tmp_path / "f.optdb", **trace_with(entries=entries, guards=guards))
+    np.testing.assert_array_equal(load(path, context)(X), 2 * X)
+    with pytest.raises(ShapeError, match=r"x of shape \(2,\).*\n    minimum\(x.shape\[0\], inf\) == 3"):
+        load(path, context)(X[:2])
+
+
 @pytest.mark.parametrize(
     ("name", "args"),
     [("indexes", [["argument", 0]]), ("classes", [3, 4]), ("mentions", []), ("mentions", [["argument", 0], 3])],

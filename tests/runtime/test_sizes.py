@@ -32,8 +32,7 @@ def symbols(*values):
 
 def again(rules, result, *values):
     """Return what a result is for other lengths; None if a guard says that the rules do not hold for them."""
-    entries, guards = ([list(x) for x in found] for found in (rules.entries, rules.guards))
-    there = GuardSet(None, entries, guards, ["x"], [len(values)], "test")
+    there = GuardSet(rules.entries, list(rules.guards), ["x"])
     found = there.values(Call([np.empty(values, np.uint8)], 2))
     if there.broken(found) is not None:
         return None

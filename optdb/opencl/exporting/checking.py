@@ -62,7 +62,7 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
     asks for a plain number (``int(length)``). What many lengths fulfil, such as that they are even, pins none.
     """
     names = [signature.called(place) for place in range(len(trace.arguments))]
-    rules = _rules(trace, names, [len(shape) for shape in trace.arguments])
+    rules = _rules(trace, names)
     equal = (guard[1:] for guard in trace.rules.guards if guard[0] == "==")
     pinned = ((one, other) for one, other in equal if isinstance(other, int) and _leaves_one_length(trace, one))
     return tuple(f"{rules.described(one)} == {other}" for one, other in pinned)
@@ -78,17 +78,16 @@ def _leaves_one_length(trace: Trace, reference: Any) -> bool:
     return word in ("+", "-", "*") and all(_leaves_one_length(trace, operand) for operand in operands)
 
 
-def _rules(trace: Trace, names: Sequence[str], ndims: Sequence[int]) -> GuardSet:
+def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
     """Return a trace's rules, as a loaded file has them."""
-    entries, guards = ([list(x) for x in found] for found in (trace.rules.entries, trace.rules.guards))
-    return GuardSet(None, entries, guards, names, ndims, "trace")
+    return GuardSet(trace.rules.entries, list(trace.rules.guards), names)
 
 
 def _worked_out_for(
     trace: Trace, arguments: Sequence[np.ndarray], names: Sequence[str]
 ) -> tuple[GuardSet, Values | None]:
     """Return a trace's rules, and the sizes that they give for arguments; None if they cannot be worked out."""
-    rules = _rules(trace, names, [x.ndim for x in arguments])
+    rules = _rules(trace, names)
     try:
         return rules, rules.values(Call(arguments, trace.compute_units))
     except ShapeError:

@@ -155,7 +155,7 @@ class Bound:
 
     def _host_bytes(self, call: Call) -> int:
         trace = self._trace
-        nbytes = _COMMAND_BYTES * len(trace.commands) + _VALUE_BYTES * (len(trace.rules) + len(trace.memories))
+        nbytes = _COMMAND_BYTES * len(trace.commands) + _VALUE_BYTES * (len(trace.rules.entries) + len(trace.memories))
         nbytes += sum(self._source_bytes(command[3], call) for command in trace.commands if command[0] == "upload")
         return nbytes + sum(self._output_bytes(output, call) for output in trace.outputs)
 

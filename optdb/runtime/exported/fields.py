@@ -9,7 +9,7 @@ from typing import Any
 
 from optdb.runtime.exported.archive import DTYPES, Archive
 
-__all__ = ["Fields", "is_dtype", "is_flag", "is_index", "is_list", "is_reference", "is_text", "is_whole", "short"]
+__all__ = ["Fields", "is_dtype", "is_flag", "is_index", "is_list", "is_number", "is_reference", "is_text", "is_whole"]
 
 #: Whole numbers of a file are in this range: so are all that OpenCL takes.
 LIMIT = 1 << 63
@@ -36,7 +36,7 @@ class Fields:
     def wrong(self, name: str, wanted: str, got: Any) -> Exception:
         """Return an error about a field."""
         place = ".".join(part for part in (self.where, name) if part)
-        return self.archive.wrong(f"is not valid: {place} has to be {wanted}, and is {short(got)}")
+        return self.archive.wrong(f"is not valid: {place} has to be {wanted}, and is {_SHORT.repr(got)}")
 
     def take(self, name: str, check: Check, wanted: str) -> Any:
         """Return a field that passes a check; `wanted` says in words what that is."""
@@ -92,11 +92,6 @@ class Fields:
         return [Fields(self.archive, value, f"{self.where}.{name}[{i}]") for i, value in enumerate(given)]
 
 
-def short(value: Any) -> str:
-    """Return the beginning of a value's text."""
-    return _SHORT.repr(value)
-
-
 def is_text(value: Any) -> bool:
     """Tell whether a value is a text."""
     return isinstance(value, str)
@@ -130,3 +125,8 @@ def is_index(value: Any, below: int) -> bool:
 def is_reference(value: Any) -> bool:
     """Tell whether a value names an entry."""
     return isinstance(value, str) and _REFERENCE.match(value) is not None
+
+
+def is_number(value: Any, entries: int) -> bool:
+    """Tell whether a value is a whole number, or names one of so many entries."""
+    return is_whole(value) or (is_reference(value) and int(value[1:]) < entries)

@@ -6,16 +6,27 @@ Numbers of commands may be entries of the trace's rules: these are worked out, a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from optdb.runtime.calling import RESULTS, Argument, Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from optdb.runtime.exported.archive import Archive
-from optdb.runtime.exported.fields import Fields, is_dtype, is_flag, is_index, is_list, is_reference, is_text, is_whole
+from optdb.runtime.exported.fields import (
+    Fields,
+    is_dtype,
+    is_flag,
+    is_index,
+    is_list,
+    is_number,
+    is_text,
+    is_whole,
+)
 from optdb.runtime.exported.rules import GuardSet
 from optdb.runtime.exported.sources import LONG16, POINTERS, SourceError, argument_nbytes, read_program
+from optdb.runtime.host_scalar_ops import HOST_SCALAR_OPS
+from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
 from optdb.runtime.tables import TABLES
 
 __all__ = ["FileTrace", "Manifest", "MemorySpec", "MethodSpec", "SharedValueSpec", "deciding", "read"]
@@ -200,10 +211,12 @@ def _argument(archive: Archive, fields: Fields) -> Argument:
 def _trace(fields: Fields, signature: Signature, states: int, programs: list[ProgramSpec]) -> FileTrace:
     names = [argument.name or f"argument {i}" for i, argument in enumerate(signature.arguments)]
     ndims = [len(argument.broadcastable) for argument in signature.arguments]
-    entries, guards = (fields.list(name, is_list, "lists") for name in ("entries", "guards"))
-    rules = GuardSet(fields.archive, entries, guards, names, ndims, fields.where)
+    entries = fields.take("entries", is_list, "a list")
+    for number, entry in enumerate(entries):
+        if not _is_entry(entry, number, ndims):
+            raise fields.wrong(f"entries[{number}]", "worked out from arguments, numbers and entries before", entry)
     memories = fields.objects("memories")
-    checks = _Checks(len(memories), programs, len(ndims), len(rules))
+    checks = _Checks(len(memories), programs, len(ndims), len(entries))
     shapes = fields.list("arguments", checks.are_numbers, "shapes of whole numbers and entries that there are")
     if [len(shape) for shape in shapes] != ndims:
         raise fields.wrong("arguments", "as many shapes as there are arguments", shapes)
@@ -214,7 +227,7 @@ def _trace(fields: Fields, signature: Signature, states: int, programs: list[Pro
         fields.choice("flavour", DEVICE_KINDS),
         fields.whole("units", range(1, _MOST_UNITS)),
         tuple(fields.list("flags", is_dtype, "dtypes")),
-        rules,
+        GuardSet(entries, fields.list("guards", checks.is_guard, "guards"), names),
         shapes,
         [_memory(memory, states, checks) for memory in memories],
         fields.list("commands", checks.is_command, "commands"),
@@ -323,9 +336,16 @@ class _Checks:
                 return is_known and len(shape) == len(strides) <= _MOST_DIMENSIONS
         return False
 
+    def is_guard(self, guard: Any) -> bool:
+        """Tell whether a value compares two numbers."""
+        match guard:
+            case [str(word), one, other] if word in COMPARISONS:
+                return self._is_value(one) and self._is_value(other)
+        return False
+
     def is_number(self, x: Any) -> bool:
         """Tell whether a value is a whole number, or an entry that there is."""
-        return is_whole(x) or (is_reference(x) and int(x[1:]) < self.entries)
+        return is_number(x, self.entries)
 
     def are_numbers(self, x: Any) -> bool:
         """Tell whether a value is a list of such numbers."""
@@ -335,8 +355,28 @@ class _Checks:
         return is_index(x, self.memories)
 
     def _is_value(self, x: Any) -> bool:
-        """Tell whether something is a number of any kind; infinity is written as a text."""
-        return isinstance(x, float | bool) or x in ("inf", "-inf", "nan") or self.is_number(x)
+        return _is_value(x, self.entries)
+
+
+def _is_entry(entry: Any, number: int, ndims: Sequence[int]) -> bool:
+    """Tell whether a value says how to work out the entry of a number, from arguments and the entries before it."""
+    match entry:
+        case ["units"]:
+            return True
+        case ["axis", argument, axis]:
+            return is_index(argument, len(ndims)) and is_index(axis, ndims[argument])
+        case ["value", argument]:
+            return is_index(argument, len(ndims)) and not ndims[argument]
+        case [str(word), dtype, *operands] if word in HOST_SCALAR_OPS and is_dtype(dtype):
+            return len(operands) in (1, 2) and all(_is_value(x, number) for x in operands)
+        case [str(word), one, other] if word in ARITHMETIC:
+            return is_number(one, number) and is_number(other, number)
+    return False
+
+
+def _is_value(x: Any, entries: int) -> bool:
+    """Tell whether something is a number of any kind, or one of so many entries; infinity is written as a text."""
+    return isinstance(x, float | bool) or x in ("inf", "-inf", "nan") or is_number(x, entries)
 
 
 def _is_array(place: Any, args: list[Any]) -> bool:

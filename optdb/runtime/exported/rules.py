@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from optdb.runtime.exported.archive import Archive
 from optdb.runtime.exported.errors import ShapeError
-from optdb.runtime.exported.fields import LIMIT, is_dtype, is_index, is_reference, is_whole, short
-from optdb.runtime.host_scalar_ops import HOST_SCALAR_OPS, host_scalar
+from optdb.runtime.exported.fields import LIMIT, is_dtype, is_reference
+from optdb.runtime.host_scalar_ops import host_scalar
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
 
 __all__ = ["Call", "GuardSet", "ValueGuards", "Values"]
@@ -28,49 +27,25 @@ class Call:
     compute_units: int
 
 
+@dataclass(frozen=True)
 class GuardSet:
     """How the sizes of one trace are worked out, and for which it holds.
 
-    Parameters
-    ----------
-    archive : Archive
-        The file, for errors.
-    entries, guards : list
-        As the manifest has them.
-    names : sequence of str
-        What the arguments are called.
-    ndims : sequence of int
-        How many dimensions they have.
-    where : str
-        Where the trace stands in the manifest.
-
-    Raises
-    ------
-    FileError
-        If they are not valid.
+    Entries and guards are as in the manifest, and checked; names are what the arguments are called.
     """
 
-    def __init__(
-        self, archive: Archive, entries: list, guards: list, names: Sequence[str], ndims: Sequence[int], where: str
-    ) -> None:
-        self._names = names
-        for number, entry in enumerate(entries):
-            if not _is_entry(entry, number, ndims):
-                raise archive.wrong(f"is not valid: {where}.entries[{number}] is {short(entry)}")
-        for number, guard in enumerate(guards):
-            if not _is_guard(guard, len(entries)):
-                raise archive.wrong(f"is not valid: {where}.guards[{number}] is {short(guard)}")
-        self._entries = entries
-        self._guards = guards
+    entries: Sequence[Sequence[Any]]
+    guards: Sequence[Sequence[Any]]
+    names: Sequence[str]
 
     def arguments_behind(self, operands: Iterable[Any]) -> frozenset[int]:
         """Return the arguments whose values some operands depend on."""
         needed = set(_numbers_of(operands))
         found: set[int] = set()
         # Entries depend on those before them alone.
-        for number in range(len(self) - 1, -1, -1):
+        for number in range(len(self.entries) - 1, -1, -1):
             if number in needed:
-                word, *rest = self._entries[number]
+                word, *rest = self.entries[number]
                 needed.update(_numbers_of(rest))
                 if word == "value":
                     found.add(rest[0])
@@ -78,27 +53,24 @@ class GuardSet:
 
     def value_guards(self, arguments: frozenset[int]) -> ValueGuards:
         """Return what depends on the values of some arguments, to be worked out anew while all else stays."""
-        entries: dict[int, list] = {}
-        for number, entry in enumerate(self._entries):
+        entries: dict[int, Sequence[Any]] = {}
+        for number, entry in enumerate(self.entries):
             if (entry[0] == "value" and entry[1] in arguments) or any(n in entries for n in _numbers_of(entry)):
                 entries[number] = entry
-        return ValueGuards(entries, [guard for guard in self._guards if any(n in entries for n in _numbers_of(guard))])
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        return ValueGuards(entries, [guard for guard in self.guards if any(n in entries for n in _numbers_of(guard))])
 
     def values(self, call: Call) -> Values:
         """Return all sizes of a call.
 
         One that cannot be worked out, as where shapes are 0, is none: guards may say that it is not needed.
         """
-        values = Values([None] * len(self))
-        values.work_out(enumerate(self._entries), call)
+        values = Values([None] * len(self.entries))
+        values.work_out(enumerate(self.entries), call)
         return values
 
     def broken(self, values: Values) -> str | None:
         """Return the first guard, in words, that does not hold; None if the trace holds."""
-        for guard in self._guards:
+        for guard in self.guards:
             if not values.holds(guard):
                 word, one, other = guard
                 return f"{self.described(one)} {word} {self.described(other)}"
@@ -108,28 +80,26 @@ class GuardSet:
         """Return an operand in words."""
         if not is_reference(operand):
             return str(operand)
-        word, *operands = self._entries[int(operand[1:])]
+        word, *operands = self.entries[int(operand[1:])]
         if word == "units":
             return "the device's compute units"
         if word == "axis":
-            return f"{self._names[operands[0]]}.shape[{operands[1]}]"
+            return f"{self.names[operands[0]]}.shape[{operands[1]}]"
         if word == "value":
-            return self._names[operands[0]]
+            return self.names[operands[0]]
         if not deep:
             return "..."
         is_arithmetic = not is_dtype(operands[0])
         words = [self.described(x, deep - 1) for x in (operands if is_arithmetic else operands[1:])]
-        if word == "ceil" and is_arithmetic:
-            return f"ceil({words[0]} / {words[1]})"
-        return (
-            f"({words[0]} {word} {words[1]})" if word in ("+", "-", "*", "//", "%") else f"{word}({', '.join(words)})"
-        )
+        if not is_arithmetic or word in ("max", "min"):
+            return f"{word}({', '.join(words)})"
+        return f"ceil({words[0]} / {words[1]})" if word == "ceil" else f"({words[0]} {word} {words[1]})"
 
 
 class Values(list[Any]):
     """The sizes of a call, by the numbers of their entries; None where that cannot be worked out."""
 
-    def work_out(self, entries: Iterable[tuple[int, list[Any]]], call: Call) -> None:
+    def work_out(self, entries: Iterable[tuple[int, Sequence[Any]]], call: Call) -> None:
         """Set some of them, in order."""
         for number, entry in entries:
             try:
@@ -138,7 +108,7 @@ class Values(list[Any]):
                 value = None
             self[number] = None if isinstance(value, int) and not -LIMIT <= value < LIMIT else value
 
-    def _worked_out(self, entry: list[Any], call: Call) -> Any:
+    def _worked_out(self, entry: Sequence[Any], call: Call) -> Any:
         match entry:
             case ["units"]:
                 return call.compute_units
@@ -152,7 +122,7 @@ class Values(list[Any]):
                 return ARITHMETIC[word](*map(self.number, operands))
         return int(value) if value.dtype.kind in "iub" else value[()]
 
-    def holds(self, guard: list[Any]) -> bool:
+    def holds(self, guard: Sequence[Any]) -> bool:
         """Tell whether a guard is true."""
         word, one, other = guard
         a, b = self.value(one), self.value(other)
@@ -192,8 +162,8 @@ class Values(list[Any]):
 class ValueGuards:
     """Sizes and guards that depend on values of arguments, such as a rate, and so are worked out at each call."""
 
-    entries: dict[int, list[Any]]
-    guards: list[list[Any]]
+    entries: dict[int, Sequence[Any]]
+    guards: list[Sequence[Any]]
 
     def has(self, operand: Any) -> bool:
         """Tell whether an operand is one of these sizes."""
@@ -207,37 +177,6 @@ class ValueGuards:
         values = Values(before)
         values.work_out(self.entries.items(), call)
         return values if all(map(values.holds, self.guards)) else None
-
-
-def _is_entry(entry: Any, number: int, ndims: Sequence[int]) -> bool:
-    """Tell whether a value says how to work out the entry of a number, from arguments and the entries before it."""
-    match entry:
-        case ["units"]:
-            return True
-        case ["axis", argument, axis]:
-            return is_index(argument, len(ndims)) and is_index(axis, ndims[argument])
-        case ["value", argument]:
-            return is_index(argument, len(ndims)) and not ndims[argument]
-        case [str(word), dtype, *operands] if word in HOST_SCALAR_OPS and is_dtype(dtype):
-            return len(operands) in (1, 2) and all(_is_operand(x, number, True) for x in operands)
-        case [str(word), one, other] if word in ARITHMETIC:
-            return _is_operand(one, number) and _is_operand(other, number)
-    return False
-
-
-def _is_guard(guard: Any, count: int) -> bool:
-    """Tell whether a value compares two operands, of so many entries."""
-    match guard:
-        case [str(word), one, other] if word in COMPARISONS:
-            return _is_operand(one, count, True) and _is_operand(other, count, True)
-    return False
-
-
-def _is_operand(x: Any, below: int, figures: bool = False) -> bool:
-    """Tell whether a value is a number, or names an entry that comes before."""
-    if is_reference(x):
-        return int(x[1:]) < below
-    return is_whole(x) or (figures and isinstance(x, float | bool))
 
 
 def _numbers_of(operands: Iterable[Any]) -> Iterator[int]:
