@@ -38,6 +38,6 @@ HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
 
 def host_scalar(name: str, dtype: str, *values: Any) -> Any:
     """Compute a number by one of `HOST_SCALAR_OPS`, in a dtype to which all values are brought first."""
-    given = [np.asarray(value).astype(dtype) for value in values]
     with np.errstate(all="ignore"):
+        given = [np.asarray(value).astype(dtype) for value in values]
         return np.asarray(HOST_SCALAR_OPS[name](*given)).astype(dtype)[()]

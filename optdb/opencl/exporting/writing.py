@@ -17,7 +17,7 @@ from optdb.opencl.exporting.functions import Exportable, Held
 from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning.roles import on_device
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
-from optdb.runtime.exported.writing import Function, SharedValue
+from optdb.runtime.exported.reading import Function, SharedValue
 from optdb.runtime.exported.writing import write as write_file
 from optdb.runtime.tracing import Trace, Untraceable
 

@@ -21,7 +21,7 @@ from optdb.runtime.exported.binding import Bound, Resources
 from optdb.runtime.exported.errors import FileError, ShapeError
 from optdb.runtime.exported.limits import Budget, Limits
 from optdb.runtime.exported.programs import Kernels
-from optdb.runtime.exported.reading import FileTrace, Manifest, MethodSpec, SharedValueSpec, deciding, read
+from optdb.runtime.exported.reading import FileTrace, Function, Manifest, SharedValue, deciding, read
 from optdb.runtime.exported.rehearsal import BUILD_TIMEOUT_S, Rehearsals, is_wanted
 from optdb.runtime.exported.rules import Call, Values
 from optdb.runtime.library import cl
@@ -120,7 +120,7 @@ class Exported:
         self._lock = threading.RLock()
         budget = Budget(limits, archive.host_bytes)
         for state in manifest.states:
-            budget.keep_on_device(archive.array(state.array).nbytes, f"{archive.path}, with its shared values,")
+            budget.keep_on_device(state.value.nbytes, f"{archive.path}, with its shared values,")
         self._states = {state.name: _Shared(archive, state, context) for state in manifest.states}
         kernels = Kernels(context, manifest.programs, str(archive.path))
         buffers = [state.buffer for state in self._states.values()]
@@ -217,7 +217,7 @@ class LoadedMethod:
         How it is called.
     """
 
-    def __init__(self, spec: MethodSpec, resources: Resources, lock: threading.RLock, path: Path) -> None:
+    def __init__(self, spec: Function, resources: Resources, lock: threading.RLock, path: Path) -> None:
         self.name = spec.name
         self.signature: Signature = spec.signature
         self._resources = resources
@@ -228,7 +228,7 @@ class LoadedMethod:
         self._deciding = sorted(deciders)
         self._free = frozenset(range(len(self.signature.arguments))) - deciders
 
-    def _suitable(self, spec: MethodSpec) -> list[FileTrace]:
+    def _suitable(self, spec: Function) -> list[FileTrace]:
         """Return the traces for the device."""
         context = self._resources.context
         device = context.profile.name
@@ -379,8 +379,8 @@ def _units(there: int, traced: int) -> list[int]:
 class _Shared:
     """A shared value on the device, in C order in a buffer of its own."""
 
-    def __init__(self, archive: Archive, spec: SharedValueSpec, context: Context) -> None:
-        value = archive.array(spec.array)
+    def __init__(self, archive: Archive, spec: SharedValue, context: Context) -> None:
+        value = spec.value
         if len(spec.broadcastable) != value.ndim:
             raise archive.wrong(f"is not valid: the shared value {spec.name} has {value.ndim} dimensions")
         reason = context.unsupported_reason(value.dtype)

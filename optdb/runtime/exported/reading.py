@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from optdb.runtime.calling import RESULTS, Argument, Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS
 from optdb.runtime.exported.archive import Archive
@@ -29,7 +31,7 @@ from optdb.runtime.host_scalar_ops import HOST_SCALAR_OPS
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
 from optdb.runtime.tables import TABLES
 
-__all__ = ["FileTrace", "Manifest", "MemorySpec", "MethodSpec", "SharedValueSpec", "deciding", "read"]
+__all__ = ["FileTrace", "Function", "Manifest", "MemorySpec", "SharedValue", "deciding", "read"]
 
 #: Compute units of a device are fewer.
 _MOST_UNITS = 1 << 20
@@ -40,12 +42,21 @@ _PATTERN = re.compile(r"([0-9a-f]{2}|[0-9a-f]{4}|[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-
 
 
 @dataclass(frozen=True)
-class SharedValueSpec:
-    """A shared value: its name, which axes have length 1, and the member with its first value."""
+class SharedValue:
+    """A shared value: its name, its first value, and for each axis, whether its length is 1."""
 
     name: str
+    value: np.ndarray
     broadcastable: tuple[bool, ...]
-    array: str
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function, how it is called, and what it does, for some shapes and devices."""
+
+    name: str
+    signature: Signature
+    traces: Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -102,15 +113,6 @@ def _lengths(source: Any) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class MethodSpec:
-    """A function of the file."""
-
-    name: str
-    signature: Signature
-    traces: list[FileTrace]
-
-
-@dataclass(frozen=True)
 class ProgramSpec:
     """The source of a program, and what each of its kernels takes."""
 
@@ -123,9 +125,9 @@ class Manifest:
     """What a file says, checked: its shared values, its programs and its functions."""
 
     about: str
-    states: list[SharedValueSpec]
+    states: list[SharedValue]
     programs: list[ProgramSpec]
-    methods: list[MethodSpec]
+    methods: list[Function]
 
 
 def read(archive: Archive) -> Manifest:
@@ -145,7 +147,7 @@ def read(archive: Archive) -> Manifest:
 def _manifest(archive: Archive) -> Manifest:
     top = Fields(archive, archive.manifest, "manifest")
     states = [
-        SharedValueSpec(fields.text("name"), fields.flags("broadcastable"), fields.text("array"))
+        SharedValue(fields.text("name"), archive.array(fields.text("array")), fields.flags("broadcastable"))
         for fields in top.objects("states")
     ]
     programs = [_program(archive, fields) for fields in top.objects("programs")]
@@ -176,15 +178,13 @@ def _program(archive: Archive, fields: Fields) -> ProgramSpec:
     return ProgramSpec(source, kernels)
 
 
-def _method(archive: Archive, fields: Fields, states: int, programs: list[ProgramSpec]) -> MethodSpec:
+def _method(archive: Archive, fields: Fields, states: int, programs: list[ProgramSpec]) -> Function:
     """Return a function over so many shared values."""
     name = fields.take("name", lambda x: is_text(x) and x.isidentifier() and x.isascii(), "a name")
     said = fields.object("signature")
     arguments = tuple(_argument(archive, argument) for argument in said.objects("arguments"))
     signature = Signature(arguments, said.choice("returns", RESULTS), said.maybe(said.texts, "keys"))
-    return MethodSpec(
-        name, signature, [_trace(trace, signature, states, programs) for trace in fields.objects("traces")]
-    )
+    return Function(name, signature, [_trace(trace, signature, states, programs) for trace in fields.objects("traces")])
 
 
 def _argument(archive: Archive, fields: Fields) -> Argument:

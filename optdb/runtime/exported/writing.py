@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +17,14 @@ from optdb.runtime.calling import Signature
 from optdb.runtime.commands import Command, EnqueueCopy, EnqueueFill, EnqueueKernel, Memory
 from optdb.runtime.exported.archive import array_bytes, pack
 from optdb.runtime.exported.preprocessing import preprocess
+from optdb.runtime.exported.reading import Function, SharedValue
 from optdb.runtime.exported.sources import SourceError, read_program
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.sizes import DeferredArray, SymbolicArgument, SymInt, SymIntVector
 from optdb.runtime.tracing import Trace, Untraceable
 
-__all__ = ["Function", "SharedValue", "describe", "write"]
-
-
-@dataclass(frozen=True)
-class SharedValue:
-    """A shared value as it is now, its name, and for each axis, whether its length is 1."""
-
-    name: str
-    value: np.ndarray
-    broadcastable: tuple[bool, ...]
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function, how it is called, and what it does, for some shapes and devices."""
-
-    name: str
-    signature: Signature
-    traces: Sequence[Trace]
+__all__ = ["describe", "write"]
 
 
 def write(path: str | Path, functions: Sequence[Function], states: Sequence[SharedValue], about: str = "") -> None:
