@@ -45,8 +45,6 @@ __getattr__ = renamed_names(
     {"concrete": "example_value", "plain": "specialize", "real": "as_float", "settled": "resolve", "whole": "as_int"},
 )
 
-Operand = "SymInt | int"
-
 #: What becomes of two whole numbers.
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,

@@ -7,6 +7,7 @@ uploaded lies within its memory, kernels get as many arguments as they take, and
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +26,7 @@ from optdb.runtime.commands import (
     Memory,
 )
 from optdb.runtime.context import Context
+from optdb.runtime.exported.archive import Archive
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import Budget
 from optdb.runtime.exported.programs import Kernels
@@ -36,7 +38,7 @@ from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.tables import TABLES
 
-__all__ = ["Bound", "Resources"]
+__all__ = ["Bound", "Resources", "buffer_with"]
 
 #: In a result: so many fit into what can be addressed.
 _MOST_ELEMENTS = 1 << 58
@@ -53,27 +55,35 @@ _BYTES_OF_AN_ITEM = 64
 class Resources:
     """What all traces of a loaded file share."""
 
+    archive: Archive
     context: Context
     kernels: Kernels
+    #: The buffers of the shared values.
     states: Sequence[cl.Buffer]
-    #: Returns the array in a member of the file.
-    constant: Callable[[str], np.ndarray]
     budget: Budget
     #: What does the first calls in a child process, if anything does.
     rehearsals: Rehearsals | None = None
     #: The buffers of constants that kernels read, by name; they are made when they are first needed.
     constants: dict[str, cl.Buffer] = field(default_factory=dict)
 
+    #: Held while a call is done.
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
     def buffer(self, name: str) -> cl.Buffer:
         """Return a buffer with constants."""
         if name not in self.constants:
-            value = np.ascontiguousarray(self.constant(name))
+            value = self.archive.array(name)
             self.budget.keep_on_device(value.nbytes, f"the constants in {name}")
-            buffer = cl.Buffer(self.context.cl_context, cl.mem_flags.READ_WRITE, max(value.nbytes, 1))
-            if value.nbytes:
-                cl.enqueue_copy(self.context.queue, buffer, value, is_blocking=True)
-            self.constants[name] = buffer
+            self.constants[name] = buffer_with(self.context, value)
         return self.constants[name]
+
+
+def buffer_with(context: Context, value: np.ndarray) -> cl.Buffer:
+    """Return a new buffer with an array in C order."""
+    buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, max(value.nbytes, 1))
+    if value.nbytes:
+        cl.enqueue_copy(context.queue, buffer, value, is_blocking=True)
+    return buffer
 
 
 class Bound:
@@ -165,7 +175,7 @@ class Bound:
             case ["argument", number]:
                 return call.arguments[number].nbytes
             case ["array", name]:
-                return self._resources.constant(name).nbytes
+                return self._resources.archive.array(name).nbytes
             case ["value", _, values]:
                 return _NUMBER_BYTES * len(values)
             case ["shaped", inner, _]:
@@ -179,7 +189,7 @@ class Bound:
             case {"values": values}:
                 return _NUMBER_BYTES * len(values)
             case {"array": name}:
-                return self._resources.constant(name).nbytes
+                return self._resources.archive.array(name).nbytes
             case {"source": source}:
                 return 2 * self._source_bytes(source, call)
         shape = self._values.numbers(output["shape"])
@@ -275,7 +285,7 @@ class Bound:
             case ["argument", number]:
                 return call.arguments[number]
             case ["array", name]:
-                return self._resources.constant(name)
+                return self._resources.archive.array(name)
             case ["value", dtype, values]:
                 return self._numbers(dtype, values)
             case ["shaped", inner, lengths]:
@@ -301,7 +311,7 @@ class Bound:
                 shape = (len(values),) if is_vector else (1,) * output.get("ndim", 0)
                 return lambda call: self._numbers(dtype.name, values).reshape(shape)
             case {"array": name}:
-                constant = self._resources.constant(name)
+                constant = self._resources.archive.array(name)
                 return lambda call: constant.copy()
             case {"source": source}:
                 return lambda call: np.array(self._source(source, call))

@@ -7,17 +7,17 @@ for its arguments, gives it memory once for each size of them, and runs it.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from optdb.runtime.arrays import DeviceArray, from_host, to_host
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.context import Context
 from optdb.runtime.exported.archive import Archive
-from optdb.runtime.exported.binding import Bound, Resources
+from optdb.runtime.exported.binding import Bound, Resources, buffer_with
 from optdb.runtime.exported.errors import FileError, ShapeError
 from optdb.runtime.exported.limits import Budget, Limits
 from optdb.runtime.exported.programs import Kernels
@@ -107,27 +107,19 @@ class Exported:
     """
 
     def __init__(
-        self,
-        archive: Archive,
-        context: Context,
-        manifest: Manifest,
-        limits: Limits,
-        rehearsals: Rehearsals | None = None,
+        self, archive: Archive, context: Context, manifest: Manifest, limits: Limits, rehearsals: Rehearsals | None
     ) -> None:
         self._path = archive.path
         self.digest = archive.digest
         self.context = context
-        self._lock = threading.RLock()
         budget = Budget(limits, archive.host_bytes)
         for state in manifest.states:
             budget.keep_on_device(state.value.nbytes, f"{archive.path}, with its shared values,")
         self._states = {state.name: _Shared(archive, state, context) for state in manifest.states}
         kernels = Kernels(context, manifest.programs, str(archive.path))
-        buffers = [state.buffer for state in self._states.values()]
-        self._resources = Resources(context, kernels, buffers, archive.array, budget, rehearsals)
-        self.methods = {
-            method.name: LoadedMethod(method, self._resources, self._lock, self._path) for method in manifest.methods
-        }
+        buffers = [state.array.base_data for state in self._states.values()]
+        self._resources = Resources(archive, context, kernels, buffers, budget, rehearsals)
+        self.methods = {method.name: LoadedMethod(method, self._resources) for method in manifest.methods}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the first function."""
@@ -162,8 +154,8 @@ class Exported:
         """
         # Ahead of the lock, which another thread of the parent may hold for good.
         self.context.check_process()
-        with self._lock:
-            return self._shared(name).get()
+        with self._resources.lock:
+            return to_host(self._shared(name).array)
 
     def set(self, name: str, value: Any) -> None:
         """Give a shared value another value, of the same shape.
@@ -178,7 +170,7 @@ class Exported:
             In the child of the process that loaded the file.
         """
         self.context.check_process()
-        with self._lock:
+        with self._resources.lock:
             self._shared(name).set(value)
 
     def _shared(self, name: str) -> _Shared:
@@ -192,14 +184,14 @@ class Exported:
     def nbytes(self) -> dict[str, int]:
         """Bytes on the device: of shared values, of constants, and for the values of each function."""
         found = {
-            "shared": sum(state.value_nbytes for state in self._states.values()),
+            "shared": sum(state.array.nbytes for state in self._states.values()),
             "constants": sum(buffer.size for buffer in self._resources.constants.values()),
         }
         return found | {name: method.nbytes for name, method in self.methods.items()}
 
     def __repr__(self) -> str:
         lines = [f"{name}{method.signature}" for name, method in self.methods.items()]
-        shared = [f"{name} {list(state.shape)}" for name, state in self._states.items()]
+        shared = [f"{name} {list(state.array.shape)}" for name, state in self._states.items()]
         if len(shared) > _NAMED:
             shared[_NAMED:] = [f"and {len(shared) - _NAMED} others"]
         device = self.context.profile.name
@@ -217,12 +209,11 @@ class LoadedMethod:
         How it is called.
     """
 
-    def __init__(self, spec: Function, resources: Resources, lock: threading.RLock, path: Path) -> None:
+    def __init__(self, spec: Function, resources: Resources) -> None:
         self.name = spec.name
         self.signature: Signature = spec.signature
         self._resources = resources
-        self._lock = lock
-        self._path = path
+        self._path = resources.archive.path
         self._traces = self._suitable(spec)
         deciders = frozenset().union(*map(deciding, self._traces))
         self._deciding = sorted(deciders)
@@ -284,7 +275,7 @@ class LoadedMethod:
     def _do(self, what: Callable[[Call], Any], arguments: Sequence[np.ndarray]) -> Any:
         """Do something for a call, with errors that name the function and the file."""
         self._resources.context.check_process()
-        with self._lock:
+        with self._resources.lock:
             call = Call(arguments, self._resources.context.profile.compute_units)
             try:
                 return what(call)
@@ -388,36 +379,20 @@ class _Shared:
             raise archive.wrong(
                 f"has a shared value of {value.dtype}, {spec.name}: {reason}", "The cure: name another device"
             )
-        self.name = spec.name
-        self.shape = value.shape
-        self.dtype = value.dtype
-        self.value_nbytes = value.nbytes
-        self._kind = Argument(spec.name, value.dtype.name, spec.broadcastable)
         self._context = context
+        self._kind = Argument(spec.name, value.dtype.name, spec.broadcastable)
         try:
-            self.buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, max(value.nbytes, 1))
-            self._write(value)
+            self.array = DeviceArray(context.queue, value.shape, value.dtype, data=buffer_with(context, value))
         except (cl.MemoryError, cl.LogicError) as error:
             raise MemoryError(
                 f"the device has no room for {spec.name}, {value.nbytes:,} bytes, of {archive.path}: {error}"
             ) from error
 
-    def get(self) -> np.ndarray:
-        """Return the value."""
-        out = np.empty(self.shape, self.dtype)
-        if out.nbytes:
-            cl.enqueue_copy(self._context.queue, out, self.buffer, is_blocking=True)
-        return out
-
     def set(self, value: Any) -> None:
         """Set the value."""
-        taken = self._kind.array(value)
-        if taken.shape != self.shape:
+        taken, shape = self._kind.array(value), self.array.shape
+        if taken.shape != shape:
             raise ValueError(
-                f"the shared value {self.name} has the shape {self.shape} for good, and cannot get {taken.shape}"
+                f"the shared value {self._kind.name} has the shape {shape} for good, and cannot get {taken.shape}"
             )
-        self._write(taken)
-
-    def _write(self, value: np.ndarray) -> None:
-        if value.nbytes:
-            cl.enqueue_copy(self._context.queue, self.buffer, np.ascontiguousarray(value), is_blocking=True)
+        from_host(self._context, taken, out=self.array)
