@@ -35,7 +35,6 @@ def quick(monkeypatch):
     sizes = {"square": (300, 300, 8), "small": (100, 100, 8), "tiny": (30, 30, 8)}
     sizes |= {"flat": (5, 60, 8), "narrow": (60, 5, 8)}
     monkeypatch.setattr(tune, "typical", lambda name, units: [sizes[name]])
-    monkeypatch.setattr(tune, "classify", lambda batch, m, n, units: classify(batch, m, n, 1))
     monkeypatch.setattr(tune, "SECONDS", 0.002)
 
     def candidates(context, dtype):
@@ -56,7 +55,7 @@ def multiply(context, m=33, k=20, n=40):
 
 def test_the_best_are_kept_and_used(context, quick, monkeypatch):
     seconds = {BEST: 1.0, WORST: 2.0}
-    monkeypatch.setattr(tune._Trials, "time", lambda self, name, products: {b: seconds[b] for b in self.kernels})
+    monkeypatch.setattr(tune._Trials, "time", lambda self, products: {b: seconds[b] for b in self.kernels})
     results = tune.tune(context, "float32", library=False)
     assert [result.name for result in results] == list(CLASSES)
     assert all((result.block, result.default) == (BEST, WORST) for result in results)
@@ -71,7 +70,7 @@ def test_the_best_are_kept_and_used(context, quick, monkeypatch):
 
 def test_the_default_stays_unless_another_is_clearly_faster(context, quick, monkeypatch):
     seconds = {BEST: 1.0, WORST: 1.01}
-    monkeypatch.setattr(tune._Trials, "time", lambda self, name, products: {b: seconds[b] for b in self.kernels})
+    monkeypatch.setattr(tune._Trials, "time", lambda self, products: {b: seconds[b] for b in self.kernels})
     assert all(result.block == WORST for result in tune.tune(context, "float32", library=False))
 
 
@@ -160,7 +159,7 @@ def test_clblast_computes_what_numpy_does(context, shape, turn):
 
 @needs_clblast
 def test_clblast_is_used_where_it_was_found_faster_and_can(context, quick, monkeypatch):
-    monkeypatch.setattr(tune._Trials, "time", lambda self, name, products: dict.fromkeys(self.kernels, 1.0))
+    monkeypatch.setattr(tune._Trials, "time", lambda self, products: dict.fromkeys(self.kernels, 1.0))
     monkeypatch.setattr(tune._Trials, "time_library", lambda self, products: 0.5)
     tune.tune(context, "float32")
     assert blocks.by_library(context, "float32") == set(CLASSES)

@@ -6,6 +6,7 @@ then timed in turns with the others, so that what else the machine does disturbs
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,8 +18,8 @@ import numpy as np
 from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.gemm import blocks
 from optdb.codegen.gemm.blocks import Block
-from optdb.codegen.gemm.launches import GemmPlan, run
-from optdb.codegen.gemm.problem import CLASSES, SMALL, TINY, Problem, classify, steps
+from optdb.codegen.gemm.launches import run
+from optdb.codegen.gemm.problem import CLASSES, SMALL, TINY, Problem, steps
 from optdb.codegen.gemm.products import kernels_of, plan_with
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
 from optdb.runtime import clblast
@@ -99,7 +100,7 @@ def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
 
 def _best(trials: _Trials, name: str, default: Block, library: bool) -> Result:
     products = typical(name, trials.context.profile.compute_units)
-    seconds = trials.time(name, products)
+    seconds = trials.time(products)
     best = min(seconds, key=seconds.__getitem__)
     if default in seconds and seconds[best] * GAIN > seconds[default]:
         best = default
@@ -118,38 +119,35 @@ class _Trials:
         self.kernels: dict[Block, Mapping[str, CompiledKernel]] = {}
         for block in sorted(candidates, key=lambda block: block.name):
             kernels = compile_kernels(kernels_of({block}, dtype, context), context, f"the candidate {block.name}")
-            if self._is_right(block, kernels):
+            arrays = self._arrays(*_TRIAL)
+            self._computing(block, kernels, *arrays)()
+            if self._is_right(*arrays):
                 self.kernels[block] = kernels
 
-    def time(self, name: str, products: list[tuple[int, int, int]]) -> dict[Block, float]:
-        """Return for each candidate how long products of a class take: the geometric mean, in seconds."""
+    def time(self, products: list[tuple[int, int, int]]) -> dict[Block, float]:
+        """Return for each candidate how long some products take: the geometric mean, in seconds."""
         seconds = {block: [math.inf] * len(products) for block in self.kernels}
-        for i, (m, n, k) in enumerate(products):
-            a, b, z = (self._array(*shape) for shape in ((m, k), (k, n), (m, n)))
-            plans = {block: self._plan(block, a, b, z, name) for block in self.kernels}
+        for i, lengths in enumerate(products):
+            arrays = self._arrays(*lengths)
+            computing = {block: self._computing(block, kernels, *arrays) for block, kernels in self.kernels.items()}
             for turn in range(TURNS):
-                for block, kernels in self.kernels.items():
-                    took = self._once(plans[block], kernels, a, b, z, warm=turn == 0)
-                    seconds[block][i] = min(seconds[block][i], took)
+                for block, compute in computing.items():
+                    if turn == 0:  # drivers compile and allocate at the first launch
+                        compute()
+                        self.context.queue.finish()
+                    seconds[block][i] = min(seconds[block][i], self._best_of(compute))
         return {block: math.exp(sum(map(math.log, each)) / len(each)) for block, each in seconds.items()}
 
     def time_library(self, products: list[tuple[int, int, int]]) -> float:
         """Return how long CLBlast takes for some products, like `time`; infinity if it refuses, or gets them wrong."""
-        queue, logs = self.context.queue, []
-        for m, n, k in [(*_TRIAL[:2], _TRIAL[2]), *products]:
-            a, b, z = (self._array(*shape) for shape in ((m, k), (k, n), (m, n)))
-            if not clblast.multiply(queue, a, b, z) or ((m, n, k) == _TRIAL and not self._fits(a, b, z)):
+        logs = []
+        for lengths in [_TRIAL, *products]:
+            arrays = self._arrays(*lengths)
+            compute = functools.partial(clblast.multiply, self.context.queue, *arrays)
+            if not compute() or (lengths == _TRIAL and not self._is_right(*arrays)):
                 return math.inf
-            logs.append(math.log(min(self._best_of(lambda: clblast.multiply(queue, a, b, z)) for _ in range(TURNS))))  # noqa: B023
+            logs.append(math.log(min(self._best_of(compute) for _ in range(TURNS))))
         return math.exp(sum(logs[1:]) / len(products))
-
-    def _once(
-        self, planned: tuple[GemmPlan, bool], kernels: Mapping[str, CompiledKernel], *arrays: Array, warm: bool
-    ) -> float:
-        if warm:  # drivers compile and allocate at the first launch
-            self._run(planned, kernels, *arrays)
-            self.context.queue.finish()
-        return self._best_of(lambda: self._run(planned, kernels, *arrays))
 
     def _best_of(self, compute: Callable[[], object]) -> float:
         best, begin = math.inf, time.perf_counter()
@@ -160,30 +158,20 @@ class _Trials:
             best = min(best, time.perf_counter() - start)
         return best
 
-    def _is_right(self, block: Block, kernels: Mapping[str, CompiledKernel]) -> bool:
-        m, n, k = _TRIAL
-        a, b, z = (self._array(*shape) for shape in ((m, k), (k, n), (m, n)))
-        self._run(self._plan(block, a, b, z, None), kernels, a, b, z)
-        return self._fits(a, b, z)
-
-    def _fits(self, a: Array, b: Array, z: Array) -> bool:
+    def _is_right(self, a: Array, b: Array, z: Array) -> bool:
         want = np.dot(to_host(a).astype("float64"), to_host(b).astype("float64"))
         return bool(np.allclose(to_host(z), want, rtol=0, atol=8 * np.finfo(self.dtype).eps * a.shape[1]))
 
-    def _plan(self, block: Block, a: Array, b: Array, z: Array, name: str | None) -> tuple[GemmPlan, bool]:
-        (m, k), n = a.shape, b.shape[1]
-        problem = Problem(1, m, n, k, steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
-        units = self.context.profile.compute_units
-        if name is not None and classify(1, m, n, units) != name:
-            raise ValueError(f"{m} by {n} is no typical product of the class {name} on a device of {units} units")
-        return plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)
+    def _computing(
+        self, block: Block, kernels: Mapping[str, CompiledKernel], a: Array, b: Array, z: Array
+    ) -> Callable[[], None]:
+        """Return what computes a product by blocks of one shape."""
+        problem = Problem(1, *z.shape, a.shape[1], steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
+        plan, _ = plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)
+        arrays, work = {"a": a, "b": b, "y": z, "z": z}, work_dtype(self.dtype)
+        return lambda: run(plan, kernels, self.context, arrays, 1.0, 0.0, work)
 
-    def _run(
-        self, planned: tuple[GemmPlan, bool], kernels: Mapping[str, CompiledKernel], a: Array, b: Array, z: Array
-    ) -> None:
-        arrays = {"a": a, "b": b, "y": z, "z": z}
-        run(planned[0], kernels, self.context, arrays, 1.0, 0.0, work_dtype(self.dtype))
-
-    def _array(self, *shape: int) -> Array:
-        values = np.random.default_rng(sum(shape)).uniform(-1, 1, shape)
-        return from_host(self.context, values.astype(self.dtype))
+    def _arrays(self, m: int, n: int, k: int) -> tuple[Array, Array, Array]:
+        rng = np.random.default_rng(m + n + k)
+        shapes = ((m, k), (k, n), (m, n))
+        return tuple(from_host(self.context, rng.uniform(-1, 1, shape).astype(self.dtype)) for shape in shapes)
