@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 GROUP = 256
 _LANES = 8
 
+#: The elements of part `mine`.
+_PART = """const ga_size begin = mine * part, end = min(begin + part, m);
+const double count = end - begin;"""
+#: What adds up the sums of a group's items.
+_OF_ALL_ITEMS = """buffer[LID_0] = SUM;
+local_barrier();
+for (uint half_of = LDIM_0 / 2; half_of > 0; half_of /= 2) {
+if (LID_0 < half_of)
+buffer[LID_0] += buffer[LID_0 + half_of];
+local_barrier();
+}
+SUM = buffer[0];
+local_barrier();"""
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -164,8 +178,7 @@ for (; p < stop; ++p) {{
 const ga_size item_end = min(((ga_size)get_global_id(0) + 1) * each, total);
 for (ga_size item = get_global_id(0) * each; item < item_end; ++item) {{
 const ga_size k = item / parts, mine = item % parts;
-const ga_size begin = mine * part, end = min(begin + part, m);
-const double count = end - begin;
+{_PART}
 {self._channel()}
 {"".join(steps)}
 {self._results()}
@@ -180,8 +193,7 @@ const ga_size blocks = total / parts;
 const ga_size item_end = min(((ga_size)get_global_id(0) + 1) * each, total);
 for (ga_size item = get_global_id(0) * each; item < item_end; ++item) {{
 const ga_size mine = item / blocks, block = item % blocks;
-const ga_size begin = mine * part, end = min(begin + part, m);
-const double count = end - begin;
+{_PART}
 const ga_size first = block % pieces * {WIDTH}, row = block / pieces * k{inner};
 if (k{inner} >= {WIDTH}) {{
 const ga_size start = min(first, k{inner} - {WIDTH}), k = row + start;
@@ -206,11 +218,12 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
         ]
         return _lines(stores)
 
-    def _passes(self) -> str:
-        """The passes of an item that goes down alone."""
+    def _passes(self, first: str = "begin", step: str = "1", then: str = "") -> str:
+        """The passes of an item, over all elements or every so many, and what is done then with each sum, ``SUM``."""
         return _lines(
             f"T {', '.join(f'{name} = 0' for name in once.sums)};\n"
-            f"for (ga_size i = begin; i < end; ++i) {{\n{self._down()}\n{once.each}\n}}\n{once.after}"
+            f"for (ga_size i = {first}; i < end; i += {step}) {{\n{self._down()}\n{once.each}\n}}\n"
+            f"{_lines(then.replace('SUM', name) for name in once.sums)}\n{once.after}"
             for once in self.passes
         )
 
@@ -220,35 +233,19 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
 if (get_global_id(0) >= total)
     return;
 const ga_size k = get_global_id(0) % n, mine = get_global_id(0) / n;
-const ga_size begin = mine * part, end = min(begin + part, m);
-const double count = end - begin;
+{_PART}
 {self._channel()}
 {self._passes()}
 {self._results()}"""
 
     def _shared_rows(self) -> str:
         """A group for each row."""
-        steps = []
-        for once in self.passes:
-            shared = [
-                f"buffer[LID_0] = {name};\nlocal_barrier();\n"
-                "for (uint half_of = LDIM_0 / 2; half_of > 0; half_of /= 2) {\n"
-                "if (LID_0 < half_of)\nbuffer[LID_0] += buffer[LID_0 + half_of];\nlocal_barrier();\n}\n"
-                f"{name} = buffer[0];\nlocal_barrier();"
-                for name in once.sums
-            ]
-            steps.append(
-                f"double {', '.join(f'{name} = 0' for name in once.sums)};\n"
-                f"for (ga_size i = begin + LID_0; i < end; i += LDIM_0) {{\n{self._down()}\n{once.each}\n}}\n"
-                f"{_lines(shared)}\n{once.after}"
-            )
         return f"""
 LOCAL_MEM double buffer[{GROUP}];
 const ga_size k = GID_0 / parts, mine = GID_0 % parts;
-const ga_size begin = mine * part, end = min(begin + part, m);
-const double count = end - begin;
+{_PART}
 {self._channel()}
-{_lines(steps)}
+{self._passes("begin + LID_0", "LDIM_0", _OF_ALL_ITEMS)}
 if (LID_0 == 0) {{
 {self._results()}
 }}"""
