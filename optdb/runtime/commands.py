@@ -5,10 +5,9 @@ buffer that is not chosen yet. Recording replaces buffers by `Memory` (``recordi
 `Memory` by buffers (``buffer_assignment``). Merging, command buffers, timing, files and memory reports are passes that
 read the commands. In a list that was traced, numbers may be symbolic (``sizes``).
 
-Ops call :func:`launch`, :func:`upload` and :func:`enqueue`, which put a command into the device's queue at once. Where
-a *listener* is set for the thread, each command goes to its method `on` in place of the queue: a recorder writes it
-down and enqueues it, a timer enqueues it on a queue of its own (``timing``), and a tracer writes it down only
-(``tracing``).
+Ops call :func:`enqueue` and :func:`upload`, which put a command into the device's queue at once. Where a *listener* is
+set for the thread, each command goes to its method `on` in place of the queue: a recorder writes it down and enqueues
+it, a timer enqueues it on a queue of its own (``timing``), and a tracer writes it down only (``tracing``).
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ __all__ = [
     "Listener",
     "Memory",
     "enqueue",
-    "launch",
     "listened",
     "listening",
     "tracing",
@@ -348,30 +346,12 @@ def tracing() -> Any:
 
 
 def enqueue(command: Any) -> None:
-    """Enqueue a command, or leave that to the listener."""
+    """Enqueue a command, or leave that to the listener; a kernel's arguments are set, unless it is traced."""
     listener = getattr(_state, "listener", None)
     if listener is None:
         command.enqueue()
     else:
         listener.on(command)
-
-
-def launch(
-    queue: cl.CommandQueue,
-    kernel: cl.Kernel,
-    global_size: tuple[int, ...],
-    local_size: tuple[int, ...] | None,
-    args: list[Any],
-    array_slots: tuple[int, ...] = (),
-) -> None:
-    """Launch a kernel, whose arguments are set to `args`, and stay so; the parameters are those of `EnqueueKernel`."""
-    listener = getattr(_state, "listener", None)
-    if listener is None or not listener.tracing:
-        kernel.set_args(*args)
-    if listener is None:
-        _launch(queue, kernel, global_size, local_size)
-    else:
-        listener.on(EnqueueKernel(queue, kernel, global_size, local_size, tuple(args), array_slots))
 
 
 def upload(

@@ -14,7 +14,7 @@ from optdb.opencl.planning import PlannedVM, roles
 from optdb.opencl.planning.steps import CommandSegment
 from optdb.opencl.planning.vm import MAX_UNUSED_RECORDINGS, PLAN_CACHE_SIZE
 from optdb.runtime.arrays import DeviceArray
-from optdb.runtime.commands import launch
+from optdb.runtime.commands import EnqueueKernel, enqueue
 from optdb.runtime.library import cl
 from tests.processes import run_code
 
@@ -375,7 +375,9 @@ def test_commands_outside_of_recordings_are_done():
     context = get_context("dev0")
     program = cl.Program(context.cl_context, "__kernel void set(__global int *a) { a[get_global_id(0)] = 7; }").build()
     buffer = cl.Buffer(context.cl_context, cl.mem_flags.READ_WRITE, 16)
-    launch(context.queue, cl.Kernel(program, "set"), (4,), None, [buffer])
+    kernel = cl.Kernel(program, "set")
+    kernel.set_args(buffer)
+    enqueue(EnqueueKernel(context.queue, kernel, (4,), None, (buffer,)))
     out = np.empty(4, np.int32)
     cl.enqueue_copy(context.queue, out, buffer)
     assert out.tolist() == [7] * 4

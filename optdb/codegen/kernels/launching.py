@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from optdb.codegen.kernels.params import ArrayParam, KernelArgumentError, Param, offset_argument
-from optdb.runtime import commands
+from optdb.runtime.commands import EnqueueKernel, enqueue, tracing
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymInt, as_int
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: How many work items a group is given where the caller does not say, by the number of dimensions.
 GROUPS = {"cpu": {1: (64,), 2: (8, 8), 3: (4, 4, 4)}, "gpu": {1: (256,), 2: (16, 16), 3: (8, 8, 4)}}
 
+#: Of work items: one number, or one for each dimension.
+Size = int | Sequence[int]
 Value = TypeVar("Value")
 #: Owns no value of a cache.
 _NOBODY = object()
@@ -82,7 +84,7 @@ class CompiledKernel:
             )
         self._kernel = kernel
 
-    def call(self, global_size: int | Sequence[int], local_size: int | Sequence[int] | None, *args: Any) -> None:
+    def call(self, global_size: Size, local_size: Size | None, *args: Any) -> None:
         """Launch the kernel on so many work items, in groups of so many.
 
         Parameters
@@ -102,7 +104,7 @@ class CompiledKernel:
         bound = self.bind(args)
         self.enqueue(*self.grid(global_size, local_size), bound)
 
-    def scall(self, n: int | Sequence[int], *args: Any) -> None:
+    def scall(self, n: Size, *args: Any) -> None:
         """Launch the kernel on at least `n` work items, in groups of a size that suits the device.
 
         There are more items than asked for where the groups do not fit: kernels leave them out with
@@ -110,7 +112,7 @@ class CompiledKernel:
         """
         self.call(*self.automatic_grid(n), *args)
 
-    def automatic_grid(self, n: int | Sequence[int]) -> tuple[list[int], tuple[int, ...]]:
+    def automatic_grid(self, n: Size) -> tuple[list[int], tuple[int, ...]]:
         """Return how many work items `scall` starts for `n`, and the size of their groups."""
         self._prepare()
         wanted = _sizes(n)
@@ -119,18 +121,14 @@ class CompiledKernel:
         group = self._groups[len(wanted)]
         return [-(-items // size) * size for items, size in zip(wanted, group)], group
 
-    def bound(
-        self, global_size: int | Sequence[int], local_size: int | Sequence[int] | None, args: Sequence[Any]
-    ) -> BoundKernel:
+    def bound(self, global_size: Size, local_size: Size | None, args: Sequence[Any]) -> BoundKernel:
         """Return a launch of which all but the arrays is settled; those among the arguments stand for those to come.
 
         The parameters and errors are those of `call`.
         """
         return BoundKernel(self, *self.grid(global_size, local_size), self.bind(args))
 
-    def grid(
-        self, global_size: int | Sequence[int], local_size: int | Sequence[int] | None
-    ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    def grid(self, global_size: Size, local_size: Size | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         """Return the sizes of a launch, as OpenCL takes them.
 
         Raises
@@ -158,7 +156,9 @@ class CompiledKernel:
         if 0 in items:
             return
         with self._lock:
-            commands.launch(self._context.queue, self._kernel, items, group, bound, self.arrays)
+            if tracing() is None:
+                self._kernel.set_args(*bound)
+            enqueue(EnqueueKernel(self._context.queue, self._kernel, items, group, tuple(bound), self.arrays))
 
     def _prepare(self) -> None:
         """Find out, before the first launch, what many kernels of a graph never need."""
@@ -259,7 +259,7 @@ def _array_slots(params: Sequence[Param]) -> tuple[int, ...]:
     return tuple(slots)
 
 
-def _sizes(size: int | Sequence[int]) -> tuple[int, ...]:
+def _sizes(size: Size) -> tuple[int, ...]:
     return (as_int(size),) if isinstance(size, int | np.integer | SymInt) else tuple(map(as_int, size))
 
 
