@@ -14,6 +14,7 @@ in a core's cache.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from optdb.codegen.fp16 import load_w, work_dtype
@@ -191,6 +192,7 @@ def pack_kernel(dtype: str, width: int) -> Kernel:
     return product_kernel(filled(_PACK, TURN=_turn(side, width, dtype)), dtype, **words)
 
 
+@functools.cache
 def _turn(side: int, width: int, dtype: str) -> str:
     """Return what turns a square of numbers over, in registers.
 

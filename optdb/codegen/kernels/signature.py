@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -33,7 +32,11 @@ _NUMBERS: dict[str, Param] = {
 _DTYPES = {word: dtype for dtype, word in CTYPES.items()}
 
 
-@functools.lru_cache(maxsize=4096)
+#: What is read from a code is remembered: nodes that are alike have the same.
+_remembered = functools.lru_cache(maxsize=4096)
+
+
+@_remembered
 def expand_arrays(code: str) -> str:
     """Return code in which each `ARRAY` of a kernel is a pointer that begins where the array does.
 
@@ -60,11 +63,13 @@ def _expanded(head: re.Match[str]) -> str:
     return "\n".join([f"{head['kind']} {head['name']}({', '.join(params)}) {{", *starts])
 
 
-def kernel_names(code: str) -> list[str]:
+@_remembered
+def kernel_names(code: str) -> tuple[str, ...]:
     """Return the names of the kernels that a code declares."""
-    return [head["name"] for head in _HEAD.finditer(code)]
+    return tuple(head["name"] for head in _HEAD.finditer(code))
 
 
+@_remembered
 def kernel_params(code: str, name: str) -> tuple[Param, ...]:
     """Return the parameters that a kernel of a code declares: a pointer and its offset are one, an array.
 
@@ -98,6 +103,7 @@ def _param(words: list[str], kernel: str, names: set[str], defined: dict[str, st
     return _NUMBERS[kind]
 
 
-def dtypes_in(code: str) -> Iterator[np.dtype]:
+@_remembered
+def dtypes_in(code: str) -> tuple[np.dtype, ...]:
     """Return the dtypes of which a code has the names, each once."""
-    return (np.dtype(_DTYPES[word]) for word in dict.fromkeys(_TYPE.findall(code)) if word in _DTYPES)
+    return tuple(np.dtype(_DTYPES[word]) for word in dict.fromkeys(_TYPE.findall(code)) if word in _DTYPES)
