@@ -25,6 +25,7 @@ from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import SHAPES, is_foreign, on_device
+from optdb.opencl.planning.updates import find_commit
 from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
 from optdb.runtime import arrays
@@ -34,7 +35,6 @@ from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.sizes import DeferredArray, SymInt, SymIntVector, example_value
 from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
-from optdb.runtime.updates import find_commit
 
 __all__ = ["InputSpec", "trace"]
 

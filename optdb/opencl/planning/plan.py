@@ -17,7 +17,7 @@ from optdb.opencl.planning.invariants import invariant_nodes
 from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.recording import LinkedFunction, Recording, same
 from optdb.opencl.planning.sigint import commit_point
-from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedOutput, GuardedStep, in_segments
+from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedOutput, GuardedStep, Step, in_segments
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
 from optdb.runtime.commands import CommandList, Memory
@@ -54,7 +54,7 @@ class Plan:
         self._arrays = {
             var: self.buffers.array(layout) for var, layout in recording.layouts.items() if var.owner is not None
         }
-        steps: list[CommandList | GuardedStep | BranchGuard] = []
+        steps: list[Step] = []
         final = path.final
         for place, (number, node, segment) in enumerate(recording.steps):
             guards = [round_ for before, round_ in path.guards if before == place]
@@ -65,7 +65,7 @@ class Plan:
             if number in once:
                 bound.enqueue()
             elif node not in roles.value_dependent:
-                steps.append(bound)
+                steps.append(Step(bound))
             else:
                 outputs = self._guarded_outputs(node, frozenset(segment.allocated))
                 steps.append(

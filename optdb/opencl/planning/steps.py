@@ -22,7 +22,49 @@ from optdb.runtime.commands import Command, CommandList
 GuardedOutput = tuple[Variable, DeviceArray | None, Any, bool]
 
 
-class GuardedStep:
+class Step:
+    """Commands that are repeated as long as nothing changes that is looked at: here, at all times."""
+
+    #: Whether it computes each time.
+    free = False
+    #: What it gives on the host.
+    on_host: Sequence[Variable] = ()
+
+    def __init__(self, commands: CommandList, inputs: Iterable[Variable] = ()) -> None:
+        self.commands = commands
+        #: What it looks at.
+        self.inputs = frozenset(inputs)
+        #: Whether it has to compute next time, whatever its inputs are.
+        self.stale = False
+
+    @property
+    def computes(self) -> bool:
+        """Whether it computes at the next run, even if nothing has changed."""
+        return self.free or self.stale
+
+    def restore(self) -> None:
+        """Take note that the cells of host values may hold others than those of the recording.
+
+        What is on the device is in its place again, and is computed there by the commands.
+        """
+        self.stale = self.stale or bool(self.on_host)
+
+    def due(self, changed: set[Variable]) -> Sequence[Command]:
+        """Return the commands that repeat the step, or compute it, and return none.
+
+        Those outputs are added to `changed` that are not where or what they were.
+        """
+        if not (self.free or self.stale) and changed.isdisjoint(self.inputs):
+            return self.commands
+        self._compute(changed)
+        return ()
+
+    def _compute(self, changed: set[Variable]) -> None:
+        """Compute anew; a step that looks at something knows how."""
+        raise NotImplementedError
+
+
+class GuardedStep(Step):
     """A node that may have to compute in Python.
 
     Parameters
@@ -50,38 +92,15 @@ class GuardedStep:
         free: bool,
         outputs: list[GuardedOutput],
     ) -> None:
+        super().__init__(commands, inputs)
         self._linked = linked
         self._number = number
-        #: What it looks at.
-        self.inputs = frozenset(inputs)
-        self.commands = commands
         self.free = free
         self._outputs = outputs
         self._cells = [linked.cells[var] for var, *_ in outputs]
-        #: Those of its outputs that are on the host.
         self.on_host = [var for var, array, *_ in outputs if array is None]
-        #: Whether it has to compute next time, whatever its inputs are.
-        self.stale = False
 
-    @property
-    def computes(self) -> bool:
-        """Whether it computes at the next run, even if nothing has changed."""
-        return self.free or self.stale
-
-    def restore(self) -> None:
-        """Take note that the cells of host values may hold others than those of the recording.
-
-        What is on the device is in its place again, and is computed there by the commands.
-        """
-        self.stale = self.stale or bool(self.on_host)
-
-    def due(self, changed: set[Variable]) -> Sequence[Command]:
-        """Return the commands that repeat the node, or compute it, and return none.
-
-        Those outputs are added to `changed` that are not where or what they were.
-        """
-        if not (self.free or self.stale) and changed.isdisjoint(self.inputs):
-            return self.commands
+    def _compute(self, changed: set[Variable]) -> None:
         self._linked.run(self._number)
         self.stale = False
         for cell, (var, array, value, own) in zip(self._cells, self._outputs):
@@ -89,24 +108,17 @@ class GuardedStep:
             if not unchanged:
                 changed.add(var)
                 self.stale = True
-        return ()
 
 
 class BranchTaken(Exception):
-    """A condition is not what a plan was made for; no step of the branch has been done.
-
-    Parameters
-    ----------
-    round_ : Round
-        Behind which that was found.
-    """
+    """A condition is not what a plan was made for; no step of the branch has been done behind a `round`."""
 
     def __init__(self, round_: Round) -> None:
         super().__init__(round_)
         self.round = round_
 
 
-class BranchGuard:
+class BranchGuard(Step):
     """A look at conditions that are known only within a call, before the steps of the branches that they choose.
 
     Parameters
@@ -120,102 +132,63 @@ class BranchGuard:
     """
 
     #: Its conditions may change at each call.
-    computes = True
+    free = True
 
     def __init__(self, branches: Branches, round_: Round, expected: tuple[bool, ...]) -> None:
+        super().__init__(CommandList())
         self._branches, self._round, self._expected = branches, round_, expected
-        self.commands = CommandList()
 
-    def restore(self) -> None:
-        """Do nothing: a guard keeps no values."""
-
-    def due(self, changed: set[Variable]) -> Sequence[Command]:
-        """Look at the conditions; return no commands.
-
-        Raises
-        ------
-        BranchTaken
-            If they are not what they are on the plan's path.
-        """
+    def _compute(self, changed: set[Variable]) -> None:
         if self._branches.answers(self._round) != self._expected:
             raise BranchTaken(self._round)
-        return ()
 
 
-class CommandSegment:
-    """Steps behind each other that are mostly repeated together, so that one look is enough for all of them.
+class CommandSegment(Step):
+    """Steps behind each other that are mostly repeated together, so that one look is enough for all of them."""
 
-    Parameters
-    ----------
-    steps : sequence of GuardedStep or CommandList
-        Nodes that may have to compute, and the commands of those that never have to.
-    """
-
-    def __init__(self, steps: Sequence[GuardedStep | CommandList]) -> None:
+    def __init__(self, steps: Sequence[Step]) -> None:
+        commands = CommandList(command for step in steps for command in step.commands)
+        super().__init__(commands, frozenset().union(*(step.inputs for step in steps)))
         self._steps = steps
-        self._watched = [step for step in steps if isinstance(step, GuardedStep)]
-        self._seen = frozenset().union(*(step.inputs for step in self._watched))
-        self.commands = CommandList(
-            command for step in steps for command in (step.commands if isinstance(step, GuardedStep) else step)
-        )
-        self._stale = False
-
-    @property
-    def computes(self) -> bool:
-        """Whether a node computes at the next run, even if nothing has changed."""
-        return self._stale
 
     def restore(self) -> None:
         """Take note that the cells of host values may hold others than those of the recording."""
-        for step in self._watched:
-            step.restore()
-        self._stale = self._stale or any(step.stale for step in self._watched)
-
-    def due(self, changed: set[Variable]) -> Sequence[Command]:
-        """Return the commands that repeat all steps, or let each look for itself, and return none."""
-        if not self._stale and changed.isdisjoint(self._seen):
-            return self.commands
-        self._stale = True  # and stays so if a node raises
         for step in self._steps:
-            for command in step.due(changed) if isinstance(step, GuardedStep) else step:
+            step.restore()
+        self.stale = self.stale or any(step.stale for step in self._steps)
+
+    def _compute(self, changed: set[Variable]) -> None:
+        """Let each step look for itself."""
+        self.stale = True  # and stays so if a node raises
+        for step in self._steps:
+            for command in step.due(changed):
                 command.enqueue()
-        self._stale = any(step.stale for step in self._watched)
-        return ()
+        self.stale = any(step.stale for step in self._steps)
 
 
-def in_segments(
-    steps: Iterable[GuardedStep | BranchGuard | CommandList], changing: set[Variable]
-) -> list[GuardedStep | BranchGuard | CommandSegment]:
+def in_segments(steps: Iterable[Step], changing: set[Variable]) -> list[Step]:
     """Gather steps that stay the same together.
 
     Parameters
     ----------
-    steps : iterable of GuardedStep or CommandList
+    steps : iterable of Step
         In order.
     changing : set of Variable
         What may change at each call: steps that look at it stay alone, as those do that compute each time. What these
         give on the host is added.
     """
-    found: list[GuardedStep | BranchGuard | CommandSegment] = []
-    together: list[GuardedStep | CommandList] = []
+    found: list[Step] = []
+    together: list[Step] = []
     for step in steps:
-        if _may_be_joined(step, changing):
+        if not step.free and changing.isdisjoint(step.inputs):
             together.append(step)
             continue
-        if isinstance(step, GuardedStep):
-            changing.update(step.on_host)
+        changing.update(step.on_host)
         if together:
             found.append(CommandSegment(together))
             together = []
         found.append(step)
     return [*found, CommandSegment(together)] if together else found
-
-
-def _may_be_joined(step: GuardedStep | BranchGuard | CommandList, changing: set[Variable]) -> bool:
-    """Tell whether a step is mostly repeated together with others."""
-    if isinstance(step, GuardedStep):
-        return not step.free and changing.isdisjoint(step.inputs)
-    return isinstance(step, CommandList)
 
 
 def _is_in_place(cell: list[Any], array: DeviceArray, own: bool) -> bool:

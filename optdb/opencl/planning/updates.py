@@ -1,15 +1,17 @@
 """Commits updates: the next values of shared arrays are written over the present ones.
 
-Otherwise each call would find them in another place, and no plan would be of use twice. :func:`commit` does it for a
-call. :class:`CommitUpdates` records the commands of that for a plan, and repeats them for as long as all arrays are
-where they were.
+Otherwise each call would find them in another place, and no plan would be of use twice. So a next value is written
+over the present one at the end of a call, unless it was computed there. Other values that lie there, such as a result
+that is the present value, are copied elsewhere first. :func:`find_commit` decides which, for calls, plans and traces.
+:func:`commit` does it for a call. :class:`CommitUpdates` records the commands of that for a plan, and repeats them for
+as long as all arrays are where they were.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
@@ -17,9 +19,8 @@ from optdb.runtime.arrays import Array, copy, overwrite
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness
 from optdb.runtime.commands import CommandList
 from optdb.runtime.recording import Recorder
-from optdb.runtime.updates import Commit, find_commit
 
-__all__ = ["MAX_RECORDINGS", "CellPairs", "CommitUpdates", "advance", "commit"]
+__all__ = ["MAX_RECORDINGS", "CellPairs", "CommitUpdates", "advance", "commit", "find_commit"]
 
 #: So often a commit is recorded for a plan: where arrays are elsewhere in each call, that is of no use.
 MAX_RECORDINGS = 3
@@ -39,7 +40,9 @@ def commit(linked: LinkedFunction) -> None:
 
     Other values that the call has computed there, in place of the present ones, are copied elsewhere first.
     """
-    found = _find(linked)
+    updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
+    cells = [linked.cells[var] for var in dict.fromkeys([*linked.outputs, *linked.updates.values()])]
+    found = find_commit(updates, [(cell, cell[0]) for cell in cells], _buffer_of, _is_in_place)
     for cell in found.aliased:
         cell[0] = copy(cell[0])
     for var, following in found.written:
@@ -48,11 +51,36 @@ def commit(linked: LinkedFunction) -> None:
             linked.cells[following][0] = present
 
 
-def _find(linked: LinkedFunction) -> Commit:
-    """Return what a commit has to do, with pairs of variables and cells for keys."""
-    updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
-    cells = [linked.cells[var] for var in dict.fromkeys([*linked.outputs, *linked.updates.values()])]
-    return find_commit(updates, [(cell, cell[0]) for cell in cells], _buffer_of, _is_in_place)
+class Commit(NamedTuple):
+    """What is done at the end of a call."""
+
+    written: list[Any]  #: The keys of the updates whose next values are written over the present ones.
+    aliased: list[Any]  #: The keys of the values that lie there, and are copied first.
+
+
+def find_commit(
+    updates: Iterable[tuple[Any, Any, Any]],
+    values: Iterable[tuple[Any, Any]],
+    buffer_of: Callable[[Any], Hashable | None],
+    is_in_place: Callable[[Any, Any], bool],
+) -> Commit:
+    """Find which next values are to be written, and which values are to be copied before.
+
+    Parameters
+    ----------
+    updates : iterable of (key, array, value)
+        What is updated, with its present and its next value.
+    values : iterable of (key, value)
+        What is needed after the updates: the results, and the next values themselves.
+    buffer_of : callable
+        Returns what stands for the buffer that a value lies in; None if it lies in none.
+    is_in_place : callable
+        Whether a next value, its second argument, need not be written over the present one.
+    """
+    moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
+    overwritten = {buffer_of(present) for _, present in moved} - {None}
+    aliased = [key for key, value in values if buffer_of(value) in overwritten] if overwritten else []
+    return Commit([key for key, _ in moved], aliased)
 
 
 def _buffer_of(value: Any) -> int | None:
