@@ -34,7 +34,7 @@ from optdb.host.config import config
 from optdb.host.logging import logger
 from optdb.opencl.planning.probing import LAUNCH_OVERHEAD_S, PROBED_CALLS, Probe, probed
 from optdb.runtime.build import BuildError, make
-from optdb.runtime.commands import Command, EnqueueCopy, EnqueueKernel
+from optdb.runtime.commands import Command, EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 
@@ -51,20 +51,10 @@ KERNEL_COMPILE_S = 0.1
 
 
 class Merging:
-    """What is to be merged of a plan, and when.
-
-    Parameters
-    ----------
-    segments : sequence of sequence of Command
-        Bound commands that are enqueued one behind the other.
-
-    Attributes
-    ----------
-    done : bool
-        Whether there is nothing left to do.
-    """
+    """What is to be merged of a plan, and when; `done` if there is nothing left to do."""
 
     def __init__(self, segments: Sequence[Sequence[Any]]) -> None:
+        #: Bound commands that are enqueued one behind the other.
         self._segments = segments
         self._calls = 0
         self._probes: list[list[Any]] = []
@@ -72,9 +62,9 @@ class Merging:
         self._small: set[int] | None = None
         self._wish = config.optdb.merge_launches
         self.done = self._wish == "never"
-        self._wait(_possible)
+        self._wait(may_be_merged)
 
-    def next(self) -> list[list[Any]] | None:
+    def next(self) -> Sequence[Sequence[Any]] | None:
         """Return what to enqueue in place of the segments from the next call on; None if that is as before."""
         self._calls += 1
         if self.done or self._calls <= self._due:
@@ -87,7 +77,7 @@ class Merging:
             self._small = {id(probe.command) for probe in self._small_ones()}
             self._wait(self._is_small)
             if self.done or self._calls <= self._due:
-                return [list(segment) for segment in self._segments]
+                return self._segments
         self.done = True
         return self._merged()
 
@@ -109,7 +99,7 @@ class Merging:
             saved_s = sum((len(run.commands) - 1) * LAUNCH_OVERHEAD_S for run in runs)
             self._due = math.ceil((len(kinds) + 2) * KERNEL_COMPILE_S / saved_s)
 
-    def _merged(self) -> list[list[Any]]:
+    def _merged(self) -> Sequence[Sequence[Any]]:
         """Return the commands of each segment, as few as can be; as they were, if the driver refuses."""
         runs = [run for segment in self._segments for run in _runs(segment, self._is_small)]
         kinds = dict.fromkeys(origin(launch.kernel) for run in runs if run.merges for launch in run.launches)
@@ -117,7 +107,7 @@ class Merging:
             program = _Program(kinds)
         except BuildError as error:
             logger.warning("Small launches are done one by one, since what merges them does not build:\n%s", error.log)
-            return [list(segment) for segment in self._segments]
+            return self._segments
         return [
             [
                 command
@@ -133,7 +123,7 @@ class Merging:
     def _small_ones(self) -> Iterator[Probe]:
         """Yield the commands that can be merged, and are small."""
         for probe in itertools.chain(*self._probes):
-            if not isinstance(probe, Probe) or not _possible(probe.command):
+            if not isinstance(probe, Probe) or not may_be_merged(probe.command):
                 continue
             if _is_single(probe.command) or probe.small:
                 yield probe
@@ -156,13 +146,7 @@ class _CommandRun:
 
 
 class _Program:
-    """A program of sequences for some kernels.
-
-    Parameters
-    ----------
-    kinds : iterable of (TranslationUnit, str)
-        The kernels, all of one context.
-    """
+    """A program of sequences for some kernels, all of one context."""
 
     def __init__(self, kinds: Iterable[tuple[TranslationUnit, str]]) -> None:
         kinds = list(kinds)
@@ -230,15 +214,6 @@ def _is_single(command: Any) -> bool:
     return command.nbytes <= _MAX_COPIED_BYTES
 
 
-def _possible(command: Any) -> bool:
-    """Tell whether a bound command can be merged, if it is small: a list has addresses, so it cannot be rebound."""
-    if command.is_rebindable or not _merges(command.queue):
-        return False
-    if isinstance(command, EnqueueKernel):
-        return _may_be_listed(command)
-    return isinstance(command, EnqueueCopy) or command.pattern.nbytes <= _MAX_PATTERN_BYTES
-
-
 def _merges(queue: cl.CommandQueue) -> bool:
     """Tell whether it pays to merge launches on a queue's device, and its kernels' bodies can be called by others."""
     quirks = profile_of(queue.device).quirks
@@ -246,9 +221,14 @@ def _merges(queue: cl.CommandQueue) -> bool:
 
 
 def may_be_merged(command: Command) -> bool:
-    """Tell whether a command that was recorded could be merged, if it is small, and not to be rebound."""
-    if config.optdb.merge_launches == "never" or not _merges(command.queue):
+    """Tell whether a command, recorded or bound, can be merged if it is small.
+
+    A list has addresses, so it cannot be rebound.
+    """
+    if config.optdb.merge_launches == "never" or command.is_rebindable or not _merges(command.queue):
         return False
+    if isinstance(command, EnqueueFill):
+        return command.pattern.nbytes <= _MAX_PATTERN_BYTES
     return not isinstance(command, EnqueueKernel) or _may_be_listed(command)
 
 

@@ -9,6 +9,7 @@ to wake a thread that waits takes longer than many a kernel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
@@ -24,31 +25,20 @@ PROBED_CALLS = 5
 LAUNCH_OVERHEAD_S, SHARED_LAUNCH_OVERHEAD_S = 1e-5, 2e-5
 
 
+@dataclass(eq=False)
 class Probe:
-    """A command that is timed whenever it is enqueued.
+    """A bound command that is timed whenever it is enqueued."""
 
-    Parameters
-    ----------
-    command : EnqueueKernel, EnqueueCopy or EnqueueFill
-        A bound one.
-    timed : pyopencl.CommandQueue
-        One of the same device, that keeps times.
-
-    Attributes
-    ----------
-    seconds : float
-        How long the quickest ran.
-    """
-
-    def __init__(self, command: Any, timed: cl.CommandQueue) -> None:
-        self.command = command
-        self._timed = timed
-        self.seconds = float("inf")
+    command: Any
+    #: A queue of the same device, that keeps times.
+    timed: cl.CommandQueue
+    #: How long the quickest ran.
+    seconds: float = float("inf")
 
     def enqueue(self) -> None:
         """Do the command, and measure how long that takes."""
         self.command.queue.finish()
-        event = self.command.enqueue_on(self._timed)
+        event = self.command.enqueue_on(self.timed)
         event.wait()
         self.seconds = min(self.seconds, seconds_of(event))
 
@@ -56,7 +46,7 @@ class Probe:
     def small(self) -> bool:
         """Whether one core loses less by doing it all alone than a launch costs."""
         # At most: that the others are late has let the first one do more than its share.
-        others = profile_of(self._timed.device).compute_units - 1
+        others = profile_of(self.timed.device).compute_units - 1
         return self.seconds * others < SHARED_LAUNCH_OVERHEAD_S
 
 

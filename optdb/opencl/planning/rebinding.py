@@ -30,13 +30,6 @@ def bind_io(linked: LinkedFunction, recording: Recording) -> IOBinding:
     A command with external memory cannot be merged with others (``merging``). Where that costs more than a copy, the
     value is copied. The buffers of external inputs are dropped from the recording, since they are the caller's.
 
-    Parameters
-    ----------
-    linked : LinkedFunction
-        The function, which says what may be external.
-    recording : Recording
-        What it did.
-
     Raises
     ------
     ValueError
