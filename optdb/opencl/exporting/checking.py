@@ -23,16 +23,9 @@ __all__ = ["covers", "pinned_lengths"]
 
 
 def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool], Trace]) -> bool:
-    """Tell whether a trace holds for arguments.
+    """Tell whether a trace of an earlier example holds for the arguments of another one.
 
-    Parameters
-    ----------
-    trace : Trace
-        Of an earlier example.
-    arguments : sequence of numpy.ndarray
-        Of another one.
-    traced : callable
-        Traces the function for it, for its shapes alone if it is told True.
+    `traced` traces the function for these, for their shapes alone if it is told True.
 
     Raises
     ------

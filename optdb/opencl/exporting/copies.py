@@ -28,14 +28,7 @@ Step = Callable[[Mapping[Variable, list[Any]], Apply, Callable[[], Any]], None]
 
 
 def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
-    """Return a function's nodes with variables, cells and thunks of their own.
-
-    Parameters
-    ----------
-    linked : LinkedFunction
-        The function.
-    step : callable
-        Is told of each node, also of those inside of loops, when it is to be done.
+    """Return a function's nodes with variables, cells and thunks of their own; `step` does each, also within loops.
 
     Raises
     ------

@@ -99,7 +99,7 @@ def of_function(function: Any) -> Exportable:
 
 
 def of_method(function: Any, machine: Any) -> Exportable:
-    """Return what of a function of a simulator goes into a file, with the simulator's own values of shared variables.
+    """Return what of a method of a simulator goes into a file, with the simulator's own values of shared variables.
 
     Parameters
     ----------

@@ -80,14 +80,14 @@ def trace(
     device_kind: DeviceKind,
     fixed: bool,
 ) -> Trace:
-    """Trace a function.
+    """Trace a function, all of whose arrays are in one context.
 
     Parameters
     ----------
     linked : LinkedFunction
         The function.
     context_name : str
-        Where all its arrays are.
+        Of that context.
     entries : dict
         What its inputs are.
     returned : int

@@ -29,35 +29,23 @@ Example = Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Report:
-    """What became of one example of a function.
+    """What became of one example of a function."""
 
-    Parameters
-    ----------
-    function : str
-        Its name.
-    device_kind : {'cpu', 'gpu'}
-        What kind of device it was traced for.
-    shapes : tuple of tuple of int
-        Of the example's arguments.
-    commands : int
-        How many commands a call enqueues.
-    guards : int
-        How many conditions say for which shapes the trace holds.
-    fixed : str or None
-        Why it holds for the example's shapes alone; None if it does for more.
-    covered : bool
-        Whether an earlier trace holds for the example: then there is no other.
-    pinned : tuple of str
-        The lengths for which the trace holds only as they are in the example, in words: ``'x.shape[1] == 784'``.
-    """
-
+    #: The function's name.
     function: str
+    #: What kind of device it was traced for.
     device_kind: DeviceKind
+    #: Of the example's arguments.
     shapes: tuple[tuple[int, ...], ...]
+    #: How many commands a call enqueues.
     commands: int
+    #: How many conditions say for which shapes the trace holds.
     guards: int
+    #: Why it holds for the example's shapes alone; None if it does for more.
     fixed: str | None
+    #: Whether an earlier trace holds for the example: then there is no other.
     covered: bool = False
+    #: The lengths for which the trace holds only as they are in the example, in words: ``'x.shape[1] == 784'``.
     pinned: tuple[str, ...] = ()
 
     flavour = renamed("flavour", "device_kind")

@@ -18,17 +18,7 @@ Source = tuple[Variable, Frame] | Number
 
 
 class GroupBuilder:
-    """Builds what computes a group.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph.
-    unit : FusionUnit
-        The group.
-    order : sequence of Apply
-        Its nodes, operands first.
-    """
+    """Builds what computes a group, whose nodes are in `order`, operands first."""
 
     def __init__(self, fgraph: FunctionGraph, unit: FusionUnit, order: Sequence[Apply]) -> None:
         self._fgraph = fgraph

@@ -77,13 +77,7 @@ def _scalar_ops(node: Apply) -> list[Any]:
 
 
 class FusionGroups:
-    """The groups of a graph.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        The graph.
-    """
+    """The groups of a graph."""
 
     def __init__(self, fgraph: FunctionGraph) -> None:
         self._fgraph = fgraph

@@ -48,13 +48,7 @@ def _arrays(
 
 
 class BudgetedRecorder(Recorder):
-    """Records a function, and stops it when it takes too much.
-
-    Parameters
-    ----------
-    linked : LinkedFunction
-        The function, with its inputs in their cells.
-    """
+    """Records a function, whose inputs are in their cells, and stops it when it takes too much."""
 
     def __init__(self, linked: LinkedFunction) -> None:
         super().__init__()

@@ -16,9 +16,9 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from optdb.host.branching import IfElse
 from optdb.host.destroy import destroyed_slots, viewed_slots
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.planning.roles import SHAPES, Roles, find_roles, on_device
+
+if TYPE_CHECKING:
+    from optdb.opencl.planning.recording import LinkedFunction
 
 __all__ = ["Branches", "Path", "Round", "chooser"]
 
@@ -102,36 +105,16 @@ class Round:
 
 
 class Branches:
-    """The conditions of a function, and the paths that they lead to.
+    """The conditions of a function, and the paths that they lead to."""
 
-    Parameters
-    ----------
-    nodes : sequence of Apply
-        In an order in which all of them could be computed.
-    inputs, outputs : sequence of Variable
-        Of the function.
-    cells : dict
-        Variable to the list of one element that holds its value.
-    before : mapping
-        Node to nodes that have to be computed before it, if at all: they read what it overwrites.
-    frees : bool
-        Whether cells are emptied as soon as they are needed no longer.
-    """
-
-    def __init__(
-        self,
-        nodes: Sequence[Apply],
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cells: dict[Variable, list[Any]],
-        before: Mapping[Apply, Iterable[Apply]],
-        frees: bool,
-    ) -> None:
-        self.nodes, self.inputs, self.outputs, self._cells, self._frees = nodes, inputs, outputs, cells, frees
+    def __init__(self, linked: LinkedFunction) -> None:
+        self.nodes = nodes = linked.nodes
+        self.inputs, self.outputs = linked.inputs, linked.outputs
+        self._cells, self._frees = linked.cells, linked.frees
         self._number = {node: number for number, node in enumerate(nodes)}
         #: The numbers of the nodes that overwrite what the function was given.
-        self.final = _final_nodes(nodes, inputs)
-        self._before = [[self._number[prior] for prior in before.get(node, ())] for node in nodes]
+        self.final = _final_nodes(nodes, linked.inputs)
+        self._before = [[self._number[prior] for prior in linked.before.get(node, ())] for node in nodes]
         choices = [node for node in nodes if _chooses(node)]
         self.conditions = list(dict.fromkeys(node.inputs[0] for node in choices))
         self._place = {condition: place for place, condition in enumerate(self.conditions)}
@@ -146,13 +129,7 @@ class Branches:
     # What a call does
 
     def first(self, compute: Callable[[int], Any]) -> Round:
-        """Look at the early conditions of a call; return its first round.
-
-        Parameters
-        ----------
-        compute : callable
-            Computes a node by its number.
-        """
+        """Look at the early conditions of a call; return its first round. `compute` computes a node by its number."""
         state: tuple[bool | None, ...] = (None,) * len(self.conditions)
         while True:
             if state not in self._early:
@@ -180,14 +157,9 @@ class Branches:
         return tuple(self._truth(place) for place in done.asked)
 
     def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
-        """Compute what the call needs, and return its path; empty the cells that are needed no longer.
+        """Compute what the call needs, from the first round on, and return its path.
 
-        Parameters
-        ----------
-        compute : callable
-            Computes a node by its number.
-        here : Round
-            The first one.
+        Cells that are needed no longer are emptied. `compute` computes a node by its number.
         """
         while True:
             for number in here.order:

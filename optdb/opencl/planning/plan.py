@@ -24,22 +24,7 @@ from optdb.runtime.commands import CommandList, Memory
 
 
 class Plan:
-    """What a function does for inputs of some shapes, ready to be done again.
-
-    Parameters
-    ----------
-    linked : LinkedFunction
-        The function.
-    recording : Recording
-        What it did.
-
-    Attributes
-    ----------
-    buffers : BufferAssignment
-        The memory of its values.
-    commands : int
-        How many commands are enqueued if nothing changes.
-    """
+    """What a function does for inputs of some shapes, ready to be done again."""
 
     def __init__(self, linked: LinkedFunction, recording: Recording) -> None:
         self.linked = linked
@@ -48,7 +33,9 @@ class Plan:
         roles = recording.roles
         once = invariant_nodes(linked, recording)
         live = plan_liveness(linked, recording)
+        #: The memory of its values.
         self.buffers = BufferAssignment(live, check_plan(linked, recording), recording.io)
+        #: How many commands are enqueued if nothing changes.
         self.commands = sum(len(segment.commands) for number, _, segment in recording.steps if number not in once)
         #: Variable to its array, for all that nodes put on the device.
         self._arrays = {
@@ -151,13 +138,7 @@ class Plan:
         return CommandList(command for step in self._steps for command in step.commands)
 
     def release(self, borrowed: frozenset[int]) -> None:
-        """Give the caller results of its own: the plan's are overwritten by the next call.
-
-        Parameters
-        ----------
-        borrowed : frozenset of int
-            Places of outputs that the caller has allowed to be overwritten.
-        """
+        """Give the caller results of its own, but at `borrowed` places: the next call overwrites the plan's."""
         for place, var in enumerate(self.linked.outputs):
             cell = self.linked.cells[var]
             if place not in borrowed and isinstance(cell[0], Array) and self.buffers.owns(cell[0]):

@@ -59,7 +59,7 @@ class LinkedFunction:
     @functools.cached_property
     def branches(self) -> Branches:
         """What finds out which nodes a call computes."""
-        return Branches(self.nodes, self.inputs, self.outputs, self.cells, self.before, self.frees)
+        return Branches(self)
 
     @functools.cached_property
     def advancing(self) -> list[tuple[Variable, Variable]]:
@@ -144,14 +144,7 @@ class Recording:
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | None = None) -> Recording:
     """Run a function's nodes, and write down what they do.
 
-    Parameters
-    ----------
-    linked : LinkedFunction
-        The function.
-    recorder : BudgetedRecorder
-        What writes it down; may stop the function.
-    first : Round, optional
-        The first round, if the early conditions have been looked at.
+    The recorder may stop it. `first` is the first round, if the early conditions have been looked at.
     """
     branches = linked.branches
     first = first or branches.first(linked.run)

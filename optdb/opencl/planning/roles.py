@@ -31,17 +31,11 @@ SHAPES = (Shape, Shape_i)
 
 @dataclass(frozen=True)
 class Roles:
-    """What is known of a function's nodes.
+    """What is known of a function's nodes."""
 
-    Parameters
-    ----------
-    value_dependent : frozenset of Apply
-        Depend on values of the host that may change; those that are always recomputed are among them.
-    always_recompute : frozenset of Apply
-        Compute each time.
-    """
-
+    #: Depend on values of the host that may change; those that are always recomputed are among them.
     value_dependent: frozenset[Apply]
+    #: Compute each time.
     always_recompute: frozenset[Apply]
 
 

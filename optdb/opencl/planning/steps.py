@@ -65,23 +65,7 @@ class Step:
 
 
 class GuardedStep(Step):
-    """A node that may have to compute in Python.
-
-    Parameters
-    ----------
-    linked : LinkedFunction
-        The function.
-    number : int
-        Of the node in it.
-    inputs : iterable of Variable
-        What the node uses.
-    commands : CommandList
-        What repeats the node, if nothing has changed.
-    free : bool
-        Whether it computes each time.
-    outputs : list of GuardedOutput
-        What is known of each.
-    """
+    """A node that may have to compute in Python: each time, if it is `free`."""
 
     def __init__(
         self,
@@ -119,17 +103,7 @@ class BranchTaken(Exception):
 
 
 class BranchGuard(Step):
-    """A look at conditions that are known only within a call, before the steps of the branches that they choose.
-
-    Parameters
-    ----------
-    branches : Branches
-        Of the function.
-    round_ : Round
-        What asks for the conditions.
-    expected : tuple of bool
-        What they are on the plan's path.
-    """
+    """A look at conditions that are known only within a call, before the steps of the branches that they choose."""
 
     #: Its conditions may change at each call.
     free = True
@@ -169,13 +143,8 @@ class CommandSegment(Step):
 def in_segments(steps: Iterable[Step], changing: set[Variable]) -> list[Step]:
     """Gather steps that stay the same together.
 
-    Parameters
-    ----------
-    steps : iterable of Step
-        In order.
-    changing : set of Variable
-        What may change at each call: steps that look at it stay alone, as those do that compute each time. What these
-        give on the host is added.
+    Steps stay alone that compute each time, or that look at what is `changing`, as it may at each call. What these give
+    on the host is added to that.
     """
     found: list[Step] = []
     together: list[Step] = []

@@ -95,15 +95,7 @@ def _is_in_place(present: Array, following: Array) -> bool:
 
 
 class CommitUpdates:
-    """`commit` for one plan of a function, whose arrays are mostly the same ones in each call.
-
-    Parameters
-    ----------
-    linked : LinkedFunction
-        The function.
-    max_recordings : int
-        How often it may be recorded.
-    """
+    """`commit` for one plan of a function, whose arrays are mostly the same ones in each call."""
 
     def __init__(self, linked: LinkedFunction, max_recordings: int = MAX_RECORDINGS) -> None:
         self._linked = linked

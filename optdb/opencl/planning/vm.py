@@ -40,13 +40,7 @@ _MIN_STEPS_FOR_DRIVER = 8
 
 
 class PlannedVM(VM):
-    """Runs a function, by a plan if there is one for inputs like those that it is given.
-
-    Parameters
-    ----------
-    linked : LinkedFunction
-        The function.
-    """
+    """Runs a function, by a plan if there is one for inputs like those that it is given."""
 
     # The function's outputs are not the machine's to forget: they may be the plan's.
     allow_gc = False
