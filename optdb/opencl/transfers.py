@@ -41,13 +41,16 @@ class TransferOp(Op):
     def infer_shape(self, node: Apply, shapes: list) -> list:
         return shapes
 
+    def grad(self, inputs: list, output_grads: list) -> list:
+        return [as_opencl_variable(output_grads[0], inputs[0].type.context_name)]
+
     def R_op(self, inputs: list, eval_points: list) -> list:  # noqa: N802 (the host's name)
         (point,) = eval_points
         return [None if point is None else self(point)]
 
 
-class OpenCLFromHost(TransferOp):
-    """Move an array to the device.
+class _ToDevice(TransferOp):
+    """A move to a context.
 
     Parameters
     ----------
@@ -56,10 +59,24 @@ class OpenCLFromHost(TransferOp):
     """
 
     __props__ = ("context_name",)
-    repeatable = True
 
     def __init__(self, context_name: Hashable = None) -> None:
         self.context_name = contexts.resolve(context_name)
+
+    def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
+        ((out,),) = output_storage
+        value = arrays.as_host_value(inputs[0])
+        output_storage[0][0] = arrays.from_host(node.outputs[0].type.context, value, out)
+        record_transfer(self, value.nbytes)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}<{self.context_name}>"
+
+
+class OpenCLFromHost(_ToDevice):
+    """Move an array to the device; its parameter is that of `_ToDevice`."""
+
+    repeatable = True
 
     def make_node(self, x: Any) -> Apply:
         if isinstance(getattr(x, "type", None), OpenCLArrayType):
@@ -69,17 +86,8 @@ class OpenCLFromHost(TransferOp):
         _keep_comparison(x, out, _OnHost)
         return Apply(self, [x], [out])
 
-    def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
-        ((out,),) = output_storage
-        output_storage[0][0] = arrays.from_host(node.outputs[0].type.context, inputs[0], out)
-        record_transfer(self, inputs[0].nbytes)
-
     def grad(self, inputs: list, output_grads: list) -> list:
-        (grad,) = output_grads
-        return [as_tensor_variable(grad)]
-
-    def __str__(self) -> str:
-        return f"OpenCLFromHost<{self.context_name}>"
+        return [as_tensor_variable(output_grads[0])]
 
 
 class HostFromOpenCL(TransferOp):
@@ -98,46 +106,18 @@ class HostFromOpenCL(TransferOp):
         output_storage[0][0] = arrays.to_host(inputs[0], out)
         record_transfer(self, inputs[0].nbytes)
 
-    def grad(self, inputs: list, output_grads: list) -> list:
-        (grad,) = output_grads
-        return [as_opencl_variable(grad, inputs[0].type.context_name)]
-
     def __str__(self) -> str:
         return "HostFromOpenCL"
 
 
-class OpenCLToOpenCL(TransferOp):
-    """Move an array from one device to another, by way of the host.
-
-    Parameters
-    ----------
-    context_name : str, optional
-        The context to move it to; the default one if it is not given.
-    """
-
-    __props__ = ("context_name",)
-
-    def __init__(self, context_name: Hashable = None) -> None:
-        self.context_name = contexts.resolve(context_name)
+class OpenCLToOpenCL(_ToDevice):
+    """Move an array from one device to another, by way of the host; its parameter is that of `_ToDevice`."""
 
     def make_node(self, x: Any) -> Apply:
         _check_on_device(self, x)
         out = x.type.clone(context_name=self.context_name)()
         _keep_comparison(x, out, lambda compare: compare)
         return Apply(self, [x], [out])
-
-    def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
-        ((out,),) = output_storage
-        value = arrays.to_host(inputs[0])
-        output_storage[0][0] = arrays.from_host(node.outputs[0].type.context, value, out)
-        record_transfer(self, value.nbytes)
-
-    def grad(self, inputs: list, output_grads: list) -> list:
-        (grad,) = output_grads
-        return [as_opencl_variable(grad, inputs[0].type.context_name)]
-
-    def __str__(self) -> str:
-        return f"OpenCLToOpenCL<{self.context_name}>"
 
 
 host_from_opencl = HostFromOpenCL()
