@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.runtime.commands import AllocateBuffer, EnqueueKernel, HostCall
+from optdb.runtime.commands import AllocateBuffer, HostCall
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
@@ -31,15 +31,10 @@ def seconds_of(event: cl.Event) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """What is kept of a command: not its operands, but for a launch's buffers."""
+    """A command, and when it ran."""
 
-    kind: str  #: 'launch', 'copy', 'fill', 'upload' or 'download'.
-    name: str  #: The kernel's; else the kind again.
-    items: tuple[int, ...] | None  #: The global and the local size of a launch.
-    group: tuple[int, ...] | None
-    buffers: tuple[Any, ...]  #: What a launch was given; each once.
-    nbytes: int  #: What another command has moved: what is read and written counts twice.
-    event: cl.Event  #: Knows when it ran.
+    command: Any
+    event: cl.Event
     #: Python's times, by `time.perf_counter`, when the one before was in the queue, and when this one was.
     begun: float
     enqueued: float
@@ -89,7 +84,7 @@ class Timer:
             return
         event = command.enqueue_on(self._timed_queue(command.queue))
         now = time.perf_counter()
-        self.commands.append(_timed(command, event, self._since, now))
+        self.commands.append(Timed(command, event, self._since, now))
         self._since = now
 
     def _timed_queue(self, queue: cl.CommandQueue) -> cl.CommandQueue:
@@ -102,14 +97,6 @@ class Timer:
                 plain.finish()
             self._beside = False
         return self._queues[queue.int_ptr][1]
-
-
-def _timed(command: Any, event: cl.Event, begun: float, enqueued: float) -> Timed:
-    if not isinstance(command, EnqueueKernel):
-        return Timed(command.kind, command.name, None, None, (), command.moved_nbytes, event, begun, enqueued)
-    buffers = {buffer.int_ptr: buffer for _, buffer in command.operands()}
-    sizes = command.global_size, command.local_size
-    return Timed(command.kind, command.name, *sizes, tuple(buffers.values()), 0, event, begun, enqueued)
 
 
 @dataclass(frozen=True)

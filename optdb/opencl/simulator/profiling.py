@@ -22,7 +22,7 @@ from optdb.opencl.simulator.profile_report import HOST, ProfileReport, Row, Span
 from optdb.opencl.simulator.stepping import Cells, Steps, Values, touches_device
 from optdb.opencl.simulator.work import operations, touched
 from optdb.runtime.arrays import from_host, to_host
-from optdb.runtime.commands import listened
+from optdb.runtime.commands import EnqueueKernel, listened
 from optdb.runtime.timing import Timed, Timer
 
 
@@ -81,8 +81,8 @@ class Profiler:
 
     def _on_device(self) -> list[Span]:
         """Return when the device did what, by Python's clock: a command is queued before Python has it in the queue."""
-        lag = [command.enqueued - command.event.profile.queued * 1e-9 for _, command in self._done]
-        return [_span(row, command, min(lag) - self._begun) for row, command in self._done]
+        lag = [timed.enqueued - timed.event.profile.queued * 1e-9 for _, timed in self._done]
+        return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 
     def _node(self, node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
         """Run a node, and write down what it did."""
@@ -115,25 +115,27 @@ class Profiler:
         if not commands:
             self._rows.append(replace(base, kernel="", host=ended - begun))
             return
-        longest = max(commands, key=lambda command: command.seconds)
-        left = ended - begun - sum(command.enqueued - command.begun for command in commands)
-        for number, command in enumerate(commands):
-            host = command.enqueued - command.begun + (max(left, 0.0) if number == len(commands) - 1 else 0.0)
-            nbytes = touched(arrays, command.buffers) if command.kind == "launch" else command.nbytes
+        longest = max(commands, key=lambda timed: timed.seconds)
+        left = ended - begun - sum(timed.enqueued - timed.begun for timed in commands)
+        for number, timed in enumerate(commands):
+            command = timed.command
+            is_launch = isinstance(command, EnqueueKernel)
+            host = timed.enqueued - timed.begun + (max(left, 0.0) if number == len(commands) - 1 else 0.0)
+            nbytes = touched(arrays, [x for _, x in command.operands()]) if is_launch else command.moved_nbytes
             row = replace(
                 *(base,),
-                **{"kernel": command.name, "kind": command.kind, "device": command.seconds, "host": host},
-                **{"nbytes": nbytes, "operations": count if command is longest else None},
+                **{"kernel": command.name, "kind": command.kind, "device": timed.seconds, "host": host},
+                **{"nbytes": nbytes, "operations": count if timed is longest else None},
             )
             self._rows.append(row)
-            self._done.append((row, command))
+            self._done.append((row, timed))
 
 
-def _span(row: Row, command: Timed, shift: float) -> Span:
+def _span(row: Row, timed: Timed, shift: float) -> Span:
     told = {"op": row.op, "line": row.line, "bytes": row.nbytes, "operations": row.operations}
-    if command.items is not None:
-        told |= {"items": str(command.items), "group": str(command.group)}
-    return Span(row.kernel, "device", command.event.profile.start * 1e-9 + shift, command.seconds, told)
+    if isinstance(timed.command, EnqueueKernel):
+        told |= {"items": str(timed.command.global_size), "group": str(timed.command.local_size)}
+    return Span(row.kernel, "device", timed.event.profile.start * 1e-9 + shift, timed.seconds, told)
 
 
 def _medians(rounds: Sequence[list[Row]]) -> list[Row]:

@@ -141,9 +141,9 @@ def test_a_timer_keeps_order_with_what_is_done_beside_it():
             from_host(context, value, array)
             np.testing.assert_array_equal(to_host(array), value)
         timer.finish()
-        assert [command.kind for command in timer.commands] == ["fill", "upload", "download"]
-        assert [command.nbytes for command in timer.commands] == [0 + value.nbytes] * 3
-        assert all(command.seconds > 0 for command in timer.commands)
+        assert [timed.command.kind for timed in timer.commands] == ["fill", "upload", "download"]
+        assert [timed.command.moved_nbytes for timed in timer.commands] == [0 + value.nbytes] * 3
+        assert all(timed.seconds > 0 for timed in timer.commands)
         np.testing.assert_array_equal(to_host(array), value)
 
 
