@@ -151,6 +151,22 @@ def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Mem
     )
 
 
+@dataclass(eq=False)
+class _External:
+    """Where an external memory lies."""
+
+    memory: Memory
+    placeholder: cl.Buffer  #: Where it lies between calls; no command runs with it.
+    buffer: cl.Buffer | None = None  #: Where it lies in this call.
+    #: What to tell of another buffer.
+    dependants: list[Callable[[cl.Buffer], Any]] = field(default_factory=list)
+
+    @functools.cached_property
+    def fallback(self) -> cl.Buffer:
+        """A buffer of the assignment's own, always the same."""
+        return _buffer(self.memory.context, self.memory.nbytes)
+
+
 class BufferAssignment:
     """Buffers for the memories of a command list.
 
@@ -176,27 +192,15 @@ class BufferAssignment:
         If a device has not that much.
     """
 
-    def __init__(
-        self,
-        live: Liveness,
-        check: Check = check_device_memory,
-        io: IOBinding | None = None,
-    ) -> None:
+    def __init__(self, live: Liveness, check: Check = check_device_memory, io: IOBinding | None = None) -> None:
         self._check = check
         self.nbytes_without_reuse = live.nbytes_without_reuse
         self.nbytes = 0
         self.io = io or IOBinding()
-        self._external = self.io.external
+        placeholders = {context: _buffer(context, 1) for context in {memory.context for memory in self.io.external}}
+        self._external = {memory: _External(memory, placeholders[memory.context]) for memory in self.io.external}
         self._own_buffer = {*live.own_buffer, *self.io.outputs.values()}
         self._places: dict[Memory, tuple[cl.Buffer, int]] = {}
-        #: Where external memories lie in this call.
-        self._external_buffers: dict[Memory, cl.Buffer] = {}
-        #: What to tell of another buffer, for each external memory.
-        self._dependants: dict[Memory, list[Callable[[cl.Buffer], Any]]] = {}
-        #: Stand in for external buffers between calls; no command runs with them.
-        self._placeholders: dict[cl.Context, cl.Buffer] = {}
-        #: The assignment's own buffers for external outputs.
-        self._fallbacks: dict[Memory, cl.Buffer] = {}
         for context in dict.fromkeys(memory.context for memory in live.ranges):
             self._allocate(context, {memory: span for memory, span in live.ranges.items() if memory.context == context})
         self._handles = {buffer.int_ptr for buffer, _ in self._places.values()}
@@ -220,14 +224,15 @@ class BufferAssignment:
     def locate(self, memory: Memory) -> tuple[cl.Buffer, int]:
         """Return a buffer, and the offset in it, in bytes, at which a memory begins."""
         if memory in self._external:
-            return self._external_buffers.get(memory) or self._placeholder(memory.context), 0
+            external = self._external[memory]
+            return external.buffer or external.placeholder, 0
         return (memory.buffer, 0) if memory.buffer is not None else self._places[memory]
 
     def owns(self, array: Array) -> bool:
         """Tell whether an array lies in these buffers, or where an external output does."""
         if array.base_data is None:
             return False
-        external = (self._external_buffers.get(memory) for memory in self.io.outputs.values())
+        external = (self._external[memory].buffer for memory in self.io.outputs.values())
         return array.base_data.int_ptr in self._handles or any(array.base_data is buffer for buffer in external)
 
     def rebind(self, memory: Memory, buffer: cl.Buffer | None) -> None:
@@ -235,27 +240,16 @@ class BufferAssignment:
 
         None releases the last buffer: what uses the memory must not be enqueued until it is rebound.
         """
-        if self._external_buffers.get(memory) is buffer:
+        external = self._external[memory]
+        if external.buffer is buffer:
             return
-        if buffer is None:
-            del self._external_buffers[memory]
-            buffer = self._placeholder(memory.context)
-        else:
-            self._external_buffers[memory] = buffer
-        for tell in self._dependants.get(memory, ()):
-            tell(buffer)
+        external.buffer = buffer
+        for tell in external.dependants:
+            tell(buffer or external.placeholder)
 
     def fallback(self, memory: Memory) -> cl.Buffer:
-        """Return the assignment's own buffer for an external output, always the same.
-
-        Raises
-        ------
-        MemoryError
-            If the device has not that much.
-        """
-        if memory not in self._fallbacks:
-            self._fallbacks[memory] = _buffer(memory.context, memory.nbytes)
-        return self._fallbacks[memory]
+        """Return the assignment's own buffer for an external output; raise MemoryError if there is no room for it."""
+        return self._external[memory].fallback
 
     def array(self, layout: ArrayLayout) -> Any:
         """Return an array that lies as a recorded one did; it is rebound as its memory is."""
@@ -282,12 +276,7 @@ class BufferAssignment:
     def when_rebound(self, memory: Memory, tell: Callable[[cl.Buffer], Any]) -> None:
         """Call `tell` with each new buffer of a memory; never, if it is not external."""
         if memory in self._external:
-            self._dependants.setdefault(memory, []).append(tell)
-
-    def _placeholder(self, context: cl.Context) -> cl.Buffer:
-        if context not in self._placeholders:
-            self._placeholders[context] = _buffer(context, 1)
-        return self._placeholders[context]
+            self._external[memory].dependants.append(tell)
 
 
 def _buffer(context: cl.Context, nbytes: int) -> cl.Buffer:
