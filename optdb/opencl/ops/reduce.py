@@ -23,8 +23,8 @@ from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, out
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.ops.elemwise import OpenCLElemwise, as_on_host, common_shape
+from optdb.opencl.ops.reduction_code import Tail
 from optdb.opencl.ops.reduction_plan import ReductionPlans
-from optdb.opencl.ops.reduction_tail import Tail
 from optdb.opencl.scalars.code import scalar_code, signature
 from optdb.opencl.scalars.program import Program
 from optdb.runtime.arrays import Array, from_host
@@ -157,12 +157,12 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         if not outs[0].size:
             return
         if 0 not in shape:
-            self._plans(node).launch(kernels, context, shape, (kept, folded), [*of_fold, *behind, *outs])
+            self._plans(node).launch(kernels, shape, (kept, folded), [*of_fold, *behind, *outs])
         elif self.post_scalar_op is None:
             outputs[0][0] = self._of_nothing(context, result, self.dtype)
         else:
             whole = self._of_nothing(context, (1, *result), work_dtype(self.acc_dtype))
-            self._plans(node).of_nothing(kernels, context, whole, [*behind, *outs])
+            self._plans(node).of_nothing(kernels, whole, [*behind, *outs])
 
     def _of_nothing(self, context: Context, shape: Sequence[int], dtype: str) -> Array:
         identity = NOTHING.get(type(self.scalar_op))

@@ -10,22 +10,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optdb.codegen.elementwise import WIDTH
 from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import collapse, size_of, strides_of
 from optdb.codegen.scalars.types import is_complex
-from optdb.opencl.kernels import CompiledKernel, Kernel
+from optdb.opencl.kernels import Context, Kernel, Kernels
 from optdb.opencl.ops.reduction_code import STRIP, ReductionCode
 from optdb.opencl.scalars.code import signature
 from optdb.opencl.scalars.program import Program
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import largest, smallest
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 #: An item folds at least so many elements before another one helps it.
 SMALLEST_PART = 4096
@@ -42,21 +39,14 @@ _Launches = list[tuple[BoundKernel, list[Array | int]]]
 
 @dataclass(frozen=True)
 class Axes:
-    """How arrays are gone over: lengths of axes, and the strides of each array along them.
+    """How arrays are gone over: lengths of axes, and the strides of each array along them."""
 
-    Parameters
-    ----------
-    kept, folded : tuple of int
-        Lengths of the axes that stay and that go; one each at least.
-    steps : tuple of (tuple of int, tuple of int)
-        For each array, its strides along both.
-    out : tuple of (tuple of int)
-        For each array that has an element for each result, its strides along the axes that stay.
-    """
-
+    #: Lengths of the axes that stay and that go; one each at least.
     kept: tuple[int, ...]
     folded: tuple[int, ...]
+    #: For each array, its strides along both.
     steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    #: For each array that has an element for each result, its strides along the axes that stay.
     out: tuple[tuple[int, ...], ...]
 
     @property
@@ -90,21 +80,14 @@ def axes_of_arrays(
 
 @dataclass(frozen=True)
 class Grid:
-    """How a kernel is launched.
+    """How a kernel is launched."""
 
-    Parameters
-    ----------
-    kind : {'along', 'across'}
-        Which kernel.
-    items, group : int
-        How many work items there are, and in a group; 0 if the driver's is as good as any.
-    each, parts : int
-        What the kernel is told: what belongs to one item, and in how many parts each output is folded.
-    """
-
+    #: Which kernel: 'along' or 'across'.
     kind: str
+    #: How many work items there are, and in a group; 0 if the driver's is as good as any.
     items: int
     group: int
+    #: What the kernel is told: what belongs to one item, and in how many parts each output is folded.
     each: int
     parts: int
 
@@ -123,19 +106,21 @@ class ReductionPlans:
     def __init__(self, context: Context, **code: Any) -> None:
         profile = context.profile
         # Complex numbers are not computed in vectors.
-        vectors = profile.needs_explicit_vectors and not _has_complex(code)
-        group = min(_GROUP, 1 << (profile.max_local_size.bit_length() - 1))
-        self._make_grid: Callable[..., Grid] = functools.partial(_grid_of_groups, group=group)
+        computed = (*signature(code["pre"], code["dtypes"]).computed, code["acc_dtype"])
+        vectors = profile.needs_explicit_vectors and not any(map(is_complex, computed))
+        group = 1
         if vectors:
-            self._make_grid = _grid_of_processor
+            self._make_grid: Callable[..., Grid] = _grid_of_processor
         elif profile.runs_items_serially:
-            group, self._make_grid = 1, _grid_of_items
+            self._make_grid = _grid_of_items
+        else:
+            group = min(_GROUP, 1 << (profile.max_local_size.bit_length() - 1))
+            self._make_grid = functools.partial(_grid_of_groups, group=group)
+        self._context = context
         self._code = ReductionCode(**code, vectors=vectors, group=group)
         part = work_dtype(self._code.acc_dtype)
-        self._rest = replace(
-            self._code, pre=Program((part,), (), (0,)), dtypes=(part,), single=(False,), dtype=part, folded=1,
-            kept=self._code.kept if self._code.tail.computes else 1, name="rest",
-        )  # fmt: skip
+        pre = Program((part,), (), (0,))
+        self._rest = replace(self._code, pre=pre, dtypes=(part,), single=(False,), dtype=part, folded=1, name="rest")
         self._known: LaunchCache[_Launches] = LaunchCache()
 
     def kernels(self) -> list[Kernel]:
@@ -144,8 +129,7 @@ class ReductionPlans:
 
     def launch(
         self,
-        kernels: Mapping[str, CompiledKernel],
-        context: Context,
+        kernels: Kernels,
         shape: Sequence[int],
         axes: tuple[Sequence[int], Sequence[int]],
         arrays: Sequence[Array],
@@ -154,10 +138,8 @@ class ReductionPlans:
 
         Parameters
         ----------
-        kernels : mapping
+        kernels : dict
             The compiled kernels, by name.
-        context : Context
-            Where they run.
         shape : sequence of int
             What the inputs broadcast to; no length is 0.
         axes : tuple
@@ -166,80 +148,59 @@ class ReductionPlans:
             What is folded, and what the tail reads and writes.
         """
         key = tuple([(array.shape, array.strides) for array in arrays])
-        launches = self._known.get(key, lambda: self._launches(kernels, context, shape, axes, arrays), owner=kernels)
+        launches = self._known.get(key, lambda: self._launches(kernels, shape, axes, arrays), owner=kernels)
         for bound, taken in launches:
             bound.launch([arrays[x] if isinstance(x, int) else x for x in taken])
 
     def _launches(
         self,
-        kernels: Mapping[str, CompiledKernel],
-        context: Context,
+        kernels: Kernels,
         shape: Sequence[int],
         axes: tuple[Sequence[int], Sequence[int]],
         arrays: Sequence[Array],
     ) -> _Launches:
-        """Return launches, each with its arrays: a place among those that are folded, or one of its own."""
         n_inputs = len(self._code.dtypes)
-        inputs, tail = list(arrays[:n_inputs]), list(arrays[n_inputs:])
-        over = axes_of_arrays(shape, *axes, inputs, self._stepping(tail))
-        many = [own for own, single in zip(over.steps, self._code.single, strict=True) if not single]
-        over = replace(over, steps=tuple(many))
-        grid = self._grid(context, over)
+        inputs, tail = arrays[:n_inputs], arrays[n_inputs:]
+        many = [x for x, single in zip(inputs, self._code.single, strict=True) if not single]
+        over = axes_of_arrays(shape, *axes, many, self._stepping(tail))
+        grid = self._make_grid(self._context.profile.compute_units, over, whole=False)
         places: list[Array | int] = list(range(len(arrays)))
         if grid.parts == 1:
-            return [(self._bound(kernels, "fold", context, over, grid, inputs, tail), places)]
-        kept = tuple([shape[axis] for axis in axes[0]])
-        left = empty(context, (grid.parts, *kept), work_dtype(self._code.acc_dtype))
+            return [(self._bound(kernels, "fold", over, grid, arrays), places)]
+        kept = [shape[axis] for axis in axes[0]]
+        left = empty(self._context, (grid.parts, *kept), work_dtype(self._code.acc_dtype))
         # Parts lie where the results will, one behind the other: these are in C order.
         outs = len(self._code.tail.out_dtypes)
-        into = [*tail[:-outs], *[left] * outs]
-        first = self._bound(kernels, "fold", context, over, grid, inputs, into)
-        second = self._of_parts(kernels, context, left, tail)
-        return [(first, [*places[:-outs], *[left] * outs]), (second, [left, *places[n_inputs:]])]
+        first = self._bound(kernels, "fold", over, grid, [*arrays[:-outs], *[left] * outs])
+        return [
+            (first, [*places[:-outs], *[left] * outs]),
+            (self._of_parts(kernels, left, tail), [left, *places[n_inputs:]]),
+        ]
 
-    def of_nothing(
-        self, kernels: Mapping[str, CompiledKernel], context: Context, whole: Array, tail: Sequence[Array]
-    ) -> None:
+    def of_nothing(self, kernels: Kernels, whole: Array, tail: Sequence[Array]) -> None:
         """Compute what the tail makes of results that there are already: an array of one part, in C order."""
-        self._of_parts(kernels, context, whole, tail).launch([whole, *tail])
+        self._of_parts(kernels, whole, tail).launch([whole, *tail])
 
-    def _of_parts(
-        self, kernels: Mapping[str, CompiledKernel], context: Context, left: Array, tail: Sequence[Array]
-    ) -> BoundKernel:
-        parts, n = left.shape[0], size_of(left.shape[1:])
-        over = Axes((n,), (parts,), (((1,), (n,)),), ((1,),))
-        if self._code.tail.computes:
-            over = axes_of_arrays(left.shape, range(1, left.ndim), [0], [left], self._stepping(tail))
-        grid = self._grid(context, over, whole=True)
-        return self._bound(kernels, "rest", context, over, grid, [left], tail)
+    def _of_parts(self, kernels: Kernels, left: Array, tail: Sequence[Array]) -> BoundKernel:
+        over = axes_of_arrays(left.shape, range(1, left.ndim), [0], [left], self._stepping(tail))
+        grid = self._make_grid(self._context.profile.compute_units, over, whole=True)
+        return self._bound(kernels, "rest", over, grid, [left, *tail])
 
     def _stepping(self, tail: Sequence[Array]) -> list[Array]:
         """Return those arrays of the tail that have a place for each result."""
         return [array for array, x in zip(tail, self._code.tail.operands, strict=True) if not x.single]
 
-    def _bound(
-        self,
-        kernels: Mapping[str, CompiledKernel],
-        name: str,
-        context: Context,
-        over: Axes,
-        grid: Grid,
-        inputs: Sequence[Array],
-        tail: Sequence[Array],
-    ) -> BoundKernel:
+    def _bound(self, kernels: Kernels, name: str, over: Axes, grid: Grid, arrays: Sequence[Array]) -> BoundKernel:
         n, m = size_of(over.kept), size_of(over.folded)
-        part = -(-m // grid.parts)
         steps = [step for kept, folded in over.steps for step in (*kept, *folded)]
         outs = [step for own in over.out for step in own]
-        args = [n, grid.each, m, grid.parts, part, *over.kept, *over.folded, *inputs, *steps, *tail, n, *outs]
+        tail = len(self._code.tail.operands)
+        numbers = [n, grid.each, m, grid.parts, -(-m // grid.parts), *over.kept, *over.folded]
+        args = [*numbers, *arrays[:-tail], *steps, *arrays[-tail:], n, *outs]
         kernel = kernels[f"{name}_{grid.kind}"]
         if grid.group:
             return kernel.bound(grid.items, grid.group, args)
         return kernel.bound(*kernel.automatic_grid(grid.items), args)
-
-    def _grid(self, context: Context, over: Axes, whole: bool = False) -> Grid:
-        """Return how to launch for some axes; `whole` if there are to be no parts."""
-        return self._make_grid(context.profile.compute_units, over, whole)
 
 
 def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:
@@ -278,11 +239,6 @@ def _grid_of_groups(units: int, over: Axes, whole: bool, group: int) -> Grid:
         return Grid("along", groups * group, group, team, parts)
     parts = 1 if whole else parts_of(n, m, units * 1024, smallest=_SMALLEST_ITEM)
     return Grid("across", n * parts, 0, 1, parts)
-
-
-def _has_complex(code: Mapping[str, Any]) -> bool:
-    computed = signature(code["pre"], code["dtypes"]).computed
-    return any(map(is_complex, (*computed, code["acc_dtype"])))
 
 
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:
