@@ -74,7 +74,7 @@ def test_taken_as_in_numpy(name):
 def elements(places):
     """Return the number of each element that is named, as an array of the result's shape."""
     before = places.pattern.before
-    grid = np.array(places.start)
+    grid = np.array(0)
     for axis, (length, step) in enumerate(zip(places.lengths, places.steps, strict=True)):
         if axis == before:
             grid = np.add.outer(grid, places.offsets())

@@ -1,8 +1,11 @@
 """Ops that take, set and increment what arrays of indexes and masks name, mixed with slices and new axes, or rows.
 
 The index comes from the host, where it is checked and turned into places; one that was computed on the device comes
-home for that. What is named several times is incremented in the order of its mentions, by one work item, so results do
-not vary.
+home for that. What is named several times is changed by one work item, in the order of its mentions, so results do not
+vary.
+
+What is named is a grid: it has axes that are stepped through and one axis of places (see
+:mod:`optdb.opencl.ops.index_layout`), whose offsets are in a table.
 """
 
 from __future__ import annotations
@@ -13,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.layout import collapse, launch_chunks, launch_each, size_of, steps_of, strides_of
-from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
+from optdb.codegen.scalars.types import convert
+from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart, on_one_device
 from optdb.opencl.ops.elements import RAW, ElementKernels, once_per_node
-from optdb.opencl.ops.grid import incrementing, setting, stepped_axes, taking
 from optdb.opencl.ops.index_layout import IndexLayout, Pattern, find, pattern_of
 from optdb.opencl.ops.parts import broadcast_view, host_indexes
 from optdb.opencl.ops.views import contiguous, copied, copying, overwritable
@@ -37,15 +40,15 @@ class _Take(Counterpart, OpenCLKernelBase):
     device_inputs = slice(0, 1)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return [taking(node.inputs[0].type.dtype, self._pattern(node))]
+        return [_taking(node.inputs[0].type.dtype, self._pattern(node))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, *index = inputs
         pattern = self._pattern(node)
         grid = find(pattern, x.shape, steps_of(x), index)
         out = output_array(outputs[0], context, grid.result, x.dtype)
-        lengths, steps = stepped_axes(pattern, grid.lengths, [grid.steps], grid.count)
-        places = from_host(context, grid.offsets() + grid.start, constant=True)
+        lengths, steps = _stepped_axes(pattern, grid.lengths, [grid.steps], grid.count)
+        places = from_host(context, grid.offsets(), constant=True)
         launch_chunks(kernels["take"], context, out.size, *lengths, x, places, out, *steps)
 
     @once_per_node
@@ -88,7 +91,7 @@ class _Change(Counterpart, OpenCLKernelBase):
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x, y = (v.type.dtype for v in node.inputs[:2])
         pattern = self._pattern(node)
-        change = setting(x, pattern) if self.set_instead_of_inc else incrementing(x, y, pattern)
+        change = _setting(x, pattern) if self.set_instead_of_inc else _incrementing(x, y, pattern)
         return [change, *copying(node.inputs[0].type).kernels(), *self._spread(node).kernels()]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
@@ -105,13 +108,13 @@ class _Change(Counterpart, OpenCLKernelBase):
         if not size_of(grid.result):
             return
         tables = self._tables(grid)
-        lengths, steps = stepped_axes(pattern, grid.lengths, [grid.steps, y_steps], len(tables[0]))
+        lengths, steps = _stepped_axes(pattern, grid.lengths, [grid.steps, y_steps], len(tables[0]))
         on_device = [from_host(context, table, constant=True) for table in tables]
         launch_chunks(kernels["change"], context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
 
     def _tables(self, grid: IndexLayout) -> list[np.ndarray]:
         """Return the distinct places, and the mentions of each: the last one, or all and where they begin."""
-        offsets = grid.offsets() + grid.start
+        offsets = grid.offsets()
         names, total = grid.names()
         last = last_mentions(names, total)
         if self.set_instead_of_inc or len(last) == len(names):
@@ -226,3 +229,111 @@ def adding_unsupported_reason(dtype: str, by: str) -> str | None:
     """Return why NumPy adds no `by` to elements of `dtype` in place; None if it does."""
     wide = scalars.upcast(dtype, by)
     return None if np.can_cast(wide, dtype, "same_kind") else f"{by} is not added to {dtype}: the host says so, too"
+
+
+def _taking(dtype: str, pattern: Pattern) -> Kernel:
+    """Return the kernel that takes the elements of a grid from an array of any dtype, bit by bit.
+
+    Its arguments: n, chunk, the length of each axis, x, the table of places, the result, in C order, and x's step for
+    each axis but that of places.
+    """
+    arrays = ["ARRAY RAW *x", "ARRAY ga_long *places", "ARRAY RAW *z"]
+    body = f"z[i] = x[places[at{pattern.before}]{_steps('x', pattern)}];"
+    return Kernel(filled(_walk("take", pattern, arrays, ["x"], body), RAW=RAW[np.dtype(dtype).itemsize]))
+
+
+def _setting(dtype: str, pattern: Pattern) -> Kernel:
+    """Return the kernel that sets the elements of a grid, bit by bit.
+
+    Its arguments: n, chunk, the length of each axis, x, y, the table of places, that of the mention whose value each
+    place gets, y's step along mentions, and x's and y's steps for each axis but that of places.
+    """
+    arrays = ["ARRAY RAW *x", "ARRAY RAW *y", "ARRAY ga_long *places", "ARRAY ga_long *order", "ga_ssize y_place"]
+    place = f"at{pattern.before}"
+    body = f"x[places[{place}]{_steps('x', pattern)}] = y[order[{place}] * y_place{_steps('y', pattern)}];"
+    return Kernel(filled(_walk("change", pattern, arrays, ["x", "y"], body), RAW=RAW[np.dtype(dtype).itemsize]))
+
+
+def _incrementing(dtype: str, by: str, pattern: Pattern) -> Kernel:
+    """Return the kernel that adds to the elements of a grid, in the dtype that NumPy adds in.
+
+    Its arguments: n, chunk, the length of each axis, x, y, the table of places, that of the mentions in the order of
+    the places they name, that of where each place's mentions begin in it, and the rest as for `_setting`.
+    """
+    wide = scalars.upcast(dtype, by)
+    code = scalar_code(scalars.add, [dtype, by], ["old", "by"], ["sum"])
+    tables = [f"ARRAY ga_long *{name}" for name in ("places", "order", "starts")]
+    arrays = ["ARRAY T *x", "ARRAY BY_T *y", *tables, "ga_ssize y_place"]
+    place = f"at{pattern.before}"
+    body = f"""
+const ga_ssize p = places[{place}]{_steps("x", pattern)}, q = 0{_steps("y", pattern)};
+W old = LOAD(x[p]);
+for (ga_long m = starts[{place}]; m < starts[{place} + 1]; ++m) {{
+    const BY_W by = BY_LOAD(y[q + order[m] * y_place]);
+    SUM_W sum;
+    {code.statements}
+    old = {convert("sum", wide, dtype)};
+}}
+x[p] = STORE(old);"""
+    words = {**type_words(by, "BY_"), **type_words(wide, "SUM_")}
+    text = typed(_walk("change", pattern, arrays, ["x", "y"], body), dtype, **words)
+    return Kernel(ROUND_EACH_STEP + code.helpers + text)
+
+
+def _steps(name: str, pattern: Pattern) -> str:
+    """Return what the stepped axes add to the place of an element."""
+    return "".join(f" + (ga_ssize)at{d} * {name}_s{d}" for d in range(pattern.axes) if d != pattern.before)
+
+
+def _walk(name: str, pattern: Pattern, arrays: Sequence[str], stepped: Sequence[str], body: str) -> str:
+    """Return a kernel whose items take pieces of a grid, one after the other, and walk them row by row."""
+    axes, last = range(pattern.axes), pattern.axes - 1
+    lengths = [f"ga_size len{d}" for d in axes]
+    steps = [f"ga_ssize {array}_s{d}" for array in stepped for d in axes if d != pattern.before]
+    outer = "\n".join(f"ga_size at{d} = rest % len{d}; rest /= len{d};" for d in reversed(axes))
+    return f"""
+OUTLINED_KERNEL void {name}({", ".join(["ga_size n", "ga_size chunk", *lengths, *arrays, *steps])})
+{{
+ga_size i = get_global_id(0) * chunk;
+const ga_size end = min(i + chunk, n);
+while (i < end) {{
+ga_size rest = i;
+{outer}
+const ga_size stop = min(end, i + (len{last} - at{last}));
+for (; i < stop; ++i, ++at{last}) {{
+{body}
+}}
+}}
+}}
+"""
+
+
+def _stepped_axes(
+    pattern: Pattern, lengths: Sequence[int], steps: Sequence[Sequence[int]], places: int
+) -> tuple[list[int], list[int]]:
+    """Return the lengths of a grid's axes, places among them, and the steps of the others, in as few axes as will do.
+
+    Axes that are saved have length 1: the kernels are written for a fixed number.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        Where the axes stand.
+    lengths : sequence of int
+        Of the stepped axes.
+    steps : sequence of sequence of int
+        For each array, those along the stepped axes.
+    places : int
+        The length of the axis of places.
+    """
+    cut = pattern.before
+    front, front_steps = _padded(lengths[:cut], [own[:cut] for own in steps])
+    back, back_steps = _padded(lengths[cut:], [own[cut:] for own in steps])
+    flat = [step for mine, theirs in zip(front_steps, back_steps, strict=True) for step in (*mine, *theirs)]
+    return [*front, places, *back], flat
+
+
+def _padded(lengths: Sequence[int], steps: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    fewer, own = collapse(lengths, steps)
+    missing = len(lengths) - len(fewer)
+    return (1,) * missing + fewer, [(0,) * missing + tuple(some) for some in own]

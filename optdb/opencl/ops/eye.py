@@ -16,12 +16,11 @@ from optdb.codegen.fp16 import write_w
 from optdb.host.config import config
 from optdb.host.creation import as_tensor_variable, grad_undefined
 from optdb.host.graph import Apply, Variable
-from optdb.opencl.kernels import ARRAY, SIZE, Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_zeros
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_zeros
 from optdb.opencl.type import OpenCLArrayType
 
 _CODE = """
-KERNEL void eye(GLOBAL_MEM {ctype} *a, ga_size a_off, ga_size first, ga_size step, ga_size count) {{
-    a = (GLOBAL_MEM {ctype} *)((GLOBAL_MEM char *)a + a_off);
+KERNEL void eye(ARRAY {ctype} *a, ga_size first, ga_size step, ga_size count) {{
     ga_size i = GID_0 * LDIM_0 + LID_0;
     if (i < count)
         a[first + i * step] = {one};
@@ -60,8 +59,7 @@ class OpenCLEye(OpenCLKernelBase):
         return [grad_undefined(self, i, x, "sizes are whole numbers") for i, x in enumerate(inputs)]
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        code = _CODE.format(ctype=ctype(self.dtype), one=_one(self.dtype))
-        return [Kernel(code, "eye", [ARRAY, SIZE, SIZE, SIZE], Kernel.get_flags(self.dtype))]
+        return [Kernel(_CODE.format(ctype=ctype(self.dtype), one=_one(self.dtype)))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         n, m, k = map(int, inputs)

@@ -18,22 +18,17 @@ import numpy as np
 from optdb.codegen.layout import size_of
 from optdb.host import ops as host
 from optdb.host.graph import Variable
+from optdb.runtime.sizes import part_of
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """What is known of an index before its values are.
+    """What is known of an index before its values are."""
 
-    Parameters
-    ----------
-    before, after : int
-        How many axes of the result, stepped through with strides, stand before and behind those of the arrays.
-    ndim : int
-        How many axes of the result are those of the arrays, broadcast against each other.
-    """
-
+    #: How many axes of the result, stepped through with strides, stand before and behind those of the arrays.
     before: int
     after: int
+    #: How many axes of the result are those of the arrays, broadcast against each other.
     ndim: int
 
     @property
@@ -43,15 +38,7 @@ class Pattern:
 
 
 def pattern_of(ndim: int, index: Sequence[Variable]) -> Pattern:
-    """Return what the types of an index tell.
-
-    Parameters
-    ----------
-    ndim : int
-        Of the array.
-    index : sequence of Variable
-        Slices, ``None``, and arrays of whole numbers or masks.
-    """
+    """Return what the types of an index of an array tell: of slices, ``None``, and arrays of whole numbers or masks."""
     stepped: list[bool] = []
     consumed, widest = 0, 0
     for entry in index:
@@ -72,21 +59,13 @@ def pattern_of(ndim: int, index: Sequence[Variable]) -> Pattern:
 
 @dataclass(frozen=True)
 class IndexArray:
-    """Whole numbers that name elements along an axis, or along several that lie one behind the other.
-
-    Parameters
-    ----------
-    values : numpy.ndarray
-        The numbers; where `signed`, those below zero count from the end.
-    length, step : int
-        How many elements there are, and how far one is from the next.
-    signed : bool
-        Whether numbers may be below zero.
-    """
+    """Whole numbers that name elements along an axis, or along several that lie one behind the other."""
 
     values: np.ndarray
+    #: How many elements there are, and how far one is from the next.
     length: int
     step: int
+    #: Whether numbers may be below zero: these count from the end.
     signed: bool = True
 
     def valid(self) -> bool:
@@ -104,27 +83,17 @@ class IndexArray:
 
 @dataclass(frozen=True)
 class IndexLayout:
-    """Where the elements lie that an index names.
+    """Where the elements lie that an index names."""
 
-    Parameters
-    ----------
-    lengths, steps : tuple of int
-        Of the axes that are stepped through; the steps are in elements.
-    start : int
-        The element where they begin.
-    arrays : sequence of IndexArray
-        The arrays of the index.
-    shape : tuple of int
-        To which these broadcast.
-    pattern : Pattern
-        Where the axes stand.
-    """
-
+    #: Of the axes that are stepped through; the steps are in elements.
     lengths: tuple[int, ...]
     steps: tuple[int, ...]
+    #: The element where they begin.
     start: int
+    #: The arrays of the index, and the shape to which they broadcast.
     arrays: Sequence[IndexArray]
     shape: tuple[int, ...]
+    #: Where the axes stand.
     pattern: Pattern
 
     @property
@@ -139,8 +108,8 @@ class IndexLayout:
         return size_of(self.shape)
 
     def offsets(self) -> np.ndarray:
-        """Return what each place adds to the start, in elements."""
-        return self._sum([numbers.step for numbers in self.arrays])
+        """Return where each place is, in elements."""
+        return self._sum([numbers.step for numbers in self.arrays]) + self.start
 
     def names(self) -> tuple[np.ndarray, int]:
         """Return a number for each place, the same for the same one, and how many numbers there may be."""
@@ -191,10 +160,10 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
             raise IndexError(f"an index of {len(index)} entries does not fit an array of shape {tuple(shape)}")
         if isinstance(entry, slice):
             (length,), (stride,) = own
-            span = range(*slice(*[None if v is None else int(v) for v in _bounds(entry)]).indices(length))
-            lengths.append(len(span))
-            steps.append(span.step * stride)
-            start += span.start * stride if len(span) else 0
+            first, count, step = part_of(length, entry)
+            lengths.append(count)
+            steps.append(step * stride)
+            start += first * stride if count else 0
         elif _is_mask(entry):
             arrays += _of_mask(entry, own[1])
         else:
@@ -207,10 +176,6 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
     if not all(numbers.valid() for numbers in arrays):
         _ask_numpy(shape, index)
     return IndexLayout(tuple(lengths), tuple(steps), start, arrays, named, pattern)
-
-
-def _bounds(entry: slice) -> tuple[Any, Any, Any]:
-    return entry.start, entry.stop, entry.step
 
 
 def _is_mask(entry: Any) -> bool:
