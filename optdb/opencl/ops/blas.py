@@ -111,7 +111,6 @@ class OpenCLGer(Counterpart, OpenCLKernelBase, host.Ger):
             [Operand.of("z", dtype)],
             "z = a + alpha * (x * y);",
             ndim=2,
-            flags=Kernel.get_flags(dtype),
             numbers=[("alpha", work_dtype(dtype))],
         )
 

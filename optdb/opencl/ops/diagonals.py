@@ -11,14 +11,12 @@ from typing import Any
 from optdb.codegen.layout import view
 from optdb.host import ops as host
 from optdb.host import scalars
-from optdb.host.graph import Apply, Variable
-from optdb.opencl.contexts import infer_context_name
+from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
-from optdb.opencl.ops.counterpart import Counterpart, View
+from optdb.opencl.ops.counterpart import Counterpart, View, on_one_device
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.elemwise import cast
 from optdb.opencl.ops.views import copying
-from optdb.opencl.transfers import as_opencl_variable
 from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.sizes import as_int, part_of, smallest
 
@@ -102,8 +100,7 @@ class _Fill(Counterpart, OpenCLKernelBase):
 
     def make_node(self, x: Any, value: Any, *offset: Any) -> Apply:
         """Return the node for an array, a number, and the diagonal, if there is a choice."""
-        context_name = infer_context_name(*[v for v in (x, value) if isinstance(v, Variable)])
-        x, value = (as_opencl_variable(v, context_name) for v in (x, value))
+        x, value = on_one_device([x, value])
         if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # else it is refused
             value = cast(value, x.type.dtype)
         return super().make_node(x, value, *offset)

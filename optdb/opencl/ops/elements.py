@@ -19,6 +19,7 @@ from optdb.codegen.elementwise import QUAD, WIDTH, ElementCode, Operand
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import chunks, collapse, size_of, strides_of
 from optdb.codegen.scalars.types import is_complex
+from optdb.codegen.source import ROUND_EACH_STEP
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import CompiledKernel, Context, Kernel
 from optdb.opencl.scalars.code import ScalarCode, scalar_code, signature
@@ -26,9 +27,6 @@ from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from optdb.runtime.device_profiles import DeviceKind
-
-#: Numbers are rounded as NumPy rounds them: after each step.
-_ROUND_EACH_STEP = "#pragma OPENCL FP_CONTRACT OFF\n"
 
 #: What holds any value of so many bytes, to copy it as it is.
 RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
@@ -244,7 +242,7 @@ def _of_scalar_op(
 def _kernels(
     code: ElementCode, helpers: str, flags: tuple[str, ...] | None, device_kind: DeviceKind | None
 ) -> tuple[Kernel, ...]:
-    return tuple(Kernel.all_of(_ROUND_EACH_STEP + helpers + code.kernels(device_kind), flags))
+    return tuple(Kernel.all_of(ROUND_EACH_STEP + helpers + code.kernels(device_kind), flags))
 
 
 def _reach(lengths: Sequence[int], steps: Sequence[int]) -> int:

@@ -9,7 +9,7 @@ Lengths come from the host: what is longer is cut, and what is shorter is filled
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from optdb.codegen.elementwise import Operand
 from optdb.codegen.fourier import BACKWARD, FORWARD, complex_dtype, fourier_kernels, mirrored, transform_rows
@@ -21,17 +21,23 @@ from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Out
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.sort import axis_last
+from optdb.opencl.ops.views import copied
 from optdb.runtime.arrays import Array, empty
 
 
 class _Fourier(Counterpart, OpenCLKernelBase):
     """What both ops share: the array on the device, the lengths on the host."""
 
-    device_inputs: ClassVar[slice] = slice(0, 1)
+    device_inputs = slice(0, 1)
 
     def elements(self, node: Apply) -> list[ElementKernels]:
         """Return what reads the input, what writes the output, and what copies in between."""
-        raise NotImplementedError
+        x, dtype = node.inputs[0].type, complex_dtype(self.get_context(node))
+        read, written, ndim = [x.dtype], [x.dtype] * 2, x.ndim
+        if self.host is IRFFTOp:
+            read, written, ndim = written, read, x.ndim - 1
+        copying = ElementKernels.copying(dtype, ndim, "move")
+        return [_reading(read, dtype, ndim), _writing(written, dtype, ndim), copying]
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         kernels = fourier_kernels(complex_dtype(self.get_context(node)), mirroring=self.host is IRFFTOp)
@@ -40,14 +46,6 @@ class _Fourier(Counterpart, OpenCLKernelBase):
 
 class OpenCLRFFTOp(_Fourier, RFFTOp):
     """The Fourier transform of a real array over its last axes: the coefficients that are not mirrored."""
-
-    def elements(self, node: Apply) -> list[ElementKernels]:
-        (x, _), dtype = node.inputs, complex_dtype(self.get_context(node))
-        return [
-            _reading([x.type.dtype], dtype, x.type.ndim),
-            _writing([x.type.dtype] * 2, dtype, x.type.ndim),
-            _moving(dtype, x.type.ndim),
-        ]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, lengths = inputs[0], _checked(self, inputs[1], inputs[0].ndim)
@@ -67,15 +65,6 @@ class OpenCLRFFTOp(_Fourier, RFFTOp):
 
 class OpenCLIRFFTOp(_Fourier, IRFFTOp):
     """The real array of which the Fourier transform over the last axes is given, times the product of lengths."""
-
-    def elements(self, node: Apply) -> list[ElementKernels]:
-        (x, _), dtype = node.inputs, complex_dtype(self.get_context(node))
-        ndim = x.type.ndim - 1
-        return [
-            _reading([x.type.dtype] * 2, dtype, ndim),
-            _writing([x.type.dtype], dtype, ndim),
-            _moving(dtype, ndim),
-        ]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, ndim = inputs[0], inputs[0].ndim - 1
@@ -111,10 +100,8 @@ def _reading(dtypes: Sequence[str], dtype: str, ndim: int) -> ElementKernels:
     parts = [f"({real})i{i}" for i in range(len(dtypes))] + ["0"] * (2 - len(dtypes))
     inputs = [Operand.of(f"i{i}", kind) for i, kind in enumerate(dtypes)]
     outputs = [Operand("o0", ctype(dtype), ctype(dtype))]
-    flags = Kernel.get_flags(dtype, *dtypes)
-    return ElementKernels(
-        inputs, outputs, f"o0 = ({ctype(dtype)})({', '.join(parts)});", ndim=ndim, flags=flags, name="read"
-    )
+    statement = f"o0 = ({ctype(dtype)})({', '.join(parts)});"
+    return ElementKernels(inputs, outputs, statement, ndim=ndim, name="read")
 
 
 def _writing(dtypes: Sequence[str], dtype: str, ndim: int) -> ElementKernels:
@@ -122,12 +109,7 @@ def _writing(dtypes: Sequence[str], dtype: str, ndim: int) -> ElementKernels:
     inputs = [Operand("i0", ctype(dtype), ctype(dtype))]
     outputs = [Operand.of(f"o{i}", kind) for i, kind in enumerate(dtypes)]
     statements = "\n".join(f"o{i} = ({c_type(kind)})i0.{'xy'[i]};" for i, kind in enumerate(dtypes))
-    flags = Kernel.get_flags(dtype, *dtypes)
-    return ElementKernels(inputs, outputs, statements, ndim=ndim, flags=flags, name="write")
-
-
-def _moving(dtype: str, ndim: int) -> ElementKernels:
-    return ElementKernels.copying(dtype, ndim, "move")
+    return ElementKernels(inputs, outputs, statements, ndim=ndim, name="write")
 
 
 def _pair(x: Array) -> list[Array]:
@@ -156,8 +138,4 @@ def _along(z: Array, axis: int, moving: ElementKernels, kernels: Kernels, contex
 
 
 def _in_order(z: Array, moving: ElementKernels, kernels: Kernels, context: Context) -> Array:
-    if is_contiguous(z):
-        return z
-    result = empty(context, z.shape, z.dtype)
-    moving.launch(kernels, context, z.shape, [z, result])
-    return result
+    return z if is_contiguous(z) else copied(z, moving, kernels, context)
