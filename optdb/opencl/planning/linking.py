@@ -25,7 +25,6 @@ from optdb.host.graph import Apply, FunctionGraph, Op, Variable
 from optdb.host.linking import HAS_C_LOOP, VM_Linker, vm
 from optdb.host.patching import PatchGroup, Wrapper
 from optdb.host.tensor import Elemwise
-from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.paths import chooser
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import is_small, on_device, overwrites
@@ -120,9 +119,6 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
             machine = make_vm(self, nodes, thunks, *args)
         else:
             _inputs, _outputs, storage_map, post_thunk_clear, *_, updated_vars = args
-            # Theano takes what small work of the host would overwrite for a part of the result; here it is kept.
-            seen = exposed_variables(nodes, self.fgraph.inputs, self.fgraph.outputs, overwrites)
-            lasting = [storage_map[var] for var in self.no_recycling if var in seen]
             before: dict[Apply, list[Apply]] = {}
             if any(thunk.lazy for thunk in thunks):
                 # They are those of `ifelse`, of which it is known before they compute which branch is taken.
@@ -130,9 +126,11 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
                 pairs = zip(nodes, thunks, strict=True)
                 thunks = [chooser(node, storage_map) if thunk.lazy else thunk for node, thunk in pairs]
             linked = LinkedFunction(
-                *(nodes, thunks, storage_map, lasting, list(self.fgraph.inputs), list(self.fgraph.outputs)),
+                *(nodes, thunks, storage_map, [], list(self.fgraph.inputs), list(self.fgraph.outputs)),
                 *(dict(updated_vars), before, post_thunk_clear is not None),
             )
+            # Theano takes what small work of the host would overwrite for a part of the result; here it is kept.
+            linked.clear_before += [storage_map[var] for var in self.no_recycling if var in linked.exposed]
             machine = PlannedVM(linked)
         machine.turn = turn
         return machine

@@ -68,7 +68,7 @@ class Path:
         """Return the roles of the nodes where some do what cannot be recorded."""
         nodes = [node for _, node in self.steps]
         branches = self._branches
-        return find_roles(nodes, branches.inputs, branches.outputs, frozenset(unrepeatable), self.inputs_of)
+        return find_roles(nodes, branches.inputs, branches.exposed, frozenset(unrepeatable), self.inputs_of)
 
     @property
     def can_begin_anew(self) -> bool:
@@ -109,7 +109,7 @@ class Branches:
 
     def __init__(self, linked: LinkedFunction) -> None:
         self.nodes = nodes = linked.nodes
-        self.inputs, self.outputs = linked.inputs, linked.outputs
+        self.inputs, self.outputs, self.exposed = linked.inputs, linked.outputs, linked.exposed
         self._cells, self._frees = linked.cells, linked.frees
         self._number = {node: number for number, node in enumerate(nodes)}
         #: The numbers of the nodes that overwrite what the function was given.

@@ -16,8 +16,9 @@ import numpy as np
 
 from optdb.host.graph import Apply, Variable
 from optdb.host.linking import raise_with_op
+from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.paths import Branches, Path, Round
-from optdb.opencl.planning.roles import Roles, is_foreign, on_device
+from optdb.opencl.planning.roles import Roles, is_foreign, on_device, overwrites
 from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import IOBinding
@@ -60,6 +61,11 @@ class LinkedFunction:
     def branches(self) -> Branches:
         """What finds out which nodes a call computes."""
         return Branches(self)
+
+    @functools.cached_property
+    def exposed(self) -> set[Variable]:
+        """Variables whose memory others than the nodes see, or that a node overwrites."""
+        return exposed_variables(self.nodes, self.inputs, self.outputs, overwrites)
 
     @functools.cached_property
     def advancing(self) -> list[tuple[Variable, Variable]]:

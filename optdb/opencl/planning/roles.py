@@ -19,7 +19,6 @@ from optdb.host.linking import DeepCopyOp, ViewOp
 from optdb.host.loops import Scan
 from optdb.host.ops import MakeVector, Rebroadcast, Shape, Shape_i, SpecifyShape
 from optdb.host.tensor import Elemwise
-from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.type import OpenCLArrayType
 
 #: What ops of the host's do to a device is all recorded, too, if they are of these classes. The device's own ops say
@@ -74,7 +73,7 @@ def overwrites(node: Apply) -> bool:
 def find_roles(
     nodes: Sequence[Apply],
     inputs: Iterable[Variable],
-    outputs: Iterable[Variable],
+    exposed: Collection[Variable],
     unrepeatable: Collection[Apply] = (),
     inputs_of: Callable[[Apply], Sequence[Variable]] = lambda node: node.inputs,
 ) -> Roles:
@@ -84,8 +83,10 @@ def find_roles(
     ----------
     nodes : sequence of Apply
         In topological order.
-    inputs, outputs : iterable of Variable
+    inputs : iterable of Variable
         Of the function.
+    exposed : collection of Variable
+        Those of which a plan does not own the value on the host (see ``aliasing``).
     unrepeatable : collection of Apply
         Nodes that were seen to do what cannot be recorded.
     inputs_of : callable
@@ -95,7 +96,6 @@ def find_roles(
     changing = {var for var in given if not on_device(var)}
     value_dependent: set[Apply] = set()
     always_recompute: set[Apply] = set()
-    exposed = exposed_variables(nodes, given, outputs, overwrites)
     for node in nodes:
         if node in unrepeatable or _always_recomputes(node, exposed):
             always_recompute.add(node)
@@ -125,7 +125,7 @@ def _is_repeatable(op: Op) -> bool:
     return getattr(op, "repeatable", isinstance(op, (*REPEATABLE, *SHAPES)))
 
 
-def _always_recomputes(node: Apply, exposed: set[Variable]) -> bool:
+def _always_recomputes(node: Apply, exposed: Collection[Variable]) -> bool:
     if any(var in exposed and not on_device(var) for var in node.outputs):
         return True
     sees_device = any(map(on_device, node.inputs))
