@@ -70,37 +70,6 @@ class Operand:
         """Return a statement that writes one element."""
         return f"{self.name}_at[{index}] = {self.store}({self.name});"
 
-    def declare_quad(self) -> str:
-        """Return a statement that declares four neighbours."""
-        return f"union {{ {_QUADS[self.size]} v; {self.stored} s[{QUAD}]; }} {self.name}_quad;"
-
-    def read_quad(self) -> str:
-        """Return statements that read four neighbours from element `i` on, or `count` of them."""
-        quad, raw = f"{self.name}_quad", _QUADS[self.size]
-        return f"""{self.declare_quad()}
-if (count == {QUAD})
-    {quad}.v = *(const GLOBAL_MEM {raw} *)({self.name}_at + i);
-else
-    for (int l = 0; l < {QUAD}; ++l)
-        {quad}.s[l] = {self.name}_at[i + min(l, count - 1)];"""
-
-    def take_of_quad(self) -> str:
-        """Return a statement that takes neighbour `l`."""
-        return f"const {self.computed} {self.name} = {self.load}({self.name}_quad.s[l]);"
-
-    def put_into_quad(self) -> str:
-        """Return a statement that sets neighbour `l`."""
-        return f"{self.name}_quad.s[l] = {self.store}({self.name});"
-
-    def write_quad(self) -> str:
-        """Return statements that write four neighbours, or `count` of them."""
-        quad, raw = f"{self.name}_quad", _QUADS[self.size]
-        return f"""if (count == {QUAD})
-    *(GLOBAL_MEM {raw} *)({self.name}_at + i) = {quad}.v;
-else
-    for (int l = 0; l < count; ++l)
-        {self.name}_at[i + l] = {quad}.s[l];"""
-
     def reader(self, prefix: str) -> str:
         """Return the name of the function that reads a vector of them, in the code of some kernels."""
         return f"{prefix}_read_{self.stored}"
@@ -245,6 +214,24 @@ const ga_size stop = min(end, i + (len{last} - at{last}));
 """
 
     def _quads(self) -> str:
+        def declare(x: Operand) -> str:
+            return f"union {{ {_QUADS[x.size]} v; {x.stored} s[{QUAD}]; }} {x.name}_quad;"
+
+        def read(x: Operand) -> str:
+            return f"""{declare(x)}
+if (count == {QUAD})
+    {x.name}_quad.v = *(const GLOBAL_MEM {_QUADS[x.size]} *)({x.name}_at + i);
+else
+    for (int l = 0; l < {QUAD}; ++l)
+        {x.name}_quad.s[l] = {x.name}_at[i + min(l, count - 1)];"""
+
+        def write(x: Operand) -> str:
+            return f"""if (count == {QUAD})
+    *(GLOBAL_MEM {_QUADS[x.size]} *)({x.name}_at + i) = {x.name}_quad.v;
+else
+    for (int l = 0; l < count; ++l)
+        {x.name}_at[i + l] = {x.name}_quad.s[l];"""
+
         return f"""
 KERNEL void {self.name}_quads({", ".join([*self._common, *(x.param for x in self.operands)])})
 {{
@@ -253,16 +240,16 @@ if (i >= n)
     return;
 const int count = (int)min((ga_size){QUAD}, n - i);
 {self.ahead}
-{_lines(x.read_quad() for x in self.many)}
-{_lines(x.declare_quad() for x in self.outputs)}
+{_lines(map(read, self.many))}
+{_lines(map(declare, self.outputs))}
 #pragma unroll
 for (int l = 0; l < {QUAD}; ++l) {{
-{_lines(x.take_of_quad() for x in self.many)}
+{_lines(f"const {x.computed} {x.name} = {x.load}({x.name}_quad.s[l]);" for x in self.many)}
 {_lines(x.declare() for x in self.outputs)}
 {self.statements}
-{_lines(x.put_into_quad() for x in self.outputs)}
+{_lines(f"{x.name}_quad.s[l] = {x.store}({x.name});" for x in self.outputs)}
 }}
-{_lines(x.write_quad() for x in self.outputs)}
+{_lines(map(write, self.outputs))}
 }}
 """
 
