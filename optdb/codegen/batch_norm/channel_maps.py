@@ -14,6 +14,7 @@ from optdb.codegen.batch_norm.channels import Channels, Runs
 from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.layout import launch_chunks, launch_items
+from optdb.codegen.source import add_places
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ class ChannelMap:
         params = ["ga_size inner", *[f"ga_size n{d}" for d in outer], *[f"ga_size ks{d}" for d in outer]]
         params += [f"ARRAY {stored} *restrict a_{x}" for x in self.arrays]
         params += [f"ARRAY {computed} *restrict c_{x}" for x in self.numbers]
-        channel = [f"k += at % n{d} * ks{d}; at /= n{d};" for d in reversed(outer)]
         numbers = _lines(f"const {computed} {x} = c_{x}[k];" for x in self.numbers)
         return f"""
 #pragma OPENCL FP_CONTRACT OFF
@@ -65,7 +65,7 @@ while (i < end) {{
 const ga_size column = i % inner;
 ga_size at = i / inner, k = {"column" if columns else 0};
 const ga_size stop = min(end, i + (inner - column));
-{_lines(channel)}
+{add_places("at", "n", self.runs.outer, {"k": "ks"}, "ga_size")}
 {"" if columns else numbers}
 for (; i < stop; ++i{", ++k" if columns else ""}) {{
 {numbers if columns else ""}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from optdb.codegen.batch_norm.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
 from optdb.codegen.fp16 import load_w
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
+from optdb.codegen.source import add_places
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -126,16 +127,13 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
 
     def _channel(self, width: int = 1) -> str:
         """Return code that finds the first element of channel `k`, and of as many as `width` says after it."""
-        steps = [f"base += (ga_ssize)(rest % k{d}) * ks{d}; rest /= k{d};" for d in reversed(range(self.runs.kept))]
+        place = f"ga_size rest = k;\nga_ssize base = 0;\n{add_places('rest', 'k', self.runs.kept, {'base': 'ks'})}"
         center = "const T c = LOAD(center);" if self.center else ""
-        place = ["ga_size rest = k;", "ga_ssize base = 0;", *steps]
-        return _lines([*place, self._loads(width, "k"), center, self._loads(width, "p")])
+        return _lines([place, self._loads(width, "k"), center, self._loads(width, "p")])
 
     def _down(self) -> str:
         """Return code that finds element `i` of a channel, wherever it lies."""
-        last = self.runs.folded - 1
-        outer = [f"p += (ga_ssize)(at % r{d}) * rs{d}; at /= r{d};" for d in reversed(range(1, last + 1))]
-        return "ga_size at = i;\nga_ssize p = base;\n" + _lines([*outer, "p += (ga_ssize)at * rs0;"])
+        return f"ga_size at = i;\nga_ssize p = base;\n{add_places('at', 'r', self.runs.folded, {'p': 'rs'})}"
 
     def _results(self) -> str:
         return _lines(f"out{i}[mine * n + k] = {name};" for i, name in enumerate(self.results))
@@ -143,8 +141,6 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
     def _rows(self) -> str:
         """A row at a time, in vectors."""
         last = self.runs.folded - 1
-        outer = [f"p += (ga_ssize)(at % r{d}) * rs{d}; at /= r{d};" for d in reversed(range(1, last))]
-        outer += ["p += (ga_ssize)at * rs0;"] * (last > 0)
         steps = []
         for once in self.passes:
             lanes = [f"lanes_{name}" for name in once.sums]
@@ -158,7 +154,7 @@ while (i < end) {{
 const ga_size column = i % r{last};
 ga_size at = i / r{last};
 ga_ssize p = base + column;
-{_lines(outer)}
+{add_places("at", "r", last, {"p": "rs"})}
 const ga_ssize stop = p + min(end - i, r{last} - column);
 i += stop - p;
 {self._loads(_LANES, "p")}
