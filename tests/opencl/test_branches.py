@@ -56,7 +56,7 @@ def test_each_phase_has_its_plan():
         assert_alike(f(floats(5, 4, seed=k), k % 4 < 2), values)
         np.testing.assert_allclose(w.get_value(), weights, rtol=1e-4, atol=1e-6)
     assert len(machine.plans) == 2
-    assert machine.ready is not None
+    assert machine.recorded is not None
 
 
 def test_conditions_that_depend_on_shapes_leave_the_plans_of_others_alone():

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optdb.opencl import get_context
-from optdb.opencl.planning import merging, probing
+from optdb.opencl.planning import merging
 from optdb.runtime.build import BuildError
 from tests.opencl.simulator.made import simulated, training_step
 
@@ -34,7 +34,7 @@ def merge(monkeypatch):
 
 
 #: So many calls, and merged launches have been done twice: it is recorded, planned, looked at, and merged.
-CALLS = 2 + probing.PROBED_CALLS + 2
+CALLS = 2 + merging.PROBED_CALLS + 2
 
 
 def plan_of(sim):
@@ -166,7 +166,7 @@ def test_many_calls_to_come_are_reason_enough(merge, monkeypatch):
 @pytest.mark.parametrize("seconds, merged", [(0, True), (1, False)])
 def test_launches_of_several_items_are_looked_at(merge, monkeypatch, seconds, merged):
     merge("always")
-    monkeypatch.setattr(probing.Probe, "small", not seconds)
+    monkeypatch.setattr(merging.Probe, "small", not seconds)
     x = tt.fvector("x")
     y = x
     for _ in range(6):

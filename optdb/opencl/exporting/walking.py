@@ -24,7 +24,7 @@ from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.recording import LinkedFunction
-from optdb.opencl.planning.roles import SHAPES, is_foreign, on_device
+from optdb.opencl.planning.roles import SHAPES, is_foreign, on_device, touches_device
 from optdb.opencl.planning.updates import find_commit
 from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
@@ -200,7 +200,7 @@ class _Walk:
             outputs[0][0] = self._brought(values[0], node.inputs[0].type.dtype)
             return
         asks_for_shape = isinstance(node.op, SHAPES)
-        is_host = asks_for_shape or not any(map(on_device, (*node.inputs, *node.outputs)))
+        is_host = asks_for_shape or not touches_device(node)
         if is_host and (asks_for_shape or any(map(is_open, values))):
             try:
                 results = follow(node, values)

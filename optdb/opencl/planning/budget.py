@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from typing import Any
 
 from optdb.host.config import config
 from optdb.host.graph import Apply, Variable
@@ -20,10 +21,11 @@ from optdb.runtime.commands import Memory
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 
-__all__ = ["BudgetedRecorder", "allowed", "check_plan", "given_bytes", "in_words"]
+__all__ = ["BudgetedRecorder", "allowed", "check_plan", "named"]
 
 #: So many of the largest values are named.
 _NAMED = 5
+_ON_THE_WAY = "a value on the way"
 
 
 def allowed(context: cl.Context) -> int:
@@ -31,7 +33,7 @@ def allowed(context: cl.Context) -> int:
     return int(context.devices[0].global_mem_size * config.optdb.device_memory_fraction)
 
 
-def given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
+def _given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
     """Return how many bytes the function's inputs and constants take in a context, each buffer once."""
     values = _arrays(linked, context, lambda var: var.owner is None)
     return sum({array.base_data.int_ptr: array.base_data.size for _, array in values}.values())
@@ -69,14 +71,13 @@ class BudgetedRecorder(Recorder):
         memory = super().allocate(buffer, nbytes)
         context = memory.context
         if context not in self._given:
-            self._given[context] = given_bytes(self._linked, context)
+            self._given[context] = _given_bytes(self._linked, context)
         self._taken[context] = self._taken.get(context, 0) + memory.nbytes
         if self._given[context] + self._taken[context] > allowed(context):
             held = self._held(memory)
             self._taken[context] = sum(one.nbytes for one in held)
-            if self._given[context] + self._taken[context] > allowed(context):
-                sizes = [(name, one.nbytes) for one, name in held.items()]
-                raise MemoryError(in_words(context, self._taken[context], self._given[context], sizes))
+            sizes = ((named(*what) if what else _ON_THE_WAY, one.nbytes) for one, what in held.items())
+            _require(context, self._taken[context], self._given[context], sizes)
         return memory
 
     def node(self, node: Apply) -> AbstractContextManager[Segment]:
@@ -84,15 +85,15 @@ class BudgetedRecorder(Recorder):
         self._in_loop = isinstance(node.op, Scan)
         return self.segment()
 
-    def _held(self, last: Memory) -> dict[Memory, str]:
-        """Return what was made and is still held, and what it is called; `last` has just been made."""
+    def _held(self, last: Memory) -> dict[Memory, tuple[Variable, ArrayLayout] | None]:
+        """Return what was made and is still held, and the variable that it is of; `last` has just been made."""
         # The steps of a loop leave behind what they have made.
         fresh = [last] if self._in_loop else self._segment.allocated
-        held = {memory: "a value on the way" for memory in fresh if memory.context == last.context}
+        held: dict[Memory, Any] = dict.fromkeys(memory for memory in fresh if memory.context == last.context)
         for var, array in _arrays(self._linked, last.context, lambda var: var.owner is not None):
             layout = self.layout(array)
             if layout.memory is not None and layout.memory.buffer is None:
-                held[layout.memory] = named(var, layout)
+                held[layout.memory] = var, layout
         return held
 
 
@@ -100,12 +101,9 @@ def check_plan(linked: LinkedFunction, recording: Recording) -> Check:
     """Return what refuses a plan that would take too much; see `BufferAssignment`."""
 
     def check(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-        given = given_bytes(linked, context)
-        if nbytes + given <= allowed(context):
-            return
-        names = {layout.memory: named(var, layout) for var, layout in reversed(recording.layouts.items())}
-        sizes = [(names.get(memory, "a value on the way"), memory.nbytes) for memory in memories]
-        raise MemoryError(in_words(context, nbytes, given, sizes))
+        names = {layout.memory: (var, layout) for var, layout in reversed(recording.layouts.items())}
+        sizes = ((named(*names[memory]) if memory in names else _ON_THE_WAY, memory.nbytes) for memory in memories)
+        _require(context, nbytes, _given_bytes(linked, context), sizes)
 
     return check
 
@@ -117,14 +115,16 @@ def named(var: Variable, layout: ArrayLayout) -> str:
     return f"{var.name}, {what}{by}" if var.name else f"{what}{by}"
 
 
-def in_words(context: cl.Context, nbytes: int, given: int, sizes: Iterable[tuple[str, int]]) -> str:
-    """Return what is wrong, which values are the largest, and what to do."""
+def _require(context: cl.Context, nbytes: int, given: int, sizes: Iterable[tuple[str, int]]) -> None:
+    """Refuse what is too much; say which values are the largest, and what to do."""
+    if nbytes + given <= allowed(context):
+        return
     device = context.devices[0]
     part = config.optdb.device_memory_fraction
     limit = f"{device.global_mem_size:,} bytes" + (f", of which {part:g} may be taken" if part < 1 else "")
     largest = sorted(sizes, key=lambda one: -one[1])[:_NAMED]
     listed = "\n".join(f"  {size:,} bytes: {name}" for name, size in largest)
-    return (
+    raise MemoryError(
         f"the values of this function need {nbytes:,} bytes at once, beside {given:,} of its inputs, shared variables "
         f"and constants, and {device.name.strip()} has {limit}.\nThe largest:\n{listed}\n"
         "The cure: smaller inputs, such as fewer examples in a batch, float32 for float64, a device with more memory, "

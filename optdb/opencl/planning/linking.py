@@ -27,7 +27,7 @@ from optdb.host.patching import PatchGroup, Wrapper
 from optdb.host.tensor import Elemwise
 from optdb.opencl.planning.paths import chooser
 from optdb.opencl.planning.recording import LinkedFunction
-from optdb.opencl.planning.roles import is_small, on_device, overwrites
+from optdb.opencl.planning.roles import is_small, on_device, overwrites, touches_device
 from optdb.opencl.planning.vm import PlannedVM
 from optdb.runtime.context import Turn
 
@@ -84,7 +84,7 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
         if impl in (None, "py") and getattr(_linking, "device", False):
             if is_small(node):
                 node, impl = _without_inplace(node), "py"
-            elif any(map(on_device, (*node.inputs, *node.outputs))):
+            elif touches_device(node):
                 impl = "py"
         return make_thunk(node.op, node, storage_map, compute_map, no_recycling, impl)
 

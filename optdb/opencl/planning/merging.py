@@ -1,9 +1,13 @@
 """Small launches of a plan, done by one launch where they stand behind each other.
 
 On a processor a launch takes some ten microseconds, and most kernels of a small graph less than one. :class:`Merging`
-looks which of a plan's commands are of a single work item, which one core had computed anyway, and has others looked
-at that are small (``probing``). Where these stand behind each other, they are written into a list that one kernel goes
-through (``optdb.codegen.kernels.sequences``).
+looks which of a plan's commands are of a single work item, which one core had computed anyway, and which others are so
+small that several cores gain less than the launch costs. Where these stand behind each other, they are written into a
+list that one kernel goes through (``optdb.codegen.kernels.sequences``).
+
+How long a command runs is told by the device: for some calls, commands go through a queue that keeps times, and are
+waited for. That is done in order and within calls that are made anyway, since many commands cannot be done twice. The
+host's clock would not do: to wake a thread that waits takes longer than many a kernel.
 
 To compile that kernel takes as long as to compile those that it replaces. So it is made when the launches that it
 would have spared have taken that long: a program that ends before then has lost nothing, and one that goes on has lost
@@ -32,13 +36,13 @@ from optdb.codegen.kernels.sequences import (
 )
 from optdb.host.config import config
 from optdb.host.logging import logger
-from optdb.opencl.planning.probing import LAUNCH_OVERHEAD_S, PROBED_CALLS, Probe, probed
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.commands import Command, EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
+from optdb.runtime.timing import seconds_of, timed_beside
 
-__all__ = ["Merging", "may_be_merged"]
+__all__ = ["LAUNCH_OVERHEAD_S", "PROBED_CALLS", "Merging", "may_be_merged"]
 
 #: So many bytes are copied by one work item.
 _MAX_COPIED_BYTES = 1 << 15
@@ -48,6 +52,10 @@ _MAX_WORK_ITEMS = 64
 _MAX_PATTERN_BYTES = 8
 #: What it costs to compile a kernel on PoCL.
 KERNEL_COMPILE_S = 0.1
+#: What a launch costs on PoCL, and what one costs that several cores share, which are woken for it.
+LAUNCH_OVERHEAD_S, SHARED_LAUNCH_OVERHEAD_S = 1e-5, 2e-5
+#: Commands are timed in so many calls: the quickest counts, since other programs disturb.
+PROBED_CALLS = 5
 
 
 class Merging:
@@ -127,6 +135,46 @@ class Merging:
                 continue
             if _is_single(probe.command) or probe.small:
                 yield probe
+
+
+@dataclass(eq=False)
+class Probe:
+    """A bound command that is timed whenever it is enqueued."""
+
+    command: Any
+    #: A queue of the same device, that keeps times.
+    timed: cl.CommandQueue
+    #: How long the quickest ran.
+    seconds: float = float("inf")
+
+    def enqueue(self) -> None:
+        """Do the command, and measure how long that takes."""
+        self.command.queue.finish()
+        event = self.command.enqueue_on(self.timed)
+        event.wait()
+        self.seconds = min(self.seconds, seconds_of(event))
+
+    @property
+    def small(self) -> bool:
+        """Whether one core loses less by doing it all alone than a launch costs."""
+        # At most: that the others are late has let the first one do more than its share.
+        others = profile_of(self.timed.device).compute_units - 1
+        return self.seconds * others < SHARED_LAUNCH_OVERHEAD_S
+
+
+def probed(segments: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Return segments with a probe in place of each command, with one more queue for each queue that they use."""
+    queues: dict[int, cl.CommandQueue] = {}
+
+    def probe(command: Any) -> Any:
+        if not isinstance(command, EnqueueKernel | EnqueueCopy | EnqueueFill):
+            return command
+        queue = command.queue
+        if queue.int_ptr not in queues:
+            queues[queue.int_ptr] = timed_beside(queue)
+        return Probe(command, queues[queue.int_ptr])
+
+    return [[probe(command) for command in segment] for segment in segments]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,10 @@
 
 A :class:`Plan` is made of a recording, for the shapes and the branches of one call. Steady nodes become commands, each
 other node a step that is guarded by what the node sees (see ``steps``).
+
+Some nodes give the same at each call: a plan does them once, and keeps the result. A graph takes many a number to the
+device that the host has computed of shapes alone, such as the length of an axis by which a mean is divided. Others
+compute of constants and shapes alone, such as the zeros that the gradient of a branch that is not taken is.
 """
 
 from __future__ import annotations
@@ -11,16 +15,19 @@ from copy import deepcopy
 from dataclasses import replace
 
 from optdb.deprecation import renamed
-from optdb.host.graph import Apply, Variable
+from optdb.host.graph import Apply, Constant, Variable
 from optdb.opencl.planning.budget import check_plan
-from optdb.opencl.planning.invariants import invariant_nodes
 from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.recording import LinkedFunction, Recording, same
+from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point
 from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedOutput, GuardedStep, Step, in_segments
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
 from optdb.runtime.commands import CommandList, Memory
+
+#: So many bytes that a node makes may lie there for good: what is larger shares its memory with others.
+_MAX_INVARIANT_BYTES = 1 << 18
 
 
 class Plan:
@@ -170,3 +177,25 @@ def plan_liveness(linked: LinkedFunction, recording: Recording) -> Liveness:
     foreign = [node for number, node in recording.path.steps if number in linked.foreign]
     alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
     return replace(live, own_buffer={*live.own_buffer, *alone})
+
+
+def invariant_nodes(linked: LinkedFunction, recording: Recording) -> set[int]:
+    """Find nodes that give the same small arrays at each call, which nobody changes.
+
+    Returns
+    -------
+    set of int
+        The numbers of the nodes: to do their commands once is enough, if their memory is not shared.
+    """
+    found: set[int] = set()
+    known: set[Variable] = set()
+    for number, node, segment in recording.steps:
+        inputs = filter(on_device, recording.path.inputs_of(node))
+        varies = not all(isinstance(var, Constant) or var in known for var in inputs)
+        if varies or node in recording.roles.value_dependent:
+            continue
+        small = segment.allocated and sum(memory.nbytes for memory in segment.allocated) <= _MAX_INVARIANT_BYTES
+        if segment.commands and small and all(on_device(var) and var not in linked.exposed for var in node.outputs):
+            found.add(number)
+            known.update(node.outputs)
+    return found

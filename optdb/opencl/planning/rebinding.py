@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from optdb.host.graph import Variable
-from optdb.opencl.planning.merging import may_be_merged
-from optdb.opencl.planning.probing import LAUNCH_OVERHEAD_S
+from optdb.opencl.planning.merging import LAUNCH_OVERHEAD_S, may_be_merged
 from optdb.opencl.planning.recording import LinkedFunction, Recording
 from optdb.runtime.buffer_assignment import IOBinding
 from optdb.runtime.commands import Memory

@@ -43,6 +43,11 @@ def on_device(var: Variable) -> bool:
     return isinstance(var.type, OpenCLArrayType)
 
 
+def touches_device(node: Apply) -> bool:
+    """Tell whether a node takes or gives arrays on the device."""
+    return any(map(on_device, node.inputs)) or any(map(on_device, node.outputs))
+
+
 def is_small(node: Apply) -> bool:
     """Tell whether a node gives numbers, or vectors of whole numbers, on the host."""
     if type(node.op).perform is Op.perform or any(map(on_device, node.inputs)):
@@ -74,8 +79,8 @@ def find_roles(
     nodes: Sequence[Apply],
     inputs: Iterable[Variable],
     exposed: Collection[Variable],
-    unrepeatable: Collection[Apply] = (),
-    inputs_of: Callable[[Apply], Sequence[Variable]] = lambda node: node.inputs,
+    unrepeatable: Collection[Apply],
+    inputs_of: Callable[[Apply], Sequence[Variable]],
 ) -> Roles:
     """Find the roles of a function's nodes.
 
@@ -115,10 +120,7 @@ def _seen(node: Apply, given: set[Variable], inputs: Sequence[Variable]) -> list
 
 def is_foreign(node: Apply) -> bool:
     """Tell whether a node's op may do to a device what optdb knows nothing of: no other op asks for its arrays."""
-    op = node.op
-    if hasattr(op, "repeatable") or _is_repeatable(op):
-        return False
-    return any(map(on_device, node.inputs)) or any(map(on_device, node.outputs))
+    return not hasattr(node.op, "repeatable") and not _is_repeatable(node.op) and touches_device(node)
 
 
 def _is_repeatable(op: Op) -> bool:
@@ -131,5 +133,4 @@ def _always_recomputes(node: Apply, exposed: Collection[Variable]) -> bool:
     sees_device = any(map(on_device, node.inputs))
     if sees_device and not isinstance(node.op, SHAPES) and not all(map(on_device, node.outputs)):
         return True
-    touches_device = sees_device or any(map(on_device, node.outputs))
-    return touches_device and not _is_repeatable(node.op)
+    return touches_device(node) and not _is_repeatable(node.op)

@@ -79,12 +79,6 @@ class PlannedVM(VM):
         """The plans that there are, that of the last call at the end."""
         return [known.plan for known in self._known.values() if known.plan is not None]
 
-    @property
-    def ready(self) -> Plan | None:
-        """The plan of the last call, if the next one will repeat it as inputs are now; None else."""
-        known = self._ready_now()
-        return None if known is None else known.plan
-
     def seen(self) -> list[dict[Variable, tuple[Any, Any]]]:
         """Return the inputs of recorded calls, the last one at the end: their shapes, and small values of the host."""
         return [
@@ -178,11 +172,6 @@ class PlannedVM(VM):
         """Release the external buffers of inputs and outputs."""
         for plan in self.plans:
             plan.drop_external()
-
-    def clear_storage(self) -> None:
-        """Forget all plans, and what they hold."""
-        self._unload()
-        self._known.clear()
 
     def _key(self) -> tuple[tuple, tuple]:
         """Return the shapes of the inputs, and the places of those on the device that are not rebound."""

@@ -57,7 +57,7 @@ def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch):
     _, sim, _, _, data = step
     for _ in range(3):
         sim(*data)
-    assert sim._executable.machine.run.ready
+    assert sim._executable.machine.run.plans
     names = []
 
     def enqueue(command):
