@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +27,10 @@ from optdb.runtime.commands import (
     tracing,
     upload,
 )
+from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl, cl_array
 from optdb.runtime.sizes import DeferredArray, specialize
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 __all__ = [
     "Array",
@@ -86,9 +84,7 @@ class DeviceArray(Array):
         self.context = self.queue.context
         self.shape, self.dtype, self.offset = tuple(shape), np.dtype(dtype), offset
         self.strides = _strides_in_order(self.shape, self.dtype.itemsize) if strides is None else tuple(strides)
-        self.size = 1
-        for length in self.shape:
-            self.size = self.size * length
+        self.size = math.prod(self.shape)
         self.nbytes = self.size * self.dtype.itemsize
         if data is None and self.size:
             data = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, 1)

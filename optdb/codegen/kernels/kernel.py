@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -12,9 +11,7 @@ from numpy.typing import DTypeLike
 from optdb.codegen.kernels.params import Param, as_param
 from optdb.codegen.kernels.signature import dtypes_in, expand_arrays, kernel_names, kernel_params
 from optdb.deprecation import warn_renamed
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
+from optdb.runtime.context import Context
 
 #: What each flag asks of a device, as the dtype that it has to support.
 FLAGS = {
@@ -138,13 +135,10 @@ def _flags(flags: str | Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def _flags_of(dtype: np.dtype) -> list[str]:
-    flags = []
-    if dtype in (np.float64, np.complex128):
-        flags.append("GA_USE_DOUBLE")
-    if dtype.kind == "c":
-        flags.append("GA_USE_COMPLEX")
-    if dtype == np.float16:
-        flags.append("GA_USE_HALF")
-    if dtype.itemsize < 4:
-        flags.append("GA_USE_SMALL")
-    return flags
+    needed = {
+        "GA_USE_DOUBLE": dtype in (np.float64, np.complex128),
+        "GA_USE_COMPLEX": dtype.kind == "c",
+        "GA_USE_HALF": dtype == np.float16,
+        "GA_USE_SMALL": dtype.itemsize < 4,
+    }
+    return [flag for flag, is_needed in needed.items() if is_needed]

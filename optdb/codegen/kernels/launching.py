@@ -11,19 +11,17 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.params import ArrayParam, KernelArgumentError, Param, offset_argument
+from optdb.runtime.arrays import Array
 from optdb.runtime.commands import EnqueueKernel, enqueue, tracing
+from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymInt, as_int
-
-if TYPE_CHECKING:
-    from optdb.codegen.kernels.kernel import Kernel
-    from optdb.runtime.arrays import Array
-    from optdb.runtime.context import Context
 
 #: How many work items a group is given where the caller does not say, by the number of dimensions.
 GROUPS = {"cpu": {1: (64,), 2: (8, 8), 3: (4, 4, 4)}, "gpu": {1: (256,), 2: (16, 16), 3: (8, 8, 4)}}

@@ -10,19 +10,16 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from optdb.codegen.kernels.prelude import ctype
 from optdb.runtime.arrays import Array
+from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymbolicArgument, SymInt, specialize
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
-
 
 #: Kinds of dtypes and their numbers. Later ones can hold the numbers of earlier ones.
 _KINDS = (("b", (bool, np.bool_)), ("iu", numbers.Integral), ("f", numbers.Real), ("c", numbers.Complex))

@@ -13,20 +13,17 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from optdb.codegen.kernels.isolation import Isolated, isolate
 from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.launching import CompiledKernel
 from optdb.codegen.kernels.outlining import OutlinedKernel, outlined
+from optdb.codegen.kernels.params import Param
 from optdb.codegen.kernels.prelude import PRELUDE
 from optdb.runtime.build import BuildError, make
+from optdb.runtime.context import Context
 from optdb.runtime.library import cl
-
-if TYPE_CHECKING:
-    from optdb.codegen.kernels.params import Param
-    from optdb.runtime.context import Context
 
 _logger = logging.getLogger(__name__)
 

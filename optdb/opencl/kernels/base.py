@@ -12,7 +12,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import DTypeLike
 
 from optdb.codegen.kernels.kernel import Kernel
@@ -151,7 +150,8 @@ def output_array(storage: list[Any], context: Context, shape: Sequence[int], dty
     """
     shape = tuple(map(as_int, shape))
     kept = storage[0]
-    if _fits(kept, context, shape, np.dtype(dtype)):
+    is_here = isinstance(kept, Array) and kept.context == context.cl_context
+    if is_here and kept.shape == shape and kept.dtype == dtype and kept.flags.c_contiguous:
         return kept
     storage[0] = empty(context, shape, dtype)
     return storage[0]
@@ -160,13 +160,3 @@ def output_array(storage: list[Any], context: Context, shape: Sequence[int], dty
 def output_zeros(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
     """Return an array for an output like `output_array`, filled with zeros."""
     return fill_zeros(output_array(storage, context, shape, dtype))
-
-
-def _fits(kept: Any, context: Context, shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    return (
-        isinstance(kept, Array)
-        and kept.context == context.cl_context
-        and kept.shape == shape
-        and kept.dtype == dtype
-        and kept.flags.c_contiguous
-    )
