@@ -14,12 +14,10 @@ from theano.tensor.nnet.abstract_conv import (
 from theano.tensor.nnet.abstract_conv import AbstractConv_gradInputs as AbstractConvGradInputs
 from theano.tensor.nnet.abstract_conv import AbstractConv_gradWeights as AbstractConvGradWeights
 
-#: What a convolution is made of. The classes for two and three dimensions are children of those that take all of these;
-#: rewriters of the host look for the children.
-PARAMETERS = BaseAbstractConv.__props__
+# The classes for two and three dimensions are children of those that take all parameters; rewriters of the host look for
+# the children.
 
 __all__ = [
-    "PARAMETERS",
     "AbstractConv",
     "AbstractConv2d",
     "AbstractConv2d_gradInputs",

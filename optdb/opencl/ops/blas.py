@@ -21,8 +21,12 @@ from optdb.runtime.sizes import as_float
 class _Product(Counterpart, OpenCLKernelBase):
     """What products of matrices share."""
 
+    #: What returns their kernels, and what launches these.
+    kernels = staticmethod(matmul_kernels)
+    multiply = staticmethod(matmul)
+
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return matmul_kernels(node.outputs[0].type.dtype, self.get_context(node))
+        return self.kernels(node.outputs[0].type.dtype, self.get_context(node))
 
 
 class OpenCLDot22(_Product, host.Dot22):
@@ -55,11 +59,11 @@ class OpenCLGemm(_Product, host.Gemm):
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         y, alpha, a, b, beta = inputs
         z = y if self.inplace else output_array(outputs[0], context, y.shape, y.dtype)
-        matmul(kernels, context, a, b, z, as_float(alpha), y, as_float(beta))
+        self.multiply(kernels, context, a, b, z, as_float(alpha), y, as_float(beta))
         outputs[0][0] = z
 
 
-class OpenCLGemv(Counterpart, OpenCLKernelBase, host.Gemv):
+class OpenCLGemv(_Product, host.Gemv):
     """A vector, and the product of a matrix and a vector, added up with factors.
 
     Parameters
@@ -68,16 +72,10 @@ class OpenCLGemv(Counterpart, OpenCLKernelBase, host.Gemv):
         Whether the result is written over the first vector.
     """
 
-    device_inputs = (0, 2, 3)
-
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return matvec_kernels(node.outputs[0].type.dtype, self.get_context(node))
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        y, alpha, a, x, beta = inputs
-        z = y if self.inplace else output_array(outputs[0], context, y.shape, y.dtype)
-        matvec(kernels, context, a, x, z, as_float(alpha), y, as_float(beta))
-        outputs[0][0] = z
+    device_inputs = OpenCLGemm.device_inputs
+    kernels = staticmethod(matvec_kernels)
+    multiply = staticmethod(matvec)
+    run = OpenCLGemm.run
 
 
 class OpenCLGer(Counterpart, OpenCLKernelBase, host.Ger):

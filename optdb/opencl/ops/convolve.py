@@ -33,19 +33,8 @@ class _Convolution(Counterpart, OpenCLKernelBase):
     unshared_kernel: ClassVar[str]
     kernels: ClassVar[Callable[[str, Context], list[Kernel]]]
 
-    @classmethod
-    def like(cls, op: Any) -> _Convolution:
-        """Return the op with the parameters of another convolution, of the host or of the device."""
-        return cls(**{name: getattr(op, name) for name in host.PARAMETERS})
-
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for two arrays of floats of one dtype, and for gradients a shape.
-
-        Raises
-        ------
-        TypeError
-            If the dtypes differ, or are not of floats: cast first.
-        """
+        """Return the node for two arrays of floats of one dtype, and for gradients a shape."""
         node = super().make_node(*inputs)
         dtypes = {x.type.dtype for x in node.inputs[:2]}
         if len(dtypes) > 1 or not all(dtype.startswith("float") for dtype in dtypes):
@@ -77,13 +66,7 @@ class _Convolution(Counterpart, OpenCLKernelBase):
         return contiguous(x, node.inputs[i].type, kernels, context, f"copy{i}")
 
     def _axes(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[Axis, Axis, Axis]:
-        """Return the axes of a convolution of one image with one filter.
-
-        Raises
-        ------
-        ValueError
-            If there is nothing left of the image.
-        """
+        """Return the axes of a convolution of one image with one filter, if something is left of the image."""
         axes = axes_of(image, kernel, self.border_mode, self.subsample, self.filter_dilation)
         if any(axis.out <= 0 for axis in axes):
             raise ValueError(
@@ -93,13 +76,7 @@ class _Convolution(Counterpart, OpenCLKernelBase):
         return axes
 
     def _check(self, image: Sequence[int], kernel: Sequence[int], top: Sequence[int] | None = None) -> tuple[Axis, ...]:
-        """Return the axes for the shapes of images, filters and results; the last may be left out.
-
-        Raises
-        ------
-        ValueError
-            If the shapes do not fit.
-        """
+        """Return the axes for the shapes of images, filters and results, if these fit; the last may be left out."""
         # How many images there are may be a size of a trace; all else decides over tables and kernels.
         image, kernel = (image[0], *map(int, image[1:])), tuple(map(int, kernel))
         axes = self._axes(image[2:], kernel[-self.convdim :])

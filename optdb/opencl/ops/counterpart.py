@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, ClassVar
 
@@ -96,22 +96,23 @@ def _parameters(cls: type) -> tuple[str, ...]:
     return tuple(one.name for one in known if one.kind not in kinds and one.name != "openmp")
 
 
-class View(Counterpart):
-    """A counterpart without kernels: it computes by ``perform``, never by the host's C code."""
+class Performed:
+    """An op of the device that computes by ``perform``, never by the host's C code."""
 
     #: As `OpenCLKernelBase.repeatable`.
     repeatable = True
+    params_type = None
+    _f16_ok = True
 
     def make_thunk(
-        self,
-        node: Apply,
-        storage_map: dict[Variable, list[Any]],
-        compute_map: dict[Variable, list[bool]],
-        no_recycling: Sequence[Variable],
-        impl: str | None = None,
-    ) -> Callable[[], None]:
+        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
+    ) -> Any:
         """Return what computes the node once."""
         return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
+
+
+class View(Performed, Counterpart):
+    """A counterpart without kernels."""
 
 
 def on_one_device(arrays: Sequence[Any], common_dtype: int | str | None = None) -> list[Variable]:

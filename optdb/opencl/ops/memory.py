@@ -18,6 +18,7 @@ from optdb.codegen.source import typed
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
+from optdb.opencl.ops.counterpart import Performed
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
@@ -96,19 +97,8 @@ class _Maker:
         return Apply(self, like.inputs, [out])
 
 
-class OpenCLAllocEmpty(_Maker, host.AllocEmpty):
+class OpenCLAllocEmpty(Performed, _Maker, host.AllocEmpty):
     """An array with nothing certain in it."""
-
-    #: As `OpenCLKernelBase.repeatable`.
-    repeatable = True
-    params_type = None
-    _f16_ok = True
-
-    def make_thunk(
-        self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
-    ) -> Any:
-        """Return what computes the node once, without the host's C code."""
-        return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, params: Any = None) -> None:
         context = node.outputs[0].type.context

@@ -37,15 +37,7 @@ class OpenCLImages2Neibs(Counterpart, OpenCLKernelBase, host.Images2Neibs):
         launch_chunks(kernels["patches"], context, out.size, *args)
 
     def _numbers(self, neib_shape: np.ndarray, neib_step: np.ndarray) -> tuple[list[int], list[int]]:
-        """Return the lengths of patches, and how far apart they are.
-
-        Raises
-        ------
-        TypeError
-            If there are not two of each.
-        ValueError
-            If they are not positive.
-        """
+        """Return the lengths of patches, and how far apart they are, if there are two of each, all positive."""
         for name, values in (("neib_shape", neib_shape), ("neib_step", neib_step)):
             if values.shape != (2,):
                 raise TypeError(f"{self}: {name} has to contain 2 elements, not {values.tolist()}")
@@ -54,13 +46,7 @@ class OpenCLImages2Neibs(Counterpart, OpenCLKernelBase, host.Images2Neibs):
         return [int(size) for size in neib_shape], [int(step) for step in neib_step]
 
     def _count(self, axis: int, length: int, size: int, step: int) -> int:
-        """Return how many patches there are along an axis of an image.
-
-        Raises
-        ------
-        TypeError
-            If the patches do not fit.
-        """
+        """Return how many patches there are along an axis of an image, if they fit."""
         if self.mode == "wrap_centered":
             if size % 2 != 1:
                 raise TypeError(f"{self} needs patches with odd shapes: neib_shape[{axis}]={size}")
