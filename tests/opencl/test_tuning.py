@@ -116,7 +116,7 @@ def test_what_the_device_cannot_use_is_left_out(context, found):
 def test_tiles_too_large_for_a_device_are_left_out(context):
     context.profile = context.profile.as_kind("gpu")
     huge = GroupBlock(1024, 1024, 1024, 16, 16)
-    assert huge.unsupported_reason("float32") is None
+    assert huge.unsupported_reason() is None
     blocks.save(context, "float32", Choice(dict.fromkeys(CLASSES, huge)))
     assert blocks.chosen(context, "float32") == blocks.defaults(context, "float32")
 

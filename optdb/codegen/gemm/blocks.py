@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class ItemBlock:
         """The kernel's name."""
         return f"matmul_{self.rows}x{self.cols}"
 
-    def unsupported_reason(self, dtype: str) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Tell why there can be no such block, None if there can."""
         if self.width not in (2, 4, 8, 16) or self.cols % self.width or not 2 <= self.rows <= 32:
             return "columns come in vectors of 2, 4, 8 or 16, and rows are 2 to 32"
@@ -72,13 +72,14 @@ class GroupBlock:
         """Return how much local memory a group takes: two tiles of each matrix, the next one being loaded."""
         return 2 * self.depth * (self.rows + self.cols + 2 * PADDING) * np.dtype(work_dtype(dtype)).itemsize
 
-    def unsupported_reason(self, dtype: str) -> str | None:
+    def unsupported_reason(self) -> str | None:
         """Tell why there can be no such block, None if there can."""
-        if min(self.rows, self.cols, self.depth, self.item_rows, self.item_cols) < 1:
+        lengths = astuple(self)
+        if min(lengths) < 1:
             return "lengths are at least 1"
         if self.rows % self.item_rows or self.cols % self.item_cols:
             return "the parts of items have to divide the tile"
-        if any(x & (x - 1) for x in (self.rows, self.cols, self.depth, self.item_rows, self.item_cols)):
+        if any(x & (x - 1) for x in lengths):
             return "lengths are powers of two"
         if self.items % max(self.rows, self.cols, self.depth):
             return "the number of items has to be a multiple of the tile's lengths, which they load together"
@@ -161,8 +162,7 @@ def _fitting(context: Context, dtype: str, block: GroupBlock) -> GroupBlock:
 
 def _difference(one: GroupBlock, other: GroupBlock) -> int:
     """Return how often a length has to be doubled or halved to make one block of another."""
-    lengths = zip(asdict(one).values(), asdict(other).values())
-    return sum(abs(x.bit_length() - y.bit_length()) for x, y in lengths)
+    return sum(abs(x.bit_length() - y.bit_length()) for x, y in zip(astuple(one), astuple(other)))
 
 
 @dataclass(frozen=True)
@@ -242,6 +242,6 @@ def _from_dict(value: Any, context: Context, dtype: str) -> Block | None:
         block = kind(**{name: int(number) for name, number in value.items()})
     except (AttributeError, TypeError, ValueError):
         return None
-    if block.unsupported_reason(dtype) is not None:
+    if block.unsupported_reason() is not None:
         return None
     return block if isinstance(block, ItemBlock) or _fits(context, dtype, block) else None

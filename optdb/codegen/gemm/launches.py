@@ -7,7 +7,7 @@ A plan is a list of launches, made from numbers alone and remembered, and the me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +42,7 @@ class GemmPlan:
     """Launches one after the other."""
 
     #: In order.
-    launches: Sequence[Launch] = field(default_factory=tuple)
+    launches: Sequence[Launch]
     #: Numbers of the dtype computed in that they need besides the arrays.
     memory: int = 0
 

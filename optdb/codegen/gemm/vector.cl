@@ -1,6 +1,6 @@
 /* Kernels for products of a matrix and a vector, see vector.py. */
 
-OUTLINED_KERNEL void matvec_on_cpu(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *x, ARRAY T *y, ARRAY T *z,
+OUTLINED_KERNEL void matvec_on_cpu(long16 s, W alpha, W beta, ARRAY T *a, ARRAY T *x, ARRAY T *y, ARRAY T *z,
     ARRAY W *w)
 {
     const ga_ssize m = s.s0, a0 = s.s2, a1 = s.s3, x0 = s.s4, y0 = s.s5, z0 = s.s6, parts = s.s7;
@@ -65,7 +65,7 @@ OUTLINED_KERNEL void matvec_on_cpu(long16 s, long16 t, W alpha, W beta, ARRAY T 
     }
 }
 
-OUTLINED_KERNEL void matvec_on_gpu(long16 s, long16 t, W alpha, W beta, ARRAY T *a, ARRAY T *x, ARRAY T *y, ARRAY T *z,
+OUTLINED_KERNEL void matvec_on_gpu(long16 s, W alpha, W beta, ARRAY T *a, ARRAY T *x, ARRAY T *y, ARRAY T *z,
     ARRAY W *w)
 {
     const ga_ssize m = s.s0, a0 = s.s2, a1 = s.s3, x0 = s.s4, y0 = s.s5, z0 = s.s6, parts = s.s7;

@@ -80,8 +80,7 @@ def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int,
     parts = -(-max(k, 1) // part)
     sizes = pack(m, k, *steps, parts, part, int(add), int(along))
     letters = "axyz" + ("w" if parts > 1 else "z")
-    groups, sizes = ((pieces * items, parts), (items, 1)), (sizes, pack())
-    launch = Launch(f"matvec_on_{device_kind}", *groups, sizes, letters, "ab")
+    launch = Launch(f"matvec_on_{device_kind}", (pieces * items, parts), (items, 1), (sizes,), letters, "ab")
     if parts == 1:
         return GemmPlan([launch])
     # To be added up, the result is a row.
