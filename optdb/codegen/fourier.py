@@ -51,18 +51,9 @@ def fourier_kernels(dtype: str, mirroring: bool = False) -> list[Kernel]:
 
 
 def transform_rows(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, way: int) -> Array:
-    """Return the Fourier transforms of the rows of an array, undivided.
+    """Return the Fourier transforms of the rows of an array, undivided; `way` is FORWARD or BACKWARD.
 
-    Parameters
-    ----------
-    kernels : mapping
-        Those of `fourier_kernels`, compiled.
-    context : Context
-        Where they run.
-    x : Array
-        Complex, in C order, not empty; a row goes along the last axis. It is used up.
-    way : {FORWARD, BACKWARD}
-        The sign of the exponent.
+    The array, complex, in C order and not empty, is used up. A row goes along its last axis.
     """
     n = x.shape[-1]
     factors = _factors(n)

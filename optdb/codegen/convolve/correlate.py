@@ -86,24 +86,10 @@ def correlate(
     shape: FilterGroups,
     out: Array,
 ) -> None:
-    """Compute products of filters and images.
+    """Compute products of filters and images by the kernels of `correlate_kernels`.
 
-    Parameters
-    ----------
-    kernels : mapping
-        Those of `correlate_kernels`, compiled.
-    context : Context
-        Where they run.
-    plan : ConvolutionPlan
-        How images are laid out, and the products.
-    images : Array
-        Images by channels by two or three axes, of any strides; not empty.
-    filters : Array
-        Without gaps; not empty.
-    shape : FilterGroups
-        What is multiplied.
-    out : Array
-        For the result, without gaps. What no product writes stays as it is.
+    Images, by channels by two or three axes, may have any strides; filters and the result, `out`, have no gaps; none is
+    empty. What no product of the plan writes stays as it is.
     """
     layout, products = plan.layout, plan.products
     groups, rows, channels, strides = shape

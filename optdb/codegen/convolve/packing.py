@@ -99,24 +99,10 @@ def laid_out(
     at_once: int,
     y: Array | None,
 ) -> Iterator[tuple[int, int, Array]]:
-    """Yield the first of some images, how many these are, and all of them as they are laid out.
+    """Yield the first of some images, how many these are, and all of them as they are laid out, so many at a time.
 
-    Parameters
-    ----------
-    kernels : mapping
-        Those of `convolution_kernels`, compiled.
-    context : Context
-        Where they run.
-    layout : ChannelLayout
-        Of one channel.
-    shifts : Array
-        Those of the layout, one axis after the other.
-    images : Array
-        Images by channels by two or three axes, of any strides.
-    at_once : int
-        How many are taken at a time.
-    y : Array or None
-        Where these are laid out; None if they lie as they should.
+    The images, by channels by two or three axes, may have any strides. They are laid out in `y`, or, without it, lie as
+    they should. `shifts` are those of the layout, one axis after the other.
     """
     for first in starts(images.shape[0], at_once):
         x = some_of(images, first, smallest(at_once, images.shape[0] - first))

@@ -44,26 +44,9 @@ def unshared(
     other: Array,
     out: Array,
 ) -> None:
-    """Compute a result, or the gradient for filters.
+    """Compute a result ('unshared_forward'), or the gradient for filters ('unshared_weights'); as `weights` does.
 
-    Parameters
-    ----------
-    kernels : mapping
-        Those of `unshared_kernels`, compiled.
-    context : Context
-        Where they run.
-    name : {'unshared_forward', 'unshared_weights'}
-        Which of the two.
-    axes : sequence of Axis
-        Of the convolution.
-    flip : bool
-        Whether it turns filters around.
-    groups : int
-        Of channels.
-    images : Array
-        Of any strides; not empty.
-    other, out : Array
-        Filters and result, or the gradient of the result and that for filters; without gaps, not empty.
+    `other` and `out` are filters and result, or the gradient of the result and that for filters.
     """
     layout = image_layout(axes)
     channels = images.shape[1] // groups

@@ -64,26 +64,10 @@ def weights_kernels(dtype: str, context: Context) -> list[Kernel]:
 def weights(
     kernels: Kernels, context: Context, axes: Sequence[Axis], flip: bool, groups: int, x: Array, t: Array, out: Array
 ) -> None:
-    """Compute the gradient for filters.
+    """Compute the gradient for filters from images `x` and the gradient `t` of the result, by `weights_kernels`.
 
-    Parameters
-    ----------
-    kernels : mapping
-        Those of `weights_kernels`, compiled.
-    context : Context
-        Where they run.
-    axes : sequence of Axis
-        Of the convolution.
-    flip : bool
-        Whether it turns filters around.
-    groups : int
-        Of channels.
-    x : Array
-        The images, of any strides; not empty.
-    t : Array
-        The gradient of the result, without gaps; not empty.
-    out : Array
-        For the result, without gaps; not empty.
+    The convolution turns filters around if `flip` says so, and has so many groups of channels. Images may have any
+    strides; `t` and what is computed, `out`, have no gaps; none is empty.
     """
     sizes = _WeightGradientSizes.of(context, axes, groups, x, t)
     layout = image_layout(axes)
