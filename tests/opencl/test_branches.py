@@ -25,7 +25,7 @@ def floats(*shape, seed=0):
 def compiled(inputs, outputs, **kwargs):
     """Compile for the device; return the function and its virtual machine."""
     f = theano.function(inputs, outputs, mode=optdb.mode(device="dev0"), **kwargs)
-    machine = f.fn.machine.run
+    machine = f.fn.run
     assert isinstance(machine, PlannedVM)
     assert machine.linked.branches.conditions
     return f, machine

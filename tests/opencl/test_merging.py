@@ -38,7 +38,7 @@ CALLS = 2 + merging.PROBED_CALLS + 2
 
 
 def plan_of(sim):
-    return sim._executable.machine.run.plans[-1]
+    return sim._executable.run.plans[-1]
 
 
 def enqueued(sim):

@@ -98,23 +98,23 @@ def of_function(function: Any) -> Exportable:
     return _exportable(function, function.fn, lambda container: container.storage)
 
 
-def of_method(function: Any, machine: Any) -> Exportable:
+def of_method(function: Any, executable: Any) -> Exportable:
     """Return what of a method of a simulator goes into a file, with the simulator's own values of shared variables.
 
     Parameters
     ----------
     function : theano.compile.Function
         Of which the method was made.
-    machine : Machine
-        What computes it, of ``optdb.opencl.simulator.linking``.
+    executable : Executable
+        What computes it, of ``optdb.opencl.simulator``.
 
     Raises
     ------
     Untraceable
         If it is not one that can be exported.
     """
-    cells = dict(zip(function.input_storage, machine.inputs, strict=True))
-    return _exportable(function, machine.run, cells.__getitem__)
+    cells = dict(zip(function.input_storage, executable.input_cells, strict=True))
+    return _exportable(function, executable.run, cells.__getitem__)
 
 
 def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]) -> Exportable:

@@ -97,7 +97,7 @@ class DeviceFunction:
                 return self(*args, **kwargs)
 
             def repeat(steps: int) -> None:
-                executable.machine.repeat(steps)
+                executable.repeat(steps)
                 if with_bar:  # progress is what is done, not what is in the queue
                     self._state.context.queue.finish()
 
@@ -222,7 +222,7 @@ class DeviceFunction:
 
         def compute(output_subset: Any = None) -> list[Any]:
             found.append(look())
-            return [None] * len(self._executable.machine.outputs)
+            return [None] * len(self._executable.output_cells)
 
         self._override_compute(compute, args, kwargs)
         return found[0]

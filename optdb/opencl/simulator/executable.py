@@ -16,7 +16,8 @@ from optdb.host.config import as_when_compiling
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.variables import SharedVariable, TensorType
 from optdb.lifters.report import LiftReport
-from optdb.opencl.simulator.graph import DeviceGraph, device_graph
+from optdb.opencl.planning import PlannedVM
+from optdb.opencl.simulator.graph import device_graph
 from optdb.opencl.simulator.io_binding import Input, Output
 from optdb.opencl.simulator.linking import endangered, link
 from optdb.opencl.simulator.placing import placed_on_device
@@ -75,8 +76,8 @@ class Executable:
         wanted = placed_on_device(source, state.context)
         is_shared = [isinstance(variable, SharedVariable) for variable, _ in inputs]
         shared = [
-            state.add(variable, storage, var in wanted) if is_shared[number] else None
-            for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True))
+            state.add(variable, storage, var in wanted) if shares else None
+            for var, (variable, storage), shares in zip(source.inputs, inputs, is_shared, strict=True)
         ]
         # A shared variable is where it is for other functions.
         placed = {
@@ -89,34 +90,35 @@ class Executable:
         overwritable = {*mutable, *(updated & placed)}
         with as_when_compiling():
             self.graph = device_graph(source, state.context_name, placed, updates, overwritable)
-            if state.is_only_copy and endangered(self.graph.fgraph, _lasting(self.graph, is_shared)):
+            lasting = set(itertools.compress(self.graph.fgraph.inputs, is_shared))
+            if state.is_only_copy and endangered(self.graph.fgraph, lasting):
                 overwritable -= set(itertools.compress(source.inputs, is_shared))
                 self.graph = device_graph(source, state.context_name, placed, updates, overwritable)
-        cells = [
-            [None] if not shares else storage if one is None else one.cell
-            for shares, one, (_, storage) in zip(is_shared, shared, inputs, strict=True)
+                lasting = set(itertools.compress(self.graph.fgraph.inputs, is_shared))
+        #: Of one element each: where `run` finds inputs, and leaves outputs.
+        self.input_cells = [
+            one.cell if one is not None else storage if shares else [None]
+            for one, (_, storage), shares in zip(shared, inputs, is_shared, strict=True)
         ]
-        self.machine = link(self.graph, cells, _lasting(self.graph, is_shared), c_thunks)
-        self._inputs = [
+        #: Computes, and lets next values be the present ones.
+        self.run, self.output_cells = link(self.graph.fgraph, self.input_cells, lasting, c_thunks)
+        self._updated_cells = [self.input_cells[number] for number in updates.values()]
+        #: Those that are not shared.
+        self.inputs = [
             Input(var, storage, cell, var in placed, var in updated, var in mutable)
-            for var, (_, storage), cell, shares in zip(source.inputs, inputs, cells, is_shared, strict=True)
+            for var, (_, storage), cell, shares in zip(source.inputs, inputs, self.input_cells, is_shared, strict=True)
             if not shares
         ]
-        #: Inputs of the graph that each call brings to the device.
-        self.arguments = [
-            new
-            for old, new, shares in zip(source.inputs, self.graph.fgraph.inputs, is_shared, strict=True)
-            if not shares and old in placed
-        ]
-        self._outputs = [
+        #: Those that the caller gets.
+        self.outputs = [
             Output(cell, isinstance(var.type, TensorType), borrow)
-            for cell, var, borrow in zip(self.machine.outputs, source.outputs, borrowed)
+            for cell, var, borrow in zip(self.output_cells, source.outputs, borrowed)
         ]
         self._padding = [None] * len(updates)
         self._shared = [one for one in shared if one is not None]
         #: Shared variables of which each call changes the host's value.
         self._changing = [] if state.is_only_copy else [shared[i] for i in updates.values() if shared[i] is not None]
-        self._zero_copy = ZeroCopyScope(state.context, self.graph, self.machine, self._inputs, self._outputs)
+        self._zero_copy = ZeroCopyScope(state.context, self)
 
     def __call__(
         self,
@@ -139,8 +141,8 @@ class Executable:
         try:
             with scope or contextlib.nullcontext():
                 self.take(scope, events)
-                (run or self.machine.run)()
-                outputs = [one.give(scope, events) for one in self._outputs]
+                (run or self.run)()
+                outputs = [one.give(scope, events) for one in self.outputs]
                 following = [one.value() for one in self._changing]
         except BaseException:
             for one in self._changing:
@@ -149,38 +151,47 @@ class Executable:
         # Only now, so that all of them are those of one call.
         for one, value in zip(self._changing, following):
             one.bring_home(value)
-        for one in self._inputs:
+        for one in self.inputs:
             one.give_back()
         for cell, value in zip(self._results, outputs):
             cell[0] = value
         return outputs + self._padding
 
+    def repeat(self, times: int) -> None:
+        """Compute several times from what is in the cells of the inputs."""
+        if isinstance(self.run, PlannedVM) and all(isinstance(cell[0], Array) for cell in self._updated_cells):
+            self.run.repeat(times)
+            return
+        for _ in range(times):
+            self.run()
+
+    @property
+    def arguments(self) -> list[Variable]:
+        """Inputs of the graph that each call brings to the device."""
+        moved = {id(one.cell) for one in self.inputs if one.placed}
+        return [var for var, cell in zip(self.graph.fgraph.inputs, self.input_cells, strict=True) if id(cell) in moved]
+
     @property
     def may_change_inputs(self) -> bool:
         """Whether a call may leave an input otherwise than it was given."""
-        return any(one.may_change for one in self._inputs)
+        return any(one.may_change for one in self.inputs)
 
     def take(self, scope: ZeroCopyScope | None = None, events: list[Any] | None = None) -> None:
         """Put the inputs on the device, or lend them, as far as that can be; the parameters are `Input.take`'s."""
         self._state.begin_call(self._shared)
-        for one in self._inputs:
+        for one in self.inputs:
             one.take(self._state.context, events, scope)
 
     def given(self) -> dict[Variable, Any]:
         """Put the inputs on the device; return the values of the graph's inputs, which are nobody's to overwrite."""
         self.take()
-        return dict(zip(self.graph.fgraph.inputs, (cell[0] for cell in self.machine.inputs), strict=True))
+        return dict(zip(self.graph.fgraph.inputs, (cell[0] for cell in self.input_cells), strict=True))
 
     def brought_home(self, values: Sequence[Any]) -> list[tuple[Variable, Array]]:
         """Return which of the values of the graph's outputs a call copies to the host, with their variables."""
-        outputs = zip(self.graph.fgraph.outputs, values, self._outputs)
+        outputs = zip(self.graph.fgraph.outputs, values, self.outputs)
         return [(var, value) for var, value, one in outputs if one.on_host and isinstance(value, Array)]
 
     def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:
         """Return the graph that is computed, and what the lift did to the nodes of the host's graph."""
         return self.graph.fgraph, [self.graph.lifted]
-
-
-def _lasting(graph: DeviceGraph, is_shared: Sequence[bool]) -> set[Variable]:
-    """Return the inputs of the graph whose values outlive a call."""
-    return set(itertools.compress(graph.fgraph.inputs, is_shared))

@@ -10,7 +10,7 @@ from optdb.opencl.exporting import Report, of_method, write
 
 if TYPE_CHECKING:
     from optdb.host.compiled import Function
-    from optdb.opencl.simulator.linking import Machine
+    from optdb.opencl.simulator.executable import Executable
     from optdb.runtime.device_profiles import DeviceKind
 
 #: What a simulator's own function is called in a file, if it has no name of its own.
@@ -23,7 +23,7 @@ Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
 
 def export(
     path: str | Path,
-    methods: Mapping[str, tuple[Function, Machine]],
+    methods: Mapping[str, tuple[Function, Executable]],
     own: str,
     examples: Examples | None,
     device_kinds: Sequence[DeviceKind],

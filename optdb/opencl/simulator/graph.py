@@ -8,8 +8,9 @@ the lift itself, fusion, and in-place operation.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from optdb.host.databases import Query, compile_db
 from optdb.host.destroy import Supervisor
@@ -23,7 +24,6 @@ from optdb.host.variables import SharedVariable
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.opencl.device import POSITION, TAG
 from optdb.opencl.inplace import PLAIN
-from optdb.opencl.simulator.origins import Origins
 from optdb.opencl.transfers import HostFromOpenCL, as_opencl_variable
 from optdb.opencl.type import opencl_type
 from optdb.topo.translate import translate
@@ -31,24 +31,42 @@ from optdb.topo.translate import translate
 
 @dataclass(frozen=True)
 class DeviceGraph:
-    """A graph for the device.
+    """A graph for the device."""
+
+    #: Ready to be linked.
+    fgraph: FunctionGraph
+    #: What the lift did.
+    lifted: LiftReport
+    #: Variable of it to the one of the function's own graph that has the same value, as far as is known.
+    origins: dict[Variable, Variable]
+
+
+class Origins:
+    """Follows variables of a graph as they are replaced: by it, the two graphs can be compared step by step.
 
     Parameters
     ----------
-    fgraph : FunctionGraph
-        Ready to be linked.
-    updates : dict
-        Input of it to the output that is its next value.
-    lifted : LiftReport
-        What the lift did.
-    origins : dict
-        Variable of it to the one of the function's own graph that has the same value, as far as is known.
+    of : dict
+        Variable to where it comes from.
     """
 
-    fgraph: FunctionGraph
-    updates: dict[Variable, Variable]
-    lifted: LiftReport
-    origins: dict[Variable, Variable] = field(default_factory=dict)
+    def __init__(self, of: dict[Variable, Variable]) -> None:
+        self.of = of
+
+    def on_lifted(self, fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]]) -> None:
+        """Take note of a lift: pairs of old variables and new ones."""
+        for old, new in pairs:
+            self._follow(old, new)
+
+    def on_change_input(
+        self, fgraph: FunctionGraph, node: Any, i: int, old: Variable, new: Variable, reason: Any = None
+    ) -> None:
+        """Take note of a replacement."""
+        self._follow(old, new)
+
+    def _follow(self, old: Variable, new: Variable) -> None:
+        if old in self.of:
+            self.of.setdefault(new, self.of[old])
 
 
 @without_test_values()
@@ -82,7 +100,7 @@ def device_graph(
         if source.inputs[number] in placed:
             outputs[place] = as_opencl_variable(outputs[place], context_name)
     lift, *later = _phases()
-    origins = Origins({new: old for old, new in copies.items()} | {new: old for old, new in inputs.items()})
+    origins = Origins({new: old for old, new in (*copies.items(), *inputs.items())})
     with optimizing():
         lifting = FunctionGraph(list(inputs.values()), outputs, clone=False)
         lifting.attach_feature(origins)
@@ -92,7 +110,7 @@ def device_graph(
         outputs = _apart(outputs, lifting.inputs, updates)
         clones = clone_get_equiv(lifting.inputs, outputs)
         fgraph = FunctionGraph([clones[var] for var in lifting.inputs], [clones[var] for var in outputs], clone=False)
-        origins = origins.of_clones(clones)
+        origins = Origins({clones[var]: origin for var, origin in origins.of.items() if var in clones})
         fgraph.attach_feature(origins)
         fgraph.update_mapping = updates
         protected = [new for var, new in zip(source.inputs, fgraph.inputs, strict=True) if var not in mutable]
@@ -103,8 +121,8 @@ def device_graph(
         _part_again(fgraph, updates, set(itertools.compress(fgraph.inputs, called_with)))
     for new, old in zip(fgraph.outputs, source.outputs, strict=True):
         origins.of.setdefault(new, without_copies(old))
-    pairs = {fgraph.inputs[number]: fgraph.outputs[place] for place, number in updates.items()}
-    return DeviceGraph(fgraph, pairs, lift_reports(lifting)[-1], origins.within(fgraph))
+    known = {var: origin for var, origin in origins.of.items() if var in fgraph.variables}
+    return DeviceGraph(fgraph, lift_reports(lifting)[-1], known)
 
 
 def _there(var: Variable, context_name: Hashable) -> Variable:

@@ -56,7 +56,7 @@ class Input:
         self._variable = variable
         self._storage = storage
         self.cell = cell
-        self._placed = placed
+        self.placed = placed
         self.updated = updated
         #: Whether a call may leave another value than it was given.
         self.may_change = updated or mutable
@@ -81,7 +81,7 @@ class Input:
         value = self._storage[0]
         if value is None:
             raise TypeError(f"the input {self._variable} is None; it has to be {self._variable.type}")
-        if not self._placed:
+        if not self.placed:
             self.cell[0] = value
             if scope is not None:
                 scope.track(value)

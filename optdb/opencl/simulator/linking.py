@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from optdb.codegen.kernels.programs import one_program
@@ -19,36 +18,6 @@ from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.updates import CellPairs, advance
 from optdb.opencl.planning.vm import PlannedVM
-from optdb.opencl.simulator.graph import DeviceGraph
-from optdb.runtime.arrays import Array
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What computes a graph.
-
-    Parameters
-    ----------
-    run : callable
-        Computes, from what is in the cells of the inputs, and lets the next values be the present ones.
-    inputs, outputs : sequence of list
-        Cells of one element.
-    updated : sequence of list
-        The cells of inputs that have next values.
-    """
-
-    run: Callable[[], Any]
-    inputs: Sequence[list[Any]]
-    outputs: Sequence[list[Any]]
-    updated: Sequence[list[Any]]
-
-    def repeat(self, times: int) -> None:
-        """Compute several times, from the same inputs."""
-        if isinstance(self.run, PlannedVM) and all(isinstance(cell[0], Array) for cell in self.updated):
-            self.run.repeat(times)
-            return
-        for _ in range(times):
-            self.run()
 
 
 def _advancing(compute: Callable[[], Any], updates: CellPairs) -> Callable[[], None]:
@@ -63,37 +32,44 @@ def _advancing(compute: Callable[[], Any], updates: CellPairs) -> Callable[[], N
     return compute_and_advance
 
 
-def link(graph: DeviceGraph, cells: Sequence[list[Any]], state: set[Variable], c_thunks: bool = True) -> Machine:
-    """Make what computes a graph.
+def link(
+    fgraph: FunctionGraph, cells: Sequence[list[Any]], state: set[Variable], c_thunks: bool
+) -> tuple[Callable[[], Any], list[list[Any]]]:
+    """Make what computes a graph, and lets the next values of its inputs be the present ones.
 
     Parameters
     ----------
-    graph : DeviceGraph
-        The graph.
+    fgraph : FunctionGraph
+        For a device.
     cells : sequence of list
-        One for each input.
+        One for each input, of one element.
     state : set of Variable
         The inputs whose values outlive a call.
     c_thunks : bool
         Whether what is left on the host may be compiled.
+
+    Returns
+    -------
+    run : callable
+        Computes, from what is in the cells of the inputs.
+    outputs : list of list
+        The cells of the outputs.
     """
+    following = {fgraph.inputs[number]: fgraph.outputs[place] for place, number in fgraph.update_mapping.items()}
     schedule = functools.partial(final_last, state=state)
     linker = VM_Linker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
     # What is kept must not be written to by the next call; what is returned is brought home before that.
-    kept = infer_reuse_pattern(graph.fgraph, list(graph.updates.values()))
-    linker = linker.accept(graph.fgraph, no_recycling=kept)
-    linker.accept_var_updates(graph.updates)
+    linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, list(following.values())))
+    linker.accept_var_updates(following)
     with one_program():
         run, _, containers = linker.make_thunk(input_storage=list(cells))
     outputs = [container.storage for container in containers]
-    by_input = dict(zip(graph.fgraph.inputs, cells, strict=True))
-    by_output = dict(zip(graph.fgraph.outputs, outputs, strict=True))
-    updates = [(by_input[var], by_output[out]) for var, out in graph.updates.items()]
+    updates = [(cells[number], outputs[place]) for place, number in fgraph.update_mapping.items()]
     if isinstance(run, PlannedVM):
         run.advancing = updates
     elif getattr(run, "need_update_inputs", True):
         run = _advancing(run, updates)
-    return Machine(run, cells, outputs, [cell for cell, _ in updates])
+    return run, outputs
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:

@@ -104,7 +104,7 @@ def memory_of(executable: Executable, state: State) -> MemoryReport:
     """
     context = state.context
     cells = executable.given()
-    machine = executable.machine.run
+    machine = executable.run
     if not isinstance(machine, PlannedVM):
         raise Untraceable("the function runs without plans: what it takes is not known beforehand")
     recording = machine.recorded

@@ -187,8 +187,8 @@ class SimulatorOCL(DeviceFunction):
             warn_renamed("export(flavours=...)", "export(device_kinds=...)")
             device_kinds = flavours
         with self._state:
-            machines = {name: (one._function, one._executable.machine) for name, one in self._methods.items()}
-            return export(path, machines, CALL, examples, device_kinds)
+            methods = {name: (one._function, one._executable) for name, one in self._methods.items()}
+            return export(path, methods, CALL, examples, device_kinds)
 
     # Looking inside
 

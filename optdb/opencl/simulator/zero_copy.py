@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.simulator.graph import DeviceGraph
-from optdb.opencl.simulator.io_binding import Input, Output
-from optdb.opencl.simulator.linking import Machine
 from optdb.runtime.arrays import Array, fitting
 from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import sync_to_host, wrap_host_array
 from optdb.runtime.recording import ArrayLayout
+
+if TYPE_CHECKING:
+    from optdb.opencl.simulator.executable import Executable
 
 __all__ = ["ZeroCopyScope"]
 
@@ -37,35 +37,24 @@ class ZeroCopyScope:
     ----------
     context : Context
         The device.
-    graph : DeviceGraph
-        What is computed.
-    machine : Machine
-        What computes it. Its plans get to know what moves.
-    inputs : sequence of Input
-        Those that are no shared variables.
-    outputs : sequence of Output
-        Those that are returned.
+    executable : Executable
+        What computes the function. Its plans get to know what moves.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        graph: DeviceGraph,
-        machine: Machine,
-        inputs: Sequence[Input],
-        outputs: Sequence[Output],
-    ) -> None:
+    def __init__(self, context: Context, executable: Executable) -> None:
         self._context = context
-        self._machine = machine
+        self._executable = executable
         self._open = False
-        here = [(var, one) for var, one in zip(graph.fgraph.outputs, outputs) if on_device(var)]
+        graph, outputs, machine = executable.graph.fgraph, executable.outputs, executable.run
+        here = [(var, one) for var, one in zip(graph.outputs, outputs) if on_device(var)]
         stays = all(one.on_host for _, one in here)
         waits = any(one.on_host for one in outputs)
-        self._possible = context.profile.shares_host_memory and isinstance(machine.run, PlannedVM) and stays and waits
+        self._possible = context.profile.shares_host_memory and isinstance(machine, PlannedVM) and stays and waits
         if self._possible:
-            linked = machine.run.linked
-            self._by_cell = {id(cell): var for var, cell in zip(graph.fgraph.inputs, machine.inputs, strict=True)}
-            linked.rebindable_inputs = frozenset(self._by_cell[id(one.cell)] for one in inputs if one.may_be_external)
+            linked = machine.linked
+            self._by_cell = {id(cell): var for var, cell in zip(graph.inputs, executable.input_cells, strict=True)}
+            lendable = (one for one in executable.inputs if one.may_be_external)
+            linked.rebindable_inputs = frozenset(self._by_cell[id(one.cell)] for one in lendable)
             for var, one in here:
                 linked.external_outputs.setdefault(var, functools.partial(one.bind_external, self))
         #: The arrays that belong to the call: those that are lent, and others that are read meanwhile.
@@ -88,7 +77,7 @@ class ZeroCopyScope:
         if not self._open or not isinstance(value, np.ndarray):
             return None
         # Of two buffers with the same memory nothing is certain.
-        if self._by_cell[id(cell)] not in self._machine.run.linked.rebindable_inputs or self._overlaps(value):
+        if self._by_cell[id(cell)] not in self._executable.run.linked.rebindable_inputs or self._overlaps(value):
             return None
         return self._note(value, wrap_host_array(self._context, value))
 
@@ -155,9 +144,9 @@ class ZeroCopyScope:
         if not self._buffers:
             return
         self._context.queue.finish()
-        self._machine.run.drop_external()
+        self._executable.run.drop_external()
         handles = {buffer.int_ptr for buffer in self._buffers}
-        _empty((*self._machine.inputs, *self._machine.outputs), handles)
+        _empty((*self._executable.input_cells, *self._executable.output_cells), handles)
         self._homes.clear()
         self._buffers.clear()
 

@@ -48,7 +48,7 @@ def test_steps_are_planned(step):
     _, sim, _, _, data = step
     for _ in range(3):
         sim(*data)
-    machine = sim._executable.machine.run
+    machine = sim._executable.run
     assert isinstance(machine, PlannedVM)
     assert [plan.commands > 0 for plan in machine.plans] == [True]
 
@@ -57,7 +57,7 @@ def test_few_frames_lie_between_a_call_and_what_it_enqueues(step, monkeypatch):
     _, sim, _, _, data = step
     for _ in range(3):
         sim(*data)
-    assert sim._executable.machine.run.plans
+    assert sim._executable.run.plans
     names = []
 
     def enqueue(command):
@@ -306,4 +306,4 @@ def test_filters_that_are_updated_by_flipped_gradients_stay_where_they_are():
     data = rng.randn(2, 3, 6, 6).astype("float32")
     for _ in range(4):
         np.testing.assert_allclose(sim(data), f(data), rtol=1e-4)
-    assert len(sim._executable.machine.run.plans) == 1
+    assert len(sim._executable.run.plans) == 1

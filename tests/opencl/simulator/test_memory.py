@@ -33,7 +33,7 @@ def layers(count=6, width=50):
 
 
 def plan_of(sim):
-    return sim._executable.machine.run.plans[-1]
+    return sim._executable.run.plans[-1]
 
 
 @pytest.mark.parametrize("make", [training_step, layers])
@@ -117,7 +117,7 @@ def test_plans_for_other_shapes_go_where_room_is_short(monkeypatch):
     for _ in range(3):
         np.testing.assert_allclose(sim(data), f(data), rtol=1e-5)
     assert refused
-    assert len(sim._executable.machine.run.plans) == 1
+    assert len(sim._executable.run.plans) == 1
 
 
 def test_values_lie_in_several_buffers_where_one_may_not_be_so_large(monkeypatch):

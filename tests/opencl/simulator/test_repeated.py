@@ -45,7 +45,7 @@ def test_calls_of_all_kinds_may_follow_each_other(way):
 
 def test_no_python_runs_between_planned_steps(way, monkeypatch):
     _, sim, _, data = training_step()
-    machine = sim._executable.machine.run
+    machine = sim._executable.run
     calls = []
     compute = type(machine).__call__
     monkeypatch.setattr(type(machine), "__call__", lambda self: calls.append(self) or compute(self))

@@ -288,13 +288,13 @@ def test_shapes_in_turn(moved):
     moved.take()
     sim(numbers())
     assert moved.take() == (0, 0)
-    assert len(sim._executable.machine.run.plans) == 4
+    assert len(sim._executable.run.plans) == 4
 
 
 def test_the_device_is_waited_for_before_memory_is_let_go(monkeypatch):
     _, sim = doubled()
     called(sim, numbers())
-    run, order = sim._executable.machine.run, []
+    run, order = sim._executable.run, []
     finish, let_go = cl.CommandQueue.finish, run.drop_external
     monkeypatch.setattr(run, "drop_external", lambda: (order.append("let go"), let_go()))
     monkeypatch.setattr(cl.CommandQueue, "finish", lambda queue: (order.append("wait"), finish(queue)))
@@ -374,7 +374,7 @@ def test_what_a_call_takes_is_known():
     value = numbers(shape=(300, 300))
     foreseen = sim.memory(value)
     called(sim, value)
-    (plan,) = sim._executable.machine.run.plans
+    (plan,) = sim._executable.run.plans
     assert foreseen.values == sim.memory(value).values == plan.buffers.nbytes
 
 
@@ -426,4 +426,4 @@ def test_what_many_small_launches_use_is_copied_so_that_they_are_merged(steps, c
     for seed in range(3):
         np.testing.assert_allclose(sim(numbers(seed)), f(numbers(seed)), rtol=1e-4)
         assert (moved.take()[0] > 0) == copied
-    assert len(sim._executable.machine.run.plans) == 1
+    assert len(sim._executable.run.plans) == 1
