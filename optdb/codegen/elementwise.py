@@ -109,15 +109,25 @@ class ElementCode:
     #: The arrays.
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
-    #: What sets an element of each output, or a vector of them; and what comes ahead of all elements.
+    #: What sets an element of each output from elements of the inputs: in kernels for processors, vectors of them.
     statements: str
-    once: str
-    #: Of the arrays.
-    ndim: int
+    #: The most dimensions that the arrays will have; at least 1.
+    ndim: int = 1
     #: What the names of the kernels begin with.
-    name: str
+    name: str = "elements"
+    #: What comes ahead of all elements.
+    once: str = ""
+    #: Functions that the statements call.
+    helpers: str = ""
     #: Name and dtype of numbers that the statements use besides.
-    numbers: tuple[tuple[str, str], ...]
+    numbers: tuple[tuple[str, str], ...] = ()
+    #: What the device must have, if the code does not say it.
+    flags: tuple[str, ...] | None = None
+    #: Of the device, if the kernels are for one kind alone.
+    device_kind: DeviceKind | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ndim", max(self.ndim, 1))
 
     @property
     def operands(self) -> list[Operand]:
@@ -139,11 +149,11 @@ class ElementCode:
         """What comes ahead of all elements: what is read once, and what is computed of that."""
         return _lines([*(x.read("0") for x in self.inputs if x.single), self.once])
 
-    def kernels(self, device_kind: DeviceKind | None) -> str:
-        """Return the kernels for devices of a kind, or for all."""
-        if device_kind == "cpu":
+    def kernels(self) -> str:
+        """Return the kernels for devices of its kind, or for all."""
+        if self.device_kind == "cpu":
             return self._lanes()
-        if device_kind is None:
+        if self.device_kind is None:
             return self._strided("strided") + self._alike()
         return self._strided("wide") + self._narrow() + self._quads()
 

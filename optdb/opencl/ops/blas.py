@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.codegen.elementwise import Operand
+from optdb.codegen.elementwise import ElementCode, Operand
 from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.layout import view
 from optdb.host import ops as host
@@ -104,13 +104,9 @@ class OpenCLGer(Counterpart, OpenCLKernelBase, host.Ger):
     @once_per_node
     def _elements(self, node: Apply) -> ElementKernels:
         dtype = node.outputs[0].type.dtype
-        return ElementKernels(
-            [Operand.of(name, dtype) for name in ("a", "x", "y")],
-            [Operand.of("z", dtype)],
-            "z = a + alpha * (x * y);",
-            ndim=2,
-            numbers=[("alpha", work_dtype(dtype))],
-        )
+        arrays = tuple([Operand.of(name, dtype) for name in ("a", "x", "y")]), (Operand.of("z", dtype),)
+        numbers = (("alpha", work_dtype(dtype)),)
+        return ElementKernels(ElementCode(*arrays, "z = a + alpha * (x * y);", ndim=2, numbers=numbers))
 
 
 class OpenCLDot(_Product):

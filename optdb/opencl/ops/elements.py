@@ -9,7 +9,7 @@ out once for arrays of the same shapes and strides.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -21,8 +21,8 @@ from optdb.codegen.layout import chunks, collapse, size_of, strides_of
 from optdb.codegen.scalars.types import is_complex
 from optdb.codegen.source import ROUND_EACH_STEP
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import CompiledKernel, Context, Kernel
-from optdb.opencl.scalars.code import ScalarCode, scalar_code, signature
+from optdb.opencl.kernels import Context, Kernel, Kernels
+from optdb.opencl.scalars.code import scalar_code, signature
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -52,49 +52,10 @@ def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply],
 
 
 class ElementKernels:
-    """What computes some arrays from others, element by element.
+    """What computes some arrays from others, element by element, as a code says."""
 
-    Parameters
-    ----------
-    inputs, outputs : sequence of Operand
-        The arrays.
-    statements : str
-        OpenCL C that sets an element of each output from elements of the inputs.
-    helpers : str
-        Functions that the statements call.
-    ndim : int
-        The most dimensions that the arrays will have.
-    flags : tuple of str, optional
-        What the device must have, if the code does not say it.
-    name : str
-        Of the kernels, if an op has several kinds.
-    numbers : sequence of (str, str)
-        Name and dtype of numbers that the statements use besides.
-    once : str
-        OpenCL C that comes ahead of all elements.
-    device_kind : {'cpu', 'gpu'}, optional
-        Of the device, if the kernels are for one alone: for a processor, the statements are of vectors.
-    """
-
-    def __init__(
-        self,
-        inputs: Sequence[Operand],
-        outputs: Sequence[Operand],
-        statements: str,
-        helpers: str = "",
-        ndim: int = 1,
-        flags: tuple[str, ...] | None = None,
-        name: str = "elements",
-        numbers: Sequence[tuple[str, str]] = (),
-        once: str = "",
-        device_kind: DeviceKind | None = None,
-    ) -> None:
-        self.ndim = max(ndim, 1)
-        self.name = name
-        self._code = ElementCode(tuple(inputs), tuple(outputs), statements, once, self.ndim, name, tuple(numbers))
-        self._helpers = helpers
-        self._flags = flags
-        self._device_kind = device_kind
+    def __init__(self, code: ElementCode) -> None:
+        self._code = code
         self._bound: LaunchCache[BoundKernel] = LaunchCache()
 
     @classmethod
@@ -130,33 +91,22 @@ class ElementKernels:
         NoCode
             If there is no OpenCL C for it.
         """
-        if device_kind == "cpu" and any(map(is_complex, signature(op, tuple(dtypes)).computed)):
-            device_kind = None
-        inputs, outputs, code = _of_scalar_op(
-            op, tuple(dtypes), tuple(out_dtypes), tuple(single), WIDTH if device_kind == "cpu" else 1
-        )
-        flags = Kernel.get_flags(*sorted(code.dtypes))
-        return cls(
-            *(inputs, outputs, code.statements, code.helpers, ndim, flags, name),
-            once=code.once,
-            device_kind=device_kind,
-        )
+        return cls(_code_of(op, tuple(dtypes), tuple(out_dtypes), tuple(single), ndim, name, device_kind))
 
     @classmethod
     def copying(cls, dtype: str, ndim: int, name: str = "copy", single: bool = False) -> ElementKernels:
         """Return the kernels that copy arrays of any dtype, bit by bit."""
         raw = RAW[np.dtype(dtype).itemsize]
-        return cls(
-            [Operand("i0", raw, raw, single=single)], [Operand("o0", raw, raw)], "o0 = i0;", ndim=ndim, name=name
-        )
+        arrays = (Operand("i0", raw, raw, single=single),), (Operand("o0", raw, raw),)
+        return cls(ElementCode(*arrays, "o0 = i0;", ndim, name))
 
     def kernels(self) -> list[Kernel]:
         """Return the kernels; they are of one code."""
-        return list(_kernels(self._code, self._helpers, self._flags, self._device_kind))
+        return list(_kernels(self._code))
 
     def launch(
         self,
-        kernels: Mapping[str, CompiledKernel],
+        kernels: Kernels,
         context: Context,
         shape: Sequence[int],
         arrays: Sequence[Array],
@@ -166,7 +116,7 @@ class ElementKernels:
 
         Parameters
         ----------
-        kernels : mapping
+        kernels : dict
             The compiled kernels, by name.
         context : Context
             Where they run.
@@ -179,70 +129,76 @@ class ElementKernels:
         """
         if not size_of(shape):
             return
-        if numbers:
-            self.bind(kernels, context, shape, arrays, numbers).launch(arrays)
-            return
-        key = (self._in_quads(arrays), tuple([(array.shape, array.strides) for array in arrays]))
-        bound = self._bound.get(key, lambda: self.bind(kernels, context, shape, arrays), owner=kernels)
+        key = (self._in_quads(arrays), *numbers, *[(array.shape, array.strides) for array in arrays])
+        bound = self._bound.get(key, lambda: self._bind(kernels, context, shape, arrays, numbers), owner=kernels)
         bound.launch(arrays)
 
-    def bind(
-        self,
-        kernels: Mapping[str, CompiledKernel],
-        context: Context,
-        shape: Sequence[int],
-        arrays: Sequence[Array],
-        numbers: Sequence[Any] = (),
+    def _bind(
+        self, kernels: Kernels, context: Context, shape: Sequence[int], arrays: Sequence[Array], numbers: Sequence[Any]
     ) -> BoundKernel:
         """Return the launch for arrays like these; the parameters are those of `launch`, and nothing is empty."""
+        code = self._code
         n = size_of(shape)
         lengths, steps = collapse(shape, [strides_of(array, shape) for array in arrays])
-        if self._device_kind == "cpu":
+        if code.device_kind == "cpu":
             lengths, steps = _longest_last(lengths, steps)
         items, chunk = chunks(context, n)
-        walked = [own for x, own in zip(self._code.operands, steps, strict=True) if not x.single]
-        if len(lengths) <= 1 and all(own in ((1,), ()) for own in walked):
-            if self._device_kind is None:
-                return _bound(kernels[f"{self.name}_alike"], context, items, n, chunk, *numbers, *arrays)
-            if self._in_quads(arrays):
-                return _bound(kernels[f"{self.name}_quads"], context, -(-n // QUAD), n, QUAD, *numbers, *arrays)
-        missing = self.ndim - len(lengths)
-        lengths = (1,) * missing + lengths
-        flat = [step for own in walked for step in (0,) * missing + own]
-        args = [n, chunk, *numbers, *lengths, *arrays, *flat]
-        return _bound(kernels[f"{self.name}_{self._kind(n, lengths, walked)}"], context, items, *args)
+        walked = [own for x, own in zip(code.operands, steps, strict=True) if not x.single]
+        alike = len(lengths) <= 1 and all(own in ((1,), ()) for own in walked)
+        if alike and code.device_kind is None:
+            kind, lengths, walked = "alike", (), []
+        elif alike and self._in_quads(arrays):
+            kind, lengths, walked = "quads", (), []
+            items, chunk = -(-n // QUAD), QUAD
+        else:
+            kind = self._kind(n, lengths, walked)
+            missing = code.ndim - len(lengths)
+            lengths, walked = (1,) * missing + lengths, [(0,) * missing + own for own in walked]
+        args = [n, chunk, *numbers, *lengths, *arrays, *[step for own in walked for step in own]]
+        kernel = kernels[f"{code.name}_{kind}"]
+        if context.profile.runs_items_serially:
+            return kernel.bound(items, 1, args)
+        return kernel.bound(*kernel.automatic_grid(items), args)
 
     def _in_quads(self, arrays: Sequence[Array]) -> bool:
         """Tell whether arrays begin where four elements can be read at once, on a device that does that."""
-        return self._device_kind == "gpu" and not any(
+        return self._code.device_kind == "gpu" and not any(
             array.offset % (QUAD * x.size) for x, array in zip(self._code.operands, arrays, strict=True) if not x.single
         )
 
     def _kind(self, n: int, lengths: Sequence[int], walked: Sequence[Sequence[int]]) -> str:
         """Return which kernel goes over arrays that do not lie alike."""
-        if self._device_kind == "cpu":
+        if self._code.device_kind == "cpu":
             return "lanes"
-        if self._device_kind is None:
+        if self._code.device_kind is None:
             return "strided"
         return "narrow" if max([n, *(_reach(lengths, own) for own in walked)]) <= _NARROW else "wide"
 
 
 @functools.lru_cache(maxsize=_CODES)
-def _of_scalar_op(
-    op: Any, dtypes: tuple[str, ...], out_dtypes: tuple[str, ...], single: tuple[bool, ...], width: int
-) -> tuple[tuple[Operand, ...], tuple[Operand, ...], ScalarCode]:
-    """Return the arrays and the code for a scalar op: many nodes of a graph have the same."""
+def _code_of(
+    op: Any,
+    dtypes: tuple[str, ...],
+    out_dtypes: tuple[str, ...],
+    single: tuple[bool, ...],
+    ndim: int,
+    name: str,
+    device_kind: DeviceKind | None,
+) -> ElementCode:
+    """Return the code for a scalar op: many nodes of a graph have the same."""
+    if device_kind == "cpu" and any(map(is_complex, signature(op, dtypes).computed)):
+        device_kind = None
     inputs = tuple([Operand.of(f"i{i}", dtype, one) for i, (dtype, one) in enumerate(zip(dtypes, single, strict=True))])
     outputs = tuple([Operand.of(f"o{i}", dtype) for i, dtype in enumerate(out_dtypes)])
-    names = [x.name for x in inputs], [x.name for x in outputs]
-    return inputs, outputs, scalar_code(op, dtypes, *names, [x.name for x in inputs if x.single], width)
+    names = [x.name for x in inputs], [x.name for x in outputs], [x.name for x in inputs if x.single]
+    code = scalar_code(op, dtypes, *names, WIDTH if device_kind == "cpu" else 1)
+    flags = Kernel.get_flags(*sorted(code.dtypes))
+    return ElementCode(inputs, outputs, code.statements, ndim, name, code.once, code.helpers, (), flags, device_kind)
 
 
 @functools.lru_cache(maxsize=_CODES)
-def _kernels(
-    code: ElementCode, helpers: str, flags: tuple[str, ...] | None, device_kind: DeviceKind | None
-) -> tuple[Kernel, ...]:
-    return tuple(Kernel.all_of(ROUND_EACH_STEP + helpers + code.kernels(device_kind), flags))
+def _kernels(code: ElementCode) -> list[Kernel]:
+    return Kernel.all_of(ROUND_EACH_STEP + code.helpers + code.kernels(), code.flags)
 
 
 def _reach(lengths: Sequence[int], steps: Sequence[int]) -> int:
@@ -260,9 +216,3 @@ def _longest_last(
     longest = max(range(len(lengths)), key=lengths.__getitem__)
     order = [axis for axis in range(len(lengths)) if axis != longest] + [longest]
     return tuple(lengths[axis] for axis in order), tuple(tuple(own[axis] for axis in order) for own in steps)
-
-
-def _bound(kernel: CompiledKernel, context: Context, items: int, *args: Any) -> BoundKernel:
-    if context.profile.runs_items_serially:
-        return kernel.bound(items, 1, args)
-    return kernel.bound(*kernel.automatic_grid(items), args)

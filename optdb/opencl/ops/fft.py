@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.codegen.elementwise import Operand
+from optdb.codegen.elementwise import ElementCode, Operand
 from optdb.codegen.fourier import BACKWARD, FORWARD, complex_dtype, fourier_kernels, mirrored, transform_rows
 from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.scalars.types import c_type
@@ -98,18 +98,17 @@ def _reading(dtypes: Sequence[str], dtype: str, ndim: int) -> ElementKernels:
     """Return the kernels that make complex numbers of real ones, or of pairs."""
     real = "ga_double" if dtype == "complex128" else "ga_float"
     parts = [f"({real})i{i}" for i in range(len(dtypes))] + ["0"] * (2 - len(dtypes))
-    inputs = [Operand.of(f"i{i}", kind) for i, kind in enumerate(dtypes)]
-    outputs = [Operand("o0", ctype(dtype), ctype(dtype))]
-    statement = f"o0 = ({ctype(dtype)})({', '.join(parts)});"
-    return ElementKernels(inputs, outputs, statement, ndim=ndim, name="read")
+    inputs = tuple([Operand.of(f"i{i}", kind) for i, kind in enumerate(dtypes)])
+    outputs = (Operand("o0", ctype(dtype), ctype(dtype)),)
+    return ElementKernels(ElementCode(inputs, outputs, f"o0 = ({ctype(dtype)})({', '.join(parts)});", ndim, "read"))
 
 
 def _writing(dtypes: Sequence[str], dtype: str, ndim: int) -> ElementKernels:
     """Return the kernels that take complex numbers apart, into real and imaginary parts or into the former alone."""
-    inputs = [Operand("i0", ctype(dtype), ctype(dtype))]
-    outputs = [Operand.of(f"o{i}", kind) for i, kind in enumerate(dtypes)]
+    inputs = (Operand("i0", ctype(dtype), ctype(dtype)),)
+    outputs = tuple([Operand.of(f"o{i}", kind) for i, kind in enumerate(dtypes)])
     statements = "\n".join(f"o{i} = ({c_type(kind)})i0.{'xy'[i]};" for i, kind in enumerate(dtypes))
-    return ElementKernels(inputs, outputs, statements, ndim=ndim, name="write")
+    return ElementKernels(ElementCode(inputs, outputs, statements, ndim, "write"))
 
 
 def _pair(x: Array) -> list[Array]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from optdb.codegen.elementwise import Operand
+from optdb.codegen.elementwise import ElementCode, Operand
 from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.scalars.types import c_type
 from optdb.codegen.sort import ASCENDING, DESCENDING, NAN_FIRST, sort_rows, sorting_kernels
@@ -132,9 +132,8 @@ def _order(k: int) -> int:
 
 def _converting(dtype: str, ndim: int) -> ElementKernels:
     """Return the kernels that make places of another dtype."""
-    return ElementKernels(
-        [Operand.of("i0", "int64")], [Operand.of("o0", dtype)], f"o0 = ({c_type(dtype)})i0;", ndim=ndim, name="places"
-    )
+    arrays = (Operand.of("i0", "int64"),), (Operand.of("o0", dtype),)
+    return ElementKernels(ElementCode(*arrays, f"o0 = ({c_type(dtype)})i0;", ndim, "places"))
 
 
 def axis_last(x: Array, axis: int) -> Array:
