@@ -17,8 +17,7 @@ from optdb.host import ops as host
 from optdb.opencl import HostFromOpenCL, OpenCLFromHost
 from optdb.opencl.ops.crossentropy import OpenCLCrossentropyCategorical1Hot, OpenCLCrossentropyCategorical1HotGrad
 from optdb.opencl.ops.diagonals import OpenCLAllocDiag, OpenCLExtractDiag
-from optdb.opencl.ops.passthrough import OpenCLAssert, OpenCLPrint
-from optdb.opencl.ops.views import OpenCLFlatten
+from optdb.opencl.ops.views import OpenCLAssert, OpenCLFlatten, OpenCLPrint
 from tests.opencl.layouts import device_array, run, variable
 from tests.opencl.lifted import both, host_function, lifted_function, ops_of
 

@@ -21,29 +21,17 @@ class NotInVectors(Exception):
 
 @dataclass
 class ScalarStep:
-    """One application of a scalar op to numbers.
-
-    Parameters
-    ----------
-    op : ScalarOp
-        The op.
-    dtypes : list of str
-        The dtypes of its inputs.
-    out : str
-        The dtype of its output.
-    args : list of str
-        The inputs, as expressions.
-    helpers : Helpers
-        Takes the functions that the expression calls.
-    used : set of str
-        Takes the dtypes that are computed in between.
-    """
+    """One application of a scalar op to numbers."""
 
     op: Any
+    #: Of the inputs, and of the output.
     dtypes: list[str]
     out: str
+    #: The inputs, as expressions.
     args: list[str]
+    #: Takes the functions that the expression calls.
     helpers: Helpers
+    #: Takes the dtypes that are computed in between.
     used: set[str]
 
     width: ClassVar[int] = 1

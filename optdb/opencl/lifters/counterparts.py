@@ -26,7 +26,6 @@ from optdb.opencl.ops import (  # noqa: F401  which define the counterparts
     multinomial,
     neighbours,
     parts,
-    passthrough,
     pooling,
     softmax,
     sort,

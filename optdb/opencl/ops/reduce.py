@@ -9,7 +9,7 @@ never stored, and what follows may be computed of each result as it is ready. Th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.creation import grad_undefined
 from optdb.host.graph import Apply, Variable
-from optdb.opencl.kernels import Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.ops.elemwise import OpenCLElemwise, as_on_host, common_shape
@@ -28,9 +28,6 @@ from optdb.opencl.ops.reduction_plan import ReductionPlans
 from optdb.opencl.scalars.code import scalar_code, signature
 from optdb.opencl.scalars.program import Program
 from optdb.runtime.arrays import Array, from_host
-
-if TYPE_CHECKING:
-    from optdb.runtime.context import Context
 
 #: What folding nothing gives; NumPy has no answer for the others. A product that leaves out zeros is 0 until there is
 #: something else.
@@ -172,11 +169,16 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
 
     @once_per_node
     def _plans(self, node: Apply) -> ReductionPlans:
-        of_fold, _ = self.parted(node.inputs)
+        of_fold, behind = self.parted(node.inputs)
         dtypes = tuple([x.type.dtype for x in of_fold])
-        ndim = of_fold[0].type.ndim
-        kept, folded = _split_axes(self, range(ndim))
+        kept, folded = _split_axes(self, range(of_fold[0].type.ndim))
         pre = self.pre_scalar_op or Program(dtypes, (), (0,))
+        tail = Tail(
+            self.post_scalar_op or Program((self.dtype,), (), (0,)),
+            (self.dtype, *[x.type.dtype for x in behind]),
+            tuple([all(x.type.broadcastable) for x in behind]),
+            tuple([out.type.dtype for out in node.outputs]),
+        )
         return ReductionPlans(
             context=self.get_context(node),
             op=self.scalar_op,
@@ -185,21 +187,10 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
             single=tuple([all(x.type.broadcastable) for x in of_fold]),
             dtype=signature(pre, dtypes).outputs[0],
             acc_dtype=self.acc_dtype,
-            tail=self._tail(node),
+            tail=tail,
             identity=identity_of(self.scalar_op, self.acc_dtype),
             kept=max(len(kept), 1),
             folded=max(len(folded), 1),
-        )
-
-    def _tail(self, node: Apply) -> Tail:
-        if self.post_scalar_op is None:
-            return Tail.storing(node.outputs[0].type.dtype)
-        _, behind = self.parted(node.inputs)
-        return Tail(
-            self.post_scalar_op,
-            (self.dtype, *[x.type.dtype for x in behind]),
-            tuple([all(x.type.broadcastable) for x in behind]),
-            tuple([out.type.dtype for out in node.outputs]),
         )
 
 
@@ -238,12 +229,10 @@ def folding_unsupported_reason(op: Any, dtype: str, acc_dtype: str) -> str | Non
         return f"no OpenCL C for folding {type(op).__name__}"
     try:
         c_type(dtype)
-        code = scalar_code(op, [acc_dtype, acc_dtype], ["x", "y"], ["z"])
-    except NoCode as reason:
-        return str(reason)
-    except TypeError as error:
+        scalar_code(op, [acc_dtype, acc_dtype], ["x", "y"], ["z"])
+    except (NoCode, TypeError) as error:
         return str(error)
-    return None if code else "nothing to fold"
+    return None
 
 
 def _split_axes(op: Any, axes: Sequence[int]) -> tuple[list[int], list[int]]:

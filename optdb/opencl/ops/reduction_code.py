@@ -24,7 +24,6 @@ from optdb.codegen.scalars.types import c_type, convert
 from optdb.codegen.source import ROUND_EACH_STEP, add_places, filled, functions
 from optdb.opencl.kernels import Kernel
 from optdb.opencl.scalars.code import scalar_code
-from optdb.opencl.scalars.program import Program
 
 #: So many outputs side by side are folded by one work item of a processor.
 STRIP = 1024
@@ -45,11 +44,6 @@ class Tail:
     #: For each of the others, whether it is one element.
     single: tuple[bool, ...]
     out_dtypes: tuple[str, ...]
-
-    @classmethod
-    def storing(cls, dtype: str) -> Tail:
-        """Return the tail that stores results of a dtype as they are."""
-        return cls(Program((dtype,), (), (0,)), (dtype,), (), (dtype,))
 
     @property
     def inputs(self) -> list[Operand]:

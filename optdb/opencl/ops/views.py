@@ -1,4 +1,4 @@
-"""Ops that look at an array in another way, and copy nothing: strides and offsets change.
+"""Ops that look at an array in another way, and copy nothing: strides and offsets change, or not even these.
 
 Only a reshape may have to copy, where no strides give the new shape.
 """
@@ -13,10 +13,11 @@ from typing import Any
 from optdb.codegen.layout import c_strides, collapse, is_contiguous, size_of, view
 from optdb.host import ops as host
 from optdb.host.graph import Apply
+from optdb.lifters.transfers import record_transfer
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.counterpart import Counterpart, View
 from optdb.opencl.ops.elements import ElementKernels
-from optdb.runtime.arrays import Array, DeviceArray, empty
+from optdb.runtime.arrays import Array, DeviceArray, empty, to_host
 from optdb.runtime.sizes import as_int, lengths_of, part_of
 
 
@@ -43,6 +44,25 @@ class OpenCLSubtensor(View, host.Subtensor):
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         outputs[0][0] = subtensor(inputs[0], host.get_idx_list(inputs, self.idx_list))
+
+
+class OpenCLAssert(View, host.Assert):
+    """An array of the device, if conditions hold; these are on the host."""
+
+    device_inputs = slice(0, 1)
+
+
+class OpenCLPrint(View, host.Print):
+    """An array of the device, printed as the host prints its arrays."""
+
+    repeatable = False
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
+        (x,) = inputs
+        outputs[0][0] = x
+        value = to_host(x)
+        record_transfer(self, value.nbytes)
+        self.global_fn(self, value)
 
 
 class _Reshaping(Counterpart, OpenCLKernelBase):

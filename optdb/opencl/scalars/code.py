@@ -22,24 +22,16 @@ from optdb.opencl.scalars.table import expression
 
 @dataclass(frozen=True)
 class ScalarCode:
-    """What computes one element, or one vector of them.
+    """What computes one element, or one vector of them."""
 
-    Parameters
-    ----------
-    helpers : str
-        Functions that the statements call.
-    statements : str
-        They assign the outputs, which are declared outside.
-    dtypes : frozenset of str
-        All dtypes that are computed on the way: a device must have them.
-    once : str
-        Statements for what all elements have in common. They come ahead of the others.
-    """
-
+    #: Functions that the statements call.
     helpers: str
+    #: They assign the outputs, which are declared outside.
     statements: str
+    #: All that are computed on the way: a device must have them.
     dtypes: frozenset[str]
-    once: str = ""
+    #: Statements for what all elements have in common. They come ahead of the others.
+    once: str
 
 
 def scalar_code(
@@ -85,20 +77,13 @@ def scalar_code(
 
 @dataclass(frozen=True)
 class ScalarSignature:
-    """What is known of a scalar op on numbers of some dtypes.
+    """What is known of a scalar op on numbers of some dtypes."""
 
-    Parameters
-    ----------
-    reason : str or None
-        Why it has no OpenCL C; None if it has.
-    outputs : tuple of str
-        The dtypes of its outputs; empty where there is a reason.
-    computed : frozenset of str
-        All dtypes that are computed on the way.
-    """
-
+    #: Why it has no OpenCL C; None if it has.
     reason: str | None
+    #: The dtypes of its outputs; empty where there is a reason.
     outputs: tuple[str, ...] = ()
+    #: All dtypes that are computed on the way.
     computed: frozenset[str] = frozenset()
 
 

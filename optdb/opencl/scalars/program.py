@@ -20,17 +20,10 @@ from optdb.host.scalars import Composite, ScalarOp, scalar_node, scalar_type
 
 @dataclass(frozen=True)
 class Number:
-    """A constant of a program, to the last bit.
-
-    Parameters
-    ----------
-    dtype : str
-        Its dtype.
-    raw : bytes
-        Its value, as it lies in memory: so what is no number equals itself, and -0 does not equal 0.
-    """
+    """A constant of a program, to the last bit."""
 
     dtype: str
+    #: Its value, as it lies in memory: so what is no number equals itself, and -0 does not equal 0.
     raw: bytes
 
     @classmethod
