@@ -14,8 +14,8 @@ from theano.tensor.nnet.abstract_conv import (
 from theano.tensor.nnet.abstract_conv import AbstractConv_gradInputs as AbstractConvGradInputs
 from theano.tensor.nnet.abstract_conv import AbstractConv_gradWeights as AbstractConvGradWeights
 
-# The classes for two and three dimensions are children of those that take all parameters; rewriters of the host look for
-# the children.
+# The classes for two and three dimensions are children of those that take all parameters; rewriters of the host look
+# for the children.
 
 __all__ = [
     "AbstractConv",

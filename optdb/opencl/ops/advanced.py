@@ -24,17 +24,25 @@ from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart, on_one_device
 from optdb.opencl.ops.elements import RAW, ElementKernels, once_per_node
-from optdb.opencl.ops.index_layout import IndexLayout, Pattern, find, pattern_of
+from optdb.opencl.ops.index_layout import IndexLayout, Pattern, find, grouped, pattern_of
 from optdb.opencl.ops.parts import broadcast_view, host_indexes
 from optdb.opencl.ops.views import contiguous, copied, copying, overwritable
 from optdb.opencl.scalars.code import scalar_code
-from optdb.runtime.arrays import Array, empty, from_host
+from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.tables import computed
 
 _ROWS = functions("indexing.cl")
 
 
-class _Take(Counterpart, OpenCLKernelBase):
+class _Indexed(Counterpart, OpenCLKernelBase):
+    """What ops with an index of any kind have in common; it comes behind the arrays."""
+
+    @once_per_node
+    def _pattern(self, node: Apply) -> Pattern:
+        return pattern_of(node.inputs[0].type.ndim, node.inputs[self.device_inputs.stop :])
+
+
+class _Take(_Indexed):
     """What both ops that take have in common."""
 
     device_inputs = slice(0, 1)
@@ -51,10 +59,6 @@ class _Take(Counterpart, OpenCLKernelBase):
         places = from_host(context, grid.offsets(), constant=True)
         launch_chunks(kernels["take"], context, out.size, *lengths, x, places, out, *steps)
 
-    @once_per_node
-    def _pattern(self, node: Apply) -> Pattern:
-        return pattern_of(node.inputs[0].type.ndim, node.inputs[1:])
-
 
 class OpenCLAdvancedSubtensor(_Take, host.AdvancedSubtensor):
     """The elements that arrays of whole numbers name."""
@@ -64,7 +68,7 @@ class OpenCLAdvancedBooleanSubtensor(_Take, host.AdvancedBooleanSubtensor):
     """The elements that an index with masks names."""
 
 
-class _Change(Counterpart, OpenCLKernelBase):
+class _Change(_Indexed):
     """What both ops that set or increment have in common.
 
     Parameters
@@ -97,13 +101,9 @@ class _Change(Counterpart, OpenCLKernelBase):
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, y, *index = inputs
         pattern = self._pattern(node)
-        out = x
-        if not self.inplace:
-            out = empty(context, x.shape, x.dtype)
+        out = overwritable(self, x, node.inputs[0].type, kernels, context)
         grid = find(pattern, out.shape, steps_of(out), index)
         y, mentions, y_steps = self._value(node, y, grid, kernels, context)
-        if not self.inplace:
-            copying(node.inputs[0].type).launch(kernels, context, x.shape, [x, out])
         outputs[0][0] = out
         if not size_of(grid.result):
             return
@@ -119,10 +119,7 @@ class _Change(Counterpart, OpenCLKernelBase):
         last = last_mentions(names, total)
         if self.set_instead_of_inc or len(last) == len(names):
             return [offsets[last], last] if self.set_instead_of_inc else [offsets, last, np.arange(len(names) + 1)]
-        # NumPy sorts numbers of 16 bits without comparing them.
-        order = np.argsort(names.astype(np.uint16) if total <= 1 << 16 else names, kind="stable")
-        ordered = names[order]
-        first = np.flatnonzero(np.diff(ordered, prepend=-1))
+        order, first = grouped(names, total)
         return [offsets[order[first]], order, np.append(first, len(order))]
 
     def _value(
@@ -137,10 +134,6 @@ class _Change(Counterpart, OpenCLKernelBase):
             spread = copied(seen, self._spread(node), kernels, context, grid.result)
             return self._value(node, spread, grid, kernels, context)
         return seen, own[0] if own else 0, (*steps[:before], *steps[before + axes :])
-
-    @once_per_node
-    def _pattern(self, node: Apply) -> Pattern:
-        return pattern_of(node.inputs[0].type.ndim, node.inputs[2:])
 
     @once_per_node
     def _spread(self, node: Apply) -> ElementKernels:

@@ -17,6 +17,7 @@ from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.index_layout import grouped
 from optdb.opencl.ops.parts import host_indexes
 from optdb.opencl.ops.views import copying, overwritable
 from optdb.runtime.arrays import Array, from_host
@@ -94,9 +95,7 @@ class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
         if not (out.size and above.size and beside.size):
             return
         names = (above * o.shape[1] + beside).ravel()
-        order = np.argsort(names, kind="stable")
-        ordered = names[order]
-        first = np.flatnonzero(np.diff(ordered, prepend=-1))
+        order, first = grouped(names, size_of(o.shape[:2]))
         steps = steps_of(out)
         blocks = (above * steps[0] + beside * steps[1]).ravel()[order[first]]
         rows = [_row_starts(x, batch, windows[0])[:, :, None], _row_starts(y, batch, windows[1])[:, None, :]]

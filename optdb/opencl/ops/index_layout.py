@@ -178,6 +178,13 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
     return IndexLayout(tuple(lengths), tuple(steps), start, arrays, named, pattern)
 
 
+def grouped(names: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return an order in which equal numbers below `total` stand together, as they came, and where each begins."""
+    # NumPy sorts numbers of 16 bits without comparing them.
+    order = np.argsort(names.astype(np.uint16) if total <= 1 << 16 else names, kind="stable")
+    return order, np.flatnonzero(np.diff(names[order], prepend=-1))
+
+
 def _is_mask(entry: Any) -> bool:
     return getattr(entry, "dtype", None) == np.bool_
 
