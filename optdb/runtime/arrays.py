@@ -17,16 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.runtime.commands import (
-    AllocateBuffer,
-    EnqueueCopy,
-    EnqueueDownload,
-    EnqueueFill,
-    HostCall,
-    enqueue,
-    tracing,
-    upload,
-)
+from optdb.runtime import commands
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl, cl_array
@@ -63,7 +54,7 @@ class DeviceArray(Array):
     """
 
     def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
-        if tracing() is None:
+        if commands.tracing() is None:
             super().__init__(cq, shape, dtype, *args, **kwargs)
         else:
             self._outline(cq, shape, dtype, **kwargs)
@@ -95,7 +86,7 @@ class DeviceArray(Array):
     @property
     def flags(self) -> Any:
         """Whether the array lies in C order without gaps, among others; in a trace that alone, and it is a guard."""
-        if tracing() is None:
+        if commands.tracing() is None:
             return super().flags
         in_order = lies_in_order(self.shape, self.strides, self.dtype.itemsize)
         return SimpleNamespace(c_contiguous=in_order or not self.size)
@@ -111,7 +102,7 @@ class DeviceArray(Array):
         return to_host(self if queue is None else self.with_queue(queue), ary)
 
     def __getitem__(self, index: Any) -> DeviceArray:
-        if tracing() is not None:
+        if commands.tracing() is not None:
             # PyOpenCL asks for numbers by their class.
             index = tuple(map(_plain_index, index if isinstance(index, tuple) else (index,)))
         return super().__getitem__(index)
@@ -121,11 +112,11 @@ class DeviceArray(Array):
             part = self[index]
             if not value.flags.c_contiguous or may_share_memory(part, value):
                 value = copy(value)
-            if part.flags.c_contiguous and part.shape == value.shape and part.dtype == value.dtype:
+            if _fits(part, value):
                 # Not left to PyOpenCL, which compares the strides of axes of length 1, too.
                 copy_bytes(part, value)
                 return
-        enqueue(HostCall("PyOpenCL writes into a part of an array"))
+        commands.enqueue(commands.HostCall("PyOpenCL writes into a part of an array"))
         super().__setitem__(index, value)
 
     @property
@@ -178,7 +169,7 @@ def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
 
 
 def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-    if tracing() is None:
+    if commands.tracing() is None:
         # Some drivers promise any memory, and fail when it is used.
         available = profile_of(queue.device).global_memory_bytes
         if _nbytes(shape, dtype) > available:
@@ -188,7 +179,7 @@ def _empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any) -> Device
     except (cl.MemoryError, cl.LogicError) as error:
         raise _no_room(queue, shape, dtype, error) from error
     if array.base_data is not None:
-        enqueue(AllocateBuffer(array.base_data, array.nbytes))
+        commands.enqueue(commands.AllocateBuffer(array.base_data, array.nbytes))
     return array
 
 
@@ -245,7 +236,7 @@ def from_host(
         out = empty(context, value.shape, value.dtype)
     if value.size:
         given = value if isinstance(value, DeferredArray) else np.asarray(value, order="C")
-        upload(context.queue, out.base_data, out.offset, given, constant, events)
+        commands.upload(context.queue, out.base_data, out.offset, given, constant, events)
     return out
 
 
@@ -267,7 +258,7 @@ def to_host(array: Array, out: np.ndarray | None = None) -> np.ndarray:
     if not array.size:
         return out
     if array.flags.c_contiguous:
-        enqueue(EnqueueDownload(array.queue, out, array.base_data, array.offset))
+        commands.enqueue(commands.EnqueueDownload(array.queue, out, array.base_data, array.offset))
     else:
         # On a processor, to map what it spans moves nothing.
         with seen_by_host(array) as values:
@@ -296,7 +287,7 @@ def seen_by_host(array: Array) -> Iterator[np.ndarray]:
     if not array.size:
         yield to_host(array)
         return
-    enqueue(HostCall(EnqueueDownload.reason))
+    commands.enqueue(commands.HostCall(commands.EnqueueDownload.reason))
     start, stop = span(array)
     memory, _ = cl.enqueue_map_buffer(
         array.queue, array.base_data, cl.map_flags.READ, start, (stop - start,), np.uint8, is_blocking=True
@@ -312,14 +303,14 @@ def copy_bytes(target: Array, source: Array) -> None:
     """Copy between arrays of the same size that both lie in C order, without gaps."""
     if target.nbytes:
         places = target.base_data, target.offset, source.base_data, source.offset
-        enqueue(EnqueueCopy(target.queue, *places, target.nbytes))
+        commands.enqueue(commands.EnqueueCopy(target.queue, *places, target.nbytes))
 
 
 def fill_zeros(array: Array) -> Array:
     """Fill an array in C order, without gaps, with zeros, and return it."""
     if array.size:
         zero = np.zeros((), array.dtype)
-        enqueue(EnqueueFill(array.queue, array.base_data, array.offset, array.nbytes, zero))
+        commands.enqueue(commands.EnqueueFill(array.queue, array.base_data, array.offset, array.nbytes, zero))
     return array
 
 
@@ -331,7 +322,7 @@ def copy(array: Array) -> DeviceArray:
     if array.flags.c_contiguous:
         copy_bytes(result, array)
     else:
-        upload(array.queue, result.base_data, result.offset, to_host(array))
+        commands.upload(array.queue, result.base_data, result.offset, to_host(array))
     return result
 
 
