@@ -7,8 +7,9 @@ computed values into what the caller gets.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -107,24 +108,15 @@ class Signature:
     returns: str = "list"
     #: Under which results are given back in a dict, if they are.
     keys: tuple[str, ...] | None = None
-    _places: Mapping[str, int] = field(init=False)
 
-    def __post_init__(self) -> None:
-        named: dict[str, int] = {}
-        for place, argument in enumerate(self.arguments):
-            if argument.name is not None:
-                named.setdefault(argument.name, place)
-        object.__setattr__(self, "_places", named)
+    @functools.cached_property
+    def _places(self) -> dict[str, int]:
+        """The place of each name, the first one if there are several."""
+        places = reversed(range(len(self.arguments)))
+        return {name: place for place in places if (name := self.arguments[place].name) is not None}
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], function: str = "the function") -> list[np.ndarray]:
-        """Return the array of each argument.
-
-        Parameters
-        ----------
-        args, kwargs : sequence and mapping
-            What the caller gives.
-        function : str
-            What the function is called in errors.
+        """Return the array of each argument that is given by place or by name; `function` is called so in errors.
 
         Raises
         ------

@@ -43,22 +43,19 @@ class Kernels:
             If it does not build, or is not there.
         """
         if (program, name) not in self._found:
-            self._found[program, name] = self._make(program, name)
+            spec = self._programs[program]
+            try:
+                built = build(self._context, spec.source, _OPTIONS, f"program {program} of {self._path}")
+                self._found[program, name] = FileKernel(self._context, cl.Kernel(built, name), spec.kernels[name])
+            except BuildError as error:
+                raise FileError(str(error)) from None
+            except cl.LogicError:
+                raise FileError(f"program {program} of {self._path} has no kernel {name!r}") from None
         return self._found[program, name]
 
     def source(self, program: int) -> str:
         """Return the source of a program."""
         return self._programs[program].source
-
-    def _make(self, program: int, name: str) -> FileKernel:
-        try:
-            source = self._programs[program].source
-            built = build(self._context, source, _OPTIONS, f"program {program} of {self._path}")
-            return FileKernel(self._context, cl.Kernel(built, name), self._programs[program].kernels[name])
-        except BuildError as error:
-            raise FileError(str(error)) from None
-        except cl.LogicError:
-            raise FileError(f"program {program} of {self._path} has no kernel {name!r}") from None
 
 
 class FileKernel:
@@ -71,16 +68,13 @@ class FileKernel:
     """
 
     def __init__(self, context: Context, kernel: cl.Kernel, params: Sequence[str]) -> None:
-        device = context.device
         self.program = kernel.program
         self.function_name = kernel.function_name
-        self._largest = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
-        self._limits = context.profile.max_local_sizes
-        self._local = context.profile.local_memory_bytes
-        self._device = context.profile.name
+        self._largest = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, context.device)
+        self._profile = context.profile
         if kernel.num_args != len(params) or not all(_agrees(kernel, *param) for param in enumerate(params)):
             raise FileError(
-                f"the driver of {self._device} does not take the kernel {self.function_name} for what it declares"
+                f"the driver of {self._profile.name} does not take the kernel {self.function_name} for what it declares"
             )
 
     def check_sizes(self, items: Sequence[int], group: Sequence[int] | None) -> None:
@@ -91,19 +85,23 @@ class FileKernel:
             return
         if any(size < 1 or n % size for n, size in zip(items, group)):
             raise FileError(f"{tuple(items)} work items do not divide into groups of {tuple(group)}")
-        if math.prod(group) > self._largest or any(size > most for size, most in zip(group, self._limits)):
+        if math.prod(group) > self._largest or any(
+            size > most for size, most in zip(group, self._profile.max_local_sizes)
+        ):
             raise FileError(
-                f"the kernel {self.function_name} is to be launched in groups of {tuple(group)}, and {self._device} "
-                f"takes {self._largest} work items at most.\nThe cure: export the function for such a device"
+                f"the kernel {self.function_name} is to be launched in groups of {tuple(group)}, and "
+                f"{self._profile.name} takes {self._largest} work items at most.\nThe cure: export the function for "
+                "such a device"
             )
 
     def check_arguments(self, args: Sequence[Any]) -> None:
         """Raise a `FileError` if the device lacks the local memory that arguments ask for."""
         local = sum(arg.size for arg in args if isinstance(arg, cl.LocalMemory))
-        if local > self._local:
+        there = self._profile.local_memory_bytes
+        if local > there:
             raise FileError(
-                f"the kernel {self.function_name} needs {local} bytes of local memory, and {self._device} has "
-                f"{self._local}"
+                f"the kernel {self.function_name} needs {local} bytes of local memory, and {self._profile.name} has "
+                f"{there}"
             )
 
 

@@ -84,18 +84,14 @@ class Rehearsals:
             What the call raises there.
         """
         known = self.context.kept.setdefault(__name__, set())
-        folder = binaries.current()
-        unknown = {key for key in map(self._key, set(variants)) if key not in known}
-        unknown -= {key for key in unknown if folder.load(key) == _SOUND}
+        folder, device = binaries.current(), self.context.device
+        keys = {binaries.key_of(device, source, ("sound", name, repr(group))) for source, name, group in set(variants)}
+        unknown = {key for key in keys - known if folder.load(key) != _SOUND}
         if unknown:
             self._rehearse(method, arguments)
         for key in unknown:
-            known.add(key)
             folder.save(key, _SOUND)
-
-    def _key(self, variant: Variant) -> str:
-        source, name, group = variant
-        return binaries.key_of(self.context.device, source, ("sound", name, repr(group)))
+        known.update(keys)
 
     def _rehearse(self, method: str, arguments: Sequence[np.ndarray]) -> None:
         # The caller's own processes find their modules where this one does.
