@@ -143,7 +143,8 @@ class _Preprocessor:
 
     def _condition(self, word: str, rest: str) -> None:
         if word in ("if", "ifdef", "ifndef"):
-            holds = self._holds() and self._is_true(word, rest)
+            asked = {"if": rest, "ifdef": f"defined({rest})", "ifndef": f"!defined({rest})"}[word]
+            holds = self._holds() and self._is_true(asked)
             self._conditions.append((holds, holds))
             return
         if not self._conditions:
@@ -151,22 +152,19 @@ class _Preprocessor:
         _, before = self._conditions.pop()
         if word == "endif":
             return
-        holds = not before and self._holds() and (word == "else" or self._is_true("if", rest))
+        holds = not before and self._holds() and (word == "else" or self._is_true(rest))
         self._conditions.append((holds, before or holds))
 
-    def _is_true(self, word: str, rest: str) -> bool:
-        if word != "if":
-            return self._is_defined(rest) == (word == "ifdef")
-        given = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", self._as_number, rest)
+    def _is_true(self, condition: str) -> bool:
+        given = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", self._is_defined, condition)
         return bool(_Condition([token for token in self._expanded_tokens(given) if token.strip()]).value())
 
-    def _as_number(self, match: re.Match[str]) -> str:
-        return str(int(self._is_defined(match[1] or match[2])))
-
-    def _is_defined(self, name: str) -> bool:
+    def _is_defined(self, match: re.Match[str]) -> str:
+        """Return 1 for a name that is defined, and 0 for another one."""
+        name = match[1] or match[2]
         if name not in self._macros and re.match(r"_|cl_", name):
             raise SourceError(f"asks whether {name} is defined, which depends on the device's compiler")
-        return name in self._macros
+        return str(int(name in self._macros))
 
     def _define(self, rest: str) -> None:
         definition = _DEFINITION.match(rest)

@@ -15,7 +15,7 @@ from optdb.runtime.build import BuildError, build
 from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.reading import ProgramSpec
-from optdb.runtime.exported.sources import POINTERS, argument_nbytes, is_handle, number_kind
+from optdb.runtime.exported.sources import NUMBERS, POINTERS, argument_nbytes, is_handle
 from optdb.runtime.library import cl
 
 __all__ = ["Kernels"]
@@ -117,5 +117,5 @@ def _agrees(kernel: cl.Kernel, place: int, param: str) -> bool:
         return False
     if param in POINTERS:
         return where.lower() == param
-    told = number_kind(type_name)
+    told = NUMBERS.get(type_name)
     return where == "PRIVATE" and (told is None or argument_nbytes(told) == argument_nbytes(param))

@@ -124,7 +124,6 @@ class ProgramSpec:
 class Manifest:
     """What a file says, checked: its shared values, its programs and its functions."""
 
-    about: str
     states: list[SharedValue]
     programs: list[ProgramSpec]
     methods: list[Function]
@@ -157,7 +156,8 @@ def _manifest(archive: Archive) -> Manifest:
         raise archive.wrong("has no function in it")
     _check_distinct(archive, "shared values of one name", [state.name for state in states])
     _check_distinct(archive, "functions of one name", [method.name for method in methods])
-    return Manifest(top.text("about"), states, programs, methods)
+    top.text("about")
+    return Manifest(states, programs, methods)
 
 
 def _check_distinct(archive: Archive, kind: str, names: list[str]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-__all__ = ["LONG16", "POINTERS", "SourceError", "argument_nbytes", "is_handle", "number_kind", "read_program"]
+__all__ = ["LONG16", "NUMBERS", "POINTERS", "SourceError", "argument_nbytes", "is_handle", "read_program"]
 
 #: Sixteen whole numbers at once: the one vector that kernels are given.
 LONG16 = "long16"
@@ -58,7 +58,7 @@ _KERNEL = re.compile(
 _SPACES = {f"{mark}{space}": space for mark in ("", "__") for space in (*POINTERS, "private")}
 _QUALIFIERS = frozenset(["const", "restrict", "volatile", "__const", "__restrict"])
 #: The numbers that kernels take, as OpenCL C and as the file calls them.
-_NUMBERS = {
+NUMBERS = {
     **{"char": "int8", "uchar": "uint8", "unsigned char": "uint8", "short": "int16", "ushort": "uint16"},
     **{"unsigned short": "uint16", "int": "int32", "uint": "uint32", "unsigned int": "uint32", "long": "int64"},
     **{"ulong": "uint64", "unsigned long": "uint64", "float": "float32", "double": "float64"},
@@ -80,11 +80,6 @@ def argument_nbytes(kind: str) -> int:
 def is_handle(kind: str) -> bool:
     """Tell whether a type of OpenCL C is one that drivers take by an address that they trust."""
     return _HANDLES.search(kind) is not None
-
-
-def number_kind(type_name: str) -> str | None:
-    """Return what a file calls a type of OpenCL C that is a number; None if it is none that kernels take."""
-    return _NUMBERS.get(type_name)
 
 
 def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
@@ -176,7 +171,7 @@ def _check_typedefs(tokens: Sequence[str]) -> None:
             depth += 1 if token == "{" else -1
         elif inside and not depth:
             named = following == "*" or (following.isidentifier() and following != "__attribute__")
-            if token in _NUMBERS and not (named and before in _BEFORE_TYPE):
+            if token in NUMBERS and not (named and before in _BEFORE_TYPE):
                 raise SourceError(f"gives the name {token!r} another meaning")
             inside = token != ";"
 
@@ -204,7 +199,7 @@ def _param(kernel: str, tokens: Sequence[str]) -> str:
     is_pointer = len(kind) > 1 and kind[-1] == "*" and all(word.isidentifier() for word in (*kind[:-1], name))
     if is_pointer and len(spaces) == 1 and spaces[0] in POINTERS:
         return spaces[0]
-    number = number_kind(" ".join(kind)) if not spaces else None
+    number = NUMBERS.get(" ".join(kind)) if not spaces else None
     if not name.isidentifier() or number is None:
         raise SourceError(f"has a kernel {kernel!r} that takes {' '.join(tokens)[:60]!r}, which none of a file does")
     return number
