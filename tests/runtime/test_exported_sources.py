@@ -114,7 +114,17 @@ def test_what_programs_must_not_say(source, words):
         read_program(source)
 
 
-REPEATED = ["(", "#", "a ", "__kernel ", "__kernel void f(", "__attribute__((", "typedef ", "\n#\n"]
+REPEATED = [
+    "(",
+    "#",
+    "a ",
+    "__kernel ",
+    "__kernel void f(",
+    "__attribute__((",
+    "__attribute__((pure)) ",
+    "typedef ",
+    "\n#\n",
+]
 
 
 @pytest.mark.parametrize("text", REPEATED)
