@@ -29,19 +29,16 @@ _CAPABILITIES, _CAN_BE_SIMULTANEOUS = 0x12A9, 4
 _REQUIRED_OF_QUEUES = 0x12AA
 
 _POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t
-_POINTERS_BEHIND = (_NUMBER, _POINTER, _POINTER, _POINTER)  # what is waited for, and what is given back
-_COPY_OR_FILL = (_POINTER, _POINTER, _POINTER, _POINTER, _SIZE, _SIZE, _SIZE, *_POINTERS_BEHIND)
-_ARGUMENTS: dict[str, tuple[type, ...]] = {
-    "clCreateCommandBufferKHR": (_NUMBER, _POINTER, _POINTER, _POINTER),
-    "clFinalizeCommandBufferKHR": (_POINTER,),
-    "clReleaseCommandBufferKHR": (_POINTER,),
-    "clEnqueueCommandBufferKHR": (_NUMBER, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER),
-    "clCommandNDRangeKernelKHR": (
-        *(_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER, _POINTER),
-        *_POINTERS_BEHIND,
-    ),
-    "clCommandCopyBufferKHR": _COPY_OR_FILL,
-    "clCommandFillBufferKHR": _COPY_OR_FILL,
+_TYPES = {"p": _POINTER, "n": _NUMBER, "s": _SIZE}
+#: The functions, and the types of their parameters.
+_PARAMETERS = {
+    "clCreateCommandBufferKHR": "nppp",
+    "clFinalizeCommandBufferKHR": "p",
+    "clReleaseCommandBufferKHR": "p",
+    "clEnqueueCommandBufferKHR": "nppnpp",
+    "clCommandNDRangeKernelKHR": "ppppnpppnppp",
+    "clCommandCopyBufferKHR": "ppppsssnppp",
+    "clCommandFillBufferKHR": "ppppsssnppp",
 }
 
 
@@ -109,12 +106,12 @@ class _Driver:
         address_of = _loader().clGetExtensionFunctionAddressForPlatform
         address_of.restype, address_of.argtypes = _POINTER, (_POINTER, ctypes.c_char_p)
         self._functions = {}
-        for name, arguments in _ARGUMENTS.items():
+        for name, parameters in _PARAMETERS.items():
             address = address_of(platform.int_ptr, name.encode())
             if not address:
                 raise LookupError(name)
             result = _POINTER if name == "clCreateCommandBufferKHR" else ctypes.c_int
-            self._functions[name] = ctypes.CFUNCTYPE(result, *arguments)(address)
+            self._functions[name] = ctypes.CFUNCTYPE(result, *map(_TYPES.get, parameters))(address)
 
     def create(self, queues: Any) -> int:
         """Return the handle of a new command buffer, which may be enqueued while it is still at work."""

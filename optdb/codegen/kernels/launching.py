@@ -62,12 +62,7 @@ class CompiledKernel:
     def attach(self, program: cl.Program, name: str) -> None:
         """Take the kernel, by its name there, from a program that has been built.
 
-        Raises
-        ------
-        ValueError
-            If it is not there.
-        KernelArgumentError
-            If its params do not agree with its code.
+        ValueError is raised if it is not there, KernelArgumentError if its params do not agree with its code.
         """
         try:
             kernel = cl.Kernel(program, name)
@@ -127,13 +122,7 @@ class CompiledKernel:
         return BoundKernel(self, *self.grid(global_size, local_size), self.bind(args))
 
     def grid(self, global_size: Size, local_size: Size | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """Return the sizes of a launch, as OpenCL takes them.
-
-        Raises
-        ------
-        KernelArgumentError
-            If there are no such groups of work items.
-        """
+        """Return the sizes of a launch, as OpenCL takes them; raise KernelArgumentError if there are no such groups."""
         self._prepare()
         items = _sizes(global_size)
         if not 1 <= len(items) <= 3 or any(n < 0 for n in items):
@@ -178,13 +167,7 @@ class CompiledKernel:
             self._largest = largest
 
     def bind(self, args: Sequence[Any]) -> list[Any]:
-        """Return what OpenCL is given for arguments of a launch.
-
-        Raises
-        ------
-        KernelArgumentError
-            If they are not what the kernel takes.
-        """
+        """Return what OpenCL is given for arguments; raise KernelArgumentError if the kernel does not take them."""
         if len(args) != len(self.params):
             raise KernelArgumentError(
                 f"kernel {self.name} takes {len(self.params)} arguments {self.params}, and was given {len(args)}"

@@ -82,13 +82,7 @@ class TranslationUnit:
         return found
 
     def attach(self, program: cl.Program, ending: str = "") -> None:
-        """Take the kernels from a program, in which their names have an ending.
-
-        Raises
-        ------
-        ValueError, KernelArgumentError
-            If they are not what was said of them.
-        """
+        """Take the kernels from a program, in which their names have an ending; raise what their `attach` does."""
         self._program, self._ending = program, ending
         for launcher in self._kernels.values():
             self._attach(launcher)
@@ -157,10 +151,7 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
 def one_program() -> Iterator[None]:
     """Build what is compiled meanwhile, by this thread, at the end, as one program for each context.
 
-    Raises
-    ------
-    BuildError, ValueError, KernelArgumentError
-        At the end, as `TranslationUnit.build` does.
+    What `TranslationUnit.build` raises is raised at the end.
     """
     if getattr(_waiting, "units", None) is not None:
         yield  # a function inside of another one, such as Scan's: the outer one builds
