@@ -97,13 +97,13 @@ class BudgetedRecorder(Recorder):
         return held
 
 
-def check_plan(linked: LinkedFunction, recording: Recording) -> Check:
+def check_plan(recording: Recording) -> Check:
     """Return what refuses a plan that would take too much; see `BufferAssignment`."""
 
     def check(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
         names = {layout.memory: (var, layout) for var, layout in reversed(recording.layouts.items())}
         sizes = ((named(*names[memory]) if memory in names else _ON_THE_WAY, memory.nbytes) for memory in memories)
-        _require(context, nbytes, _given_bytes(linked, context), sizes)
+        _require(context, nbytes, _given_bytes(recording.linked, context), sizes)
 
     return check
 

@@ -62,13 +62,7 @@ class Path:
     @functools.cached_property
     def roles(self) -> Roles:
         """The roles of the nodes, if all that they do can be recorded."""
-        return self.roles_without(())
-
-    def roles_without(self, unrepeatable: Iterable[Apply]) -> Roles:
-        """Return the roles of the nodes where some do what cannot be recorded."""
-        nodes = [node for _, node in self.steps]
-        branches = self._branches
-        return find_roles(nodes, branches.inputs, branches.exposed, frozenset(unrepeatable), self.inputs_of)
+        return find_roles(self._branches.linked, self)
 
     @property
     def can_begin_anew(self) -> bool:
@@ -108,9 +102,8 @@ class Branches:
     """The conditions of a function, and the paths that they lead to."""
 
     def __init__(self, linked: LinkedFunction) -> None:
+        self.linked = linked
         self.nodes = nodes = linked.nodes
-        self.inputs, self.outputs, self.exposed = linked.inputs, linked.outputs, linked.exposed
-        self._cells, self._frees = linked.cells, linked.frees
         self._number = {node: number for number, node in enumerate(nodes)}
         #: The numbers of the nodes that overwrite what the function was given.
         self.final = _final_nodes(nodes, linked.inputs)
@@ -179,7 +172,7 @@ class Branches:
     # How rounds are found
 
     def _truth(self, place: int) -> bool:
-        return bool(np.all(np.asarray(self._cells[self.conditions[place]][0]) != 0))
+        return bool(np.all(np.asarray(self.linked.value(self.conditions[place])) != 0))
 
     def _answered(self, state: tuple[bool | None, ...], asked: Iterable[int]) -> tuple[bool | None, ...]:
         answers = {place: self._truth(place) for place in asked}
@@ -197,7 +190,7 @@ class Branches:
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
         """Return the numbers of the nodes that the outputs depend on, certainly or perhaps, and some more."""
-        todo = [*(self._number[var.owner] for var in self.outputs if var.owner is not None), *more]
+        todo = [*(self._number[var.owner] for var in self.linked.outputs if var.owner is not None), *more]
         found = set(todo)
         while todo:
             for var in self.used(self.nodes[todo.pop()], state, certainly):
@@ -215,7 +208,7 @@ class Branches:
 
     def _early_cone(self, condition: Variable) -> list[int] | None:
         """Return the nodes that compute a condition of the host's inputs alone, in order; None if more is needed."""
-        given = set(self.inputs)
+        given = set(self.linked.inputs)
         found: set[int] = set()
         todo = [condition]
         while todo:
@@ -251,7 +244,7 @@ class Branches:
                 break
             if not new:
                 forced |= {one for number in needed - done for one in self._before[number] if one in possible} - done
-        dead = self._dead(order, done, possible) if self._frees else {}
+        dead = self._dead(order, done, possible) if self.linked.frees else {}
         return Round(state, tuple(order), tuple(asked), frozenset(done), dead, prior)
 
     def _askable(self, pending: Iterable[int], done: set[int]) -> list[int]:
@@ -278,7 +271,7 @@ class Branches:
     def _dead(self, order: Sequence[int], done: set[int], possible: set[int]) -> dict[int, list[list[Any]]]:
         """Return which cells are needed no longer behind each node of a round."""
         found: dict[int, list[list[Any]]] = {}
-        kept = set(self.outputs)
+        kept = set(self.linked.outputs)
         seen: set[Variable] = set()
         ahead = possible - done
         for number in reversed(order):
@@ -287,7 +280,7 @@ class Branches:
                 if var in seen or var.owner is None or var in kept:
                     continue
                 if self._number[var.owner] in done and ahead.isdisjoint(self._users.get(var, ())):
-                    found.setdefault(number, []).append(self._cells[var])
+                    found.setdefault(number, []).append(self.linked.cells[var])
                 seen.add(var)
         return found
 

@@ -2,10 +2,6 @@
 
 A :class:`Plan` is made of a recording, for the shapes and the branches of one call. Steady nodes become commands, each
 other node a step that is guarded by what the node sees (see ``steps``).
-
-Some nodes give the same at each call: a plan does them once, and keeps the result. A graph takes many a number to the
-device that the host has computed of shapes alone, such as the length of an axis by which a mean is divided. Others
-compute of constants and shapes alone, such as the zeros that the gradient of a branch that is not taken is.
 """
 
 from __future__ import annotations
@@ -15,33 +11,29 @@ from copy import deepcopy
 from dataclasses import replace
 
 from optdb.deprecation import renamed
-from optdb.host.graph import Apply, Constant, Variable
+from optdb.host.graph import Apply, Variable
 from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.merging import Merging
-from optdb.opencl.planning.recording import LinkedFunction, Recording, same
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.recording import Recording, same
 from optdb.opencl.planning.sigint import commit_point
 from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedOutput, GuardedStep, Step, in_segments
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
 from optdb.runtime.commands import CommandList, Memory
 
-#: So many bytes that a node makes may lie there for good: what is larger shares its memory with others.
-_MAX_INVARIANT_BYTES = 1 << 18
-
 
 class Plan:
     """What a function does for inputs of some shapes, ready to be done again."""
 
-    def __init__(self, linked: LinkedFunction, recording: Recording) -> None:
-        self.linked = linked
+    def __init__(self, recording: Recording) -> None:
+        self.linked = linked = recording.linked
         self._recording = recording
         path = recording.path
         roles = recording.roles
-        once = invariant_nodes(linked, recording)
-        live = plan_liveness(linked, recording)
+        once = recording.invariant
+        live = plan_liveness(recording)
         #: The memory of its values.
-        self.buffers = BufferAssignment(live, check_plan(linked, recording), recording.io)
+        self.buffers = BufferAssignment(live, check_plan(recording), recording.io)
         #: How many commands are enqueued if nothing changes.
         self.commands = sum(len(segment.commands) for number, _, segment in recording.steps if number not in once)
         #: Variable to its array, for all that nodes put on the device.
@@ -158,7 +150,7 @@ class Plan:
         return [(var, self._arrays.get(var), values.get(var), memories.get(var) in allocated) for var in node.outputs]
 
 
-def plan_liveness(linked: LinkedFunction, recording: Recording) -> Liveness:
+def plan_liveness(recording: Recording) -> Liveness:
     """Return when each memory of a recording is needed: what variables lie in, for whole nodes."""
     layouts = recording.layouts
 
@@ -170,32 +162,14 @@ def plan_liveness(linked: LinkedFunction, recording: Recording) -> Liveness:
         CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))
         for _, node, segment in recording.steps
     ]
-    once = invariant_nodes(linked, recording)
-    persistent = [memory for number, _, segment in recording.steps if number in once for memory in segment.allocated]
-    live = liveness(steps, memories(linked.outputs), set(recording.io.inputs.values()), persistent)
+    persistent = [
+        memory
+        for number, _, segment in recording.steps
+        if number in recording.invariant
+        for memory in segment.allocated
+    ]
+    live = liveness(steps, memories(recording.linked.outputs), set(recording.io.inputs.values()), persistent)
     # Kernels that an op launches by itself may be told no offset: what `empty` returns begins where a buffer does.
-    foreign = [node for number, node in recording.path.steps if number in linked.foreign]
+    foreign = [node for number, node in recording.path.steps if number in recording.linked.foreign]
     alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
     return replace(live, own_buffer={*live.own_buffer, *alone})
-
-
-def invariant_nodes(linked: LinkedFunction, recording: Recording) -> set[int]:
-    """Find nodes that give the same small arrays at each call, which nobody changes.
-
-    Returns
-    -------
-    set of int
-        The numbers of the nodes: to do their commands once is enough, if their memory is not shared.
-    """
-    found: set[int] = set()
-    known: set[Variable] = set()
-    for number, node, segment in recording.steps:
-        inputs = filter(on_device, recording.path.inputs_of(node))
-        varies = not all(isinstance(var, Constant) or var in known for var in inputs)
-        if varies or node in recording.roles.value_dependent:
-            continue
-        small = segment.allocated and sum(memory.nbytes for memory in segment.allocated) <= _MAX_INVARIANT_BYTES
-        if segment.commands and small and all(on_device(var) and var not in linked.exposed for var in node.outputs):
-            found.add(number)
-            known.update(node.outputs)
-    return found

@@ -11,7 +11,7 @@ from collections import Counter
 
 from optdb.host.graph import Variable
 from optdb.opencl.planning.merging import LAUNCH_OVERHEAD_S, may_be_merged
-from optdb.opencl.planning.recording import LinkedFunction, Recording
+from optdb.opencl.planning.recording import Recording
 from optdb.runtime.buffer_assignment import IOBinding
 from optdb.runtime.commands import Memory
 from optdb.runtime.host_buffers import pays_zero_copy
@@ -23,7 +23,7 @@ __all__ = ["advances_from_external", "bind_io", "copied_inputs", "may_be_externa
 _SAVED_S, _SAVED_BY_BYTE_S = 3e-5, 5e-11
 
 
-def bind_io(linked: LinkedFunction, recording: Recording) -> IOBinding:
+def bind_io(recording: Recording) -> IOBinding:
     """Decide how the inputs and outputs of a recorded call are bound.
 
     A command with external memory cannot be merged with others (``merging``). Where that costs more than a copy, the
@@ -36,7 +36,7 @@ def bind_io(linked: LinkedFunction, recording: Recording) -> IOBinding:
     """
     merged = _merged(recording)
     inputs: dict[Variable, Memory] = {}
-    for var in linked.rebindable_inputs:
+    for var in recording.linked.rebindable_inputs:
         memory = recording.layouts[var].memory
         if memory is None or not pays_zero_copy(memory.nbytes) or not _pays(memory, merged):
             continue
@@ -44,10 +44,10 @@ def bind_io(linked: LinkedFunction, recording: Recording) -> IOBinding:
             raise ValueError(f"{var} is in the buffer of another input, and was to be in one of its own")
         memory.buffer = None
         inputs[var] = memory
-    taken = {recording.layouts[var].memory for var in linked.updates.values() if var in recording.layouts}
+    taken = {recording.layouts[var].memory for var in recording.linked.updates.values() if var in recording.layouts}
     taken.update(inputs.values())
     outputs: dict[Variable, Memory] = {}
-    for var in linked.external_outputs:
+    for var in recording.linked.external_outputs:
         layout = recording.layouts.get(var)
         if layout is None or not may_be_external(layout) or layout.memory in taken or not _pays(layout.memory, merged):
             continue
@@ -56,18 +56,18 @@ def bind_io(linked: LinkedFunction, recording: Recording) -> IOBinding:
     return IOBinding(inputs, outputs)
 
 
-def copied_inputs(linked: LinkedFunction, recording: Recording) -> frozenset[Variable]:
+def copied_inputs(recording: Recording) -> frozenset[Variable]:
     """Return the inputs that may be external, are large enough, and had better be copied."""
-    candidates = linked.rebindable_inputs - recording.io.inputs.keys()
+    candidates = recording.linked.rebindable_inputs - recording.io.inputs.keys()
     memories = {var: recording.layouts[var].memory for var in candidates}
     return frozenset(var for var, memory in memories.items() if memory is not None and pays_zero_copy(memory.nbytes))
 
 
-def advances_from_external(linked: LinkedFunction, recording: Recording) -> bool:
+def advances_from_external(recording: Recording) -> bool:
     """Tell whether a next value lies in an external input, so that the copy of it is another one each time."""
     external = set(recording.io.inputs.values())
     layouts = recording.layouts
-    return any(var in layouts and layouts[var].memory in external for var in linked.updates.values())
+    return any(var in layouts and layouts[var].memory in external for var in recording.linked.updates.values())
 
 
 def may_be_external(layout: ArrayLayout) -> bool:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.host.graph import Apply, Variable
+from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.linking import raise_with_op
 from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.paths import Branches, Path, Round
-from optdb.opencl.planning.roles import Roles, is_foreign, on_device, overwrites
+from optdb.opencl.planning.roles import Roles, find_roles, is_foreign, on_device, overwrites
 from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import IOBinding
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Values of the host with more elements are not compared, but taken for changed.
 COMPARED = 64
+#: So many bytes that a node makes may lie there for good: what is larger shares its memory with others.
+_MAX_INVARIANT_BYTES = 1 << 18
 
 
 @dataclass(eq=False)
@@ -119,6 +121,7 @@ class LinkedFunction:
 class Recording:
     """What a call did."""
 
+    linked: LinkedFunction
     #: Which nodes it computed.
     path: Path | None = None
     #: The commands of each of these.
@@ -144,7 +147,29 @@ class Recording:
         """The roles of the nodes, of which some were seen to do what cannot be recorded."""
         unrepeatable = {node for _, node, segment in self.steps if segment.unsupported_reason is not None}
         known = unrepeatable <= self.path.roles.always_recompute
-        return self.path.roles if known else self.path.roles_without(unrepeatable)
+        return self.path.roles if known else find_roles(self.linked, self.path, unrepeatable)
+
+    @functools.cached_property
+    def invariant(self) -> frozenset[int]:
+        """The numbers of nodes that give the same small arrays at each call, which nobody changes.
+
+        To do their commands once is enough, if their memory is not shared. A graph takes many a number to the device
+        that the host has computed of shapes alone, such as the length of an axis by which a mean is divided. Others
+        compute of constants and shapes alone, such as the zeros that the gradient of a branch that is not taken is.
+        """
+        found: set[int] = set()
+        known: set[Variable] = set()
+        for number, node, segment in self.steps:
+            inputs = filter(on_device, self.path.inputs_of(node))
+            varies = not all(isinstance(var, Constant) or var in known for var in inputs)
+            if varies or node in self.roles.value_dependent:
+                continue
+            small = segment.allocated and sum(memory.nbytes for memory in segment.allocated) <= _MAX_INVARIANT_BYTES
+            unchanged = all(on_device(var) and var not in self.linked.exposed for var in node.outputs)
+            if segment.commands and small and unchanged:
+                found.add(number)
+                known.update(node.outputs)
+        return frozenset(found)
 
 
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | None = None) -> Recording:
@@ -154,7 +179,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
     """
     branches = linked.branches
     first = first or branches.first(linked.run)
-    recording = Recording()
+    recording = Recording(linked)
     copies: dict[Variable, Any] = {}
     for var in linked.inputs:
         _note(recording, recorder, var, linked.value(var))

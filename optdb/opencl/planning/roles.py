@@ -9,8 +9,9 @@ cannot be recorded. Small work of the host (see `is_small`) overwrites nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from optdb.host.branching import IfElse
 from optdb.host.graph import Apply, Constant, Op, Variable
@@ -20,6 +21,10 @@ from optdb.host.loops import Scan
 from optdb.host.ops import MakeVector, Rebroadcast, Shape, Shape_i, SpecifyShape
 from optdb.host.tensor import Elemwise
 from optdb.opencl.type import OpenCLArrayType
+
+if TYPE_CHECKING:
+    from optdb.opencl.planning.paths import Path
+    from optdb.opencl.planning.recording import LinkedFunction
 
 #: What ops of the host's do to a device is all recorded, too, if they are of these classes. The device's own ops say
 #: so themselves (`repeatable`).
@@ -75,36 +80,16 @@ def overwrites(node: Apply) -> bool:
     return bool(getattr(node.op, "destroy_map", None)) and not (isinstance(node.op, Elemwise) and is_small(node))
 
 
-def find_roles(
-    nodes: Sequence[Apply],
-    inputs: Iterable[Variable],
-    exposed: Collection[Variable],
-    unrepeatable: Collection[Apply],
-    inputs_of: Callable[[Apply], Sequence[Variable]],
-) -> Roles:
-    """Find the roles of a function's nodes.
-
-    Parameters
-    ----------
-    nodes : sequence of Apply
-        In topological order.
-    inputs : iterable of Variable
-        Of the function.
-    exposed : collection of Variable
-        Those of which a plan does not own the value on the host (see ``aliasing``).
-    unrepeatable : collection of Apply
-        Nodes that were seen to do what cannot be recorded.
-    inputs_of : callable
-        Returns the inputs that a node uses; of one with branches, those of the branch that is taken.
-    """
-    given = set(inputs)
+def find_roles(linked: LinkedFunction, path: Path, unrepeatable: Collection[Apply] = ()) -> Roles:
+    """Find the roles of the nodes of a path, of which some were seen to do what cannot be recorded."""
+    given = set(linked.inputs)
     changing = {var for var in given if not on_device(var)}
     value_dependent: set[Apply] = set()
     always_recompute: set[Apply] = set()
-    for node in nodes:
-        if node in unrepeatable or _always_recomputes(node, exposed):
+    for _, node in path.steps:
+        if node in unrepeatable or _always_recomputes(node, linked.exposed):
             always_recompute.add(node)
-        elif not any(var in changing for var in _seen(node, given, inputs_of(node))):
+        elif not any(var in changing for var in _seen(node, given, path.inputs_of(node))):
             continue
         value_dependent.add(node)
         changing.update(node.outputs)

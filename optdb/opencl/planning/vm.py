@@ -227,8 +227,8 @@ class PlannedVM(VM):
         except MemoryError:
             self.linked.forget()
             raise
-        recording.io = bind_io(self.linked, recording)
-        copied = copied_inputs(self.linked, recording)
+        recording.io = bind_io(recording)
+        copied = copied_inputs(recording)
         self.linked.rebindable_inputs -= copied
         commit_point()
         commit(self.linked)
@@ -255,7 +255,7 @@ class PlannedVM(VM):
         if known.plan is None:
             self._unload()
             self.linked.forget()
-            times = 0 if advances_from_external(self.linked, known.recording) else MAX_RECORDINGS
+            times = 0 if advances_from_external(known.recording) else MAX_RECORDINGS
             known.plan, known.commit = self._plan(known.recording), CommitUpdates(self.linked, times)
         self._fruitless = 0
         if self._loaded is not known.plan:
@@ -269,13 +269,13 @@ class PlannedVM(VM):
         """Return a plan; if there is no room, the others go first."""
         with collector_paused():
             try:
-                return Plan(self.linked, recording)
+                return Plan(recording)
             except MemoryError:
                 if not self.plans:
                     raise
             for known in self._known.values():
                 known.plan = known.commit = None
-            return Plan(self.linked, recording)
+            return Plan(recording)
 
     def _unload(self) -> None:
         if self._loaded is not None:

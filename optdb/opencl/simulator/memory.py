@@ -109,7 +109,7 @@ def memory_of(executable: Executable, state: State) -> MemoryReport:
         raise Untraceable("the function runs without plans: what it takes is not known beforehand")
     recording = machine.recorded
     if recording is not None:
-        live, io = plan_liveness(machine.linked, recording), recording.io
+        live, io = plan_liveness(recording), recording.io
         names = {layout.memory: named(var, layout) for var, layout in reversed(recording.layouts.items())}
     elif machine.linked.branches.conditions:
         raise Untraceable("which branches a call takes is not known before it: call it with such arguments first")
