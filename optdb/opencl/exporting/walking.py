@@ -25,12 +25,12 @@ from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import SHAPES, is_foreign, on_device, touches_device
-from optdb.opencl.planning.updates import find_commit
+from optdb.opencl.planning.updates import buffer_of, find_commit
 from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
 from optdb.runtime import arrays
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import Memory, listened, upload
+from optdb.runtime.commands import listened, upload
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
 from optdb.runtime.sizes import DeferredArray, SymInt, SymIntVector, example_value
@@ -248,8 +248,7 @@ class _Walk:
         if isinstance(value, DeferredArray) and value.source[0] == "home":
             # Not the array itself: whoever has this one may overwrite it.
             return self._in_order(value.source[1], always=True)
-        given = _deferred(value, dtype) if is_open(value) else np.asarray(value, dtype)
-        return arrays.from_host(self._context, given)
+        return arrays.from_host(self._context, _as_host_array(value, dtype))
 
     def leave(self, entries: Mapping[Variable, InputSpec], returned: int) -> None:
         """Note the results, and write next values over the present ones."""
@@ -265,54 +264,40 @@ class _Walk:
                 raise Untraceable(f"the argument {var} gets another value by each call; make it a shared variable")
         following = {var: linked.value(later) for var, later in linked.updates.items()}
         values = {**following, **{number: linked.value(var) for number, var in enumerate(linked.outputs[:returned])}}
-        updates = [(var, states[var], value) for var, value in following.items()]
-        commit = find_commit(updates, values.items(), self._buffer_of, self._is_in_place)
+        values = {key: value if (array := _array_of(value)) is None else array for key, value in values.items()}
+        updates = [(var, states[var], values[var]) for var in following]
+        commit = find_commit(updates, values.items(), buffer_of, self._is_in_place)
         written = set(commit.written)
         for key in commit.aliased:
             if key in written or key not in following:
-                values[key] = self._in_order(_array_of(values[key]), always=True)
+                values[key] = self._in_order(values[key], always=True)
         for var in commit.written:
             self._write(var, states[var], values[var])
         return [values[number] for number in range(returned)]
 
     def _output(self, value: Any) -> Any:
-        array = _array_of(value)
-        if array is not None:
-            return self._tracer.layout(array)
-        if isinstance(value, DeferredArray | SymInt | SymIntVector):
-            return value
-        return np.array(value)
-
-    def _buffer_of(self, value: Any) -> Memory | None:
-        """Return the memory that a value lies in, or that it is to be a copy of."""
-        array = _array_of(value)
-        return None if array is None or not array.size else self._tracer.memory(array.base_data)
+        if isinstance(value, Array):
+            return self._tracer.layout(value)
+        return value if is_open(value) else np.array(value)
 
     def _is_in_place(self, present: Array, following: Any) -> bool:
         """Tell whether a next value has been computed in the place of the present one."""
-        array = _array_of(following)
-        if array is None or not present.size:
+        if not present.size or buffer_of(following) != buffer_of(present):
             return False
-        there = None if array.base_data is None else self._tracer.memory(array.base_data)
-        same = there is self._tracer.memory(present.base_data) and array.shape == present.shape
-        return bool(same and array.offset == 0 and array.flags.c_contiguous)
+        return bool(following.shape == present.shape and not following.offset and following.flags.c_contiguous)
 
     def _write(self, var: Variable, present: Array, value: Any) -> None:
         """Write the next value of a shared variable over the present one."""
-        if tuple(getattr(value, "shape", ())) != tuple(present.shape):
+        shape = tuple(getattr(value, "shape", ()))
+        if shape != tuple(present.shape):
             raise Untraceable(
                 f"the shared variable {var} of shape {present.shape} gets a value of another shape, "
-                f"{_shape_of(value)}; in a file each has the same shape for good"
+                f"{tuple(map(example_value, shape))}; in a file each has the same shape for good"
             )
-        if not present.size:
-            return
-        array = _array_of(value)
-        if array is None:
-            dtype = var.type.dtype
-            given = _deferred(value, dtype) if is_open(value) else np.asarray(value, dtype, order="C")
-            upload(present.queue, present.base_data, 0, given)
-            return
-        arrays.copy_bytes(present, self._in_order(array))
+        if isinstance(value, Array):
+            arrays.copy_bytes(present, self._in_order(value))
+        elif present.size:
+            upload(present.queue, present.base_data, 0, _as_host_array(value, var.type.dtype))
 
     def _in_order(self, array: Array, always: bool = False) -> Array:
         """Return an array in C order without gaps: a copy if it is not, or always."""
@@ -351,17 +336,15 @@ def _array_of(value: Any) -> Array | None:
     return value if isinstance(value, Array) else None
 
 
-def _shape_of(value: Any) -> tuple[int, ...]:
-    return tuple(example_value(length) for length in getattr(value, "shape", ()))
-
-
-def _deferred(value: Any, dtype: str) -> DeferredArray:
-    """Return an open value of the host as an array."""
+def _as_host_array(value: Any, dtype: str) -> DeferredArray | np.ndarray:
+    """Return a value of the host, which may be open, as an array in C order."""
     if isinstance(value, DeferredArray):
         return value
     if isinstance(value, SymIntVector):
         return DeferredArray(value.shape, np.dtype(dtype), ("values", tuple(value)))
-    return DeferredArray((), np.dtype(dtype), ("value", value))
+    if isinstance(value, SymInt):
+        return DeferredArray((), np.dtype(dtype), ("value", value))
+    return np.asarray(value, dtype, order="C")
 
 
 def _named(node: Apply, why: str) -> str:

@@ -20,7 +20,7 @@ from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, live
 from optdb.runtime.commands import CommandList
 from optdb.runtime.recording import Recorder
 
-__all__ = ["MAX_RECORDINGS", "CellPairs", "CommitUpdates", "advance", "commit", "find_commit"]
+__all__ = ["MAX_RECORDINGS", "CellPairs", "CommitUpdates", "advance", "buffer_of", "commit", "find_commit"]
 
 #: So often a commit is recorded for a plan: where arrays are elsewhere in each call, that is of no use.
 MAX_RECORDINGS = 3
@@ -42,7 +42,7 @@ def commit(linked: LinkedFunction) -> None:
     """
     updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
     cells = [linked.cells[var] for var in dict.fromkeys([*linked.outputs, *linked.updates.values()])]
-    found = find_commit(updates, [(cell, cell[0]) for cell in cells], _buffer_of, _is_in_place)
+    found = find_commit(updates, [(cell, cell[0]) for cell in cells], buffer_of, _is_in_place)
     for cell in found.aliased:
         cell[0] = copy(cell[0])
     for var, following in found.written:
@@ -83,7 +83,8 @@ def find_commit(
     return Commit([key for key, _ in moved], aliased)
 
 
-def _buffer_of(value: Any) -> int | None:
+def buffer_of(value: Any) -> int | None:
+    """Return what stands for the buffer that an array of the device lies in; None for all else."""
     return value.base_data.int_ptr if isinstance(value, Array) and value.size else None
 
 
