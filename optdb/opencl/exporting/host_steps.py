@@ -149,10 +149,6 @@ def _require_numbers(*values: Any) -> None:
         raise _NotFollowed
 
 
-def _same(node: Apply, value: Any, *_: Any) -> Any:
-    return value
-
-
 def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
     """Have the shape be what it is said to be."""
     if isinstance(node.op, ops.SpecifyShape):
@@ -170,14 +166,6 @@ def _assert(node: Apply, value: Any, *conditions: Any) -> Any:
     if not all(conditions):
         raise _NotFollowed
     return value
-
-
-def _shape(node: Apply, value: Any) -> SymIntVector:
-    return SymIntVector(value.shape)
-
-
-def _length(node: Apply, value: Any) -> Any:
-    return value.shape[node.op.i]
 
 
 def _vector(node: Apply, *values: Any) -> SymIntVector:
@@ -339,9 +327,9 @@ def _host_scalar(name: str, dtype: str, *values: Any) -> Any:
 
 
 _STEPS: tuple[tuple[Any, Callable[..., Any]], ...] = (
-    (ops.Shape, _shape),
-    (ops.Shape_i, _length),
-    ((DeepCopyOp, ViewOp, ops.ScalarFromTensor, ops.TensorFromScalar), _same),
+    (ops.Shape, lambda node, value: SymIntVector(value.shape)),
+    (ops.Shape_i, lambda node, value: value.shape[node.op.i]),
+    ((DeepCopyOp, ViewOp, ops.ScalarFromTensor, ops.TensorFromScalar), lambda node, value: value),
     ((ops.Rebroadcast, ops.SpecifyShape), _checked),
     (ops.Assert, _assert),
     (ops.MakeVector, _vector),

@@ -46,18 +46,13 @@ class GroupBuilder:
     def program(self) -> Program:
         """Return what is done to each element."""
         builder = ProgramBuilder([var.type.dtype for var, _ in self.inputs])
-        slots: dict[Variable, Slot] = {}
-        places = {source: i for i, source in enumerate(self.inputs)}
+        known: dict[Source, Slot] = {source: place for place, source in enumerate(self.inputs)}
         for node in self._order:
-            own = []
-            for var in node.inputs:
-                source = self._source(var, self._unit.members[node])
-                if isinstance(source, Number):
-                    own.append(source)
-                else:
-                    own.append(places[source] if source in places else slots[source[0]])
-            slots.update(zip(node.outputs, builder.apply(node.op.scalar_op, own), strict=True))
-        return builder.build([slots[out] for out in self.wanted])
+            frame = self._unit.members[node]
+            sources = [self._source(var, frame) for var in node.inputs]
+            slots = builder.apply(node.op.scalar_op, [known.get(source, source) for source in sources])
+            known.update(zip([(out, frame) for out in node.outputs], slots, strict=True))
+        return builder.build([known[out, self._unit.members[out.owner]] for out in self.wanted])
 
     def _source(self, var: Variable, frame: Frame) -> Source:
         """Return where an input of a node comes from, if there are DimShuffles in between."""
