@@ -99,31 +99,33 @@ class Merging:
 
     def _wait(self, is_small: Callable[[Any], bool]) -> None:
         """Find out after how many calls it pays to merge commands."""
-        runs = [run for segment in self._segments for run in _runs(segment, is_small) if run.merges]
-        kinds = {origin(launch.kernel) for run in runs for launch in run.launches}
+        runs = self._runs(is_small)
+        kinds = _kinds(runs)
         self.done = self.done or not kinds
         self._due = 0
         if kinds and self._wish == "auto":
-            saved_s = sum((len(run.commands) - 1) * LAUNCH_OVERHEAD_S for run in runs)
+            saved_s = sum((len(run) - 1) * LAUNCH_OVERHEAD_S for run in runs)
             self._due = math.ceil((len(kinds) + 2) * KERNEL_COMPILE_S / saved_s)
 
     def _merged(self) -> Sequence[Sequence[Any]]:
         """Return the commands of each segment, as few as can be; as they were, if the driver refuses."""
-        runs = [run for segment in self._segments for run in _runs(segment, self._is_small)]
-        kinds = dict.fromkeys(origin(launch.kernel) for run in runs if run.merges for launch in run.launches)
         try:
-            program = _Program(kinds)
+            program = _Program(_kinds(self._runs(self._is_small)))
         except BuildError as error:
             logger.warning("Small launches are done one by one, since what merges them does not build:\n%s", error.log)
             return self._segments
         return [
             [
                 command
-                for run in _runs(segment, lambda command: self._is_small(command) and program.supports(command))
-                for command in program.commands(run)
+                for run, merges in _runs(segment, lambda command: self._is_small(command) and program.supports(command))
+                for command in (program.commands(run) if merges else run)
             ]
             for segment in self._segments
         ]
+
+    def _runs(self, is_small: Callable[[Any], bool]) -> list[list[Any]]:
+        """Return the runs of commands that can be merged."""
+        return [run for segment in self._segments for run, merges in _runs(segment, is_small) if merges]
 
     def _is_small(self, command: Any) -> bool:
         return id(command) in self._small
@@ -177,27 +179,10 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[list[Any]]:
     return [[probe(command) for command in segment] for segment in segments]
 
 
-@dataclass(frozen=True)
-class _CommandRun:
-    """Consecutive commands of one queue, all of which are small, or none."""
-
-    commands: list[Any]
-    small: bool
-
-    @property
-    def merges(self) -> bool:
-        return self.small and len(self.commands) > 1
-
-    @property
-    def launches(self) -> list[EnqueueKernel]:
-        return [command for command in self.commands if isinstance(command, EnqueueKernel)]
-
-
 class _Program:
     """A program of sequences for some kernels, all of one context."""
 
-    def __init__(self, kinds: Iterable[tuple[TranslationUnit, str]]) -> None:
-        kinds = list(kinds)
+    def __init__(self, kinds: Sequence[tuple[TranslationUnit, str]]) -> None:
         source, self._cases = sequence_program(kinds)
         self._program = make(kinds[0][0].context, source, name="what merges launches")
         self._addresses: dict[int, int] = {}
@@ -206,13 +191,11 @@ class _Program:
         """Tell whether it can do a command."""
         return not isinstance(command, EnqueueKernel) or origin(command.kernel) in self._cases
 
-    def commands(self, run: _CommandRun) -> list[Any]:
+    def commands(self, run: Sequence[Any]) -> list[Any]:
         """Return what does a run of commands."""
-        if not run.merges:
-            return run.commands
-        queue = run.commands[0].queue
-        self._find(queue, (buffer for command in run.commands for _, buffer in command.operands()))
-        content = listed(self._entry(command) for command in run.commands)
+        queue = run[0].queue
+        self._find(queue, (buffer for command in run for _, buffer in command.operands()))
+        content = listed(self._entry(command) for command in run)
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
         kernel, list_ = cl.Kernel(self._program, SEQUENCE), cl.Buffer(queue.context, flags, hostbuf=content)
         kernel.set_args(list_)
@@ -245,14 +228,21 @@ class _Program:
             self._addresses[handle] = int(address[0])
 
 
-def _runs(segment: Sequence[Any], is_small: Callable[[Any], bool]) -> Iterator[_CommandRun]:
-    """Yield the commands of a segment in runs of those that are small, and others."""
+def _runs(segment: Sequence[Any], is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
+    """Yield runs of commands of one queue, all of which are small, or none; and whether there is what to merge."""
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr
 
     for (small, _), commands in itertools.groupby(segment, key):
-        yield _CommandRun(list(commands), small)
+        run = list(commands)
+        yield run, small and len(run) > 1
+
+
+def _kinds(runs: Iterable[Sequence[Any]]) -> list[tuple[TranslationUnit, str]]:
+    """Return what some runs of commands launch, each once."""
+    commands = itertools.chain(*runs)
+    return list(dict.fromkeys(origin(command.kernel) for command in commands if isinstance(command, EnqueueKernel)))
 
 
 def _is_single(command: Any) -> bool:

@@ -88,10 +88,6 @@ class Round:
     following: dict[tuple[bool, ...], Round] = field(default_factory=dict)
     path: Path | None = None
 
-    def chosen(self, path: Path) -> tuple[bool, ...]:
-        """Return what the conditions are, that it asks for, on a path that goes on from here."""
-        return tuple(path.rounds[-1].state[place] for place in self.asked)
-
     @property
     def chain(self) -> tuple[Round, ...]:
         """The rounds up to this one."""

@@ -11,12 +11,12 @@ from copy import deepcopy
 from dataclasses import replace
 
 from optdb.deprecation import renamed
-from optdb.host.graph import Apply, Variable
+from optdb.host.graph import Variable
 from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.recording import Recording, same
 from optdb.opencl.planning.sigint import commit_point
-from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedOutput, GuardedStep, Step, in_segments
+from optdb.opencl.planning.steps import BranchGuard, CommandSegment, GuardedStep, Step, in_segments
 from optdb.runtime.arrays import Array, copy
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
 from optdb.runtime.commands import CommandList, Memory
@@ -29,7 +29,6 @@ class Plan:
         self.linked = linked = recording.linked
         self._recording = recording
         path = recording.path
-        roles = recording.roles
         once = recording.invariant
         live = plan_liveness(recording)
         #: The memory of its values.
@@ -44,19 +43,16 @@ class Plan:
         final = path.final
         for place, (number, node, segment) in enumerate(recording.steps):
             guards = [round_ for before, round_ in path.guards if before == place]
-            steps += [BranchGuard(linked.branches, round_, round_.chosen(path)) for round_ in guards]
+            steps += [BranchGuard(linked.branches, path, round_) for round_ in guards]
             if place == path.final:
                 final = len(steps)
             bound = CommandList(map(self.buffers.bind, segment.commands))
             if number in once:
                 bound.enqueue()
-            elif node not in roles.value_dependent:
+            elif node not in recording.roles.value_dependent:
                 steps.append(Step(bound))
             else:
-                outputs = self._guarded_outputs(node, frozenset(segment.allocated))
-                steps.append(
-                    GuardedStep(linked, number, path.inputs_of(node), bound, node in roles.always_recompute, outputs)
-                )
+                steps.append(GuardedStep(recording, number, node, segment, bound, self._arrays))
         #: Alone are those that compute each time, and those that see what the caller gives, or what such a step gives.
         changing = set(recording.given)
         early = in_segments(steps[:final], changing)
@@ -142,12 +138,6 @@ class Plan:
             cell = self.linked.cells[var]
             if place not in borrowed and isinstance(cell[0], Array) and self.buffers.owns(cell[0]):
                 cell[0] = copy(cell[0])
-
-    def _guarded_outputs(self, node: Apply, allocated: frozenset[Memory]) -> list[GuardedOutput]:
-        """Return what is known of a node's outputs; see `GuardedStep`."""
-        layouts, values = self._recording.layouts, self._recording.values
-        memories = {var: layouts[var].memory for var in node.outputs if var in layouts}
-        return [(var, self._arrays.get(var), values.get(var), memories.get(var) in allocated) for var in node.outputs]
 
 
 def plan_liveness(recording: Recording) -> Liveness:

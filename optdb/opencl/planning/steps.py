@@ -8,18 +8,15 @@ find them there; only if one does not fit, as another shape does not, those node
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from optdb.host.graph import Variable
-from optdb.opencl.planning.paths import Branches, Round
-from optdb.opencl.planning.recording import LinkedFunction, same
+from optdb.host.graph import Apply, Variable
+from optdb.opencl.planning.paths import Branches, Path, Round
+from optdb.opencl.planning.recording import Recording, same
 from optdb.runtime.arrays import Array, DeviceArray, overwrite
 from optdb.runtime.commands import Command, CommandList
-
-#: An output; if it is on the device, its place in the plan; if it is on the host, what it was, as `kept` gives it; and
-#: whether its memory is its own, or an input's of which it is a view.
-GuardedOutput = tuple[Variable, DeviceArray | None, Any, bool]
+from optdb.runtime.recording import Segment
 
 
 class Step:
@@ -69,25 +66,28 @@ class GuardedStep(Step):
 
     def __init__(
         self,
-        linked: LinkedFunction,
+        recording: Recording,
         number: int,
-        inputs: Iterable[Variable],
+        node: Apply,
+        segment: Segment,
         commands: CommandList,
-        free: bool,
-        outputs: list[GuardedOutput],
+        arrays: Mapping[Variable, DeviceArray],
     ) -> None:
-        super().__init__(commands, inputs)
-        self._linked = linked
+        super().__init__(commands, recording.path.inputs_of(node))
+        self._linked = linked = recording.linked
         self._number = number
-        self.free = free
-        self._outputs = outputs
-        self._cells = [linked.cells[var] for var, *_ in outputs]
-        self.on_host = [var for var, array, *_ in outputs if array is None]
+        self.free = node in recording.roles.always_recompute
+        self.on_host = [var for var in node.outputs if var not in arrays]
+        layouts, values = recording.layouts, recording.values
+        own = {var for var in node.outputs if var in layouts and layouts[var].memory in segment.allocated}
+        #: The cell of each output, the output, its place in the plan if it is on the device, what it was if it is on
+        #: the host, as `kept` gives it, and whether its memory is its own, or an input's of which it is a view.
+        self._outputs = [(linked.cells[var], var, arrays.get(var), values.get(var), var in own) for var in node.outputs]
 
     def _compute(self, changed: set[Variable]) -> None:
         self._linked.run(self._number)
         self.stale = False
-        for cell, (var, array, value, own) in zip(self._cells, self._outputs):
+        for cell, var, array, value, own in self._outputs:
             unchanged = same(cell[0], value) if array is None else _is_in_place(cell, array, own)
             if not unchanged:
                 changed.add(var)
@@ -108,9 +108,11 @@ class BranchGuard(Step):
     #: Its conditions may change at each call.
     free = True
 
-    def __init__(self, branches: Branches, round_: Round, expected: tuple[bool, ...]) -> None:
+    def __init__(self, branches: Branches, path: Path, round_: Round) -> None:
         super().__init__(CommandList())
-        self._branches, self._round, self._expected = branches, round_, expected
+        self._branches, self._round = branches, round_
+        #: What the conditions are on the path, that the round asks for.
+        self._expected = tuple(path.rounds[-1].state[place] for place in round_.asked)
 
     def _compute(self, changed: set[Variable]) -> None:
         if self._branches.answers(self._round) != self._expected:
