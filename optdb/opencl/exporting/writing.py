@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,11 +94,11 @@ def write(
     written = []
     for name, function in functions.items():
         try:
-            traces = _traces(name, function, examples[name], device_kinds, states, reports)
+            parts = [_traces(name, function, examples[name], kind, states, reports) for kind in device_kinds]
         except Untraceable as error:
             raise Untraceable(f"{name} cannot be exported: {error}") from error.__cause__
-        written.append(Function(name, function.signature, traces))
-    write_file(path, written, states.all(), about)
+        written.append(Function(name, function.signature, list(itertools.chain(*parts))))
+    write_file(path, written, states.all, about)
     return reports
 
 
@@ -122,30 +123,25 @@ def _traces(
     name: str,
     function: Exportable,
     examples: Sequence[Example],
-    device_kinds: Sequence[DeviceKind],
+    device_kind: DeviceKind,
     states: _States,
     reports: list[Report],
 ) -> list[Trace]:
-    context_name = function.context_name()
+    linked, context_name = function.linked, function.context_name()
     found: list[Trace] = []
-    for device_kind in device_kinds:
-        ours: list[Trace] = []
-        for example in examples:
-            args, kwargs = ((), example) if isinstance(example, Mapping) else (tuple(example), {})
-            values = function.signature.bind(args, kwargs, name)
-            entries = _entries(function, values, states)
-
-            linked, returned = function.linked, function.returned
-            traced = functools.partial(trace, linked, context_name, entries, returned, device_kind)
-            known = next((earlier for earlier in ours if covers(earlier, values, traced)), None)
-            made, why = (known, None) if known is not None else _trace(traced)
-            if known is None:
-                ours.append(made)
-            shapes = tuple(value.shape for value in values)
-            sizes = len(made.commands), len(made.rules.guards)
-            pinned = pinned_lengths(made, function.signature)
-            reports.append(Report(name, device_kind, shapes, *sizes, why, known is not None, pinned))
-        found += ours
+    for example in examples:
+        args, kwargs = ((), example) if isinstance(example, Mapping) else (tuple(example), {})
+        values = function.signature.bind(args, kwargs, name)
+        entries = _entries(function, values, states)
+        traced = functools.partial(trace, linked, context_name, entries, function.returned, device_kind)
+        known = next((earlier for earlier in found if covers(earlier, values, traced)), None)
+        made, why = (known, None) if known is not None else _trace(traced)
+        if known is None:
+            found.append(made)
+        shapes = tuple(value.shape for value in values)
+        sizes = len(made.commands), len(made.rules.guards)
+        pinned = pinned_lengths(made, function.signature)
+        reports.append(Report(name, device_kind, shapes, *sizes, why, known is not None, pinned))
     return found
 
 
@@ -177,29 +173,22 @@ class _States:
     """The shared values of a file, each once."""
 
     def __init__(self) -> None:
+        self.all: list[SharedValue] = []
         #: By the identity of its cell.
         self._numbers: dict[int, int] = {}
-        self._states: list[SharedValue] = []
 
     def number(self, held: Held, var: Variable) -> tuple[int, np.ndarray]:
         """Return the number of a shared value, and its value."""
-        if id(held.cell) not in self._numbers:
-            self._numbers[id(held.cell)] = len(self._states)
+        number = self._numbers.setdefault(id(held.cell), len(self.all))
+        if number == len(self.all):
             pattern = tuple(map(bool, var.type.broadcastable))
             value = np.asarray(held.array(), var.type.dtype)
-            self._states.append(SharedValue(self._free_name(held.name), value, pattern))
-        number = self._numbers[id(held.cell)]
-        return number, self._states[number].value
-
-    def all(self) -> list[SharedValue]:
-        """Return all, by their numbers."""
-        return self._states
+            self.all.append(SharedValue(self._free_name(held.name), value, pattern))
+        return number, self.all[number].value
 
     def _free_name(self, name: str | None) -> str:
         """Return a name that no other has."""
-        start = name or f"shared{len(self._states)}"
-        taken = {state.name for state in self._states}
-        number, wanted = 2, start
-        while wanted in taken:
-            wanted, number = f"{start}_{number}", number + 1
-        return wanted
+        start = name or f"shared{len(self.all)}"
+        taken = {state.name for state in self.all}
+        names = itertools.chain([start], (f"{start}_{number}" for number in itertools.count(2)))
+        return next(wanted for wanted in names if wanted not in taken)

@@ -31,7 +31,14 @@ from optdb.opencl.planning.roles import is_small, on_device, overwrites, touches
 from optdb.opencl.planning.vm import PlannedVM
 from optdb.runtime.context import Turn
 
-_linking = threading.local()
+
+class _Linking(threading.local):
+    """What a thread links: whether that has arrays on a device."""
+
+    device = False
+
+
+_linking = _Linking()
 
 
 class Outputs(list):
@@ -49,7 +56,7 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_all)
     def make_all_of_device(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
         """Link a function; one inside of another one, as Scan has it, decides for itself."""
-        outer = getattr(_linking, "device", False)
+        outer = _linking.device
         _linking.device = _turn(self.fgraph.apply_nodes) is not None
         if _linking.device:
             _order_destroyers(self.fgraph)
@@ -81,7 +88,7 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         """Return what computes a node; by Python, if that is small work beside a device, or of its arrays."""
         # Without a compiler, Theano asks for Python by itself.
-        if impl in (None, "py") and getattr(_linking, "device", False):
+        if impl in (None, "py") and _linking.device:
             if is_small(node):
                 node, impl = _without_inplace(node), "py"
             elif touches_device(node):
@@ -95,7 +102,7 @@ def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reallocate)
     def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
         """Return which numbers of the host take each other's places; none does beside a device."""
-        return {} if getattr(_linking, "device", False) else reallocate(*args)
+        return {} if _linking.device else reallocate(*args)
 
     return calculate_reallocate_info
 
