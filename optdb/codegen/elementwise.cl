@@ -1,5 +1,86 @@
-/* Functions that read and write vectors of elements, each a step behind the other; only the first of them at the end. */
+/* Kernels that go over the elements of arrays, each of those at the same place.
 
+An item takes a chunk of the n elements. NUMBERS are n, chunk, and what else the statements use; len are the lengths of
+axes, ROW that of the last one, and x_s the steps of array x, of which element i is at x_p. */
+
+/* Arrays that lie alike. */
+OUTLINED_KERNEL void alike(NUMBERS, ARRAYS)
+{
+    const ga_size begin = get_global_id(0) * chunk;
+    const ga_size end = min(begin + chunk, n);
+    if (begin >= end)
+        return;
+    ONCE
+    for (ga_size i = begin; i < end; ++i) {
+        ELEMENT_ALIKE
+    }
+}
+
+OUTLINED_KERNEL void strided(NUMBERS, LENGTHS, ARRAYS, STEPS)
+{
+    ga_size i = get_global_id(0) * chunk;
+    const ga_size end = min(i + chunk, n);
+    if (i >= end)
+        return;
+    ONCE
+    while (i < end) {
+        PLACES
+        const ga_size stop = min(end, i + (ROW - column));
+        for (; i < stop; ++i) {
+            ELEMENT
+            NEXT
+        }
+    }
+}
+
+/* For processors: vectors along a row, whatever the strides. */
+OUTLINED_KERNEL void lanes(NUMBERS, LENGTHS, ARRAYS, STEPS)
+{
+    ga_size i = get_global_id(0) * chunk;
+    const ga_size end = min(i + chunk, n);
+    if (i >= end)
+        return;
+    ONCE
+    while (i < end) {
+        PLACES
+        const ga_size stop = min(end, i + (ROW - column));
+        for (; i < stop; i += WIDTH) {
+            const int count = (int)min((ga_size)WIDTH, stop - i);
+            VECTORS
+            NEXT_VECTORS
+        }
+        i = stop;
+    }
+}
+
+/* For other devices: four neighbours of arrays that lie alike, and begin where four elements can be read at once. */
+KERNEL void quads(NUMBERS, ARRAYS)
+{
+    const ga_size i = get_global_id(0) * QUAD;
+    if (i >= n)
+        return;
+    const int count = (int)min((ga_size)QUAD, n - i);
+    ONCE
+    READ_QUADS
+    #pragma unroll
+    for (int l = 0; l < QUAD; ++l) {
+        ELEMENT_OF_QUADS
+    }
+    WRITE_QUADS
+}
+
+/* For other devices: an element of arrays whose places are worked out in 32 bits. */
+KERNEL void narrow(NUMBERS, NARROW_LENGTHS, ARRAYS, NARROW_STEPS)
+{
+    const uint i = (uint)get_global_id(0);
+    if (i >= n)
+        return;
+    ONCE
+    NARROW_PLACES
+    ELEMENT
+}
+
+/* Functions that read and write vectors of elements, each a step behind the other; only the first of them at the end. */
 static inline VECTOR READ(const GLOBAL_MEM T *p, ga_ssize step, int count)
 {
     if (step == 0)

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optdb.codegen.fp16 import load_w, write_w
 from optdb.codegen.kernels import ctype
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import filled, functions
+from optdb.codegen.source import filled, functions, row_places
 
 if TYPE_CHECKING:
     from optdb.runtime.device_profiles import DeviceKind
@@ -144,86 +144,61 @@ class ElementCode:
         """What has a place of its own for each element."""
         return [*self.many, *self.outputs]
 
-    @property
-    def ahead(self) -> str:
-        """What comes ahead of all elements: what is read once, and what is computed of that."""
-        return _lines([*(x.read("0") for x in self.inputs if x.single), self.once])
-
     def kernels(self) -> str:
         """Return the kernels for devices of its kind, or for all."""
+        last, (sizes, steps) = self.ndim - 1, self._params("ga_size", "ga_ssize")
+        numbers = ["ga_size n", "ga_size chunk", *[f"{ctype(dtype)} {name}" for name, dtype in self.numbers]]
+        places = {f"{x.name}_p": ("0", f"{x.name}_s") for x in self.stepping}
+        words = {
+            **{kind: f"{self.name}_{kind}" for kind in ("alike", "strided", "lanes", "quads", "narrow")},
+            "NUMBERS": ", ".join(numbers),
+            "LENGTHS": sizes,
+            "ARRAYS": ", ".join(x.param for x in self.operands),
+            "STEPS": steps,
+            "ONCE": _lines([*(x.read("0") for x in self.inputs if x.single), self.once]),
+            "PLACES": row_places("len", self.ndim, places),
+            "ROW": f"len{last}",
+            "ELEMENT": self._element(lambda x: f"{x.name}_p"),
+            "NEXT": _lines(f"{x.name}_p += {x.name}_s{last};" for x in self.stepping),
+        }
+        code = functions("elementwise.cl")
         if self.device_kind == "cpu":
-            return self._lanes()
+            readers = [x.lane_reader(self.name) for x in self.many]
+            writers = [x.lane_writer(self.name) for x in self.outputs]
+            vectors = filled(code["lanes"], **words, **self._vector_words())
+            return _lines(dict.fromkeys([*readers, *writers, vectors]))
         if self.device_kind is None:
-            return self._strided("strided") + self._alike()
-        return self._strided("wide") + self._narrow() + self._quads()
+            return filled(code["strided"] + code["alike"], **words, ELEMENT_ALIKE=self._element(lambda x: "i"))
+        words["strided"] = f"{self.name}_wide"
+        words["NARROW_LENGTHS"], words["NARROW_STEPS"] = self._params("ga_uint", "ga_int")
+        words["NARROW_PLACES"] = row_places("len", self.ndim, places, "uint", "int")
+        return filled(code["strided"] + code["narrow"] + code["quads"], **words, **self._quad_words())
 
-    def _alike(self) -> str:
-        return f"""
-OUTLINED_KERNEL void {self.name}_alike({", ".join([*self._common, *(x.param for x in self.operands)])})
-{{
-const ga_size begin = get_global_id(0) * chunk;
-const ga_size end = min(begin + chunk, n);
-if (begin >= end)
-    return;
-{self.ahead}
-for (ga_size i = begin; i < end; ++i) {{
-{self._element(lambda x: "i")}
-}}
-}}
-"""
+    def _params(self, size: str, step: str) -> tuple[str, str]:
+        dims = range(self.ndim)
+        steps = [f"{step} {x.name}_s{d}" for x in self.stepping for d in dims]
+        return ", ".join(f"{size} len{d}" for d in dims), ", ".join(steps)
 
-    def _strided(self, kind: str) -> str:
-        loop = f"""
-for (; i < stop; ++i) {{
-{self._element(lambda x: f"{x.name}_p")}
-{_lines(f"{x.name}_p += {x.name}_s{self.ndim - 1};" for x in self.stepping)}
-}}"""
-        return self._row_by_row(kind, loop)
+    def _element(self, place: Callable[[Operand], str]) -> str:
+        """Return what computes one element of each output."""
+        reads = [x.read(place(x)) for x in self.many]
+        declared = [x.declare() for x in self.outputs]
+        return _lines([*reads, *declared, self.statements, *(x.write(place(x)) for x in self.outputs)])
 
-    def _lanes(self) -> str:
-        last = self.ndim - 1
+    def _vector_words(self) -> dict[str, Any]:
+        def at(x: Operand) -> str:
+            return f"{x.name}_at + {x.name}_p, {x.name}_s{self.ndim - 1}, count"
 
-        def read(x: Operand) -> str:
-            value = f"{x.reader(self.name)}({x.name}_at + {x.name}_p, {x.name}_s{last}, count)"
-            return f"const {x.computed}{WIDTH} {x.name} = {value};"
+        vectors = [
+            *[f"const {x.computed}{WIDTH} {x.name} = {x.reader(self.name)}({at(x)});" for x in self.many],
+            *[f"{x.computed}{WIDTH} {x.name};" for x in self.outputs],
+            self.statements,
+            *[f"{x.writer(self.name)}({x.name}, {at(x)});" for x in self.outputs],
+        ]
+        steps = [f"{x.name}_p += {WIDTH} * {x.name}_s{self.ndim - 1};" for x in self.stepping]
+        return {"WIDTH": WIDTH, "VECTORS": _lines(vectors), "NEXT_VECTORS": _lines(steps)}
 
-        def write(x: Operand) -> str:
-            return f"{x.writer(self.name)}({x.name}, {x.name}_at + {x.name}_p, {x.name}_s{last}, count);"
-
-        readers = [x.lane_reader(self.name) for x in self.many]
-        writers = [x.lane_writer(self.name) for x in self.outputs]
-        loop = f"""
-for (; i < stop; i += {WIDTH}) {{
-const int count = (int)min((ga_size){WIDTH}, stop - i);
-{_lines(map(read, self.many))}
-{_lines(f"{x.computed}{WIDTH} {x.name};" for x in self.outputs)}
-{self.statements}
-{_lines(map(write, self.outputs))}
-{_lines(f"{x.name}_p += {WIDTH} * {x.name}_s{last};" for x in self.stepping)}
-}}
-i = stop;"""
-        return _lines(dict.fromkeys([*readers, *writers])) + self._row_by_row("lanes", loop)
-
-    def _row_by_row(self, kind: str, loop: str) -> str:
-        """Return a kernel that goes over rows, or a part of one, up to `stop`."""
-        last = self.ndim - 1
-        return f"""
-OUTLINED_KERNEL void {self.name}_{kind}({self._params()})
-{{
-ga_size i = get_global_id(0) * chunk;
-const ga_size end = min(i + chunk, n);
-if (i >= end)
-    return;
-{self.ahead}
-while (i < end) {{
-{self._place_of_row("ga_size")}
-const ga_size stop = min(end, i + (len{last} - at{last}));
-{loop}
-}}
-}}
-"""
-
-    def _quads(self) -> str:
+    def _quad_words(self) -> dict[str, Any]:
         def declare(x: Operand) -> str:
             return f"union {{ {_QUADS[x.size]} v; {x.stored} s[{QUAD}]; }} {x.name}_quad;"
 
@@ -242,65 +217,18 @@ else
     for (int l = 0; l < count; ++l)
         {x.name}_at[i + l] = {x.name}_quad.s[l];"""
 
-        return f"""
-KERNEL void {self.name}_quads({", ".join([*self._common, *(x.param for x in self.operands)])})
-{{
-const ga_size i = get_global_id(0) * {QUAD};
-if (i >= n)
-    return;
-const int count = (int)min((ga_size){QUAD}, n - i);
-{self.ahead}
-{_lines(map(read, self.many))}
-{_lines(map(declare, self.outputs))}
-#pragma unroll
-for (int l = 0; l < {QUAD}; ++l) {{
-{_lines(f"const {x.computed} {x.name} = {x.load}({x.name}_quad.s[l]);" for x in self.many)}
-{_lines(x.declare() for x in self.outputs)}
-{self.statements}
-{_lines(f"{x.name}_quad.s[l] = {x.store}({x.name});" for x in self.outputs)}
-}}
-{_lines(map(write, self.outputs))}
-}}
-"""
-
-    def _narrow(self) -> str:
-        return f"""
-KERNEL void {self.name}_narrow({self._params("ga_uint", "ga_int")})
-{{
-const uint i = (uint)get_global_id(0);
-if (i >= n)
-    return;
-{self.ahead}
-{self._place_of_row("uint", "int")}
-{self._element(lambda x: f"{x.name}_p")}
-}}
-"""
-
-    def _element(self, place: Callable[[Operand], str]) -> str:
-        """Return what computes one element of each output."""
-        reads = [x.read(place(x)) for x in self.many]
-        declared = [x.declare() for x in self.outputs]
-        return _lines([*reads, *declared, self.statements, *(x.write(place(x)) for x in self.outputs)])
-
-    @property
-    def _common(self) -> list[str]:
-        """What the kernels take first, in the code."""
-        return ["ga_size n", "ga_size chunk", *[f"{ctype(dtype)} {name}" for name, dtype in self.numbers]]
-
-    def _params(self, size: str = "ga_size", step: str = "ga_ssize") -> str:
-        dims = range(self.ndim)
-        lengths = [f"{size} len{d}" for d in dims]
-        steps = [f"{step} {x.name}_s{d}" for x in self.stepping for d in dims]
-        return ", ".join([*self._common, *lengths, *(x.param for x in self.operands), *steps])
-
-    def _place_of_row(self, size: str, step: str = "ga_ssize") -> str:
-        dims = range(self.ndim)
-        outer = [f"const {size} at{d} = rest % len{d}; rest /= len{d};" for d in reversed(dims) if d]
-        outer.append("const " + size + " at0 = rest;")
-        places = [
-            f"{step} {x.name}_p = {' + '.join(f'({step})at{d} * {x.name}_s{d}' for d in dims)};" for x in self.stepping
+        element = [
+            *[f"const {x.computed} {x.name} = {x.load}({x.name}_quad.s[l]);" for x in self.many],
+            *[x.declare() for x in self.outputs],
+            self.statements,
+            *[f"{x.name}_quad.s[l] = {x.store}({x.name});" for x in self.outputs],
         ]
-        return _lines([f"{size} rest = i;", *outer, *places])
+        return {
+            "QUAD": QUAD,
+            "READ_QUADS": _lines([*map(read, self.many), *map(declare, self.outputs)]),
+            "ELEMENT_OF_QUADS": _lines(element),
+            "WRITE_QUADS": _lines(map(write, self.outputs)),
+        }
 
 
 def _lines(lines: Iterable[str]) -> str:

@@ -69,3 +69,30 @@ def add_places(index: str, lengths: str, dims: int, places: Mapping[str, str], s
         lines += [f"{place} += ({step}){along} * {by}{d};" for place, by in places.items()]
         lines += [f"{index} /= {lengths}{d};"] * (d > 0)
     return "\n".join(lines)
+
+
+def row_places(
+    lengths: str,
+    dims: int,
+    places: Mapping[str, tuple[str, str]],
+    size: str = "ga_size",
+    step: str = "ga_ssize",
+) -> str:
+    """Return statements that tell where element `i` is: its column, along the last axis, and a place in each array.
+
+    Parameters
+    ----------
+    lengths, dims
+        What the lengths of the axes are called, without the axis behind; and how many there are.
+    places : mapping
+        What each place is called, where it begins, and its steps: a name without the axis behind.
+    size, step : str
+        The types of indexes and of places.
+    """
+    last = dims - 1
+    lines = [f"const {size} column = {f'i % {lengths}{last}' if last else 'i'};"]
+    lines += [f"{step} {place} = {begin} + ({step})column * {by}{last};" for place, (begin, by) in places.items()]
+    if last:
+        lines.append(f"{size} row = i / {lengths}{last};")
+        lines.append(add_places("row", lengths, last, {place: by for place, (_, by) in places.items()}, step))
+    return "\n".join(lines)

@@ -21,7 +21,7 @@ from typing import Any
 from optdb.codegen.elementwise import WIDTH, Operand
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.types import c_type, convert
-from optdb.codegen.source import ROUND_EACH_STEP, add_places, filled, functions
+from optdb.codegen.source import ROUND_EACH_STEP, add_places, filled, functions, row_places
 from optdb.opencl.kernels import Kernel
 from optdb.opencl.scalars.code import scalar_code
 
@@ -159,7 +159,7 @@ class ReductionCode:
         outputs = _lines(["ga_size rest = o;", *[f"ga_ssize {place} = 0;" for place in begins]])
         strip = _lines(f"{place} += (ga_ssize)from * {step}{self.kept - 1};" for place, step in begins.items())
         column = _lines(f"ga_ssize {x.name}_p = {x.name}_base + (ga_ssize)column * {x.name}_{row};" for x in many)
-        rows = add_places("row", "r", self.folded - 1, {f"{x.name}_p": f"{x.name}_r" for x in many})
+        places = {f"{x.name}_p": (f"{x.name}_base", f"{x.name}_r") for x in many}
 
         def lanes(place: str, axis: str) -> str:
             return _lines(
@@ -174,7 +174,7 @@ class ReductionCode:
             "PLACES_OF_OUTPUT": _lines([outputs, add_places("rest", "k", self.kept, begins)]),
             "PLACES_OF_STRIP": _lines([outputs, add_places("rest", "k", self.kept - 1, begins), strip]),
             "PLACES_IN_COLUMN": column,
-            "PLACES_IN_ROW": f"const ga_size column = i % {row};\nga_size row = i / {row};\n{column}\n{rows}",
+            "PLACES_IN_ROW": row_places("r", self.folded, places),
             "READ": _lines(x.read(f"{x.name}_p") for x in many),
             "READ_ALONG": lanes("{0}_p", row),
             "READ_ACROSS": lanes(f"{{0}}_p + c * {{0}}_{side} + r * {{0}}_{row}", side),
