@@ -18,7 +18,7 @@ import numpy as np
 from optdb.codegen.kernels.params import ARRAY, BUFFER, LOCAL, SIZE, SSIZE, SSIZES, Param, as_param
 from optdb.codegen.kernels.prelude import CTYPES
 
-_HEAD = re.compile(r"\b(?P<kind>(?:OUTLINED_)?KERNEL\s+void)\s+(?P<name>\w+)\s*\((?P<params>[^()]*)\)\s*\{")
+_HEAD = re.compile(r"(?P<kind>KERNEL\s+void)\s+(?P<name>\w+)\s*\((?P<params>[^()]*)\)\s*\{")
 _ARRAY = re.compile(r"\s*\bARRAY\s+(?P<type>[^*]*?)\s*\*\s*(?P<restrict>restrict\s+)?(?P<name>\w+)\s*")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<type>\w+)[ \t]*$", re.MULTILINE)
 _TYPE = re.compile(r"\bga_\w+")
@@ -81,7 +81,8 @@ def kernel_params(code: str, name: str) -> tuple[Param, ...]:
     head = next((head for head in _HEAD.finditer(code) if head["name"] == name), None)
     if head is None:
         raise ValueError(f"the code of kernel {name} does not declare it, as KERNEL void {name}(...) {{...}}")
-    defined = {define["name"]: define["type"] for define in _DEFINE.finditer(code)}
+    defines = _DEFINE.finditer(code) if "define" in code else ()  # a search takes longer than all else here
+    defined = {define["name"]: define["type"] for define in defines}
     declared = [param.split() for param in head["params"].replace("*", " * ").split(",")]
     names = {words[-1] for words in declared if words}
     offsets = {f"{words[-1]}_off" for words in declared if "*" in words}
