@@ -55,7 +55,8 @@ class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
         if any(length < 0 for length in shape):
             raise ValueError(f"{self} cannot make an array with a negative length: {shape}")
         missing = len(shape) - value.ndim
-        _check_broadcast(value.shape, shape[missing:])
+        if any(length not in (1, wanted) for length, wanted in zip(value.shape, shape[missing:], strict=True)):
+            raise ValueError(f"could not broadcast a value of shape {value.shape} to shape {shape[missing:]}")
         out = output_array(outputs[0], context, shape, value.dtype)
         item = value.dtype.itemsize
         value = view(value, (1,) * missing + value.shape, (item,) * missing + value.strides)
@@ -65,11 +66,6 @@ class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
     def _elements(self, node: Apply) -> ElementKernels:
         value, out = node.inputs[0].type, node.outputs[0].type
         return ElementKernels.copying(out.dtype, out.ndim, single=all(value.broadcastable))
-
-
-def _check_broadcast(small: Sequence[int], large: Sequence[int]) -> None:
-    if any(length not in (1, wanted) for length, wanted in zip(small, large, strict=True)):
-        raise ValueError(f"could not broadcast a value of shape {tuple(small)} to shape {tuple(large)}")
 
 
 class _Maker:

@@ -25,7 +25,7 @@ from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.ops.elemwise import OpenCLElemwise, as_on_host, common_shape
 from optdb.opencl.ops.reduction_code import Tail
 from optdb.opencl.ops.reduction_plan import ReductionPlans
-from optdb.opencl.scalars.code import scalar_code, signature
+from optdb.opencl.scalars.code import signature
 from optdb.opencl.scalars.program import Program
 from optdb.runtime.arrays import Array, from_host
 
@@ -126,7 +126,8 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         """Return the shape of the outputs: what the inputs broadcast to, without the axes that go."""
         folded, _ = self.parted(shapes)
         if self.pre_scalar_op is not None:
-            folded = host.Elemwise.infer_shape(OpenCLElemwise(self.pre_scalar_op), _elements_of(node), folded)
+            elements = OpenCLElemwise(self.pre_scalar_op)
+            folded = host.Elemwise.infer_shape(elements, elements.make_node(*self.parted(node.inputs)[0]), folded)
         return super().infer_shape(node, folded[:1]) * len(node.outputs)
 
     def L_op(  # noqa: N802 (the host's name)
@@ -194,12 +195,6 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         )
 
 
-def _elements_of(node: Apply) -> Apply:
-    """Return the node of what is folded in a reduction of several inputs."""
-    folded, _ = node.op.parted(node.inputs)
-    return OpenCLElemwise(node.op.pre_scalar_op).make_node(*folded)
-
-
 def _check_broadcast(op: Any, node: Apply, behind: Sequence[Array], result: tuple[int, ...]) -> None:
     """Do nothing if arrays that come in behind have the result's shape, but for what is known to be broadcast."""
     _, variables = op.parted(node.inputs)
@@ -229,10 +224,9 @@ def folding_unsupported_reason(op: Any, dtype: str, acc_dtype: str) -> str | Non
         return f"no OpenCL C for folding {type(op).__name__}"
     try:
         c_type(dtype)
-        scalar_code(op, [acc_dtype, acc_dtype], ["x", "y"], ["z"])
+        return signature(op, (acc_dtype, acc_dtype)).reason
     except (NoCode, TypeError) as error:
         return str(error)
-    return None
 
 
 def _split_axes(op: Any, axes: Sequence[int]) -> tuple[list[int], list[int]]:
