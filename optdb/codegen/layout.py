@@ -34,9 +34,9 @@ def strides_of(array: Array, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def collapse(
-    shape: Sequence[int], strides: Sequence[Sequence[int]]
+    shape: Sequence[int], strides: Sequence[Sequence[int]], ndim: int = 0
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Return the same elements in as few dimensions as will do.
+    """Return the same elements in as few dimensions as will do, but not fewer than `ndim`.
 
     Dimensions of length 1 go, and neighbours that lie one behind the other in every array become one.
 
@@ -46,6 +46,8 @@ def collapse(
         Of what is gone over; no length is 0.
     strides : sequence of sequence of int
         Of each array.
+    ndim : int
+        Dimensions of length 1 come in front of fewer ones.
 
     Returns
     -------
@@ -63,6 +65,8 @@ def collapse(
         else:
             lengths.append(length)
             steps.append(step)
+    missing = ndim - len(lengths)
+    lengths, steps = [1] * missing + lengths, [(0,) * len(strides)] * missing + steps
     return tuple(lengths), tuple(zip(*steps)) if steps else tuple(() for _ in strides)
 
 

@@ -320,13 +320,7 @@ def _stepped_axes(
         The length of the axis of places.
     """
     cut = pattern.before
-    front, front_steps = _padded(lengths[:cut], [own[:cut] for own in steps])
-    back, back_steps = _padded(lengths[cut:], [own[cut:] for own in steps])
+    front, front_steps = collapse(lengths[:cut], [own[:cut] for own in steps], cut)
+    back, back_steps = collapse(lengths[cut:], [own[cut:] for own in steps], len(lengths) - cut)
     flat = [step for mine, theirs in zip(front_steps, back_steps, strict=True) for step in (*mine, *theirs)]
     return [*front, places, *back], flat
-
-
-def _padded(lengths: Sequence[int], steps: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    fewer, own = collapse(lengths, steps)
-    missing = len(lengths) - len(fewer)
-    return (1,) * missing + fewer, [(0,) * missing + tuple(some) for some in own]

@@ -78,6 +78,6 @@ class OpenCLArgmax(_OfLargest, host.Argmax):
 
 def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return lengths and strides of some axes, in as few dimensions as will do; then filled up with ones."""
-    lengths, (steps,) = collapse([x.shape[axis] for axis in axes], [[steps_of(x)[axis] for axis in axes]])
-    missing = max(len(axes), 1) - len(lengths)
-    return (1,) * missing + lengths, (0,) * missing + steps
+    strides = [[steps_of(x)[axis] for axis in axes]]
+    lengths, (steps,) = collapse([x.shape[axis] for axis in axes], strides, max(len(axes), 1))
+    return lengths, steps

@@ -62,14 +62,11 @@ class OpenCLCumOp(Counterpart, OpenCLKernelBase, CumOp):
 
 def _cumulate(kernels: Kernels, context: Context, x: Array, out: Array, axis: int) -> None:
     others = [d for d in range(x.ndim) if d != axis]
-    lengths, places = collapse([x.shape[d] for d in others], [[steps_of(a)[d] for d in others] for a in (x, out)])
+    strides = [[steps_of(a)[d] for d in others] for a in (x, out)]
+    lengths, (x_steps, out_steps) = collapse([x.shape[d] for d in others], strides, max(len(others), 1))
     n = x.shape[axis]
     count = x.size // n
-    missing = max(len(others), 1) - len(lengths)
-    lengths = (1,) * missing + lengths
-    arrays = []
-    for a, steps in zip((x, out), places, strict=True):
-        arrays += [a, *(0,) * missing, *steps, steps_of(a)[axis]]
+    arrays = [x, *x_steps, steps_of(x)[axis], out, *out_steps, steps_of(out)[axis]]
     if context.profile.runs_items_serially:
         each = max(SIDE_BY_SIDE, -(-count // (context.profile.compute_units * 4)))
         kernels["rows"].call(-(-count // each), 1, count, n, each, *lengths, *arrays)

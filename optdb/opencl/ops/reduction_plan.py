@@ -68,14 +68,13 @@ def axes_of_arrays(
         return sorted(axes, key=lambda axis: -sum(abs(own[axis]) for own in strides))
 
     def together(axes: list[int], every: Sequence[Mapping[int, int] | Sequence[int]]) -> tuple[Any, Any]:
-        lengths, steps = collapse([shape[axis] for axis in axes], [[own[axis] for axis in axes] for own in every])
-        missing = max(len(axes), 1) - len(lengths)
-        return (1,) * missing + lengths, [(0,) * missing + own for own in steps]
+        steps = [[own[axis] for axis in axes] for own in every]
+        return collapse([shape[axis] for axis in axes], steps, max(len(axes), 1))
 
     kept_lengths, kept_steps = together(in_memory(kept), [*strides, *of_outs])
     folded_lengths, folded_steps = together(in_memory(folded), strides)
     steps = tuple(zip(kept_steps, folded_steps))  # shorter than what is kept
-    return Axes(kept_lengths, folded_lengths, steps, tuple(kept_steps[len(inputs) :]))
+    return Axes(kept_lengths, folded_lengths, steps, kept_steps[len(inputs) :])
 
 
 @dataclass(frozen=True)
