@@ -18,6 +18,8 @@ __all__ = ["Argument", "Signature"]
 
 #: What a function gives back: a list, its one value, or nothing.
 RESULTS = ("list", "single", "none")
+#: The kinds of dtypes that are numbers.
+_NUMERIC = "biufc"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +74,9 @@ class Argument:
         if self.allow_downcast:
             return np.asarray(value).astype(wanted)
         if isinstance(value, np.ndarray):
-            if not _holds(wanted, value.dtype):
-                raise TypeError(
-                    f"expected {self.kind}, which cannot hold an array of {value.dtype} without loss.\nThe cure: cast "
-                    "it first, if you mean it, or have the function compiled with allow_input_downcast=True"
-                )
+            # The host takes some dtypes for as good as those that hold all numbers.
+            if value.dtype.kind not in _NUMERIC or np.promote_types(wanted, value.dtype) != wanted:
+                raise self._loss(f"an array of {value.dtype}")
             return value.astype(wanted)
         if self.allow_downcast is None and type(value) is float and self.floats:
             return np.asarray(value, wanted)
@@ -84,18 +84,21 @@ class Argument:
 
     def _without_loss(self, value: Any, wanted: np.dtype) -> np.ndarray:
         given = np.asarray(value)
-        if given.dtype.kind not in "biufc":
+        if given.dtype.kind not in _NUMERIC:
             raise TypeError(f"expected {self.kind}, got {_described(value)}")
         with np.errstate(all="ignore"):
             taken = given.astype(wanted)
             # Nothing is equal to what is no number, except here.
             same = (given == taken) | ((given != given) & (taken != taken))
         if not np.all(same):
-            raise TypeError(
-                f"expected {self.kind}, which cannot hold {_described(value)} without loss.\nThe cure: cast it first, "
-                "if you mean it, or have the function compiled with allow_input_downcast=True"
-            )
+            raise self._loss(_described(value))
         return taken
+
+    def _loss(self, what: str) -> TypeError:
+        return TypeError(
+            f"expected {self.kind}, which cannot hold {what} without loss.\nThe cure: cast it first, if you mean it, "
+            "or have the function compiled with allow_input_downcast=True"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,13 +171,6 @@ class Signature:
             shape = f"[{lengths}]" if lengths else ""
             words.append(f"{argument.name or f'argument{place}'}{default}: {argument.dtype}{shape}")
         return f"({', '.join(words)})"
-
-
-def _holds(wanted: np.dtype, given: np.dtype) -> bool:
-    """Tell whether a dtype has all numbers of another one, or those of one that the host takes for as good."""
-    if given.kind not in "biufc":
-        return False
-    return np.promote_types(wanted, given) == wanted
 
 
 def _described(value: Any) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 
 from optdb.runtime.calling import Signature
 from optdb.runtime.exported.archive import array_bytes
-from optdb.runtime.exported.errors import ShapeError
 from optdb.runtime.exported.rules import Call, GuardSet, Values
 from optdb.runtime.exported.writing import describe
 from optdb.runtime.tracing import Trace, Untraceable
@@ -33,16 +32,16 @@ def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool
         If the trace says that it holds, and does something else.
     """
     names = [f"argument {i}" for i in range(len(arguments))]
-    rules, values = _worked_out_for(trace, arguments, names)
-    if values is None:
-        return False
+    call = Call(arguments, trace.compute_units)
+    rules = _rules(trace, names)
+    values = rules.values(call)
     shapes = [values.numbers(_references(shape)) for shape in trace.arguments]
     if shapes != [x.shape for x in arguments] or rules.broken(values) is not None:
         return False
     alone = traced(True)
     # Of numbers that the call gives, a trace for one shape has entries of its own.
-    _, values_alone = _worked_out_for(alone, arguments, names)
-    if values_alone is None or _resolved(*describe(trace), values) != _resolved(*describe(alone), values_alone):
+    values_alone = _rules(alone, names).values(call)
+    if _resolved(*describe(trace), values) != _resolved(*describe(alone), values_alone):
         shapes = ", ".join(str(x.shape) for x in arguments)
         raise Untraceable(f"what was traced for other shapes is said to hold for {shapes}, and does not: this is a bug")
     return True
@@ -74,17 +73,6 @@ def _leaves_one_length(trace: Trace, reference: Any) -> bool:
 def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
     """Return a trace's rules, as a loaded file has them."""
     return GuardSet(trace.rules.entries, list(trace.rules.guards), names)
-
-
-def _worked_out_for(
-    trace: Trace, arguments: Sequence[np.ndarray], names: Sequence[str]
-) -> tuple[GuardSet, Values | None]:
-    """Return a trace's rules, and the sizes that they give for arguments; None if they cannot be worked out."""
-    rules = _rules(trace, names)
-    try:
-        return rules, rules.values(Call(arguments, trace.compute_units))
-    except ShapeError:
-        return rules, None
 
 
 def _references(shape: Sequence[Any]) -> list[Any]:
