@@ -167,6 +167,10 @@ def test_any_text_is_read_or_refused_in_words(source):
         ("#if 0\na\n#if 1\nb\n#endif\n#elif UNKNOWN\nc\n#else\nd\n#endif", "d"),
         ("#ifdef A\na\n#endif\n#ifndef A\nb\n#endif", "b"),
         ('#define LOOP(n) \\\n  _Pragma("unroll") \\\n for (;;) n;\nLOOP(2)', "#pragma unroll\nfor (;;) 2;"),
+        (
+            '#define P _Pragma("OPENCL EXTENSION cl_khr_x : enable")\nP int x;',
+            "#pragma OPENCL EXTENSION cl_khr_x : enable\nint x;",
+        ),
         (" # pragma   unroll   4\nx", "#pragma unroll 4\nx"),
         ("#ifdef cl_khr_fp64\n#pragma OPENCL EXTENSION cl_khr_fp64  :enable\n#endif\nfloat x;", "float x;"),
         (

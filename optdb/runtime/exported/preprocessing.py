@@ -85,6 +85,12 @@ def _blank(comment: re.Match[str]) -> str:
     return "\n" if "\n" in comment.group() else " "
 
 
+def _pragma(said: str) -> str:
+    """Return the line of a pragma."""
+    extension = _EXTENSION.match(said)
+    return f"#pragma OPENCL EXTENSION {extension[1]} : enable\n" if extension else f"#pragma {' '.join(said.split())}\n"
+
+
 class _Preprocessor:
     """Goes through the lines of a source, with the macros that are defined there."""
 
@@ -117,7 +123,7 @@ class _Preprocessor:
         apart = [
             f"{token} " if _merge(token, following) else token for token, following in zip(tokens, [*tokens[1:], "\n"])
         ]
-        return _PRAGMA.sub(r"\n#pragma \1\n", "".join(apart))
+        return _PRAGMA.sub(lambda match: f"\n{_pragma(match[1])}", "".join(apart))
 
     def _expanded_tokens(self, text: str) -> list[str]:
         return [token.text for token in self._expand([_Token(token) for token in _TOKEN.findall(text)])]
@@ -134,9 +140,7 @@ class _Preprocessor:
         elif word == "undef":
             self._macros.pop(rest, None)
         elif word == "pragma":
-            extension = _EXTENSION.match(rest)
-            said = f"OPENCL EXTENSION {extension[1]} : enable" if extension else " ".join(rest.split())
-            return f"#pragma {said}\n"
+            return _pragma(rest)
         else:
             raise SourceError(f"has the directive #{word}, which a file cannot hold")
         return ""
