@@ -103,7 +103,7 @@ class Recorder:
         """Return what stands for a buffer in the recording."""
         handle = buffer.int_ptr
         if handle not in self._memories:
-            self._memories[handle] = Memory(buffer.size, _context(buffer), buffer)
+            self._memories[handle] = Memory(buffer.size, buffer.context, buffer)
         return self._memories[handle]
 
     def on(self, command: Any) -> None:
@@ -125,7 +125,7 @@ class Recorder:
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
         """Write down a new buffer; return what stands for it."""
-        memory = self._memories[buffer.int_ptr] = Memory(nbytes, _context(buffer))
+        memory = self._memories[buffer.int_ptr] = Memory(nbytes, buffer.context)
         self._segment.allocated.append(memory)
         return memory
 
@@ -138,7 +138,3 @@ class Recorder:
         # The caller may change an array as soon as a blocking copy is done.
         value = np.array(command.value, order="C") if command.is_blocking else command.value
         self._segment.commands.append(EnqueueUpload(command.queue, target, command.offset, value))
-
-
-def _context(buffer: cl.MemoryObject) -> cl.Context:
-    return buffer.get_info(cl.mem_info.CONTEXT)
