@@ -11,8 +11,7 @@ from memcheck.case import Case, array, floats, values
 from optdb.opencl import OpenCLArrayType
 from optdb.opencl.ops.cumulate import OpenCLCumOp
 from optdb.opencl.ops.fft import OpenCLIRFFTOp, OpenCLRFFTOp
-from optdb.opencl.ops.mrg import OpenCLMRGUniform
-from optdb.opencl.ops.multinomial import OpenCLChoiceFromUniform, OpenCLMultinomialFromUniform
+from optdb.opencl.ops.random import OpenCLChoiceFromUniform, OpenCLMRGUniform, OpenCLMultinomialFromUniform
 from optdb.opencl.ops.searchsorted import OpenCLSearchsortedOp
 from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp, OpenCLTopKOp
 

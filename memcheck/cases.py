@@ -39,19 +39,22 @@ from optdb.opencl.ops.blas import (
 )
 from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.contiguous import OpenCLContiguous
-from optdb.opencl.ops.crossentropy import (
-    OpenCLCrossentropyCategorical1Hot,
-    OpenCLCrossentropyCategorical1HotGrad,
-    OpenCLCrossentropySoftmax1HotWithBiasDx,
-    OpenCLCrossentropySoftmaxArgmax1HotWithBias,
-)
 from optdb.opencl.ops.diagonals import OpenCLAllocDiag, OpenCLFillDiagonal, OpenCLFillDiagonalOffset
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.eye import OpenCLEye
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLARange, OpenCLTri
 from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit, OpenCLTile
 from optdb.opencl.ops.reduce import OpenCLCAReduce
-from optdb.opencl.ops.softmax import OpenCLLogSoftmax, OpenCLSoftmax, OpenCLSoftmaxGrad, OpenCLSoftmaxWithBias
+from optdb.opencl.ops.softmax import (
+    OpenCLCrossentropyCategorical1Hot,
+    OpenCLCrossentropyCategorical1HotGrad,
+    OpenCLCrossentropySoftmax1HotWithBiasDx,
+    OpenCLCrossentropySoftmaxArgmax1HotWithBias,
+    OpenCLLogSoftmax,
+    OpenCLSoftmax,
+    OpenCLSoftmaxGrad,
+    OpenCLSoftmaxWithBias,
+)
 from optdb.opencl.ops.views import OpenCLFlatten, OpenCLReshape
 from optdb.opencl.scalars.program import ProgramBuilder
 

@@ -22,8 +22,8 @@ from optdb.opencl.ops.advanced import (
 from optdb.opencl.ops.blas import OpenCLGemm, OpenCLGemv, OpenCLGer
 from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from optdb.opencl.ops.elemwise import OpenCLElemwise
-from optdb.opencl.ops.mrg import OpenCLMRGUniform
 from optdb.opencl.ops.parts import OpenCLIncSubtensor
+from optdb.opencl.ops.random import OpenCLMRGUniform
 from optdb.topo.inplace import InplaceElemwise
 
 _PRODUCTS = (OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter)

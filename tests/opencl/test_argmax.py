@@ -11,7 +11,7 @@ from theano.tensor.basic import Argmax
 from theano.tensor.nnet import nnet
 
 from optdb.opencl.ops.argmax import OpenCLArgmax, OpenCLMaxAndArgmax
-from optdb.opencl.ops.crossentropy import (
+from optdb.opencl.ops.softmax import (
     OpenCLCrossentropySoftmax1HotWithBiasDx,
     OpenCLCrossentropySoftmaxArgmax1HotWithBias,
 )

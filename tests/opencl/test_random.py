@@ -13,8 +13,7 @@ from theano.sandbox.rng_mrg import MRG_RandomStreams, mrg_uniform
 
 import optdb
 from optdb.opencl import OpenCLArrayType, contexts
-from optdb.opencl.ops.mrg import OpenCLMRGUniform
-from optdb.opencl.ops.multinomial import OpenCLChoiceFromUniform, OpenCLMultinomialFromUniform
+from optdb.opencl.ops.random import OpenCLChoiceFromUniform, OpenCLMRGUniform, OpenCLMultinomialFromUniform
 from tests.opencl.layouts import NAME, device_array, run, variable
 from tests.opencl.lifted import ops_of
 

@@ -15,8 +15,8 @@ from theano.tensor.opt import Assert, MakeVector
 
 from optdb.host import ops as host
 from optdb.opencl import HostFromOpenCL, OpenCLFromHost
-from optdb.opencl.ops.crossentropy import OpenCLCrossentropyCategorical1Hot, OpenCLCrossentropyCategorical1HotGrad
 from optdb.opencl.ops.diagonals import OpenCLAllocDiag, OpenCLExtractDiag
+from optdb.opencl.ops.softmax import OpenCLCrossentropyCategorical1Hot, OpenCLCrossentropyCategorical1HotGrad
 from optdb.opencl.ops.views import OpenCLAssert, OpenCLFlatten, OpenCLPrint
 from tests.opencl.layouts import device_array, run, variable
 from tests.opencl.lifted import both, host_function, lifted_function, ops_of

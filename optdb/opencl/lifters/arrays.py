@@ -13,7 +13,7 @@ from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.diagonals import OpenCLAllocDiag
 from optdb.opencl.ops.eye import OpenCLEye
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLAllocEmpty, OpenCLARange, OpenCLTri
-from optdb.opencl.ops.mrg import OpenCLMRGUniform
+from optdb.opencl.ops.random import OpenCLMRGUniform
 from optdb.opencl.ops.views import OpenCLAssert, OpenCLDimShuffle, OpenCLReshape, OpenCLSubtensor
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType

@@ -17,9 +17,9 @@ from theano.sandbox.rng_mrg import MRG_RandomStreams
 
 import optdb
 from optdb.opencl.ops import blas
-from optdb.opencl.ops.crossentropy import OpenCLCrossentropySoftmaxArgmax1HotWithBias
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
+from optdb.opencl.ops.softmax import OpenCLCrossentropySoftmaxArgmax1HotWithBias
 from optdb.opencl.simulator.check_report import StepsDiffer
 from optdb.opencl.simulator.comparing import compare
 from profiles import models

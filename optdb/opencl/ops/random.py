@@ -1,12 +1,15 @@
-"""Uniform random numbers of MRG31k3p, the same as the host's, bit by bit.
+"""Random numbers: uniform ones of MRG31k3p, the same as the host's, bit by bit, and draws by them.
 
-The state is a matrix of int32 with a row of six numbers for each stream. Sample i is
-the next number of stream ``i % n_streams``. So streams are independent: a work item
-takes one stream ('gpu', where neighbours write neighbours), or sixteen of them in
-vectors ('cpu'), goes through all of their samples, and writes the new state.
+The state is a matrix of int32 with a row of six numbers for each stream. Sample i is the next number of stream
+``i % n_streams``. So streams are independent: a work item takes one stream ('gpu', where neighbours write neighbours),
+or sixteen of them in vectors ('cpu'), goes through all of their samples, and writes the new state. State and sample
+stay on the device. Where the state is a shared variable of the host, it is moved there and back each time, which is
+little: 24 bytes for each stream.
 
-State and sample stay on the device. Where the state is a shared variable of the host,
-it is moved there and back each time, which is little: 24 bytes for each stream.
+Draws are from distributions that the rows of a matrix give. A work item takes a row, and goes through its draws in the
+host's order, so that the results are the host's: probabilities add up in double precision, and the first outcome at
+which the sum is larger than the random number is drawn. "The host" is its C code; its Python code adds up in single
+precision where outcomes are drawn without replacement.
 
 References
 ----------
@@ -18,15 +21,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from optdb.codegen.layout import CHUNKS_PER_UNIT
-from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
+from optdb.codegen.fp16 import work_dtype
+from optdb.codegen.layout import CHUNKS_PER_UNIT, launch_striding, steps_of
+from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed
 from optdb.host.creation import as_tensor_variable
 from optdb.host.graph import Apply
-from optdb.host.random import mrg_uniform_base
+from optdb.host.random import ChoiceFromUniform, MultinomialFromUniform, mrg_uniform_base
 from optdb.opencl.kernels import (
     CompiledKernel,
     Context,
@@ -37,9 +41,10 @@ from optdb.opencl.kernels import (
     ctype,
     output_array,
 )
+from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
-from optdb.runtime.arrays import Array, copy
+from optdb.runtime.arrays import Array, copy, empty
 from optdb.runtime.sizes import lengths_of
 
 #: The larger modulus; as many samples can be asked for at a time.
@@ -48,7 +53,7 @@ MOST = 2**31 - 1
 #: Streams that go through a vector on a processor.
 LANES = 16
 
-_KERNELS = functions("mrg.cl")
+_KERNELS = functions("random.cl")
 
 #: What the whole number of a step is multiplied with. A half takes its last 15 bits, so that no sample becomes 1:
 #: then 511 / 2^24 times the next whole number is exact in a float, and rounded once.
@@ -154,3 +159,57 @@ def _launch(kernel: CompiledKernel, context: Context, sample: Array, state: Arra
     pieces = context.profile.compute_units * CHUNKS_PER_UNIT
     each = -(-streams // (pieces * LANES)) * LANES
     kernel.call(-(-streams // each), 1, n, streams, each, state, sample)
+
+
+class _FromUniform(Counterpart, OpenCLKernelBase):
+    """What both ops share: probabilities and random numbers on the device, how many draws on the host."""
+
+    device_inputs = slice(0, 2)
+
+    #: The kernel.
+    kernel: ClassVar[str]
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        p, u, z = (x.type.dtype for x in (*node.inputs[:2], *node.outputs))
+        words = {**type_words(p, "P_"), **type_words(u, "U_"), "REPLACE": int(getattr(self, "replace", False))}
+        return [Kernel(ROUND_EACH_STEP + typed(_KERNELS[self.kernel], z, **words))]
+
+
+class OpenCLMultinomialFromUniform(_FromUniform, MultinomialFromUniform):
+    """How often each outcome was drawn, for each row of probabilities."""
+
+    kernel = "count_draws"
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        p, u, n = inputs
+        _check_draws(p, u, int(n))
+        out = output_array(outputs[0], context, p.shape, node.outputs[0].type.dtype)
+        _launch_draws(kernels[self.kernel], context, p, u, int(n), out)
+
+
+class OpenCLChoiceFromUniform(_FromUniform, ChoiceFromUniform):
+    """Which outcomes were drawn, for each row of probabilities; -1 where the row adds up to too little."""
+
+    kernel = "choose"
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        p, u, n = inputs
+        if n > p.shape[1]:
+            raise ValueError(
+                "Cannot sample without replacement n samples bigger than the size of the distribution: "
+                f"{n} of {p.shape[1]}"
+            )
+        _check_draws(p, u, int(n))
+        out = output_array(outputs[0], context, (p.shape[0], int(n)), node.outputs[0].type.dtype)
+        _launch_draws(kernels[self.kernel], context, p, u, int(n), out, empty(context, p.shape, work_dtype(p.dtype)))
+
+
+def _check_draws(p: Array, u: Array, n: int) -> None:
+    if u.shape[0] != p.shape[0] * n:
+        raise ValueError(
+            f"unis.shape[0] != pvals.shape[0] * n: {u.shape[0]} numbers for {n} draws of {p.shape[0]} rows"
+        )
+
+
+def _launch_draws(kernel: CompiledKernel, context: Context, p: Array, u: Array, n: int, *out: Array) -> None:
+    launch_striding(kernel, context, *p.shape, n, p, *steps_of(p), u, *steps_of(u), *out)
