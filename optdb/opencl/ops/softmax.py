@@ -7,7 +7,7 @@ first, so that no power of e is too large. Classes come from the host, where the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,25 +35,30 @@ from optdb.runtime.tables import computed
 
 _KERNELS = functions("rows.cl")
 
+#: The parameters of a softmax, and what it makes of an element.
+_INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
 #: Element j of row i of a matrix, and of a vector that all rows have.
 _OF_MATRIX, _OF_VECTOR = "LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1])", "LOAD(b[(ga_ssize)(j) * b0])"
+
+
+def _softmax(element: str, result: str, inputs: str = _INPUTS) -> str:
+    """Return the kernel of a softmax of elements of inputs."""
+    return filled(_KERNELS["softmax"], INPUTS=inputs, ELEMENT=element, RESULT=result)
 
 
 class _OfRows(Counterpart, OpenCLKernelBase):
     """What softmax and its relatives share: matrices, row by row, in C order at the end."""
 
     common_dtype = 0
+    #: The kernel, in which the words of a dtype are left open.
+    code: ClassVar[str]
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node for matrices, which get the dtype of the result; a vector is a row."""
         return super().make_node(*map(_as_rows, on_one_device(inputs)))
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return [Kernel(typed(self.code(), node.outputs[0].type.dtype))]
-
-    def code(self) -> str:
-        """Return the kernel's code, in which the words of a dtype are left open."""
-        raise NotImplementedError
+        return [Kernel(typed(self.code, node.outputs[0].type.dtype))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         shape = inputs[-1].shape if inputs[-1].ndim == 2 else inputs[0].shape
@@ -71,41 +76,30 @@ def _as_rows(x: Variable) -> Variable:
     return OpenCLDimShuffle(x.type.broadcastable, ("x", 0))(x) if x.type.ndim == 1 else x
 
 
-def _softmax(element: str, result: str, inputs: str = "ARRAY T *x, ga_ssize x0, ga_ssize x1") -> str:
-    return filled(_KERNELS["softmax"], INPUTS=inputs, ELEMENT=element, RESULT=result)
-
-
 class OpenCLSoftmax(_OfRows, host.Softmax):
     """Powers of e, in each row divided by their sum."""
 
-    def code(self) -> str:
-        return _softmax(_OF_MATRIX, "exp(AT(j) - largest) / sum")
+    code = _softmax(_OF_MATRIX, _WEIGHT)
 
 
 class OpenCLLogSoftmax(_OfRows, host.LogSoftmax):
     """The logarithm of a softmax, without the detour."""
 
-    def code(self) -> str:
-        return _softmax(_OF_MATRIX, "AT(j) - largest - log_sum")
+    code = _softmax(_OF_MATRIX, "AT(j) - largest - log_sum")
 
 
 class OpenCLSoftmaxWithBias(_OfRows, host.SoftmaxWithBias):
     """The softmax of the sum of a matrix and a vector."""
 
     make_node = Counterpart.make_node
-
-    def code(self) -> str:
-        inputs = "ARRAY T *x, ga_ssize x0, ga_ssize x1, ARRAY T *b, ga_ssize b0"
-        return _softmax(f"{_OF_MATRIX} + {_OF_VECTOR}", "exp(AT(j) - largest) / sum", inputs)
+    code = _softmax(f"{_OF_MATRIX} + {_OF_VECTOR}", _WEIGHT, f"{_INPUTS}, ARRAY T *b, ga_ssize b0")
 
 
 class OpenCLSoftmaxGrad(_OfRows, host.SoftmaxGrad):
     """The gradient of a softmax, from that of its result and the result."""
 
     common_dtype = 1
-
-    def code(self) -> str:
-        return _KERNELS["softmax_gradient"]
+    code = _KERNELS["softmax_gradient"]
 
 
 class _WithClasses(Counterpart, OpenCLKernelBase):
