@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from optdb.codegen.convolve.packing import (
     Kernels,
     convolution_kernels,
@@ -23,13 +21,14 @@ from optdb.codegen.convolve.packing import (
     laid_out,
     pack_filters,
     some_of,
+    tables_of,
     width_of,
 )
 from optdb.codegen.convolve.plan import ConvolutionPlan
 from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, share, size_of
-from optdb.codegen.scratch import scratch, tables
+from optdb.codegen.scratch import scratch
 from optdb.codegen.source import filled, functions
 from optdb.runtime.arrays import Array
 from optdb.runtime.sizes import largest
@@ -97,7 +96,7 @@ def correlate(
     name = "correlate_few" if rows <= _FEW else "correlate"
     block = _BLOCKS[name][0] if context.profile.runs_items_serially or rows <= _FEW else _TILE
     blocks = -(-rows // block)
-    shifts, of_products = tables(context, (plan, channels), lambda: _tables(plan, channels))
+    shifts, of_products = tables_of(context, plan, channels)
     in_place = _fits_as_it_is(images, plan, work)
     image = images.shape[1] * layout.channel
     at_once = images.shape[0] if in_place else images_at_once(context, image, work, images.shape[0])
@@ -114,22 +113,6 @@ def correlate(
                 sizes = [channels * len(product.taps), rows, blocks, count, groups, len(product.starts)]
                 strides = [image, layout.channel * channels, size_of(out.shape[2:])]
                 _launch(kernels, name, context, sizes, strides, [x, w, *own, z], near)
-
-
-def _tables(plan: ConvolutionPlan, channels: int) -> list:
-    """Return what the kernels look up: the shifts of the layout, and five tables for each product."""
-    per_channel = np.arange(channels, dtype=np.int64)[:, None] * plan.layout.channel
-    of_products = [
-        [
-            product.taps.astype(np.int64),
-            (per_channel + product.offsets).ravel(),
-            product.starts,
-            product.runs,
-            product.places.ravel(),
-        ]
-        for product in plan.products
-    ]
-    return [np.concatenate(plan.layout.shifts).astype(np.int64), of_products]
 
 
 def _fits_as_it_is(images: Array, plan: ConvolutionPlan, work: str) -> bool:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.codegen.convolve.geometry import Axis
-from optdb.codegen.convolve.plan import ChannelLayout, cover, image_offsets
+from optdb.codegen.convolve.plan import ChannelLayout, ConvolutionPlan
 from optdb.codegen.fp16 import load_w
 from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.codegen.layout import launch_chunks, view
@@ -61,26 +60,31 @@ def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequen
     return Kernel.all_of(typed("".join([*(_PACKING[name] for name in used), code]), dtype, **words))
 
 
-def image_tables(
-    context: Context, axes: Sequence[Axis], layout: ChannelLayout, flip: bool, channels: int
-) -> Sequence[Array]:
-    """Return what kernels look up that read `channels` of an image, in arrays of int64.
+def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequence[Any]:
+    """Return what kernels look up that read so many channels of each image, in arrays of int64.
 
     Returns
     -------
-    shifts, offsets, pixels : Array
-        The shifts of the layout, one axis after the other; where the row of each channel and tap begins; where each
-        output lies in it.
+    shifts, products
+        The shifts of the plan's layout, one axis after the other; for each product its taps, and, as `Product` has
+        them, offsets for each channel and tap, starts, runs and places.
     """
 
-    def make() -> list[np.ndarray]:
-        out = tuple(axis.out for axis in axes)
-        per_channel = np.arange(channels, dtype=np.int64)[:, None] * layout.channel
-        pixels, _ = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), 1)
-        offsets = (per_channel + image_offsets(axes, layout, flip)).ravel()
-        return [np.concatenate(layout.shifts).astype(np.int64), offsets, pixels]
+    def make() -> list[Any]:
+        per_channel = np.arange(channels, dtype=np.int64)[:, None] * plan.layout.channel
+        products = [
+            [
+                product.taps.astype(np.int64),
+                (per_channel + product.offsets).ravel(),
+                product.starts,
+                product.runs,
+                product.places.ravel(),
+            ]
+            for product in plan.products
+        ]
+        return [np.concatenate(plan.layout.shifts).astype(np.int64), products]
 
-    return tables(context, ("images", tuple(axes), flip, channels), make)
+    return tables(context, (plan, channels), make)
 
 
 def images_at_once(context: Context, elements: int, dtype: str, images: int) -> int:

@@ -109,37 +109,27 @@ class Product:
         return bool(last < layout.channel)
 
 
-def image_layout(axes: Sequence[Axis]) -> ChannelLayout:
-    """Return the layout of an image to be convolved; no filter is empty."""
-    rests = [sorted({tap * axis.dilation % axis.step for tap in range(axis.taps)}) for axis in axes]
-    return ChannelLayout(
-        lengths=tuple(axis.length for axis in axes),
-        steps=tuple(axis.step for axis in axes),
-        shifts=tuple(tuple(rest - axis.low for rest in own) for own, axis in zip(rests, axes)),
-        extents=tuple(axis.out + (axis.taps - 1) * axis.dilation // axis.step for axis in axes),
-    )
-
-
-def image_offsets(axes: Sequence[Axis], layout: ChannelLayout, flip: bool) -> np.ndarray:
-    """Return where each tap, in the filter's order, begins to read an image of `image_layout`."""
-    offsets = []
-    for taps in itertools.product(*[range(axis.taps) for axis in axes]):
-        pairs = [divmod(tap * axis.dilation, axis.step) for tap, axis in zip(taps, axes)]
-        pieces = [own.index(rest - axis.low) for (_, rest), own, axis in zip(pairs, layout.shifts, axes)]
-        offsets.append(layout.place([shift for shift, _ in pairs], pieces))
-    # To turn a filter around along all its axes is to take its taps from the last to the first.
-    return np.array(offsets[::-1] if flip else offsets, np.int64)
-
-
 @functools.lru_cache(maxsize=_KEPT)
 def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     """Return how to convolve, in one product by vectors of so many lanes; `flip` says to turn filters around.
 
     No filter and no result is empty.
     """
-    layout = image_layout(axes)
-    offsets = image_offsets(axes, layout, flip)
     out = tuple(axis.out for axis in axes)
+    rests = [sorted({tap * axis.dilation % axis.step for tap in range(axis.taps)}) for axis in axes]
+    layout = ChannelLayout(
+        lengths=tuple(axis.length for axis in axes),
+        steps=tuple(axis.step for axis in axes),
+        shifts=tuple(tuple(rest - axis.low for rest in own) for own, axis in zip(rests, axes)),
+        extents=tuple(axis.out + (axis.taps - 1) * axis.dilation // axis.step for axis in axes),
+    )
+    offsets = []
+    for taps in itertools.product(*[range(axis.taps) for axis in axes]):
+        pairs = [divmod(tap * axis.dilation, axis.step) for tap, axis in zip(taps, axes)]
+        pieces = [own.index(rest) for own, (_, rest) in zip(rests, pairs)]
+        offsets.append(layout.place([shift for shift, _ in pairs], pieces))
+    # To turn a filter around along all its axes is to take its taps from the last to the first.
+    offsets = np.array(offsets[::-1] if flip else offsets, np.int64)
     starts, places = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), width)
     return ConvolutionPlan(layout, (Product(np.arange(len(offsets)), offsets, starts, places),))
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from optdb.codegen.convolve.geometry import Axis
-from optdb.codegen.convolve.packing import Kernels, convolution_kernels, image_tables, laid_out
-from optdb.codegen.convolve.plan import image_layout
+from optdb.codegen.convolve.packing import Kernels, convolution_kernels, laid_out, tables_of
+from optdb.codegen.convolve.plan import forward
 from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import launch_chunks, size_of
@@ -48,10 +48,11 @@ def unshared(
 
     `other` and `out` are filters and result, or the gradient of the result and that for filters.
     """
-    layout = image_layout(axes)
+    plan = forward(tuple(axes), flip, 1)
+    layout = plan.layout
     channels = images.shape[1] // groups
     features = other.shape[0] if name == "unshared_forward" else other.shape[1]
-    shifts, offsets, pixels = image_tables(context, axes, layout, flip, channels)
+    shifts, [(_, offsets, pixels, *_)] = tables_of(context, plan, channels)
     image = images.shape[1] * layout.channel
     plane = size_of([axis.out for axis in axes])
     depth = channels * size_of([axis.taps for axis in axes])

@@ -12,21 +12,20 @@ channels and taps by features by way of local memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.convolve.geometry import Axis
 from optdb.codegen.convolve.packing import (
     Kernels,
     convolution_kernels,
-    image_tables,
     images_at_once,
     laid_out,
     pack_features,
     some_of,
+    tables_of,
     width_of,
 )
-from optdb.codegen.convolve.plan import image_layout
+from optdb.codegen.convolve.plan import forward
 from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, launch_chunks, share, size_of
@@ -69,15 +68,16 @@ def weights(
     The convolution turns filters around if `flip` says so, and has so many groups of channels. Images may have any
     strides; `t` and what is computed, `out`, have no gaps; none is empty.
     """
-    sizes = _WeightGradientSizes.of(context, axes, groups, x, t)
-    layout = image_layout(axes)
+    sizes = _WeightGradientSizes(context, axes, groups, x, t)
+    plan = forward(tuple(axes), flip, 1)
+    layout = plan.layout
     work = work_dtype(out.dtype)
     in_place = x.dtype.name == work and layout.as_it_is and is_contiguous(x)
     image = x.shape[1] * layout.channel
     at_once = images_at_once(context, max(image, sizes.image), work, x.shape[0])
     rows_each = _rows_each(context, sizes, at_once * sizes.lines)
     most_parts = -(-at_once * sizes.lines // rows_each)
-    shifts, *tables = image_tables(context, axes, layout, flip, sizes.channels)
+    shifts, [(_, offsets, pixels, *_)] = tables_of(context, plan, sizes.channels)
     numbers = [*(axis.out for axis in axes), *layout.extents[1:], image, layout.channel * sizes.channels]
     lengths = [1 if in_place else at_once * image, max(at_once * sizes.image, 1), most_parts * sizes.sums]
     with scratch(context, work, *lengths) as (packed_x, packed_t, parts):
@@ -89,7 +89,7 @@ def weights(
                 whole = (count, groups, sizes.features, sizes.plane)
                 pack_features(kernels, context, some_t, packed_t, whole, sizes.padded)
                 some_t = packed_t
-            args = [*numbers, some_x, some_t, *tables, parts]
+            args = [*numbers, some_x, some_t, offsets, pixels, parts]
             _launch(kernels, context, sizes, count * sizes.lines, rows_each, first == 0, args)
         square = _SQUARES[context.profile.device_kind]
         squares = groups * -(-sizes.depth // square) * -(-sizes.features // square)
@@ -97,65 +97,32 @@ def weights(
         launch_chunks(kernels["add_up"], context, squares, *args, least=1)
 
 
-@dataclass(frozen=True)
 class _WeightGradientSizes:
-    """What is multiplied, and in which way."""
+    """What is multiplied, and in which way, for images `x` and gradients of results `t`."""
 
-    #: Groups, and of each its channels and features.
-    groups: int
-    channels: int
-    features: int
-    #: Channels by taps.
-    depth: int
-    #: To how many features a group is filled up.
-    padded: int
-    #: Rows of pixels, and pixels, of an image of the result.
-    lines: int
-    plane: int
-    #: Lanes of a processor's vectors.
-    width: int
-    #: Whether the features of a pixel are brought together, and whether they are taken one by one.
-    packing: bool
-    few: bool
-
-    @classmethod
-    def of(cls, context: Context, axes: Sequence[Axis], groups: int, x: Array, t: Array) -> _WeightGradientSizes:
-        """Return the sizes for images `x` and gradients of results `t`."""
-        channels, features = x.shape[1] // groups, t.shape[1] // groups
-        few = features <= _FEW
-        packing = context.profile.runs_items_serially and not few
+    def __init__(self, context: Context, axes: Sequence[Axis], groups: int, x: Array, t: Array) -> None:
         width = width_of(context, x.dtype.name)
-        return cls(
-            groups=groups,
-            channels=channels,
-            features=features,
-            depth=channels * size_of([axis.taps for axis in axes]),
-            padded=-(-features // width) * width if packing else features,
-            lines=axes[0].out * axes[1].out,
-            plane=size_of(t.shape[2:]),
-            width=width,
-            packing=packing,
-            few=few,
-        )
-
-    @property
-    def image(self) -> int:
-        """Elements of an image's features, brought together."""
-        return self.plane * self.groups * self.padded if self.packing else 0
-
-    @property
-    def sums(self) -> int:
-        """How many sums there are."""
-        return self.groups * self.depth * self.padded
-
-    @property
-    def tiles(self) -> int:
-        """How many tiles there are, in all groups."""
+        #: Groups, and of each its channels and features.
+        self.groups = groups
+        self.channels, self.features = x.shape[1] // groups, t.shape[1] // groups
+        #: Channels by taps.
+        self.depth = self.channels * size_of([axis.taps for axis in axes])
+        #: Rows of pixels, and pixels, of an image of the result.
+        self.lines, self.plane = axes[0].out * axes[1].out, size_of(t.shape[2:])
+        #: Whether features are taken one by one, and whether those of a pixel are brought together.
+        self.few = self.features <= _FEW
+        self.packing = context.profile.runs_items_serially and not self.few
+        #: To how many features a group is filled up, and the elements of an image's features brought together.
+        self.padded = -(-self.features // width) * width if self.packing else self.features
+        self.image = self.plane * groups * self.padded if self.packing else 0
+        #: How many sums there are, and how many tiles of them, in all groups.
+        self.sums = groups * self.depth * self.padded
         if self.few:
-            return self.groups * self.depth * self.features
-        if self.packing:
-            return self.groups * -(-self.depth // _BLOCK) * (self.padded // self.width)
-        return self.groups * -(-self.depth // _TILE) * -(-self.features // _TILE)
+            self.tiles = groups * self.depth * self.features
+        elif self.packing:
+            self.tiles = groups * -(-self.depth // _BLOCK) * (self.padded // width)
+        else:
+            self.tiles = groups * -(-self.depth // _TILE) * -(-self.features // _TILE)
 
 
 def _rows_each(context: Context, sizes: _WeightGradientSizes, rows: int) -> int:
