@@ -102,6 +102,7 @@ def correlate(
     at_once = images.shape[0] if in_place else images_at_once(context, image, work, images.shape[0])
     width = lanes(out.dtype.name, context)
     near = max(_NEAR // (width * channels), 1)
+    steps = [image, layout.channel * channels, size_of(out.shape[2:])]
     sizes = [groups * blocks * block * channels * len(product.taps) for product in products]
     with scratch(context, work, 1 if in_place else at_once * image + width, *sizes) as (y, *packed):
         for product, (taps, *_), w in zip(products, of_products, packed):
@@ -111,8 +112,7 @@ def correlate(
             z = some_of(out, first, count)
             for product, (_, *own), w in zip(products, of_products, packed):
                 sizes = [channels * len(product.taps), rows, blocks, count, groups, len(product.starts)]
-                strides = [image, layout.channel * channels, size_of(out.shape[2:])]
-                _launch(kernels, name, context, sizes, strides, [x, w, *own, z], near)
+                _launch(kernels, name, context, sizes, steps, [x, w, *own, z], near)
 
 
 def _fits_as_it_is(images: Array, plan: ConvolutionPlan, work: str) -> bool:
@@ -129,7 +129,7 @@ def _launch(
     name: str,
     context: Context,
     sizes: Sequence[int],
-    strides: Sequence[int],
+    steps: Sequence[int],
     arrays: Sequence[Array],
     near: int,
 ) -> None:
@@ -137,7 +137,7 @@ def _launch(
     _, rows, blocks, images, groups, vectors = sizes
     columns = images * vectors
     if not context.profile.runs_items_serially:
-        args = [*sizes, 1, 1, *strides, *arrays]
+        args = [*sizes, 1, 1, *steps, *arrays]
         if name == "correlate":
             kernels[name].call((-(-columns // _TILE) * 16, blocks * 16, groups), (16, 16, 1), *args)
         else:
@@ -147,4 +147,4 @@ def _launch(
     parts = largest(-(-wanted // groups), -(-columns // near))
     v_items, v_chunk = share(columns, parts, multiple=_BLOCKS[name][1])
     b_items, b_chunk = share(blocks, -(-wanted // (groups * v_items)))
-    kernels[name].call((v_items, b_items, groups), (1, 1, 1), *sizes, v_chunk, b_chunk, *strides, *arrays)
+    kernels[name].call((v_items, b_items, groups), (1, 1, 1), *sizes, v_chunk, b_chunk, *steps, *arrays)
