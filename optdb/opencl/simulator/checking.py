@@ -1,7 +1,7 @@
 """A call step by step, each node of the device beside what the host computes from the same inputs.
 
 Flow: the device graph's nodes compute one by one (``stepping``). The graph knows which of its variables stand for one
-of the function's own graph (``origins``). Such a value is brought home when it is there; then Theano's own ops compute
+of the function's own graph (``graph``). Such a value is brought home when it is there; then Theano's own ops compute
 that variable from the values that were brought home before, and the two are compared (``comparing``). So each step is
 given the device's own inputs: one that is wrong is found where it is wrong, and not again in all that follow.
 
@@ -58,15 +58,14 @@ class Checker:
         self._checks: list[StepCheck] = []
         self._covered: set[Apply] = set()
         self._trouble: dict[Apply, str] = {}
-        self._uses = Counter(
-            {var: len(clients(self._graph, var)) for var in self._graph.variables}  # an output's is never taken away
-        )
+        # An output's is never taken away.
+        self._uses = {var: len(clients(self._graph, var)) for var in self._graph.variables}
         self._needs = Counter(origin for cut in self._cuts.values() for origin in cut)
         for var in self._graph.inputs:
             self._bring_home(var)
         outputs = self._on_device.compute(self._graph.outputs, self._values, self._look)
         report = CheckReport(self._name, self._checks, self._not_compared(), list(map(as_host_value, outputs)))
-        report.places.update(self._place(node) for node in self._graph.apply_nodes)
+        report.places.update(map(_place, self._graph.apply_nodes))
         del self._values, self._home
         return report
 
@@ -88,7 +87,6 @@ class Checker:
             self._home[origin] = value if on_device(origin) else as_host_value(value)
 
     def _compare(self, var: Variable) -> None:
-        cut = self._cuts[var]
         difference, done = None, False
         for steps in self._on_host:
             try:
@@ -103,7 +101,7 @@ class Checker:
                 break
         if done:
             self._keep(var, difference)
-        for one in cut:
+        for one in self._cuts[var]:
             self._needs[one] -= 1
             if not self._needs[one]:
                 self._home.pop(one, None)
@@ -142,10 +140,8 @@ class Checker:
 
     def _cut(self, origin: Variable) -> list[Variable]:
         """Return what a variable of the host is computed from, as far as the device has that, too."""
-        found: dict[Variable, None] = {}
-        for node in self._host_nodes(origin):
-            found.update(dict.fromkeys(var for var in node.inputs if self._is_known(var)))
-        return list(found)
+        inputs = (var for node in self._host_nodes(origin) for var in node.inputs)
+        return list(dict.fromkeys(filter(self._is_known, inputs)))
 
     def _host_nodes(self, origin: Variable) -> list[Apply]:
         """Return the nodes of the host that compute a variable from what the device has, too, the last one first."""
@@ -162,11 +158,8 @@ class Checker:
 
     def _not_compared(self) -> list[tuple[str, str]]:
         """Return nodes of the device that were not compared, by their ops, and why."""
-        found = []
-        for node in self._graph.toposort():
-            if self._place(node) == "device" and node not in self._covered:
-                found.append((str(node.op), self._why_not(node)))
-        return found
+        left = (node for node in self._graph.toposort() if _place(node) == "device" and node not in self._covered)
+        return [(str(node.op), self._why_not(node)) for node in left]
 
     def _why_not(self, node: Apply) -> str:
         if node in self._trouble:
@@ -178,10 +171,11 @@ class Checker:
             return "this call did not need it"
         return "no variable of the host's graph stands for it, or for what is made of it"
 
-    def _place(self, node: Apply) -> str:
-        if isinstance(node.op, TransferOp):
-            return "transfer"
-        return "device" if touches_device(node) else "host"
+
+def _place(node: Apply) -> str:
+    if isinstance(node.op, TransferOp):
+        return "transfer"
+    return "device" if touches_device(node) else "host"
 
 
 def _behind(node: Apply, known: Callable[[Variable], bool]) -> list[Apply]:
@@ -198,10 +192,9 @@ def _behind(node: Apply, known: Callable[[Variable], bool]) -> list[Apply]:
 
 def _is_compared(var: Variable, origin: Variable) -> bool:
     """Tell whether a variable of the device is computed there, and is something certain."""
-    node = var.owner
-    if node is None or origin.owner is None or isinstance(node.op, TransferOp):
+    if var.owner is None or origin.owner is None or isinstance(origin.owner.op, AllocEmpty):
         return False
-    return touches_device(node) and not isinstance(origin.owner.op, AllocEmpty)
+    return _place(var.owner) == "device"
 
 
 def _name(var: Variable) -> str:

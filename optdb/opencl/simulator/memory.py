@@ -19,16 +19,15 @@ from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.budget import allowed, named
 from optdb.opencl.planning.plan import plan_liveness
 from optdb.opencl.planning.rebinding import may_be_external
-from optdb.opencl.planning.recording import LinkedFunction, Recording
+from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.simulator.executable import Executable
 from optdb.opencl.simulator.state import State
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness
 from optdb.runtime.commands import Memory
-from optdb.runtime.context import Context
 from optdb.runtime.recording import ArrayLayout
-from optdb.runtime.tracing import Trace, Untraceable
+from optdb.runtime.tracing import Untraceable
 
 __all__ = ["MemoryReport", "memory_of"]
 
@@ -102,8 +101,7 @@ def memory_of(executable: Executable, state: State) -> MemoryReport:
     optdb.runtime.tracing.Untraceable
         If there was no such call, and it cannot be known without one.
     """
-    context = state.context
-    cells = executable.given()
+    values = executable.given()
     machine = executable.run
     if not isinstance(machine, PlannedVM):
         raise Untraceable("the function runs without plans: what it takes is not known beforehand")
@@ -114,50 +112,45 @@ def memory_of(executable: Executable, state: State) -> MemoryReport:
     elif machine.linked.branches.conditions:
         raise Untraceable("which branches a call takes is not known before it: call it with such arguments first")
     else:
-        live, io, names = _traced(machine.linked, cells, context)
-    buffers = {id(one): one for one in (shared.cell[0] for shared in state)}
+        live, io, names = _traced(machine.linked, values, state)
+    shared = {id(one): one for one in (shared.cell[0] for shared in state)}
+    constants = (var for var in machine.linked.cells if var.owner is None and var not in machine.linked.inputs)
+    sizes = [(memory.nbytes, names.get(memory, "on the way")) for memory in live.ranges]
     return MemoryReport(
         values=live.nbytes(io),
         separately=live.nbytes_without_reuse,
-        inputs=_nbytes(value for value in cells.values() if id(value) not in buffers),
-        shared=_nbytes(buffers.values()),
-        constants=_nbytes(_constants(machine.linked, recording)),
-        allowed=allowed(context.cl_context),
-        largest=_largest(live, names),
+        inputs=_nbytes(value for value in values.values() if id(value) not in shared),
+        shared=_nbytes(shared.values()),
+        constants=_nbytes(map(machine.linked.value, constants)),
+        allowed=allowed(state.context.cl_context),
+        largest=sorted(sizes, reverse=True)[:_LARGEST],
         recorded=recording is not None,
     )
-
-
-def _largest(live: Liveness, names: dict[Memory, str]) -> list[tuple[int, str]]:
-    sizes = [(memory.nbytes, names.get(memory, "on the way")) for memory in live.ranges]
-    return sorted(sizes, reverse=True)[:_LARGEST]
 
 
 def _nbytes(values: Iterable[object]) -> int:
     return sum(value.base_data.size for value in values if isinstance(value, Array) and value.base_data is not None)
 
 
-def _constants(linked: LinkedFunction, recording: Recording | None) -> Iterable[object]:
-    return [linked.value(var) for var in linked.cells if var.owner is None and var not in linked.inputs]
-
-
 def _traced(
-    linked: LinkedFunction, values: dict[Variable, object], context: Context
+    linked: LinkedFunction, values: dict[Variable, object], state: State
 ) -> tuple[Liveness, IOBinding, dict[Memory, str]]:
     here = [var for var in values if on_device(var)]
     there = [var for var in values if not on_device(var)]
     entries = {var: _entry(number, var, values[var]) for some in (here, there) for number, var in enumerate(some)}
-    name = next(
-        var.type.context_name for node in linked.nodes for var in (*node.inputs, *node.outputs) if on_device(var)
-    )
-    made = trace(linked, name, entries, len(linked.outputs) - len(linked.updates), context.profile.device_kind, True)
+    returned = len(linked.outputs) - len(linked.updates)
+    made = trace(linked, state.context_name, entries, returned, state.context.profile.device_kind, True)
     given = {var: output.value for var, output in zip(linked.outputs, made.outputs)}
     lying = {var: layout for var, layout in given.items() if isinstance(layout, ArrayLayout)}
     external = [var for var in linked.external_outputs if var in lying and may_be_external(lying[var])]
     outputs = {var: lying[var].memory for var in external}
     results = [layout.memory for layout in lying.values() if layout.memory is not None]
     live = liveness([CommandGroup(made.commands)], results, {*made.states, *made.constants})
-    return live, IOBinding(outputs=outputs), _names(made)
+    names: dict[Memory, str] = {}
+    for command in made.commands:
+        for _, memory in command.operands():
+            names.setdefault(memory, f"first in {command.name}")
+    return live, IOBinding(outputs=outputs), names
 
 
 def _entry(number: int, var: Variable, value: object) -> InputSpec:
@@ -167,12 +160,3 @@ def _entry(number: int, var: Variable, value: object) -> InputSpec:
     value = np.asarray(value)
     counts = value.ndim == 0 and value.dtype.kind in "iu"
     return InputSpec("argument", number, value.shape, int(value) if counts else None)
-
-
-def _names(made: Trace) -> dict[Memory, str]:
-    """Return by which kernel each memory is used first."""
-    names: dict[Memory, str] = {}
-    for command in made.commands:
-        for _, memory in command.operands():
-            names.setdefault(memory, f"first in {command.name}")
-    return names

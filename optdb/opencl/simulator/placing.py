@@ -7,10 +7,8 @@ done on the device, and nothing asks for them on the host.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from optdb.host import ops
-from optdb.host.graph import Apply, FunctionGraph, Variable, clients, is_output
+from optdb.host.graph import FunctionGraph, Variable, clients, is_output
 from optdb.host.lifting import is_host_array
 from optdb.host.linking import DeepCopyOp
 from optdb.host.random import mrg_uniform_base
@@ -39,22 +37,15 @@ def placed_on_device(fgraph: FunctionGraph, context: Context) -> set[Variable]:
 def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
     if not is_host_array(var) or context.unsupported_reason(var.type.dtype) is not None:
         return False
-    if var.type.ndim and var.type.dtype.startswith(("float", "complex")):
-        return True
-    if any(_draws(user, i) for user, i in clients(fgraph, var) if not is_output(user)):
-        return True
-    return _only_computed_with(fgraph, var)
-
-
-def _draws(node: Apply, i: int) -> bool:
-    """Tell whether a node draws random numbers from the state that is its input `i`."""
-    return isinstance(node.op, mrg_uniform_base) and i == 0
+    users = [(user, i) for user, i in clients(fgraph, var) if not is_output(user)]
+    # From the state of a generator, random numbers are drawn there.
+    is_drawn_from = any(isinstance(user.op, mrg_uniform_base) and i == 0 for user, i in users)
+    return _is_array_of_floats(var) or is_drawn_from or (bool(users) and _only_computed_with(fgraph, var))
 
 
 def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
     """Tell whether all that is made of a variable, until it is an array of floats, is made on the device."""
-    seen = {var}
-    todo = [var]
+    seen, todo = {var}, [var]
     while todo:
         asked = todo.pop()
         allowed = (*_ARITHMETIC, *_OF_ARRAYS) if asked.type.ndim else _ARITHMETIC
@@ -63,16 +54,12 @@ def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
                 continue
             if OPENCL.is_host_input(user.op, i) or not isinstance(user.op, allowed):
                 return False
-            todo.extend(_still_small(user.outputs, seen))
-    return any(not is_output(user) for user, _ in clients(fgraph, var))
+            # What may yet be wanted on the host.
+            fresh = [out for out in user.outputs if out not in seen and not _is_array_of_floats(out)]
+            seen.update(fresh)
+            todo += fresh
+    return True
 
 
-def _still_small(variables: Iterable[Variable], seen: set[Variable]) -> list[Variable]:
-    """Return what may yet be wanted on the host, and was not looked at."""
-    found = [var for var in variables if var not in seen and _may_be_asked_for(var)]
-    seen.update(found)
-    return found
-
-
-def _may_be_asked_for(var: Variable) -> bool:
-    return not (var.type.ndim and var.type.dtype.startswith(("float", "complex")))
+def _is_array_of_floats(var: Variable) -> bool:
+    return bool(var.type.ndim) and var.type.dtype.startswith(("float", "complex"))

@@ -67,7 +67,8 @@ class SimulatorOCL(DeviceFunction):
         self._device = device
         #: Whether long runs of `call_n_times` show a progress bar; None if that is so on a terminal.
         self.progress_bar = progress_bar
-        self._methods: dict[str, DeviceFunction] = {CALL: self}
+        #: The methods that were added.
+        self._added: dict[str, DeviceFunction] = {}
         super().__init__(CALL, function, State(context_of(device)), self)
 
     def add_method(self, name: str, function: Function) -> None:
@@ -87,32 +88,34 @@ class SimulatorOCL(DeviceFunction):
         if hasattr(self, name):
             raise ValueError(f"{name!r} is taken: the simulator has a method of that name")
         with self._state:
-            self._methods[name] = DeviceFunction(name, function, self._state, self)
+            self._added[name] = DeviceFunction(name, function, self._state, self)
 
     def __getattr__(self, name: str) -> Any:
         state = self.__dict__.get("_state")
         if state is not None and not name.startswith("__"):
             state.check_open()
-        methods = self.__dict__.get("_methods", {})
-        if name in methods and name != CALL:
-            return methods[name]
-        there = ", ".join(sorted(known for known in methods if known != CALL)) or "none"
+        added = self.__dict__.get("_added", {})
+        if name in added:
+            return added[name]
+        there = ", ".join(sorted(added)) or "none"
         raise AttributeError(f"the simulator has no attribute {name!r}; methods that were added: {there}")
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> DeviceFunction:
         self._state.check_open()
-        if name in self._methods and name != CALL:
-            return self._methods[name]
-        raise KeyError(name)
+        return self._added[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._methods and name != CALL
+        return name in self._added
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self._methods if name != CALL)
+        return iter(self._added)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *self})
+
+    @property
+    def _methods(self) -> dict[str, DeviceFunction]:
+        return {CALL: self, **self._added}
 
     # From the beginning to the end
 
@@ -135,7 +138,7 @@ class SimulatorOCL(DeviceFunction):
             self._state.close(repr(self).replace("<SimulatorOCL", "<closed SimulatorOCL", 1))
             for function in self._methods.values():
                 function._release()
-            self._methods = {}
+            self._added = {}
 
     @property
     def closed(self) -> bool:
