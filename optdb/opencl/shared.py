@@ -60,12 +60,19 @@ def opencl_shared(
     """
     if target == "cpu":
         raise TypeError("for the host")
-    if target is _NOT_GIVEN:
-        return _make(value, name, strict, allow_downcast, borrow, broadcastable, _place_of(value))
-    target = contexts.resolve(target)
+    is_given = target is not _NOT_GIVEN
+    target = contexts.resolve(target) if is_given else _place_of(value)
     try:
-        return _make(value, name, strict, allow_downcast, borrow, broadcastable, target)
+        if isinstance(value, (np.generic, bool, int, float, complex)):
+            value = np.asarray(value)
+        if not isinstance(value, (np.ndarray, arrays.Array)):
+            raise TypeError(f"expected an array or a number, got {type(value).__name__}")
+        kind = OpenCLArrayType(value.dtype, (False,) * value.ndim if broadcastable is None else broadcastable, target)
+        on_device = kind.own(value, borrow, allow_downcast)
+        return OpenCLSharedVariable(name=name, type=kind, value=on_device, strict=strict, allow_downcast=allow_downcast)
     except TypeError as error:
+        if not is_given:
+            raise
         # The host takes a TypeError for "ask another", and then says nothing of the reason.
         raise ValueError(f"theano.shared(target={target!r}): {error}") from error
 
@@ -83,23 +90,3 @@ def _place_of(value: Any) -> Hashable:
     if reason is not None:
         raise TypeError(reason)
     return contexts.default
-
-
-def _make(
-    value: Any,
-    name: str | None,
-    strict: bool,
-    allow_downcast: bool | None,
-    borrow: bool,
-    broadcastable: Iterable[bool] | None,
-    target: Hashable,
-) -> OpenCLSharedVariable:
-    if isinstance(value, (np.generic, bool, int, float, complex)):
-        value = np.asarray(value)
-    if not isinstance(value, (np.ndarray, arrays.Array)):
-        raise TypeError(f"expected an array or a number, got {type(value).__name__}")
-    if broadcastable is None:
-        broadcastable = (False,) * value.ndim
-    kind = OpenCLArrayType(value.dtype, broadcastable, target)
-    on_device = kind.own(value, borrow, allow_downcast)
-    return OpenCLSharedVariable(name=name, type=kind, value=on_device, strict=strict, allow_downcast=allow_downcast)

@@ -22,14 +22,6 @@ from optdb.runtime.sizes import as_int
 
 __all__ = ["OpenCLArrayType", "UnsupportedDtype", "opencl_type"]
 
-_SHAPE_NAMES = {
-    (): "scalar",
-    (False,): "vector",
-    (False, True): "col",
-    (True, False): "row",
-    (False, False): "matrix",
-}
-
 
 class UnsupportedDtype(TypeError):
     """A device cannot hold arrays of that dtype, or cannot compute with them."""
@@ -115,9 +107,6 @@ class OpenCLArrayType(Type):
             and self.context_name == other.context_name
         )
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
     def __hash__(self) -> int:
         return hash((type(self), self.dtype, self.broadcastable, self.context_name))
 
@@ -168,14 +157,6 @@ class OpenCLArrayType(Type):
     def value_zeros(self, shape: tuple[int, ...]) -> arrays.DeviceArray:
         """Return an array of zeros, of this type."""
         return arrays.fill_zeros(arrays.empty(self.context, tuple(map(as_int, shape)), self.dtype))
-
-    def is_valid_value(self, data: Any) -> bool:
-        """Tell whether something is a value of this type as it is."""
-        try:
-            self.filter(data, strict=True)
-        except TypeError:
-            return False
-        return True
 
     def value_validity_msg(self, data: Any) -> str:
         """Say why something is no value of this type."""
@@ -253,10 +234,8 @@ class OpenCLArrayType(Type):
     def __str__(self) -> str:
         if self.name:
             return self.name
-        shape = _SHAPE_NAMES.get(self.broadcastable)
-        if shape is None:
-            shape = str(self.broadcastable) if any(self.broadcastable) else f"{self.ndim}D"
-        return f"{type(self).__name__}<{self.context_name}>({self.dtype}, {shape})"
+        shape = str(self.host_type).removeprefix("TensorType")
+        return f"{type(self).__name__}<{self.context_name}>{shape}"
 
     __repr__ = __str__
 

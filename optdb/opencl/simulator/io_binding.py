@@ -7,6 +7,7 @@ home, unless it was computed there.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,44 +26,29 @@ ARGUMENTS, RESULTS = "arguments of a call", "results of a call"
 _KEPT = 8
 
 
+@dataclass(eq=False)
 class Input:
-    """An input that is not shared.
+    """An input that is not shared."""
 
-    Parameters
-    ----------
-    variable : Variable
-        Of the original graph.
-    storage : list
-        Where Theano's Function puts its value.
-    cell : list
-        Where the machine looks for it.
-    placed : bool
-        Whether it is on the device.
-    updated : bool
-        Whether the machine computes its next value.
-    mutable : bool
-        Whether the machine may overwrite it.
-    """
+    #: Of the original graph.
+    variable: Variable
+    #: Where Theano's Function puts its value.
+    storage: list[Any]
+    #: Where the machine looks for it.
+    cell: list[Any]
+    #: Whether it is on the device.
+    placed: bool
+    #: Whether the machine computes its next value.
+    updated: bool
+    #: Whether the machine may overwrite it.
+    mutable: bool
 
-    def __init__(
-        self,
-        variable: Variable,
-        storage: list[Any],
-        cell: list[Any],
-        placed: bool,
-        updated: bool,
-        mutable: bool,
-    ) -> None:
-        self._variable = variable
-        self._storage = storage
-        self.cell = cell
-        self.placed = placed
-        self.updated = updated
+    def __post_init__(self) -> None:
         #: Whether a call may leave another value than it was given.
-        self.may_change = updated or mutable
+        self.may_change = self.updated or self.mutable
         #: Whether the machine may use it where the caller has it.
-        self.may_be_external = placed and not self.may_change
-        self._dtype = np.dtype(variable.type.dtype) if self.may_be_external else None
+        self.may_be_external = self.placed and not self.may_change
+        self._dtype = np.dtype(self.variable.type.dtype) if self.may_be_external else None
         self._lent: Array | None = None
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
 
@@ -78,9 +64,9 @@ class Input:
         scope : ZeroCopyScope, optional
             What lends the value, so that it need not be copied.
         """
-        value = self._storage[0]
+        value = self.storage[0]
         if value is None:
-            raise TypeError(f"the input {self._variable} is None; it has to be {self._variable.type}")
+            raise TypeError(f"the input {self.variable} is None; it has to be {self.variable.type}")
         if not self.placed:
             self.cell[0] = value
             if scope is not None:
@@ -109,27 +95,20 @@ class Input:
     def give_back(self) -> None:
         """Let Theano's Function have the next value."""
         if self.updated:
-            self._storage[0] = as_host_value(self.cell[0])
+            self.storage[0] = as_host_value(self.cell[0])
 
 
+@dataclass(eq=False)
 class Output:
-    """An output.
+    """An output."""
 
-    Parameters
-    ----------
-    cell : list
-        Where the machine puts it.
-    on_host : bool
-        Whether the caller wants it on the host.
-    borrow : bool
-        Whether the next call may overwrite what the caller was given.
-    """
-
-    def __init__(self, cell: list[Any], on_host: bool, borrow: bool) -> None:
-        self.cell = cell
-        self.on_host = on_host
-        self._borrow = borrow
-        self._kept: np.ndarray | None = None
+    #: Where the machine puts it.
+    cell: list[Any]
+    #: Whether the caller wants it on the host.
+    on_host: bool
+    #: Whether the next call may overwrite what the caller was given.
+    borrow: bool
+    _kept: np.ndarray | None = None
 
     def bind_external(self, scope: ZeroCopyScope, layout: ArrayLayout) -> Any:
         """Return the buffer of an array for the caller, into which the machine is to compute; None if it may choose."""
@@ -147,13 +126,13 @@ class Output:
         """
         value = self.cell[0]
         if not (isinstance(value, Array) and self.on_host):
-            return value if self._borrow and scope is not None else deep_copy(value)
+            return value if self.borrow and scope is not None else deep_copy(value)
         if scope is None:
             return fetch(value, events)
         home = scope.take_output(self.cell)
         if home is None:
             record_transfer(RESULTS, value.nbytes)
             home = to_host(value, scope.reusable(self._kept))
-        if self._borrow:
+        if self.borrow:
             self._kept = home
         return home

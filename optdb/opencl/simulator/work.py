@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -55,15 +56,11 @@ def touched(arrays: Iterable[Any], buffers: Sequence[Any]) -> int:
 
 def _distinct(array: Array) -> int:
     lengths = [length for length, stride in zip(array.shape, array.strides) if stride or not length]
-    return int(np.prod(lengths, dtype="int64")) * array.dtype.itemsize
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    return value.shape if isinstance(value, Array) else np.shape(value)
+    return math.prod(lengths) * array.dtype.itemsize
 
 
 def _size(value: Any) -> int:
-    return int(np.prod(_shape(value), dtype="int64"))
+    return math.prod(np.shape(value))
 
 
 def _length(op: Any) -> int:
@@ -75,14 +72,10 @@ def _length(op: Any) -> int:
     return sum(_length(node.op) for node in op.fgraph.apply_nodes) if isinstance(op, Composite) else 1
 
 
-def _elementwise(op: Any, inputs: Given, outputs: Given) -> int:
-    return _length(op.scalar_op) * _size(outputs[0])
-
-
 def _reduction(op: Any, inputs: Given, outputs: Given) -> int:
     """Return the operations of a reduction: those on the elements that it reduces, and those of its epilogue."""
     reduced, _ = op.parted(inputs)
-    elements = int(np.prod(np.broadcast_shapes(*map(_shape, reduced)), dtype="int64"))
+    elements = math.prod(np.broadcast_shapes(*map(np.shape, reduced)))
     return (1 + _length(op.pre_scalar_op)) * elements + _length(op.post_scalar_op) * _size(outputs[0])
 
 
@@ -91,21 +84,17 @@ def _product(first: int) -> Callable[[Any, Given, Given], int]:
     return lambda op, inputs, outputs: 2 * _size(outputs[0]) * inputs[first].shape[-1]
 
 
-def _outer(op: Any, inputs: Given, outputs: Given) -> int:
-    return 2 * _size(outputs[0])
-
-
 def _convolution(out: Any, weights: Any) -> int:
     """Return the operations of a convolution, or of a gradient of one, which are as many."""
     return 2 * _size(out) * (_size(weights) // max(weights.shape[0], 1))
 
 
 _COUNTS: dict[type, Callable[[Any, Given, Given], int]] = {
-    OpenCLElemwise: _elementwise,
+    OpenCLElemwise: lambda op, inputs, outputs: _length(op.scalar_op) * _size(outputs[0]),
     OpenCLCAReduce: _reduction,
     **dict.fromkeys((blas.OpenCLDot22, blas.OpenCLDot22Scalar, blas.OpenCLDot, blas.OpenCLBatchedDot), _product(0)),
     **dict.fromkeys((blas.OpenCLGemm, blas.OpenCLGemv), _product(2)),
-    blas.OpenCLGer: _outer,
+    blas.OpenCLGer: lambda op, inputs, outputs: 2 * _size(outputs[0]),
     OpenCLConv: lambda op, inputs, outputs: _convolution(outputs[0], inputs[1]),
     OpenCLConvGradWeights: lambda op, inputs, outputs: _convolution(inputs[1], outputs[0]),
     OpenCLConvGradInputs: lambda op, inputs, outputs: _convolution(inputs[1], inputs[0]),
