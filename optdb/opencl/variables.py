@@ -6,6 +6,7 @@ its value from the device first, until a lifter puts an op of the device in its 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -51,13 +52,11 @@ class OpenCLConstant(_Operators, Constant):
         # Where all elements are the same, the host's rewriters ask for that one here.
         self.tag.unique_value = _unique(self.on_host)
 
-    @property
+    @functools.cached_property
     def on_host(self) -> np.ndarray:
         """The value, on the host. It is kept there, too: whoever merges constants compares them."""
-        value = self.__dict__.get("_on_host")
-        if value is None:
-            value = self._on_host = arrays.to_host(self.data)
-            value.flags.writeable = False
+        value = arrays.to_host(self.data)
+        value.flags.writeable = False
         return value
 
     def signature(self) -> tuple:
@@ -68,7 +67,7 @@ class OpenCLConstant(_Operators, Constant):
 
     def __getstate__(self) -> dict:
         state = super().__getstate__()
-        state.pop("_on_host", None)
+        state.pop("on_host", None)
         return state
 
     def __str__(self) -> str:

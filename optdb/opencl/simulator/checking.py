@@ -30,15 +30,7 @@ from optdb.runtime.arrays import as_host_value
 
 
 class Checker:
-    """Checks calls of a function, step by step.
-
-    Parameters
-    ----------
-    executable : Executable
-        What computes it on the device.
-    name : str
-        Of the function.
-    """
+    """Checks calls of the function of a name, step by step."""
 
     def __init__(self, executable: Executable, name: str) -> None:
         self._executable = executable

@@ -32,24 +32,7 @@ T = TypeVar("T")
 
 
 class DeviceFunction:
-    """A compiled function on a device, called as the original is; one thread at a time calls it.
-
-    Parameters
-    ----------
-    name : str
-        Of the simulator's method.
-    function : theano.compile.function_module.Function
-        It stays as it is.
-    state : State
-        The simulator's device and shared variables.
-    simulator : SimulatorOCL
-        A pickle of the function is one of the simulator, and the name.
-
-    Raises
-    ------
-    TypeError
-        If `function` is no compiled function.
-    """
+    """A method of a simulator: a compiled function on a device, called as the original is, by one thread at a time."""
 
     def __init__(self, name: str, function: Function, state: State, simulator: SimulatorOCL) -> None:
         if not isinstance(function, Function):

@@ -28,21 +28,14 @@ def export(
     examples: Examples | None,
     device_kinds: Sequence[DeviceKind],
 ) -> list[Report]:
-    """Write the functions of a simulator into a file, the simulator's own first.
+    """Write the functions of a simulator into a file, its own first; see `SimulatorOCL.export`.
 
     Parameters
     ----------
-    path : str or Path
-        Where to.
     methods : mapping
         By name, Theano's function and what computes it.
     own : str
         The name of the simulator's own function among them.
-    examples : sequence or mapping, optional
-        Calls of the simulator's own function, or of each function by its name; that of its own is None. A function
-        without any is written for calls like its latest ones.
-    device_kinds : sequence of str
-        For which devices.
     """
     given = examples if isinstance(examples, Mapping) else {None: () if examples is None else examples}
     unknown = [name for name in given if name is not None and name not in methods]

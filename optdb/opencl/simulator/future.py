@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from optdb.runtime.timing import CommandRange, Times
@@ -15,22 +14,15 @@ _PATIENCE = 2e-4
 
 
 class Future:
-    """A call of which the device may not be done.
+    """A call of which the device may not be done."""
 
-    Parameters
-    ----------
-    returned : object
-        What the call returns: arrays of the host in it may not have their numbers yet.
-    span : CommandRange
-        All that the call has put into the queue.
-    events : sequence of pyopencl.Event
-        Of the values that are on their way to the device and from there.
-    """
-
-    def __init__(self, returned: Any, span: CommandRange, events: Sequence[Any]) -> None:
+    def __init__(self, returned: Any, span: CommandRange, events: list[Any]) -> None:
+        #: Arrays of the host in it may not have their numbers yet.
         self._returned = returned
+        #: All that the call has put into the queue.
         self._span = span
-        self._events = list(events)
+        #: Of the values that are on their way to the device and from there.
+        self._events = events
 
     def done(self) -> bool:
         """Tell whether the outputs are there."""

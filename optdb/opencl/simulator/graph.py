@@ -42,15 +42,10 @@ class DeviceGraph:
 
 
 class Origins:
-    """Follows variables of a graph as they are replaced: by it, the two graphs can be compared step by step.
-
-    Parameters
-    ----------
-    of : dict
-        Variable to where it comes from.
-    """
+    """Follows variables of a graph as they are replaced: by it, the two graphs can be compared step by step."""
 
     def __init__(self, of: dict[Variable, Variable]) -> None:
+        #: Variable to where it comes from.
         self.of = of
 
     def on_lifted(self, fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]]) -> None:
@@ -77,14 +72,10 @@ def device_graph(
     updates: dict[int, int],
     mutable: Collection[Variable],
 ) -> DeviceGraph:
-    """Copy an optimized graph for a device.
+    """Copy the optimized graph of a compiled function for a device.
 
     Parameters
     ----------
-    source : FunctionGraph
-        Of a compiled function; it is not changed.
-    context_name : str
-        Where to.
     placed : collection of Variable
         The inputs that are there.
     updates : dict

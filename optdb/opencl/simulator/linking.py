@@ -35,25 +35,10 @@ def _advancing(compute: Callable[[], Any], updates: CellPairs) -> Callable[[], N
 def link(
     fgraph: FunctionGraph, cells: Sequence[list[Any]], state: set[Variable], c_thunks: bool
 ) -> tuple[Callable[[], Any], list[list[Any]]]:
-    """Make what computes a graph, and lets the next values of its inputs be the present ones.
+    """Link a graph for a device.
 
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        For a device.
-    cells : sequence of list
-        One for each input, of one element.
-    state : set of Variable
-        The inputs whose values outlive a call.
-    c_thunks : bool
-        Whether what is left on the host may be compiled.
-
-    Returns
-    -------
-    run : callable
-        Computes, from what is in the cells of the inputs.
-    outputs : list of list
-        The cells of the outputs.
+    Return what computes from what is in the cells of the inputs, and gives these their next values; and the cells of
+    the outputs. The inputs in `state` have values that outlive a call.
     """
     following = {fgraph.inputs[number]: fgraph.outputs[place] for place, number in fgraph.update_mapping.items()}
     schedule = functools.partial(final_last, state=state)

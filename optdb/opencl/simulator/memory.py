@@ -89,13 +89,6 @@ class MemoryReport:
 def memory_of(executable: Executable, state: State) -> MemoryReport:
     """Return what a call with what is in the storage of a function's inputs takes.
 
-    Parameters
-    ----------
-    executable : Executable
-        What computes the function.
-    state : State
-        The device, and the shared variables there.
-
     Raises
     ------
     optdb.runtime.tracing.Untraceable

@@ -22,15 +22,7 @@ _OF_ARRAYS = (ops.Subtensor, ops.Reshape, ops.Rebroadcast, ops.SpecifyShape, ops
 
 
 def placed_on_device(fgraph: FunctionGraph, context: Context) -> set[Variable]:
-    """Return the inputs of a graph that are to be on the device.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-        Of a compiled function; it is not changed.
-    context : Context
-        The device.
-    """
+    """Return the inputs of a compiled function's graph that are to be on the device."""
     return {var for var in fgraph.inputs if _belongs(fgraph, var, context)}
 
 

@@ -27,16 +27,7 @@ from optdb.runtime.timing import Timed, Timer
 
 
 def profile(executable: Executable, name: str, n: int) -> ProfileReport:
-    """Measure calls of a function with what is in the storage of its inputs.
-
-    Parameters
-    ----------
-    executable : Executable
-        What computes it.
-    name : str
-        Of the function.
-    n : int
-        How often.
+    """Measure `n` calls of the function of a name, with what is in the storage of its inputs.
 
     Raises
     ------

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 __all__ = ["in_chunks", "shows_progress"]
 
@@ -21,27 +24,15 @@ def shows_progress(wanted: bool | None) -> bool:
 
 
 def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> Any:
-    """Make many steps in chunks, with a progress bar if they take long.
+    """Make many steps in chunks, with a progress bar if they take long; in one chunk if no bar is wanted.
 
-    Parameters
-    ----------
-    run : callable
-        Makes so many steps, one or more, and returns when they are done.
-    steps : int
-        How many there are.
-    with_bar : bool
-        Whether a bar is wanted; if not, there is one chunk.
-
-    Returns
-    -------
-    object
-        What the last chunk returned.
+    `run` makes so many steps, one or more, and returns when they are done. What it returned last is returned.
     """
     if not with_bar:
         return run(steps)
     result, done, chunk = None, 0, 1
     start = time.perf_counter()
-    bar: _Bar | None = None
+    bar: Progress | None = None
     try:
         while done < steps:
             chunk = min(chunk, steps - done)
@@ -49,9 +40,9 @@ def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> A
             done += chunk
             elapsed = time.perf_counter() - start
             if bar is None and elapsed > UPDATE_INTERVAL_S and elapsed * steps / done > SHORT_RUN_S:
-                bar = _Bar(steps)
+                bar = _started_bar(steps)
             if bar is not None:
-                bar.show(done)
+                bar.update(bar.task_ids[0], completed=done)
             # The first steps compile and record: later ones may be quicker by far, so chunks grow by degrees.
             pace = max(1, round(done * UPDATE_INTERVAL_S / elapsed)) if elapsed else 2 * chunk
             chunk = min(2 * chunk, max(pace, 1)) if bar is not None else 2 * chunk
@@ -61,25 +52,15 @@ def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> A
             bar.stop()
 
 
-class _Bar:
-    """A bar of so many steps."""
+def _started_bar(steps: int) -> Progress:
+    """Return a bar of so many steps; imported here, since simulators are made in processes that show nothing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def __init__(self, steps: int) -> None:
-        # Imported here: simulators are made in processes that show nothing.
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        console = Console(stderr=True)
-        # A file keeps the last state; a terminal is given back as it was.
-        self._progress = Progress(*columns, console=console, transient=console.is_terminal)
-        self._task = self._progress.add_task("steps", total=steps)
-        self._progress.start()
-
-    def show(self, done: int) -> None:
-        """Move to so many steps."""
-        self._progress.update(self._task, completed=done)
-
-    def stop(self) -> None:
-        """Take the bar away."""
-        self._progress.stop()
+    columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    # A file keeps the last state; a terminal is given back as it was.
+    bar = Progress(*columns, console=console, transient=console.is_terminal)
+    bar.add_task("steps", total=steps)
+    bar.start()
+    return bar

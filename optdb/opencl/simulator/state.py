@@ -40,22 +40,11 @@ class UnknownShared(KeyError):
 
 
 class Shared:
-    """A shared variable, beside Theano's.
-
-    Parameters
-    ----------
-    variable : Variable
-        Theano's.
-    storage : list
-        Theano's storage of it, of one element.
-    on_device : bool
-        Whether it is on the device, though Theano has it on the host.
-    context_name : str
-        The device.
-    """
+    """A shared variable, beside Theano's variable and storage."""
 
     def __init__(self, variable: Variable, storage: list[Any], on_device: bool, context_name: Hashable) -> None:
         self.variable = variable
+        #: Whether it is on the device, though Theano has it on the host.
         self.on_device = on_device
         #: What it is on the device; None if it is on the host.
         self.array_type: OpenCLArrayType | None = None
@@ -119,13 +108,7 @@ class Shared:
 
 
 class State:
-    """The shared variables of a simulator; one thread at a time uses them, within a ``with`` block.
-
-    Parameters
-    ----------
-    context_name : str
-        The device.
-    """
+    """The shared variables of a simulator on its device; one thread at a time uses them, within a ``with`` block."""
 
     #: Whether next values are nowhere else, so that a call that fails must not have overwritten any.
     is_only_copy = True
@@ -202,19 +185,9 @@ class State:
         return len(self._known)
 
     def add(self, variable: Variable, storage: list[Any], on_device: bool) -> Shared | None:
-        """Return a shared variable; take it in, with Theano's value, if it is new.
+        """Return the shared variable of Theano's storage; take it in, with Theano's value, if it is new.
 
-        Parameters
-        ----------
-        variable, storage
-            Theano's.
-        on_device : bool
-            Whether a function wants it on the device. It is where the first function has wanted it.
-
-        Returns
-        -------
-        Shared or None
-            None if functions use Theano's storage itself.
+        It is where the first function has wanted it. None is returned if functions use Theano's storage itself.
         """
         known = self._known.get(id(storage))
         if known is None:

@@ -32,14 +32,8 @@ class NotKnown(Exception):
 class Steps:
     """Computes nodes; what is made for one is kept for the next time.
 
-    Parameters
-    ----------
-    impl : {'py', 'c'}, optional
-        How nodes compute; as Theano likes best if it is not given.
-    keep : bool
-        Whether nodes compute into the memory of their last results, as they do in functions.
-    around : callable, optional
-        ``around(node, thunk, cells)`` is called to run a node, and calls ``thunk()``.
+    Nodes compute by `impl`, ``'py'`` or ``'c'``, if it is given. With `keep`, they compute into the memory of their
+    last results, as they do in functions. ``around(node, thunk, cells)`` is called to run a node, and calls `thunk`.
     """
 
     def __init__(
@@ -58,14 +52,8 @@ class Steps:
     ) -> list[Any]:
         """Compute variables, and what they depend on; return their values.
 
-        Parameters
-        ----------
-        wanted : sequence of Variable
-            What to compute.
-        values : dict
-            What is known. What is computed is added; nothing that is there is computed.
-        computed : callable, optional
-            Told of each node when its outputs are known; may take away values that are neither needed nor wanted.
+        What is in `values` is not computed; what is computed is added. `computed` is told of each node when its
+        outputs are known, and may take away values that are neither needed nor wanted.
 
         Raises
         ------
@@ -101,17 +89,7 @@ class Steps:
 
 
 class Step:
-    """One node.
-
-    Parameters
-    ----------
-    node : Apply
-        Of any graph.
-    impl : {'py', 'c'} or None
-        How it computes.
-    keep : bool
-        Whether it computes into the memory of its last results.
-    """
+    """One node of any graph; the parameters are those of `Steps`."""
 
     def __init__(self, node: Apply, impl: str | None, keep: bool) -> None:
         self._node = node

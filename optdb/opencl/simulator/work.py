@@ -24,14 +24,8 @@ Given = Sequence[Any]
 def operations(node: Apply, inputs: Given, outputs: Given) -> int | None:
     """Return how many floating-point operations a node makes; None if nobody has said so for its op.
 
-    A product and a sum are two, and so is each of what a scalar op does: an exponential counts as one.
-
-    Parameters
-    ----------
-    node : Apply
-        Of the device.
-    inputs, outputs : sequence
-        Its values.
+    A product and a sum are two, and so is each of what a scalar op does: an exponential counts as one. `inputs` and
+    `outputs` are the node's values.
     """
     count = next((_COUNTS[kind] for kind in type(node.op).__mro__ if kind in _COUNTS), None)
     return None if count is None else int(count(node.op, inputs, outputs))

@@ -33,12 +33,7 @@ class ZeroCopyScope:
     the device to the caller, since these might be parts of arguments; nor where a call does not wait for results, since
     it would have to wait until arguments are read.
 
-    Parameters
-    ----------
-    context : Context
-        The device.
-    executable : Executable
-        What computes the function. Its plans get to know what moves.
+    The plans of the executable get to know what moves.
     """
 
     def __init__(self, context: Context, executable: Executable) -> None:
@@ -87,21 +82,9 @@ class ZeroCopyScope:
             self._minded.append(value)
 
     def bind_output(self, cell: list[Any], layout: ArrayLayout, kept: np.ndarray | None) -> Any:
-        """Lend an array for the result that a cell gets.
+        """Lend an array for the result that a cell gets: `kept`, if it fits and is no argument, or else a new one.
 
-        Parameters
-        ----------
-        cell : list
-            Of the machine.
-        layout : ArrayLayout
-            How the result lies.
-        kept : numpy.ndarray or None
-            What to lend, if it fits and is no argument; else, a new array is lent.
-
-        Returns
-        -------
-        pyopencl.Buffer or None
-            Where the result is to be: in all steps of a call the same; None if it has to be copied.
+        Return the buffer where the result is to be, in all steps of a call the same; None if it has to be copied.
         """
         if not self._open:
             return None
