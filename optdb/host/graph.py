@@ -9,7 +9,8 @@ Data flows one way: these names are imported from Theano and handed on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from theano.gof import Apply, Constant, FunctionGraph, InconsistencyError, Op, Variable
 from theano.gof import graph as _stock
@@ -36,21 +37,29 @@ __all__ = [
     "node_ancestors",
     "nodes_outside",
     "op_classes",
+    "reachable",
     "reconnect",
 ]
 
 
-def op_classes() -> Iterator[type[PureOp]]:
-    """Yield every class of ops that there is now, parents before children."""
-    seen = {PureOp}
-    todo = [PureOp]
+T = TypeVar("T")
+
+
+def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
+    """Return what is reached from some nodes, variables or others step by step, with these, as it was found."""
+    found = dict.fromkeys(starts)
+    todo = list(found)
     while todo:
-        cls = todo.pop()
-        yield cls
-        for sub in type.__subclasses__(cls):
-            if sub not in seen:
-                seen.add(sub)
-                todo.append(sub)
+        for other in following(todo.pop()):
+            if other not in found:
+                found[other] = None
+                todo.append(other)
+    return found
+
+
+def op_classes() -> Iterable[type[PureOp]]:
+    """Return every class of ops that there is now, parents before children."""
+    return reachable([PureOp], type.__subclasses__)
 
 
 def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply | str, int]]:
@@ -144,15 +153,7 @@ def io_toposort(
 
 def node_ancestors(outputs: Iterable[Variable]) -> set[Apply]:
     """Return every node that `outputs` depend on."""
-    seen: set[Apply] = set()
-    todo = [var.owner for var in outputs if var.owner is not None]
-    while todo:
-        node = todo.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        todo.extend(dependencies(node))
-    return seen
+    return set(reachable((var.owner for var in outputs if var.owner is not None), dependencies))
 
 
 def nodes_outside(fgraph: FunctionGraph, variables: Iterable[Variable | None]) -> list[Apply]:

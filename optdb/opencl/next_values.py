@@ -10,7 +10,7 @@ from typing import Any
 
 from optdb.host import ops
 from optdb.host.databases import compile_db
-from optdb.host.graph import FunctionGraph, Variable
+from optdb.host.graph import FunctionGraph, Variable, reachable
 from optdb.host.lifting import copy_trace
 from optdb.host.rewriters import Optimizer
 from optdb.opencl.ops.contiguous import opencl_contiguous
@@ -42,17 +42,13 @@ class NextValuesInOrder(Optimizer):
 
 def _may_be_out_of_order(out: Variable) -> bool:
     """Tell whether a value may lie in the memory of a view, by way of elementwise ops that work in place."""
-    seen, todo = {out}, [out]
-    while todo:
-        node = todo.pop().owner
-        if node is None or not isinstance(node.op, (OpenCLElemwise, *_REORDERING)):
-            continue
-        if isinstance(node.op, _REORDERING):
-            return True
-        fresh = [var for var in node.inputs if var not in seen and var.type == out.type]
-        seen.update(fresh)
-        todo += fresh
-    return False
+
+    def written_over(var: Variable) -> list[Variable]:
+        in_place = var.owner is not None and isinstance(var.owner.op, OpenCLElemwise)
+        return [value for value in var.owner.inputs if value.type == out.type] if in_place else []
+
+    owners = (var.owner for var in reachable([out], written_over))
+    return any(node is not None and isinstance(node.op, _REORDERING) for node in owners)
 
 
 compile_db().register("opencl_updates", NextValuesInOrder(), POSITION, "opencl")

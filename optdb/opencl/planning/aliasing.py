@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from optdb.host.destroy import destroyed_slots, viewed_slots
-from optdb.host.graph import Apply, Variable
+from optdb.host.graph import Apply, Variable, reachable
 
 __all__ = ["exposed_variables"]
 
@@ -50,9 +50,4 @@ def exposed_variables(
         for out, slot in pairs:
             aliases[out].append(node.inputs[slot])
             aliases[node.inputs[slot]].append(out)
-    todo = list(exposed)
-    while todo:
-        more = [var for var in aliases.get(todo.pop(), ()) if var not in exposed]
-        exposed.update(more)
-        todo += more
-    return exposed
+    return set(reachable(exposed, lambda var: aliases.get(var, ())))

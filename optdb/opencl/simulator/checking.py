@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.graph import Apply, Constant, Variable, clients
+from optdb.host.graph import Apply, Constant, Variable, clients, reachable
 from optdb.host.ops import AllocEmpty
 from optdb.host.traces import place_in_code
 from optdb.opencl.planning.roles import on_device
@@ -172,14 +172,9 @@ def _place(node: Apply) -> str:
 
 def _behind(node: Apply, known: Callable[[Variable], bool]) -> list[Apply]:
     """Return a node, and those that its inputs depend on, as far as these are not known."""
-    found: dict[Apply, None] = {node: None}
-    todo = [node]
-    while todo:
-        for var in todo.pop().inputs:
-            if not known(var) and var.owner is not None and var.owner not in found:
-                found[var.owner] = None
-                todo.append(var.owner)
-    return list(found)
+    return list(
+        reachable([node], lambda node: [var.owner for var in node.inputs if not known(var) and var.owner is not None])
+    )
 
 
 def _is_compared(var: Variable, origin: Variable) -> bool:

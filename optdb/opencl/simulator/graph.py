@@ -14,7 +14,7 @@ from typing import Any
 
 from optdb.host.databases import Query, compile_db
 from optdb.host.destroy import Supervisor
-from optdb.host.graph import FunctionGraph, Variable, clone_get_equiv
+from optdb.host.graph import FunctionGraph, Variable, clone_get_equiv, reachable
 from optdb.host.linking import deep_copy_op
 from optdb.host.optimized import plain_copy, without_copies
 from optdb.host.rewriters import Optimizer
@@ -83,7 +83,12 @@ def device_graph(
     mutable : collection of Variable
         The inputs that may be overwritten.
     """
-    inputs = {var: _there(var, context_name) if var in placed else var.clone() for var in source.inputs}
+    inputs = {
+        var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
+        if var in placed
+        else var.clone()
+        for var in source.inputs
+    }
     on_host = {var: HostFromOpenCL()(new) if var in placed else new for var, new in inputs.items()}
     copies = plain_copy(source.toposort(), on_host, PLAIN)
     outputs = [copies.setdefault(var, var.clone()) for var in map(without_copies, source.outputs)]
@@ -114,10 +119,6 @@ def device_graph(
         origins.of.setdefault(new, without_copies(old))
     known = {var: origin for var, origin in origins.of.items() if var in fgraph.variables}
     return DeviceGraph(fgraph, lift_reports(lifting)[-1], known)
-
-
-def _there(var: Variable, context_name: Hashable) -> Variable:
-    return opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
 
 
 #: On the host, only small things are left: sizes and indexes, which plans compare with those of the last call. What is
@@ -171,16 +172,13 @@ def _part_again(fgraph: FunctionGraph, updates: dict[int, int], arguments: set[V
 
 def _may_lie_in(out: Variable) -> set[Variable]:
     """Return the variables in whose memory a value may lie, by way of views and of what works in place."""
-    found, todo = {out}, [out]
-    while todo:
-        var = todo.pop()
-        if var.owner is None:
-            continue
-        maps = (getattr(var.owner.op, name, None) or {} for name in ("view_map", "destroy_map"))
-        below = {var.owner.inputs[slot] for slots in maps for slot in slots.get(var.index, ())} - found
-        found |= below
-        todo += below
-    return found
+
+    def below(var: Variable) -> list[Variable]:
+        op = None if var.owner is None else var.owner.op
+        maps = (getattr(op, name, None) or {} for name in ("view_map", "destroy_map"))
+        return [var.owner.inputs[slot] for slots in maps for slot in slots.get(var.index, ())]
+
+    return set(reachable([out], below))
 
 
 def _viewed(var: Variable) -> Variable:
