@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,9 @@ from optdb.deprecation import warn_renamed
 from optdb.host.compiled import Function
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.logging import logger
-from optdb.opencl.exporting import Report
+from optdb.opencl.exporting import Report, of_method, write
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.device_function import DeviceFunction
-from optdb.opencl.simulator.exporting import Examples, export
 from optdb.opencl.simulator.state import State
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.errors import DeviceError
@@ -22,8 +21,12 @@ from optdb.unpickling import restore
 
 __all__ = ["SimulatorOCL", "fixed_size_opencl_backend", "opencl_backend", "rebuild"]
 
-#: What the function that a simulator is made of is called among its methods.
-CALL = "__call__"
+#: What the function that a simulator is made of is called among its methods, and in a file if it has no name.
+CALL, OWN = "__call__", "call"
+
+#: Arguments, by place or by name.
+Call = Sequence[Any] | Mapping[str, Any]
+Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
 
 
 class SimulatorOCL(DeviceFunction):
@@ -189,9 +192,21 @@ class SimulatorOCL(DeviceFunction):
         if flavours is not None:
             warn_renamed("export(flavours=...)", "export(device_kinds=...)")
             device_kinds = flavours
+        given = examples if isinstance(examples, Mapping) else {None: () if examples is None else examples}
         with self._state:
-            methods = {name: (one._function, one._executable) for name, one in self._methods.items()}
-            return export(path, methods, CALL, examples, device_kinds)
+            methods = self._methods
+            unknown = [name for name in given if name is not None and name not in methods]
+            if unknown:
+                there = ", ".join(map(repr, self)) or "none besides its own"
+                raise ValueError(
+                    f"there are examples for {unknown[0]!r}, and the simulator has no such method: it has {there}"
+                )
+            own = self._function.name
+            own = own if own and own.isidentifier() and own not in methods else OWN
+            names = {None: own, CALL: own, **{name: name for name in self}}
+            functions = {names[name]: of_method(one._function, one._executable) for name, one in methods.items()}
+            calls = {names[name]: _calls(some) for name, some in given.items()}
+            return write(path, functions, calls, device_kinds)
 
     # Looking inside
 
@@ -297,6 +312,20 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
 def fixed_size_opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
     """Return what `opencl_backend` does: the name by which simulators were first proposed. Sizes need not be fixed."""
     return opencl_backend(device)
+
+
+def _calls(examples: Sequence[Call]) -> list[Call]:
+    """Return a function's examples, each of which is to be a call."""
+    # Of an array, the elements are no calls, whatever its shape is.
+    calls = list(examples)
+    wrong = [call for call in calls if not isinstance(call, Mapping | tuple | list)]
+    if not wrong:
+        return calls
+    raise TypeError(
+        "examples is a sequence of calls, each of which is a sequence of arguments or a mapping of them by name; "
+        f"an object of type {type(wrong[0]).__name__} is none.\n"
+        "The cure, for one call with x and y: examples=[(x, y)]"
+    )
 
 
 def rebuild(functions: dict[str, Function], device: str, values: list[Any], kept: dict[str, list[Any]]) -> SimulatorOCL:
