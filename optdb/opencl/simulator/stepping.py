@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from optdb.host.destroy import destroyed_slots
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.linking import raise_with_op
 from optdb.lifters.transfers import Traffic, count_transfers, record_transfer
@@ -40,7 +41,7 @@ class Steps:
         self,
         impl: str | None = None,
         keep: bool = False,
-        around: Callable[[Apply, Callable[[], Any], Cells], None] | None = None,
+        around: Callable[[Apply, Callable[[], Any], Cells], None] = lambda node, thunk, cells: thunk(),
     ) -> None:
         self._impl = impl
         self._keep = keep
@@ -70,7 +71,9 @@ class Steps:
                 continue
             if var.owner is None:
                 raise NotKnown(f"{var} has no value")
-            step = self._step(var.owner)
+            if var.owner not in self._steps:
+                self._steps[var.owner] = Step(var.owner, self._impl, self._keep)
+            step = self._steps[var.owner]
             missing = step.missing(values)
             if missing:
                 todo.extend(reversed(missing))
@@ -81,11 +84,6 @@ class Steps:
             if computed is not None:
                 computed(var.owner)
         return [values.get(var, getattr(var, "data", None)) for var in wanted]
-
-    def _step(self, node: Apply) -> Step:
-        if node not in self._steps:
-            self._steps[node] = Step(node, self._impl, self._keep)
-        return self._steps[node]
 
 
 class Step:
@@ -102,8 +100,7 @@ class Step:
                 self._computed[var][0] = True
         self._thunk = node.op.make_thunk(node, self._cells, self._computed, [], impl)
         self._lazy = getattr(self._thunk, "lazy", False)
-        destroyed = (getattr(node.op, "destroy_map", None) or {}).values()
-        self._destroyed = {node.inputs[slot] for slots in destroyed for slot in slots}
+        self._destroyed = {node.inputs[slot] for slot in destroyed_slots(node)}
 
     def missing(self, values: Values) -> list[Variable]:
         """Return the inputs that have to be known before it can run."""
@@ -112,15 +109,12 @@ class Step:
         self._fill(values)
         return [self._node.inputs[place] for place in self._thunk() or ()]
 
-    def run(self, values: Values, around: Callable[..., None] | None = None) -> list[Any]:
+    def run(self, values: Values, around: Callable[..., None]) -> list[Any]:
         """Return the values of the outputs; `around` is that of `Steps`."""
         if not self._lazy:  # what is lazy has computed when it was asked what is missing
             self._fill(values)
             try:
-                if around is None:
-                    self._thunk()
-                else:
-                    around(self._node, self._thunk, self._cells)
+                around(self._node, self._thunk, self._cells)
             except Exception:
                 raise_with_op(self._node, self._thunk, storage_map=self._cells)
         results = [self._cells[out][0] for out in self._node.outputs]
@@ -131,17 +125,13 @@ class Step:
         """Put into the cells what is known; copies of what the op works on in place."""
         self._clear()
         for var in self._node.inputs:
-            if isinstance(var, Constant):
-                known, value = True, var.data
-            else:
-                known, value = var in values, values.get(var)
+            known = isinstance(var, Constant) or var in values
+            value = var.data if isinstance(var, Constant) else values.get(var)
             self._computed[var][0] = known
             self._cells[var][0] = deep_copy(value) if known and var in self._destroyed else value
 
     def _clear(self) -> None:
         for var, cell in self._cells.items():
-            if isinstance(var, Constant):
-                continue
             self._computed[var][0] = False
             if var not in self._kept:
                 cell[0] = None
