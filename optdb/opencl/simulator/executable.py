@@ -21,7 +21,7 @@ from optdb.opencl.simulator.graph import device_graph
 from optdb.opencl.simulator.io_binding import Input, Output
 from optdb.opencl.simulator.linking import endangered, link
 from optdb.opencl.simulator.placing import placed_on_device
-from optdb.opencl.simulator.state import State
+from optdb.opencl.simulator.state import Shared, State
 from optdb.opencl.simulator.zero_copy import ZeroCopyScope
 from optdb.runtime.arrays import Array
 
@@ -74,20 +74,18 @@ class Executable:
         #: Nothing: values between are on the device, and cannot be shared with copies of the function.
         self.storage_map: dict[Variable, list[Any]] = {}
         wanted = placed_on_device(source, state.context)
-        is_shared = [isinstance(variable, SharedVariable) for variable, _ in inputs]
-        shared = [
-            state.add(variable, storage, var in wanted) if shares else None
-            for var, (variable, storage), shares in zip(source.inputs, inputs, is_shared, strict=True)
+        updated = set(updates.values())
+        bindings = [
+            state.add(variable, storage, var in wanted)
+            if isinstance(variable, SharedVariable)
+            else Input(var, storage, [None], var in wanted, number in updated, var in mutable)
+            for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True))
         ]
+        is_shared = [not isinstance(one, Input) for one in bindings]
         # A shared variable is where it is for other functions.
-        placed = {
-            var
-            for var, one in zip(source.inputs, shared, strict=True)
-            if (var in wanted if one is None else one.on_device)
-        }
-        updated = {source.inputs[number] for number in updates.values()}
+        placed = {var for var, one in zip(source.inputs, bindings, strict=True) if one is not None and one.placed}
         # What is brought to the device is the executable's own; on the host, it is the caller's.
-        overwritable = {*mutable, *(updated & placed)}
+        overwritable = {*mutable, *(source.inputs[number] for number in updated if source.inputs[number] in placed)}
         with as_when_compiling():
             self.graph = device_graph(source, state.context_name, placed, updates, overwritable)
             lasting = set(itertools.compress(self.graph.fgraph.inputs, is_shared))
@@ -97,27 +95,22 @@ class Executable:
                 lasting = set(itertools.compress(self.graph.fgraph.inputs, is_shared))
         #: Of one element each: where `run` finds inputs, and leaves outputs.
         self.input_cells = [
-            one.cell if one is not None else storage if shares else [None]
-            for one, (_, storage), shares in zip(shared, inputs, is_shared, strict=True)
+            storage if one is None else one.cell for one, (_, storage) in zip(bindings, inputs, strict=True)
         ]
         #: Computes, and lets next values be the present ones.
         self.run, self.output_cells = link(self.graph.fgraph, self.input_cells, lasting, c_thunks)
-        self._updated_cells = [self.input_cells[number] for number in updates.values()]
+        self._updated_cells = [self.input_cells[number] for number in updated]
         #: Those that are not shared.
-        self.inputs = [
-            Input(var, storage, cell, var in placed, var in updated, var in mutable)
-            for var, (_, storage), cell, shares in zip(source.inputs, inputs, self.input_cells, is_shared, strict=True)
-            if not shares
-        ]
+        self.inputs = [one for one in bindings if isinstance(one, Input)]
         #: Those that the caller gets.
         self.outputs = [
             Output(cell, isinstance(var.type, TensorType), borrow)
             for cell, var, borrow in zip(self.output_cells, source.outputs, borrowed)
         ]
         self._padding = [None] * len(updates)
-        self._shared = [one for one in shared if one is not None]
+        self._shared = [one for one in bindings if isinstance(one, Shared)]
         #: Shared variables of which each call changes the host's value.
-        self._changing = [] if state.is_only_copy else [shared[i] for i in updates.values() if shared[i] is not None]
+        self._changing = [] if state.is_only_copy else [bindings[i] for i in updated if isinstance(bindings[i], Shared)]
         self._zero_copy = ZeroCopyScope(state.context, self)
 
     def __call__(

@@ -42,15 +42,15 @@ class UnknownShared(KeyError):
 class Shared:
     """A shared variable, beside Theano's variable and storage."""
 
-    def __init__(self, variable: Variable, storage: list[Any], on_device: bool, context_name: Hashable) -> None:
+    def __init__(self, variable: Variable, storage: list[Any], placed: bool, context_name: Hashable) -> None:
         self.variable = variable
         #: Whether it is on the device, though Theano has it on the host.
-        self.on_device = on_device
+        self.placed = placed
         #: What it is on the device; None if it is on the host.
         self.array_type: OpenCLArrayType | None = None
         if isinstance(variable.type, OpenCLArrayType):
             self.array_type = variable.type
-        elif on_device:
+        elif placed:
             self.array_type = opencl_type(variable.type.dtype, variable.type.broadcastable, context_name)
         self._storage = storage
         #: Its value here.
