@@ -45,16 +45,10 @@ def lift_subtensor(op: Op, context_name: str | None, inputs: Inputs, outputs: In
     return with_pattern(OpenCLSubtensor(op.idx_list)(x, *inputs[1:]), outputs[0])
 
 
-@lifts([host.Rebroadcast, host.SpecifyShape], 23)
-def lift_same_array(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Apply an op of the host that hands its input on, wherever that is."""
+@lifts([host.Rebroadcast, host.SpecifyShape, host.Shape, host.Shape_i], 23)
+def lift_same_op(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Apply an op of the host that hands its input on, wherever that is, or asks it for its shape: nothing moves."""
     return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
-
-
-@lifts([host.Shape, host.Shape_i], 24)
-def lift_shape(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Ask an array on the device for its shape: that is known on the host, and moves nothing."""
-    return op(as_opencl_variable(inputs[0], context_name))
 
 
 @lifts([host.Assert], 27)
@@ -71,28 +65,23 @@ def lift_alloc(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs
     return OpenCLAlloc(context_name).make_node(*inputs).outputs
 
 
-@lifts([host.AllocEmpty], 31)
-def lift_alloc_empty(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an array with nothing certain in it."""
-    return OpenCLAllocEmpty(op.dtype, context_name)(*inputs)
+_MADE_OF_NUMBERS = {
+    host.AllocEmpty: OpenCLAllocEmpty,
+    host.Eye: OpenCLEye,
+    host.ARange: OpenCLARange,
+    host.Tri: OpenCLTri,
+}
 
 
-@lifts([host.ARange], 32, real_arrays)
-def lift_arange(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift numbers at equal distances."""
-    return OpenCLARange(op.dtype, context_name)(*inputs)
+def _maker_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
+    of_any_dtype = isinstance(op, (host.AllocEmpty, host.Eye))
+    return None if of_any_dtype else real_arrays(op, context_name, inputs, outputs)
 
 
-@lifts([host.Tri], 33, real_arrays)
-def lift_tri(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift ones at and below a diagonal."""
-    return OpenCLTri(op.dtype, context_name)(*inputs)
-
-
-@lifts([host.Eye], 34)
-def lift_eye(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift ones on a diagonal."""
-    return OpenCLEye(op.dtype, context_name)(*inputs)
+@lifts(list(_MADE_OF_NUMBERS), 31, _maker_unsupported_reason)
+def lift_maker(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
+    """Lift an array that is made of numbers of the host, which stay there."""
+    return _MADE_OF_NUMBERS[type(op)](op.dtype, context_name)(*inputs)
 
 
 @lifts([host.AllocDiag, host.VectorAllocDiag], 35)
