@@ -7,9 +7,13 @@ collection walks all of it and frees next to nothing.
 from __future__ import annotations
 
 import gc
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from optdb.host.refcounting import RefCountedSetting
+
+#: So many objects may be taken for long-lived before a full collection looks at them: some 50 MB, if all are garbage.
+MOST_PROMOTED = 300_000
 
 
 def collector_paused() -> AbstractContextManager[None]:
@@ -20,6 +24,46 @@ def collector_paused() -> AbstractContextManager[None]:
     return _collection.held()
 
 
+@contextmanager
+def growing() -> Iterator[None]:
+    """Keep automatic collection off, and take what is there at the end for long-lived.
+
+    A compiled function keeps its graph and its thunks. Left among the young objects, they would all be walked by the
+    first collection afterwards, a tenth of what it takes to optimize a graph, to find few that are garbage.
+    """
+    with _collection.held():
+        _promotion.is_due = True
+        yield
+
+
+class _Promotion:
+    """Moves young objects to the oldest generation.
+
+    Python counts what gets there by its own collections, and makes a full one when there is much of it; what is moved
+    here has to be counted here.
+    """
+
+    def __init__(self) -> None:
+        self.is_due = False
+        self._since_full = 0
+
+    def promote(self) -> None:
+        """Move all young objects, unless that would thaw what somebody has frozen; now and then, collect all."""
+        self.is_due = False
+        if gc.get_freeze_count():
+            return
+        self._since_full += gc.get_count()[0]
+        if self._since_full > MOST_PROMOTED:
+            self._since_full = 0
+            gc.collect()
+            return
+        gc.freeze()
+        gc.unfreeze()
+
+
+_promotion = _Promotion()
+
+
 def _turn_off() -> bool:
     was_enabled = gc.isenabled()
     gc.disable()
@@ -27,8 +71,11 @@ def _turn_off() -> bool:
 
 
 def _put_back(was_enabled: bool) -> None:
-    if was_enabled:
-        gc.enable()
+    if not was_enabled:
+        return
+    if _promotion.is_due:
+        _promotion.promote()
+    gc.enable()
 
 
 _collection = RefCountedSetting(_turn_off, _put_back)

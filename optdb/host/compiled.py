@@ -11,7 +11,7 @@ from typing import Any
 from theano.compile.function_module import Function, FunctionMaker
 from theano.gof.link import Container, PerformLinker
 
-from optdb.host.collector import collector_paused
+from optdb.host.collector import growing
 from optdb.host.patching import Patch, PatchGroup, Wrapper, applied
 
 __all__ = [
@@ -156,8 +156,7 @@ def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> No
     def around(create: Callable[..., Function]) -> Callable[..., Function]:
         @functools.wraps(create)
         def create_within(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
-            # Thunks stay, all of them: there is nothing to collect.
-            with collector_paused(), surround():
+            with growing(), surround():
                 return create(self, *args, **kwargs)
 
         return create_within

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from optdb.host import algebra, bookkeeping, construction, destroy, folding, greedy, identity, shapes, slices
-from optdb.host.collector import collector_paused
+from optdb.host.collector import growing
 from optdb.host.patching import Patch, PatchGroup
 from optdb.host.testvalues import optimizer_test_values
 
@@ -42,7 +42,7 @@ def optimizing() -> Iterator[None]:
             _set_up()
         identity.numbers.users += 1
     try:
-        with collector_paused(), optimizer_test_values():
+        with growing(), optimizer_test_values():
             yield
     finally:
         with _lock:

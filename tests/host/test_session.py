@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 
 import pytest
 import theano.tensor as tt
 from theano.gof import FunctionGraph
 from theano.gof.op import COp
 
+from optdb.host.collector import MOST_PROMOTED
 from optdb.host.identity import numbers
 from optdb.host.session import optimizing
 
@@ -40,6 +42,45 @@ def test_the_collector_is_paused_and_put_back(collector):
     with optimizing():
         assert not gc.isenabled()
     assert gc.isenabled() == collector
+
+
+def young_ids():
+    return set(map(id, gc.get_objects(generation=0)))
+
+
+@pytest.mark.skipif(gc.get_freeze_count() > 0, reason="this Python freezes objects when it starts")
+def test_what_grew_is_taken_for_old():
+    gc.collect()
+    with optimizing():
+        grown = [[] for _ in range(3)]
+    assert young_ids().isdisjoint(map(id, grown))
+    assert {id(x) for x in gc.get_objects(generation=2)}.issuperset(map(id, grown))
+
+
+@pytest.mark.skipif(gc.get_freeze_count() > 0, reason="this Python freezes objects when it starts")
+def test_garbage_among_it_is_collected_in_time():
+    class Cycle:
+        def __init__(self):
+            self.itself = self
+
+    first = weakref.ref(Cycle())
+    for _ in range(2 + 2 * MOST_PROMOTED // 50_000):
+        with optimizing():
+            for _ in range(50_000):
+                Cycle()
+    assert first() is None
+
+
+def test_what_others_have_frozen_stays_so():
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with optimizing():
+            grown = [[]]
+        assert id(grown[0]) in young_ids()
+        assert gc.get_freeze_count() >= frozen - 10  # those that were freed since
+    finally:
+        gc.unfreeze()
 
 
 def test_an_exception_ends_it_as_well(collector):

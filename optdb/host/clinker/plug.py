@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from optdb.host.collector import growing
 from optdb.host.patching import PatchGroup, Wrapper
 
 __all__ = ["install", "is_installed", "is_wanted", "uninstall"]
@@ -108,7 +109,7 @@ def _make_patches() -> list[Wrapper]:
         @functools.wraps(init)
         def begun(self: FunctionMaker, *args: Any, **options: Any) -> None:
             collector.begin_maker(self)
-            with progress.phase("optimizing"):
+            with growing(), progress.phase("optimizing"):
                 init(self, *args, **options)
 
         return begun
@@ -117,7 +118,7 @@ def _make_patches() -> list[Wrapper]:
         @functools.wraps(create)
         def postponable(self: FunctionMaker, *args: Any, **options: Any) -> Any:
             collector.postpone(self, args, options)
-            with progress.phase("linking"):
+            with growing(), progress.phase("linking"):
                 return create(self, *args, **options)
 
         return postponable
