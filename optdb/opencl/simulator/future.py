@@ -41,8 +41,12 @@ class Future:
         TimeoutError
             If they are not there then. The device goes on; wait again.
         """
-        if timeout is not None:
-            self._wait_for(timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        while end is not None and not self._span.done:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"the device is not done after {timeout:g} seconds; it goes on: wait again")
+            time.sleep(min(_PATIENCE, left))
         self._span.wait()
         for event in self._events:
             event.wait()
@@ -56,11 +60,3 @@ class Future:
 
     def __repr__(self) -> str:
         return f"<call of a simulator, {'done' if self.done() else 'at work'}>"
-
-    def _wait_for(self, timeout: float) -> None:
-        end = time.monotonic() + timeout
-        while not self._span.done:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"the device is not done after {timeout:g} seconds; it goes on: wait again")
-            time.sleep(min(_PATIENCE, left))

@@ -131,8 +131,8 @@ def _span(row: Row, timed: Timed, shift: float) -> Span:
 
 def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
     """Return the rows of a round with the medians of all; what a round did otherwise than the last is left out."""
-    last = rounds[-1]
-    alike = [rows for rows in rounds if [_key(row) for row in rows] == [_key(row) for row in last]]
+    keys = [[(row.op, row.kernel) for row in rows] for rows in rounds]
+    alike = [rows for rows, key in zip(rounds, keys, strict=True) if key == keys[-1]]
     return [
         replace(
             rows[-1],
@@ -141,10 +141,6 @@ def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
         )
         for rows in zip(*alike, strict=True)
     ]
-
-
-def _key(row: Row) -> tuple[str, str]:
-    return row.op, row.kernel
 
 
 def _origin(origins: Mapping[Variable, Variable], node: Apply) -> tuple[str, str, str]:

@@ -8,7 +8,6 @@ arguments, and owns its results.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,14 +128,9 @@ class ZeroCopyScope:
         self._context.queue.finish()
         self._executable.run.drop_external()
         handles = {buffer.int_ptr for buffer in self._buffers}
-        _empty((*self._executable.input_cells, *self._executable.output_cells), handles)
+        for cell in (*self._executable.input_cells, *self._executable.output_cells):
+            value = cell[0]
+            if isinstance(value, Array) and value.base_data is not None and value.base_data.int_ptr in handles:
+                cell[0] = value.base_data = None  # the array may be kept for its shape
         self._homes.clear()
         self._buffers.clear()
-
-
-def _empty(cells: Sequence[list[Any]], handles: set[int]) -> None:
-    """Empty the cells of arrays in some buffers, and these arrays, which may be kept for their shapes."""
-    for cell in cells:
-        value = cell[0]
-        if isinstance(value, Array) and value.base_data is not None and value.base_data.int_ptr in handles:
-            cell[0] = value.base_data = None
