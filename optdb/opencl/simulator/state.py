@@ -112,6 +112,7 @@ class State:
 
     #: Whether next values are nowhere else, so that a call that fails must not have overwritten any.
     is_only_copy = True
+    #: What it makes of a shared variable of Theano's.
     _kind = Shared
 
     def __init__(self, context_name: Hashable) -> None:

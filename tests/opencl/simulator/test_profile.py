@@ -158,3 +158,10 @@ def test_a_function_with_nothing_for_the_device():
     checked = sim.check(3)
     assert checked.ok and [int(value) for value in checked.outputs] == [4, 3]
     assert sim.report(3).traffic.nbytes["arguments of a call"] == 0
+
+
+def test_results_that_stay_on_the_device_are_no_downloads():
+    x = tt.fmatrix("x")
+    sim = simulated([x], [(x * 2).transfer("dev0"), x.sum()])
+    assert sim.report(DATA).traffic.nbytes["results of a call"] == 4
+    assert [row.nbytes for row in sim.profile(DATA, n=1).rows if row.op == "result"] == [4]
