@@ -125,7 +125,7 @@ def test_command(context, quick, capsys):
     assert report("opencl", ["float32"], library=False) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in CLASSES) and "kept in" in shown
-    (path,) = binaries.current().folder.iterdir()
+    (path,) = binaries.current().folder.glob("tuning-*")
     assert str(path) in shown.replace("\n", "")
     assert report("opencl", ["float32"], forget=True) == 0
     assert not list(binaries.current().folder.iterdir())
