@@ -46,7 +46,7 @@ class Steps:
         self._impl = impl
         self._keep = keep
         self._around = around
-        self._steps: dict[Apply, Step] = {}
+        self._steps: dict[Apply, NodeStep] = {}
 
     def compute(
         self, wanted: Sequence[Variable], values: Values, computed: Callable[[Apply], None] | None = None
@@ -72,7 +72,7 @@ class Steps:
             if var.owner is None:
                 raise NotKnown(f"{var} has no value")
             if var.owner not in self._steps:
-                self._steps[var.owner] = Step(var.owner, self._impl, self._keep)
+                self._steps[var.owner] = NodeStep(var.owner, self._impl, self._keep)
             step = self._steps[var.owner]
             missing = step.missing(values)
             if missing:
@@ -86,7 +86,7 @@ class Steps:
         return [values.get(var, getattr(var, "data", None)) for var in wanted]
 
 
-class Step:
+class NodeStep:
     """One node of any graph; the parameters are those of `Steps`."""
 
     def __init__(self, node: Apply, impl: str | None, keep: bool) -> None:
