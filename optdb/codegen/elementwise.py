@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import load_w, write_w
 from optdb.codegen.kernels import ctype
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import filled, functions, row_places
+from optdb.codegen.source import filled, functions, load_w, row_places, write_w
 
 if TYPE_CHECKING:
     from optdb.runtime.device_profiles import DeviceKind

@@ -2,6 +2,11 @@
 
 In such a file some words are left open: a type, the load of a float16, how many rows a block has. They look like a
 compiler's macros, and :func:`filled` puts in what stands for them, before the code is looked at any further.
+
+A float16 is kept in 16 bits, and computed in 32, so that no device needs to know ``half``: float32 holds every float16
+exactly, and what is stored is rounded once. Kernels work in `work_dtype`, and load and store through the functions that
+`load_w` and `write_w` name, which are in the prelude. For all other dtypes these names are empty, so that one template
+does for all of them: ``f"{load_w(dtype)}(x[i])"``.
 """
 
 from __future__ import annotations
@@ -12,9 +17,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import DTypeLike
 
-from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.kernels import ctype
 
 #: Ahead of code in which numbers are rounded after each step, as the host rounds them.
@@ -34,6 +39,25 @@ def functions(file: str) -> dict[str, str]:
 def filled(code: str, **words: Any) -> str:
     """Return code with something else for some of its words."""
     return re.sub(rf"\b(?:{'|'.join(words)})\b", lambda word: str(words[word[0]]), code)
+
+
+def work_dtype(dtype: DTypeLike) -> str:
+    """Return the name of the dtype to compute in."""
+    return "float32" if _is_half(dtype) else np.dtype(dtype).name
+
+
+def load_w(dtype: DTypeLike) -> str:
+    """Return the function to put around what is read, empty where none is needed."""
+    return "ga_half2float" if _is_half(dtype) else ""
+
+
+def write_w(dtype: DTypeLike) -> str:
+    """Return the function to put around what is stored, empty where none is needed."""
+    return "ga_float2half" if _is_half(dtype) else ""
+
+
+def _is_half(dtype: DTypeLike) -> bool:
+    return np.dtype(dtype) == np.float16
 
 
 def type_words(dtype: DTypeLike, prefix: str = "") -> dict[str, str]:

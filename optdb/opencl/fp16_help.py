@@ -1,5 +1,5 @@
-"""float16 in kernels, by the names of `theano.gpuarray.fp16_help`; see :mod:`optdb.codegen.fp16`."""
+"""float16 in kernels, by the names of `theano.gpuarray.fp16_help`; see :mod:`optdb.codegen.source`."""
 
-from optdb.codegen.fp16 import load_w, work_dtype, write_w
+from optdb.codegen.source import load_w, work_dtype, write_w
 
 __all__ = ["load_w", "work_dtype", "write_w"]

@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.kernels import ARRAY, SIZE, Kernel, compile_kernels, ctype
+from optdb.codegen.source import load_w, work_dtype, write_w
 from optdb.runtime.arrays import empty, from_host
 from tests.opencl.device import runtime_context
 

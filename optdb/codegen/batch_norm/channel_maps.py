@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.batch_norm.channels import Channels, Runs
-from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.layout import launch_chunks, launch_items
-from optdb.codegen.source import add_places
+from optdb.codegen.source import add_places, load_w, work_dtype, write_w
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:

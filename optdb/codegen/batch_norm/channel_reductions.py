@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from optdb.codegen.batch_norm.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
-from optdb.codegen.fp16 import load_w
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
-from optdb.codegen.source import add_places
+from optdb.codegen.source import add_places, load_w
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:

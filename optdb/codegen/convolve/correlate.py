@@ -25,11 +25,10 @@ from optdb.codegen.convolve.packing import (
     width_of,
 )
 from optdb.codegen.convolve.plan import ConvolutionPlan
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import is_contiguous, share, size_of
 from optdb.codegen.scratch import scratch
-from optdb.codegen.source import filled, functions
+from optdb.codegen.source import filled, functions, work_dtype
 from optdb.runtime.arrays import Array
 from optdb.runtime.sizes import largest
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optdb.codegen.convolve.plan import ChannelLayout, ConvolutionPlan
-from optdb.codegen.fp16 import load_w
 from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.codegen.layout import launch_chunks, view
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.scratch import tables
-from optdb.codegen.source import functions, typed
+from optdb.codegen.source import functions, load_w, typed
 from optdb.runtime.arrays import Array
 from optdb.runtime.sizes import smallest, starts
 

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from optdb.codegen.convolve.geometry import Axis
 from optdb.codegen.convolve.packing import Kernels, convolution_kernels, laid_out, tables_of
 from optdb.codegen.convolve.plan import forward
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.layout import launch_chunks, size_of
 from optdb.codegen.scratch import scratch
-from optdb.codegen.source import functions
+from optdb.codegen.source import functions, work_dtype
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:

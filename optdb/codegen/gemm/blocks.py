@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optdb import __version__
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.gemm.problem import CLASSES
+from optdb.codegen.source import work_dtype
 from optdb.runtime import clblast, tuning
 
 if TYPE_CHECKING:

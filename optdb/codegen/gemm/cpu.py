@@ -17,14 +17,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from optdb.codegen.fp16 import load_w, work_dtype
 from optdb.codegen.gemm.blocks import ItemBlock
 from optdb.codegen.gemm.code import product_kernel
 from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, total
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import filled
+from optdb.codegen.source import filled, load_w, work_dtype
 from optdb.runtime.sizes import starts
 
 #: Terms that are added up before the next ones are begun: a panel of so many rows stays in a core's cache.

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.gemm.blocks import PADDING, GroupBlock
 from optdb.codegen.gemm.code import product_kernel
 from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, total
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import functions
+from optdb.codegen.source import functions, work_dtype
 
 #: Bytes that an item reads from local memory at once.
 _READ = 16

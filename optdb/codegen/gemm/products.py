@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optdb.codegen.fp16 import load_w, work_dtype
 from optdb.codegen.gemm import cpu, gpu
 from optdb.codegen.gemm.blocks import Block, by_library, chosen
 from optdb.codegen.gemm.code import total_kernel
@@ -18,6 +17,7 @@ from optdb.codegen.gemm.launches import GemmPlan, run
 from optdb.codegen.gemm.problem import Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.codegen.kernels.launching import LaunchCache
+from optdb.codegen.source import load_w, work_dtype
 from optdb.runtime import clblast
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import tracing

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.gemm import blocks
 from optdb.codegen.gemm.blocks import Block
 from optdb.codegen.gemm.launches import run
 from optdb.codegen.gemm.problem import CLASSES, SMALL, TINY, Problem, steps
 from optdb.codegen.gemm.products import kernels_of, plan_with
 from optdb.codegen.kernels import CompiledKernel, compile_kernels
+from optdb.codegen.source import work_dtype
 from optdb.runtime import clblast
 from optdb.runtime.arrays import Array, from_host, to_host
 

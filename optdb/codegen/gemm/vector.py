@@ -11,12 +11,11 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from optdb.codegen.fp16 import load_w, work_dtype
 from optdb.codegen.gemm.code import product_kernel, total_kernel
 from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, run, total
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import functions
+from optdb.codegen.source import functions, load_w, work_dtype
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:

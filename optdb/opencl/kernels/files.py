@@ -21,10 +21,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from optdb.codegen.fp16 import load_w, work_dtype, write_w
 from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.params import KernelArgumentError
 from optdb.codegen.kernels.prelude import ctype
+from optdb.codegen.source import load_w, work_dtype, write_w
 from optdb.host.graph import Apply
 from optdb.opencl.kernels.base import OpenCLKernelBase
 

@@ -16,9 +16,8 @@ from typing import Any
 from optdb.codegen.batch_norm.channel_maps import ChannelMap, launch_numbers
 from optdb.codegen.batch_norm.channel_reductions import ChannelFold, Pass
 from optdb.codegen.batch_norm.channels import Channels, Runs
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.layout import check_shapes
-from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
+from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed, work_dtype
 from optdb.host import layers as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from optdb.codegen.elementwise import ElementCode, Operand
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.layout import view
+from optdb.codegen.source import work_dtype
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array

@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.layout import collapse, steps_of, view
 from optdb.codegen.scalars.types import c_type, unsigned
-from optdb.codegen.source import ROUND_EACH_STEP, add_places, functions, typed
+from optdb.codegen.source import ROUND_EACH_STEP, add_places, functions, typed, work_dtype
 from optdb.host.graph import Apply
 from optdb.host.sorting import CumOp
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array

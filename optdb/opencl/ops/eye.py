@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from optdb.codegen.fp16 import write_w
+from optdb.codegen.source import write_w
 from optdb.host.config import config
 from optdb.host.creation import as_tensor_variable, grad_undefined
 from optdb.host.graph import Apply, Variable

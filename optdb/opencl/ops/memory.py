@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import work_dtype, write_w
 from optdb.codegen.layout import view
 from optdb.codegen.scalars.types import unsigned
-from optdb.codegen.source import typed
+from optdb.codegen.source import typed, work_dtype, write_w
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array

@@ -25,9 +25,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.layout import CHUNKS_PER_UNIT, launch_striding, steps_of
-from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed
+from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed, work_dtype
 from optdb.host.creation import as_tensor_variable
 from optdb.host.graph import Apply
 from optdb.host.random import ChoiceFromUniform, MultinomialFromUniform, mrg_uniform_base

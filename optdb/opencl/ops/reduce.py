@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.scalars.types import NoCode, c_type, literal
+from optdb.codegen.source import work_dtype
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.creation import grad_undefined

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from optdb.codegen.elementwise import WIDTH
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import collapse, size_of, strides_of
 from optdb.codegen.scalars.types import is_complex
+from optdb.codegen.source import work_dtype
 from optdb.opencl.kernels import Context, Kernel, Kernels
 from optdb.opencl.ops.reduction_code import STRIP, ReductionCode
 from optdb.opencl.scalars.code import signature

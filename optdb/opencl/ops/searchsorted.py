@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.fp16 import load_w, work_dtype
 from optdb.codegen.layout import launch_chunks, steps_of
-from optdb.codegen.source import functions, typed
+from optdb.codegen.source import functions, load_w, typed, work_dtype
 from optdb.host.graph import Apply
 from optdb.host.sorting import SearchsortedOp
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array

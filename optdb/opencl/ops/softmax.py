@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from optdb.codegen.fp16 import work_dtype
 from optdb.codegen.layout import launch_each, launch_striding, steps_of
-from optdb.codegen.source import filled, functions, type_words, typed
+from optdb.codegen.source import filled, functions, type_words, typed, work_dtype
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
