@@ -18,8 +18,7 @@ import functools
 from collections.abc import Iterator
 
 from optdb.codegen.gemm.blocks import ItemBlock
-from optdb.codegen.gemm.code import product_kernel
-from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, total
+from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, product_kernel, total
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.kernels import Kernel, ctype
 from optdb.codegen.scalars.types import C_TYPES

@@ -15,8 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from optdb.codegen.gemm.blocks import PADDING, GroupBlock
-from optdb.codegen.gemm.code import product_kernel
-from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, total
+from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, product_kernel, total
 from optdb.codegen.gemm.problem import Problem
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.scalars.types import C_TYPES

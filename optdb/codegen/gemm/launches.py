@@ -1,4 +1,4 @@
-"""A planned product, and what runs it.
+"""A planned product, what runs it, and what the kernels of all plans share.
 
 A plan is a list of launches, made from numbers alone and remembered, and the memory that they need besides the arrays.
 `run` hands them the arrays.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.codegen.kernels import SSIZES, CompiledKernel
+from optdb.codegen.kernels import SSIZES, CompiledKernel, Kernel
 from optdb.codegen.scratch import scratch
+from optdb.codegen.source import functions, typed
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -45,6 +46,16 @@ class GemmPlan:
     launches: Sequence[Launch]
     #: Numbers of the dtype computed in that they need besides the arrays.
     memory: int = 0
+
+
+def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
+    """Return a kernel of products of matrices of a dtype, from code with its types and other words left open."""
+    return Kernel("#pragma OPENCL FP_CONTRACT ON\n" + typed(code, dtype, **words))
+
+
+def total_kernel(dtype: str) -> Kernel:
+    """Return the kernel that adds up the parts of sums that were too long for one item."""
+    return product_kernel(functions("gemm/vector.cl")["matmul_total"], dtype)
 
 
 def pack(*numbers: int) -> np.ndarray:

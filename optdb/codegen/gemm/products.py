@@ -12,8 +12,7 @@ import numpy as np
 
 from optdb.codegen.gemm import cpu, gpu
 from optdb.codegen.gemm.blocks import Block, by_library, chosen
-from optdb.codegen.gemm.code import total_kernel
-from optdb.codegen.gemm.launches import GemmPlan, run
+from optdb.codegen.gemm.launches import GemmPlan, run, total_kernel
 from optdb.codegen.gemm.problem import Problem, check, classify, steps
 from optdb.codegen.kernels import CompiledKernel, Kernel
 from optdb.codegen.kernels.launching import LaunchCache

@@ -11,8 +11,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from optdb.codegen.gemm.code import product_kernel, total_kernel
-from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, run, total
+from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, product_kernel, run, total, total_kernel
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import functions, load_w, work_dtype
