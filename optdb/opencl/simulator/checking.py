@@ -20,11 +20,11 @@ import numpy as np
 from optdb.host.graph import Apply, Constant, Variable, clients, reachable
 from optdb.host.ops import AllocEmpty
 from optdb.host.traces import place_in_code
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.roles import on_device, touches_device
 from optdb.opencl.simulator.check_report import CheckReport, StepCheck
 from optdb.opencl.simulator.comparing import TRIALS, Difference, compare, nudged
 from optdb.opencl.simulator.executable import Executable
-from optdb.opencl.simulator.stepping import NotKnown, Steps, Values, touches_device
+from optdb.opencl.simulator.stepping import NotKnown, Steps, Values
 from optdb.opencl.transfers import TransferOp
 from optdb.runtime.arrays import as_host_value
 

@@ -17,12 +17,10 @@ from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.variables import SharedVariable, TensorType
 from optdb.lifters.report import LiftReport
 from optdb.opencl.planning import PlannedVM
-from optdb.opencl.simulator.graph import device_graph
-from optdb.opencl.simulator.io_binding import Input, Output
+from optdb.opencl.simulator.graph import device_graph, placed_on_device
+from optdb.opencl.simulator.io_binding import Input, Output, ZeroCopyScope
 from optdb.opencl.simulator.linking import endangered, link
-from optdb.opencl.simulator.placing import placed_on_device
 from optdb.opencl.simulator.state import Shared, State
-from optdb.opencl.simulator.zero_copy import ZeroCopyScope
 from optdb.runtime.arrays import Array
 
 __all__ = ["Executable"]

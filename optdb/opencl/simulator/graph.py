@@ -3,6 +3,10 @@
 The copy has the same inputs and outputs, in the same order; those that are placed on the device are arrays there, and
 so is each output that is computed there. What the phases of Theano's optimizer behind the lift do is done to the copy:
 the lift itself, fusion, and in-place operation.
+
+Of the inputs, arrays of floats live on the device. Whole numbers, and numbers by themselves, are often what an op wants
+to know on the host: an index, a length, a factor of a product. They go only where all that is done with them, until
+they are arrays of floats, can be done on the device, and nothing asks for them on the host.
 """
 
 from __future__ import annotations
@@ -12,20 +16,24 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from optdb.host import ops
 from optdb.host.databases import Query, compile_db
 from optdb.host.destroy import Supervisor
-from optdb.host.graph import FunctionGraph, Variable, clone_get_equiv, reachable
-from optdb.host.linking import deep_copy_op
+from optdb.host.graph import FunctionGraph, Variable, clients, clone_get_equiv, is_output, reachable
+from optdb.host.lifting import is_host_array
+from optdb.host.linking import DeepCopyOp, deep_copy_op
 from optdb.host.optimized import plain_copy, without_copies
+from optdb.host.random import mrg_uniform_base
 from optdb.host.rewriters import Optimizer
 from optdb.host.session import optimizing
 from optdb.host.testvalues import without_test_values
 from optdb.host.variables import SharedVariable
 from optdb.lifters.report import LiftReport, lift_reports
-from optdb.opencl.device import POSITION, TAG
+from optdb.opencl.device import OPENCL, POSITION, TAG
 from optdb.opencl.inplace import PLAIN
 from optdb.opencl.transfers import HostFromOpenCL, as_opencl_variable
 from optdb.opencl.type import opencl_type
+from optdb.runtime.context import Context
 from optdb.topo.translate import translate
 
 
@@ -72,16 +80,10 @@ def device_graph(
     updates: dict[int, int],
     mutable: Collection[Variable],
 ) -> DeviceGraph:
-    """Copy the optimized graph of a compiled function for a device.
+    """Copy the optimized graph of a compiled function for a device, on which the inputs in `placed` are.
 
-    Parameters
-    ----------
-    placed : collection of Variable
-        The inputs that are there.
-    updates : dict
-        Place of an output to the place of the input whose next value it is.
-    mutable : collection of Variable
-        The inputs that may be overwritten.
+    `updates` has for the place of an output that of the input whose next value it is; `mutable` the inputs that may be
+    overwritten.
     """
     inputs = {
         var: opencl_type(var.type.dtype, var.type.broadcastable, context_name)(name=var.name)
@@ -189,3 +191,45 @@ def _viewed(var: Variable) -> Variable:
             return var
         var = var.owner.inputs[slots[0]]
     return var
+
+
+#: What may be done with a number on the device.
+_ARITHMETIC = (ops.Elemwise, ops.DimShuffle, ops.CAReduce, DeepCopyOp)
+#: What may be done with an array of whole numbers, besides.
+_OF_ARRAYS = (ops.Subtensor, ops.Reshape, ops.Rebroadcast, ops.SpecifyShape, ops.Join, ops.Split, ops.MaxAndArgmax)
+
+
+def placed_on_device(fgraph: FunctionGraph, context: Context) -> set[Variable]:
+    """Return the inputs of a compiled function's graph that are to be on the device."""
+    return {var for var in fgraph.inputs if _belongs(fgraph, var, context)}
+
+
+def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
+    if not is_host_array(var) or context.unsupported_reason(var.type.dtype) is not None:
+        return False
+    users = [(user, i) for user, i in clients(fgraph, var) if not is_output(user)]
+    # From the state of a generator, random numbers are drawn there.
+    is_drawn_from = any(isinstance(user.op, mrg_uniform_base) and i == 0 for user, i in users)
+    return _is_array_of_floats(var) or is_drawn_from or (bool(users) and _only_computed_with(fgraph, var))
+
+
+def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
+    """Tell whether all that is made of a variable, until it is an array of floats, is made on the device."""
+    seen, todo = {var}, [var]
+    while todo:
+        asked = todo.pop()
+        allowed = (*_ARITHMETIC, *_OF_ARRAYS) if asked.type.ndim else _ARITHMETIC
+        for user, i in clients(fgraph, asked):
+            if is_output(user):
+                continue
+            if OPENCL.is_host_input(user.op, i) or not isinstance(user.op, allowed):
+                return False
+            # What may yet be wanted on the host.
+            fresh = [out for out in user.outputs if out not in seen and not _is_array_of_floats(out)]
+            seen.update(fresh)
+            todo += fresh
+    return True
+
+
+def _is_array_of_floats(var: Variable) -> bool:
+    return bool(var.type.ndim) and var.type.dtype.startswith(("float", "complex"))

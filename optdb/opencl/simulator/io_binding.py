@@ -1,11 +1,16 @@
 """The inputs and outputs of a function on a device: between Theano's storage and what computes.
 
-An :class:`Input` brings an argument to the device, or lends it (``zero_copy``); an :class:`Output` brings a result
-home, unless it was computed there.
+An :class:`Input` brings an argument to the device, or lends it; an :class:`Output` brings a result home, unless it was
+computed there.
+
+A device that shares the host's memory reads arguments and writes results where the caller has them:
+:class:`ZeroCopyScope` binds large ones for the time of a call. After the call, even an interrupted one, the device is
+done, and holds no reference to the caller's memory. So the caller may change its arguments, and owns its results.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,11 +19,15 @@ import numpy as np
 
 from optdb.host.graph import Variable
 from optdb.lifters.transfers import record_transfer
-from optdb.runtime.arrays import Array, DeviceArray, as_host_value, deep_copy, fetch, from_host, to_host
+from optdb.opencl.planning import PlannedVM
+from optdb.opencl.planning.roles import on_device
+from optdb.runtime.arrays import Array, DeviceArray, as_host_value, deep_copy, fetch, fitting, from_host, to_host
+from optdb.runtime.context import Context
+from optdb.runtime.host_buffers import sync_to_host, wrap_host_array
+from optdb.runtime.recording import ArrayLayout
 
 if TYPE_CHECKING:
-    from optdb.opencl.simulator.zero_copy import ZeroCopyScope
-    from optdb.runtime.recording import ArrayLayout
+    from optdb.opencl.simulator.executable import Executable
 
 #: What transfers are called that are no op's.
 ARGUMENTS, RESULTS = "arguments of a call", "results of a call"
@@ -52,17 +61,10 @@ class Input:
         self._lent: Array | None = None
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
 
-    def take(self, context: Any, events: list[Any] | None = None, scope: ZeroCopyScope | None = None) -> None:
-        """Let the machine have the value.
+    def take(self, context: Context, events: list[Any] | None = None, scope: ZeroCopyScope | None = None) -> None:
+        """Let the machine have the value, lent by `scope` if that can be.
 
-        Parameters
-        ----------
-        context : Context
-            Where.
-        events : list, optional
-            Gets the event of a copy that is not waited for.
-        scope : ZeroCopyScope, optional
-            What lends the value, so that it need not be copied.
+        `events`, if given, gets the event of a copy that is not waited for.
         """
         value = self.storage[0]
         if value is None:
@@ -85,7 +87,7 @@ class Input:
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
 
-    def _around(self, context: Any, buffer: Any, shape: tuple[int, ...]) -> Array:
+    def _around(self, context: Context, buffer: Any, shape: tuple[int, ...]) -> Array:
         """Return the array that a buffer of the caller's holds: mostly the last one, since new ones are slow."""
         if self._lent is None or self._lent.shape != shape:
             self._lent = DeviceArray(context.queue, shape, self._dtype, data=buffer)
@@ -117,12 +119,8 @@ class Output:
     def give(self, scope: ZeroCopyScope | None, events: list[Any] | None = None) -> Any:
         """Return the value, the caller's own unless it is borrowed.
 
-        Parameters
-        ----------
-        scope : ZeroCopyScope, optional
-            What has lent an array for it; None if values may be on their way still.
-        events : list, optional
-            Gets the event of a copy that is not waited for.
+        `scope` has lent an array for it; without one, values may be on their way still, and `events` gets the event of
+        a copy that is not waited for.
         """
         value = self.cell[0]
         if not (isinstance(value, Array) and self.on_host):
@@ -136,3 +134,114 @@ class Output:
         if self.borrow:
             self._kept = home
         return home
+
+
+class ZeroCopyScope:
+    """What is lent to a device while a function is called.
+
+    It is open within a ``with`` block, and lends nothing else. Nothing is ever lent to a function that gives arrays of
+    the device to the caller, since these might be parts of arguments; nor where a call does not wait for results, since
+    it would have to wait until arguments are read.
+
+    The plans of the executable get to know what moves.
+    """
+
+    def __init__(self, context: Context, executable: Executable) -> None:
+        self._context = context
+        self._executable = executable
+        self._open = False
+        graph, outputs, machine = executable.graph.fgraph, executable.outputs, executable.run
+        here = [(var, one) for var, one in zip(graph.outputs, outputs) if on_device(var)]
+        stays = all(one.on_host for _, one in here)
+        waits = any(one.on_host for one in outputs)
+        self._possible = context.profile.shares_host_memory and isinstance(machine, PlannedVM) and stays and waits
+        if self._possible:
+            linked = machine.linked
+            self._by_cell = {id(cell): var for var, cell in zip(graph.inputs, executable.input_cells, strict=True)}
+            lendable = (one for one in executable.inputs if one.may_be_external)
+            linked.rebindable_inputs = frozenset(self._by_cell[id(one.cell)] for one in lendable)
+            for var, one in here:
+                linked.external_outputs.setdefault(var, functools.partial(one.bind_external, self))
+        #: The arrays that belong to the call: those that are lent, and others that are read meanwhile.
+        self._minded: list[np.ndarray] = []
+        self._buffers: list[Any] = []
+        #: By the cell: the array where a result is to be, and what that is for the machine.
+        self._homes: dict[int, tuple[np.ndarray, Any]] = {}
+
+    def __enter__(self) -> ZeroCopyScope:
+        self._settle()  # what a call has left that was interrupted twice
+        self._open = self._possible
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open = False
+        self._settle()
+
+    def take(self, cell: list[Any], value: Any) -> Any:
+        """Lend the argument that a cell gets, to be read; return the buffer, or None if it has to be copied."""
+        if not self._open or not isinstance(value, np.ndarray):
+            return None
+        # Of two buffers with the same memory nothing is certain.
+        if self._by_cell[id(cell)] not in self._executable.run.linked.rebindable_inputs or self._overlaps(value):
+            return None
+        return self._note(value, wrap_host_array(self._context, value))
+
+    def track(self, value: Any) -> None:
+        """Take note of an argument that nodes read on the host: no result is to be computed over it."""
+        if self._open and isinstance(value, np.ndarray):
+            self._minded.append(value)
+
+    def bind_output(self, cell: list[Any], layout: ArrayLayout, kept: np.ndarray | None) -> Any:
+        """Lend an array for the result that a cell gets: `kept`, if it fits and is no argument, or else a new one.
+
+        Return the buffer where the result is to be, in all steps of a call the same; None if it has to be copied.
+        """
+        if not self._open:
+            return None
+        if id(cell) in self._homes:
+            home, buffer = self._homes[id(cell)]
+            # A call that has found another branch to be taken may want another array.
+            if home.shape == layout.shape and home.dtype == layout.dtype:
+                return buffer
+        home = fitting(self.reusable(kept), layout)
+        buffer = self._note(home, wrap_host_array(self._context, home, writes=True))
+        if buffer is not None:
+            self._homes[id(cell)] = home, buffer
+        return buffer
+
+    def take_output(self, cell: list[Any]) -> np.ndarray | None:
+        """Return the array where a result is, the first time that it is asked for; None if it is elsewhere."""
+        home, buffer = self._homes.pop(id(cell), (None, None))
+        if home is None or cell[0].base_data is not buffer or cell[0].shape != home.shape:
+            return None
+        sync_to_host(self._context, buffer)
+        return home
+
+    def reusable(self, kept: np.ndarray | None) -> np.ndarray | None:
+        """Return the array of a last result if it may be written over: it may be an argument now."""
+        return None if kept is None or self._overlaps(kept) else kept
+
+    def _overlaps(self, value: np.ndarray) -> bool:
+        """Tell whether an array may share memory with one that belongs to the call."""
+        return any(np.may_share_memory(value, other) for other in self._minded)
+
+    def _note(self, value: np.ndarray, buffer: Any) -> Any:
+        if buffer is not None:
+            self._minded.append(value)
+            self._buffers.append(buffer)
+        return buffer
+
+    def _settle(self) -> None:
+        """Wait for the device, and let all go of what was lent."""
+        self._minded.clear()
+        if not self._buffers:
+            return
+        self._context.queue.finish()
+        self._executable.run.drop_external()
+        handles = {buffer.int_ptr for buffer in self._buffers}
+        for cell in (*self._executable.input_cells, *self._executable.output_cells):
+            value = cell[0]
+            if isinstance(value, Array) and value.base_data is not None and value.base_data.int_ptr in handles:
+                cell[0] = value.base_data = None  # the array may be kept for its shape
+        self._homes.clear()
+        self._buffers.clear()

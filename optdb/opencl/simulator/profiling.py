@@ -3,37 +3,41 @@
 Flow: as a check does, a profile computes the device graph node by node (``stepping``), without a plan and without
 changing anything; what is put into the queue goes into one that keeps times (``optdb.runtime.timing``). The first round
 is not measured: it compiles, and makes the memory that the others use again. Of the others, each command has a row,
-with the median of its times.
+with the median of its times, the bytes that it touches, and the floating-point operations that its node makes, by the
+shapes of its arrays.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from optdb.host.fusion import Composite
 from optdb.host.graph import Apply, Variable
 from optdb.host.traces import place_in_code
+from optdb.opencl.ops import blas
+from optdb.opencl.ops.convolve import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+from optdb.opencl.ops.reduce import OpenCLCAReduce
+from optdb.opencl.planning.roles import touches_device
+from optdb.opencl.scalars.program import Program
 from optdb.opencl.simulator.executable import Executable
 from optdb.opencl.simulator.profile_report import HOST, ProfileReport, Row, Span
-from optdb.opencl.simulator.stepping import Cells, Steps, Values, touches_device
-from optdb.opencl.simulator.work import operations, touched
-from optdb.runtime.arrays import from_host, to_host
+from optdb.opencl.simulator.stepping import Cells, Steps, Values
+from optdb.runtime.arrays import Array, from_host, to_host
 from optdb.runtime.commands import EnqueueKernel, listened
 from optdb.runtime.timing import Timed, Timer
 
 
 def profile(executable: Executable, name: str, n: int) -> ProfileReport:
-    """Measure `n` calls of the function of a name, with what is in the storage of its inputs.
-
-    Raises
-    ------
-    ValueError
-        If `n` is less than 1.
-    """
+    """Measure `n` calls of the function of a name, with what is in the storage of its inputs."""
     if n < 1:
         raise ValueError(f"a profile measures at least one call, not {n}")
     profiler = Profiler(executable)
@@ -150,3 +154,77 @@ def _origin(origins: Mapping[Variable, Variable], node: Apply) -> tuple[str, str
         if origin is not None:
             return out.name or "", *place_in_code(origin)
     return "", *place_in_code(node.outputs[0])
+
+
+#: Values of a node's inputs, or outputs.
+Given = Sequence[Any]
+
+
+def operations(node: Apply, inputs: Given, outputs: Given) -> int | None:
+    """Return how many floating-point operations a node makes; None if nobody has said so for its op.
+
+    A product and a sum are two, and so is each of what a scalar op does: an exponential counts as one. `inputs` and
+    `outputs` are the node's values.
+    """
+    count = next((_COUNTS[kind] for kind in type(node.op).__mro__ if kind in _COUNTS), None)
+    return None if count is None else int(count(node.op, inputs, outputs))
+
+
+def touched(arrays: Iterable[Any], buffers: Sequence[Any]) -> int:
+    """Return how many bytes a launch touches of its node's inputs and outputs, and of the buffers that it was given.
+
+    Elements that are repeated, as by a stride of 0, count once. Buffers that no array lies in are memory for the op's
+    own use, and count in full.
+    """
+    given = {buffer.int_ptr: buffer.size for buffer in buffers}
+    found = [array for array in arrays if isinstance(array, Array) and array.base_data is not None]
+    inside = [array for array in found if array.base_data.int_ptr in given]
+    outside = set(given) - {array.base_data.int_ptr for array in inside}
+    return sum(map(_distinct, inside)) + sum(given[handle] for handle in outside)
+
+
+def _distinct(array: Array) -> int:
+    lengths = [length for length, stride in zip(array.shape, array.strides) if stride or not length]
+    return math.prod(lengths) * array.dtype.itemsize
+
+
+def _size(value: Any) -> int:
+    return math.prod(np.shape(value))
+
+
+def _length(op: Any) -> int:
+    """Return how many scalar ops there are in one."""
+    if op is None:
+        return 0
+    if isinstance(op, Program):
+        return len(op.steps)
+    return sum(_length(node.op) for node in op.fgraph.apply_nodes) if isinstance(op, Composite) else 1
+
+
+def _reduction(op: Any, inputs: Given, outputs: Given) -> int:
+    """Return the operations of a reduction: those on the elements that it reduces, and those of its epilogue."""
+    reduced, _ = op.parted(inputs)
+    elements = math.prod(np.broadcast_shapes(*map(np.shape, reduced)))
+    return (1 + _length(op.pre_scalar_op)) * elements + _length(op.post_scalar_op) * _size(outputs[0])
+
+
+def _product(first: int) -> Callable[[Any, Given, Given], int]:
+    """Return what counts a product of which input `first` is the left factor."""
+    return lambda op, inputs, outputs: 2 * _size(outputs[0]) * inputs[first].shape[-1]
+
+
+def _convolution(out: Any, weights: Any) -> int:
+    """Return the operations of a convolution, or of a gradient of one, which are as many."""
+    return 2 * _size(out) * (_size(weights) // max(weights.shape[0], 1))
+
+
+_COUNTS: dict[type, Callable[[Any, Given, Given], int]] = {
+    OpenCLElemwise: lambda op, inputs, outputs: _length(op.scalar_op) * _size(outputs[0]),
+    OpenCLCAReduce: _reduction,
+    **dict.fromkeys((blas.OpenCLDot22, blas.OpenCLDot22Scalar, blas.OpenCLDot, blas.OpenCLBatchedDot), _product(0)),
+    **dict.fromkeys((blas.OpenCLGemm, blas.OpenCLGemv), _product(2)),
+    blas.OpenCLGer: lambda op, inputs, outputs: 2 * _size(outputs[0]),
+    OpenCLConv: lambda op, inputs, outputs: _convolution(outputs[0], inputs[1]),
+    OpenCLConvGradWeights: lambda op, inputs, outputs: _convolution(inputs[1], outputs[0]),
+    OpenCLConvGradInputs: lambda op, inputs, outputs: _convolution(inputs[1], inputs[0]),
+}

@@ -13,7 +13,6 @@ from optdb.host.destroy import destroyed_slots
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.linking import raise_with_op
 from optdb.lifters.transfers import Traffic, count_transfers, record_transfer
-from optdb.opencl.planning.roles import on_device
 from optdb.opencl.simulator.io_binding import RESULTS
 from optdb.runtime.arrays import deep_copy
 
@@ -135,11 +134,6 @@ class NodeStep:
             self._computed[var][0] = False
             if var not in self._kept:
                 cell[0] = None
-
-
-def touches_device(node: Apply) -> bool:
-    """Tell whether a node has arrays of the device."""
-    return any(map(on_device, (*node.inputs, *node.outputs)))
 
 
 def count_moves(executable: Executable) -> Traffic:
