@@ -46,26 +46,12 @@ class Difference:
 
 
 def compare(
-    device: Any,
-    host: Any,
-    equal: Callable[[Any, Any], bool],
-    again: Callable[[], Sequence[Any]] | None = None,
+    device: Any, host: Any, equal: Callable[[Any, Any], bool], again: Callable[[], Sequence[Any]] | None = None
 ) -> Difference | None:
-    """Compare two values.
+    """Compare two values, both on the host: arrays, or anything else; None is returned if they are alike.
 
-    Parameters
-    ----------
-    device, host : object
-        Both on the host; arrays, or anything else.
-    equal : callable
-        Tells whether values that are no arrays are equal.
-    again : callable, optional
-        Returns what the host computes from inputs that are a little away; asked only where the two are not alike.
-
-    Returns
-    -------
-    Difference or None
-        None if they are alike.
+    `equal` tells whether values that are no arrays are equal. `again` returns what the host computes from inputs that
+    are a little away; it is asked only where the two are not alike.
     """
     arrays = isinstance(device, np.ndarray) and isinstance(host, np.ndarray)
     if arrays and device.shape != host.shape:
@@ -83,7 +69,8 @@ def compare(
     if (far <= allowed).all():
         return None
     if again is not None:
-        allowed = allowed + FREEDOM * _moved(host, again())
+        moved = np.max([_distances(np.asarray(other), host) for other in again()], axis=0)
+        allowed = allowed + FREEDOM * moved
         if (far <= allowed).all():
             return None
     return _largest(device, host, far, allowed)
@@ -121,11 +108,6 @@ def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         far = np.abs(_wide(a) - _wide(b))
         same = (a == b) | (np.isnan(a) & np.isnan(b))
     return np.where(same, 0.0, np.where(np.isfinite(far), far, np.inf))
-
-
-def _moved(host: np.ndarray, others: Sequence[Any]) -> np.ndarray:
-    """Return by how much each element moves where the inputs do."""
-    return np.max([_distances(np.asarray(other), host) for other in others], axis=0)
 
 
 def _largest(device: np.ndarray, host: np.ndarray, far: np.ndarray, allowed: Any) -> Difference:

@@ -117,16 +117,10 @@ class Executable:
         run: Callable[[], Any] | None = None,
         events: list[Any] | None = None,
     ) -> list[Any]:
-        """Compute; return the outputs, and nothing in the place of next values.
+        """Compute; return all outputs, whichever Theano asks for, and nothing in the place of next values.
 
-        Parameters
-        ----------
-        output_subset : sequence of int, optional
-            All outputs are computed, whichever Theano asks for.
-        run : callable, optional
-            What to do between inputs and outputs, if not to compute once.
-        events : list, optional
-            Gets the events of copies that are not waited for; if it is not given, there are none.
+        `run` is what to do between inputs and outputs, if not to compute once. `events` gets the events of copies,
+        which are waited for only if it is not given.
         """
         scope = self._zero_copy if events is None else None
         try:

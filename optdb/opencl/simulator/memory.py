@@ -87,13 +87,7 @@ class MemoryReport:
 
 
 def memory_of(executable: Executable, state: State) -> MemoryReport:
-    """Return what a call with what is in the storage of a function's inputs takes.
-
-    Raises
-    ------
-    optdb.runtime.tracing.Untraceable
-        If there was no such call, and it cannot be known without one.
-    """
+    """Return what a call with what is in the storage of a function's inputs takes."""
     values = executable.given()
     machine = executable.run
     if not isinstance(machine, PlannedVM):

@@ -71,13 +71,7 @@ class HostState(State):
 def link_with_host_state(
     linker: DeviceLinker, input_storage: Sequence[list[Any]] | None, output_storage: Sequence[list[Any]] | None
 ) -> tuple[Executable, list[Container], list[Container]]:
-    """Link a function for the device, as `make_thunk` of a linker does.
-
-    Raises
-    ------
-    optdb.runtime.errors.DeviceError
-        If there is no such device.
-    """
+    """Link a function for the device, as `make_thunk` of a linker does."""
     watch()
     fgraph = linker.fgraph
     inputs = _containers(fgraph.inputs, input_storage)

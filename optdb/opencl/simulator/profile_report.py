@@ -6,7 +6,6 @@ import json
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +106,7 @@ class ProfileReport:
         """Return the tables, for `rich`."""
         commands = [row for row in self.rows if row.device is not None]
         on_host = _grouped((row for row in self.rows if row.where == HOST), lambda row: row.op)
+        host_rows = ((op, len(rows), f"{_seconds(rows)[1] * 1e3:.3f}") for op, rows in on_host.items())
         tables = [
             new_table(
                 f"{self.name}: medians of {self.calls} calls", ("",), ("", "ms", "bytes"), self._summary(commands)
@@ -114,7 +114,7 @@ class ProfileReport:
             self._by("op", commands),
             self._by("line", commands),
             self._by("kernel", [row for row in commands if row.kind == "launch"]),
-            new_table("on the host", ("op",), ("nodes", "ms"), starmap(_host_row, on_host.items()), SHOWN),
+            new_table("on the host", ("op",), ("nodes", "ms"), host_rows, SHOWN),
         ]
         return Group(*[table for table in tables if table.row_count])
 
@@ -132,8 +132,10 @@ class ProfileReport:
             `path`.
         """
         threads = {"host": 1, "device": 2}
-        events: list[dict[str, Any]] = [_label("process_name", 0, self.name)]
-        events += [_label("thread_name", number, where) for where, number in threads.items()]
+        labels = [("process_name", 0, self.name), *(("thread_name", tid, where) for where, tid in threads.items())]
+        events: list[dict[str, Any]] = [
+            {"name": kind, "ph": "M", "pid": 1, "tid": tid, "args": {"name": name}} for kind, tid, name in labels
+        ]
         for span in self.spans:
             events.append(
                 {
@@ -184,10 +186,6 @@ def _sums(rows: Sequence[Row], seconds: Callable[[Row], float]) -> tuple[int, st
     return len(rows), f"{sum(map(seconds, rows)) * 1e3:.3f}", f"{sum(row.nbytes for row in rows):,}"
 
 
-def _host_row(name: str, rows: Sequence[Row]) -> tuple[str, int, str]:
-    return name, len(rows), f"{_seconds(rows)[1] * 1e3:.3f}"
-
-
 def _flops(rows: Sequence[Row]) -> str:
     """Return the rate of operations of those whose number is known; nothing if that of some nodes is not."""
     known = [row.operations for row in rows if row.operations is not None]
@@ -196,7 +194,3 @@ def _flops(rows: Sequence[Row]) -> str:
 
 def _rate(amount: float, seconds: float) -> str:
     return f"{amount / seconds * 1e-9:.1f}" if seconds else ""
-
-
-def _label(kind: str, thread: int, name: str) -> dict[str, Any]:
-    return {"name": kind, "ph": "M", "pid": 1, "tid": thread, "args": {"name": name}}

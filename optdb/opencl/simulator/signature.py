@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import keyword
+from inspect import Parameter, Signature
 from typing import Any
 
 from optdb.host.compiled import Function
 
 __all__ = ["signature_of"]
 
-_POSITIONAL, _EITHER, _KEYWORD = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    inspect.Parameter.KEYWORD_ONLY,
-)
 
-
-def signature_of(function: Function) -> inspect.Signature:
+def signature_of(function: Function) -> Signature:
     """Return how a compiled function is called.
 
     Inputs without a name of their own are positional only, and so are those before them; an input without a default
@@ -33,14 +27,14 @@ def signature_of(function: Function) -> inspect.Signature:
     parameters = []
     optional = False
     for i, (spec, required) in enumerate(taken):
-        kind = _POSITIONAL if i <= last_nameless else _EITHER
+        kind = Parameter.POSITIONAL_ONLY if i <= last_nameless else Parameter.POSITIONAL_OR_KEYWORD
         if optional and required:
-            kind = _KEYWORD
+            kind = Parameter.KEYWORD_ONLY
         optional = optional or not required
-        default = inspect.Parameter.empty if required else _default(spec)
-        parameters.append(inspect.Parameter(names[i], kind, default=default, annotation=str(spec.variable.type)))
+        default = Parameter.empty if required else _default(spec)
+        parameters.append(Parameter(names[i], kind, default=default, annotation=str(spec.variable.type)))
     parameters.sort(key=lambda parameter: parameter.kind)
-    return inspect.Signature(parameters)
+    return Signature(parameters)
 
 
 def _names(given: list[str | None]) -> list[str]:

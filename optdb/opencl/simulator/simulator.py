@@ -329,13 +329,7 @@ def _calls(examples: Sequence[Call]) -> list[Call]:
 
 
 def rebuild(functions: dict[str, Function], device: str, values: list[Any], kept: dict[str, list[Any]]) -> SimulatorOCL:
-    """Make a simulator again from what its pickle holds; the parameters are those of `optdb.unpickling.restore`.
-
-    Raises
-    ------
-    optdb.runtime.errors.DeviceError
-        If there is no device at all.
-    """
+    """Make a simulator again from what its pickle holds; the parameters are those of `optdb.unpickling.restore`."""
     functions = dict(functions)
     simulator = SimulatorOCL(functions.pop(CALL), _device_here(device))
     for name, function in functions.items():

@@ -58,11 +58,6 @@ class Shared:
         self.from_theano()
 
     @property
-    def name(self) -> str | None:
-        """What Theano's variable is called."""
-        return self.variable.name
-
-    @property
     def in_step(self) -> bool:
         """Whether Theano's value is the one that was last copied from there, or to there."""
         return self._storage[0] is self._seen
@@ -80,13 +75,7 @@ class Shared:
         return to_host(value)
 
     def assign(self, value: Any) -> None:
-        """Take another value.
-
-        Raises
-        ------
-        TypeError
-            If the variable's type does not admit it.
-        """
+        """Take another value; raise `TypeError` if the variable's type does not admit it."""
         value = self.variable.type.filter(value, allow_downcast=None)
         if self.array_type is None:
             self.cell[0] = deep_copy(value)
@@ -127,15 +116,7 @@ class State:
         self._warned = False
 
     def __enter__(self) -> State:
-        """Wait for the turn.
-
-        Raises
-        ------
-        ForkedContext
-            In a forked process, where a thread that does not exist there may hold it.
-        SimulatorClosed
-            If the simulator was closed.
-        """
+        """Wait for the turn; raise `ForkedContext` in a forked process, `SimulatorClosed` if it was closed."""
         self.turn.__enter__()
         if self.closed_as is not None:
             self.turn.__exit__()
@@ -146,13 +127,7 @@ class State:
         self.turn.__exit__()
 
     def check_open(self) -> None:
-        """Do nothing if the simulator is open.
-
-        Raises
-        ------
-        SimulatorClosed
-            If it was closed.
-        """
+        """Raise `SimulatorClosed` if the simulator was closed."""
         if self.closed_as is not None:
             raise SimulatorClosed(
                 f"{self.closed_as}: its memory on the device was released. Make another one of the same function: "
@@ -170,7 +145,7 @@ class State:
         """Make the shared variables that a function uses ready; here, warn once if Theano's values were changed."""
         if self._warned or not config.optdb.trace:
             return
-        changed = [str(shared.name) for shared in self if not shared.in_step]
+        changed = [str(shared.variable.name) for shared in self if not shared.in_step]
         if changed:
             self._warned = True
             logger.warning(
@@ -196,27 +171,17 @@ class State:
         return known
 
     def find(self, which: Any) -> Shared:
-        """Return a shared variable by Theano's variable or by its name.
-
-        Raises
-        ------
-        UnknownShared
-            If there is none, or several have the name.
-        """
-        found = [shared for shared in self if shared.variable is which or _storage_of(which) is shared._storage]
+        """Return a shared variable by Theano's variable or its name; raise `UnknownShared` unless there is just one."""
+        storage = getattr(getattr(which, "container", None), "storage", None)
+        found = [shared for shared in self if shared.variable is which or storage is shared._storage]
         if not found and isinstance(which, str):
-            found = [shared for shared in self if shared.name == which]
+            found = [shared for shared in self if shared.variable.name == which]
         if len(found) == 1:
             return found[0]
-        names = ", ".join(str(shared.name) for shared in self) or "none"
+        names = ", ".join(str(shared.variable.name) for shared in self) or "none"
         what = "several shared variables are" if found else "no shared variable of this simulator is"
         raise UnknownShared(f"{what} called {which!r}; there are: {names}. Give Theano's variable itself")
 
     def chosen(self, which: tuple[Any, ...]) -> list[Shared]:
         """Return the shared variables that are named; all of them if none is."""
         return [self.find(one) for one in which] if which else list(self)
-
-
-def _storage_of(which: Any) -> Any:
-    container = getattr(which, "container", None)
-    return None if container is None else container.storage

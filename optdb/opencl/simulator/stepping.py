@@ -53,14 +53,8 @@ class Steps:
         """Compute variables, and what they depend on; return their values.
 
         What is in `values` is not computed; what is computed is added. `computed` is told of each node when its
-        outputs are known, and may take away values that are neither needed nor wanted.
-
-        Raises
-        ------
-        NotKnown
-            If an input is needed that has no value.
-        Exception
-            What a node raises, with the node and where it comes from.
+        outputs are known, and may take away values that are neither needed nor wanted. What a node raises tells of the
+        node, and where it comes from.
         """
         todo = list(wanted)[::-1]
         while todo:
