@@ -109,21 +109,10 @@ def _check(name: str, arrays: dict[str, tuple[Array | None, int]], beta: float, 
             raise TypeError(f"{which} of {name} is {array.dtype}: all arrays are of one dtype of {', '.join(DTYPES)}")
         if array.context != first.context:
             raise ValueError(f"{which} of {name} is in another context: transfer it first")
-    return context_of(first)
-
-
-def context_of(array: Array) -> Context:
-    """Return the context that an array is in.
-
-    Raises
-    ------
-    ValueError
-        If it was made without one of optdb's contexts.
-    """
-    name = contexts.name_of(lambda context: context.cl_context == array.context)
-    if name is None:
+    context_name = contexts.name_of(lambda context: context.cl_context == first.context)
+    if context_name is None:
         raise ValueError("the array is in no context of optdb's: make it by optdb.opencl.empty, or transfer it")
-    return get_context(name)
+    return get_context(context_name)
 
 
 def _kernels(

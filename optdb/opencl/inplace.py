@@ -57,13 +57,7 @@ def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 #: Before Theano's own at 60: these know the device's ops by the classes that they extend, and offer some of the host's.
 _POSITION = 59.9
 
-
-def _register() -> None:
-    overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))
-    one_pass = TopoOptimizer(overwriting, failure_callback=TopoOptimizer.warn_inplace)
-    compile_db().register("opencl_inplace", one_pass, _POSITION, "fast_run", "inplace")
-    elementwise = InplaceElemwise(OpenCLElemwise)
-    compile_db().register("opencl_inplace_elemwise", elementwise, 75.5, "fast_run", "inplace")
-
-
-_register()
+_overwriting = FunctionNodeRewriter(opencl_inplace, tracks=list(_OVERWRITING))
+_one_pass = TopoOptimizer(_overwriting, failure_callback=TopoOptimizer.warn_inplace)
+compile_db().register("opencl_inplace", _one_pass, _POSITION, "fast_run", "inplace")
+compile_db().register("opencl_inplace_elemwise", InplaceElemwise(OpenCLElemwise), 75.5, "fast_run", "inplace")

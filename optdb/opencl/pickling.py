@@ -24,13 +24,7 @@ def _rebuild(value: np.ndarray, context_name: Hashable) -> arrays.Array:
 
 
 def reduce_array(array: arrays.Array) -> Any:
-    """Say how an array is pickled; PyOpenCL's own arrays outside of our contexts are not.
-
-    Parameters
-    ----------
-    array : Array
-        The array.
-    """
+    """Say how an array is pickled; PyOpenCL's own arrays outside of our contexts are not."""
     name = contexts.name_of(lambda context: context.queue == array.queue)
     if name is None:
         return object.__reduce_ex__(array, 2)

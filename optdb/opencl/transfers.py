@@ -50,13 +50,7 @@ class TransferOp(Op):
 
 
 class _ToDevice(TransferOp):
-    """A move to a context.
-
-    Parameters
-    ----------
-    context_name : str, optional
-        The context to move it to; the default one if it is not given.
-    """
+    """A move to the context of a name; to the default one if none is given."""
 
     __props__ = ("context_name",)
 
@@ -74,7 +68,7 @@ class _ToDevice(TransferOp):
 
 
 class OpenCLFromHost(_ToDevice):
-    """Move an array to the device; its parameter is that of `_ToDevice`."""
+    """Move an array to the device whose context has a name; to the default one if none is given."""
 
     repeatable = True
 
@@ -106,12 +100,9 @@ class HostFromOpenCL(TransferOp):
         output_storage[0][0] = arrays.to_host(inputs[0], out)
         record_transfer(self, inputs[0].nbytes)
 
-    def __str__(self) -> str:
-        return "HostFromOpenCL"
-
 
 class OpenCLToOpenCL(_ToDevice):
-    """Move an array from one device to another, by way of the host; its parameter is that of `_ToDevice`."""
+    """Move an array from one device to another, by way of the host; the parameter is that of `OpenCLFromHost`."""
 
     def make_node(self, x: Any) -> Apply:
         _check_on_device(self, x)
@@ -175,7 +166,7 @@ def as_opencl_variable(x: Any, context_name: Hashable = None) -> Variable:
     """
     name = contexts.resolve(context_name)
     if isinstance(x, arrays.Array):
-        return _type_of_array(x, name).make_constant(x)
+        return OpenCLArrayType(x.dtype, [length == 1 for length in x.shape], name).make_constant(x)
     start = x
     x = _before_transfers(x, name)
     if isinstance(x.type, OpenCLArrayType) and x.type.context_name == name:
@@ -184,10 +175,6 @@ def as_opencl_variable(x: Any, context_name: Hashable = None) -> Variable:
         return transfer_once((x, name), lambda: _constant(x, name))
     op = OpenCLToOpenCL(name) if isinstance(x.type, OpenCLArrayType) else OpenCLFromHost(name)
     return transfer_once((x, op), lambda: copy_stack_trace(start, op(x)))
-
-
-def _type_of_array(array: arrays.Array, name: Hashable) -> OpenCLArrayType:
-    return OpenCLArrayType(array.dtype, [length == 1 for length in array.shape], name)
 
 
 def _before_transfers(x: Any, name: Hashable) -> Variable:

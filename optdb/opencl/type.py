@@ -133,11 +133,15 @@ class OpenCLArrayType(Type):
             return arrays.from_host(self.context, self.host_type.filter(data, allow_downcast=allow_downcast))
         context = self.context
         if strict and not (data.dtype == self.numpy_dtype and data.queue == context.queue):
-            raise TypeError(f"{self} expected {self.dtype} on the queue of {self.context_name}, got {_describe(data)}")
+            device = data.queue.device.name.strip() if data.queue is not None else "no queue"
+            got = f"{data.dtype} on another queue ({device})"
+            raise TypeError(f"{self} expected {self.dtype} on the queue of {self.context_name}, got {got}")
         if data.dtype == self.numpy_dtype and data.context == context.cl_context:
             self._check_shape(data.shape)
             return data if strict else arrays.adopt(context, data)
-        on_host = arrays.to_host(_with_queue(data))
+        if data.queue is None:
+            raise TypeError("an array without a queue cannot be read; give it one: array.with_queue(queue)")
+        on_host = arrays.to_host(data)
         return arrays.from_host(context, self.host_type.filter(on_host, allow_downcast=allow_downcast))
 
     def own(self, data: Any, borrow: bool = False, allow_downcast: bool | None = None) -> arrays.Array:
@@ -238,14 +242,3 @@ class OpenCLArrayType(Type):
         return f"{type(self).__name__}<{self.context_name}>{shape}"
 
     __repr__ = __str__
-
-
-def _describe(data: arrays.Array) -> str:
-    device = data.queue.device.name.strip() if data.queue is not None else "no queue"
-    return f"{data.dtype} on another queue ({device})"
-
-
-def _with_queue(data: arrays.Array) -> arrays.Array:
-    if data.queue is None:
-        raise TypeError("an array without a queue cannot be read; give it one: array.with_queue(queue)")
-    return data
