@@ -9,10 +9,9 @@ import numpy as np
 
 from memcheck.case import Case, array, floats, values
 from optdb.opencl import OpenCLArrayType
-from optdb.opencl.ops.cumulate import OpenCLCumOp
+from optdb.opencl.ops.axes import OpenCLCumOp, OpenCLSearchsortedOp
 from optdb.opencl.ops.fft import OpenCLIRFFTOp, OpenCLRFFTOp
 from optdb.opencl.ops.random import OpenCLChoiceFromUniform, OpenCLMRGUniform, OpenCLMultinomialFromUniform
-from optdb.opencl.ops.searchsorted import OpenCLSearchsortedOp
 from optdb.opencl.ops.sort import OpenCLArgSortOp, OpenCLSortOp, OpenCLTopKOp
 
 

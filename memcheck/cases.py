@@ -27,7 +27,7 @@ from optdb.opencl.ops.advanced import (
     OpenCLAdvancedSubtensor,
     OpenCLAdvancedSubtensor1,
 )
-from optdb.opencl.ops.argmax import OpenCLArgmax, OpenCLMaxAndArgmax
+from optdb.opencl.ops.axes import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.blas import (
     OpenCLBatchedDot,
     OpenCLDot,

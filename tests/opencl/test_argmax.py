@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from theano.tensor.basic import Argmax
 from theano.tensor.nnet import nnet
 
-from optdb.opencl.ops.argmax import OpenCLArgmax, OpenCLMaxAndArgmax
+from optdb.opencl.ops.axes import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.softmax import (
     OpenCLCrossentropySoftmax1HotWithBiasDx,
     OpenCLCrossentropySoftmaxArgmax1HotWithBias,

@@ -7,7 +7,7 @@ import pytest
 import theano
 import theano.tensor as tt
 
-from optdb.opencl.ops.cumulate import OpenCLCumOp
+from optdb.opencl.ops.axes import OpenCLCumOp
 from tests.opencl.layouts import device_array, run, variable
 from tests.opencl.lifted import both
 

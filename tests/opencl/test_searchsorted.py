@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.tensor.extra_ops import SearchsortedOp
 
-from optdb.opencl.ops.searchsorted import OpenCLSearchsortedOp
+from optdb.opencl.ops.axes import OpenCLSearchsortedOp
 from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both
 

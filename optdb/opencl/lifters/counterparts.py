@@ -16,10 +16,10 @@ from optdb.opencl.lifters.support import (
 )
 from optdb.opencl.ops import (  # noqa: F401  which define the counterparts
     advanced,
+    axes,
     batch_norm,
     blas,
     blocks,
-    cumulate,
     diagonals,
     fft,
     neighbours,
@@ -30,7 +30,6 @@ from optdb.opencl.ops import (  # noqa: F401  which define the counterparts
     views,
 )
 from optdb.opencl.ops.counterpart import counterpart_of
-from optdb.opencl.ops.searchsorted import compared_in
 
 
 def _part_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
@@ -94,7 +93,7 @@ def _search_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs,
     if len(inputs) == 3:
         return "a sorter is checked on the host"
     reason = real_arrays(op, context_name, inputs, outputs)
-    return reason or unsupported_reason(context_name, [compared_in(*(var.type.dtype for var in inputs))])
+    return reason or unsupported_reason(context_name, [axes.compared_in(*(var.type.dtype for var in inputs))])
 
 
 _PRODUCTS = (

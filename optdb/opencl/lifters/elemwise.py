@@ -16,7 +16,7 @@ from optdb.opencl.lifters.support import (
     scalar_unsupported_reason,
     unsupported_reason,
 )
-from optdb.opencl.ops.argmax import OpenCLArgmax, OpenCLMaxAndArgmax
+from optdb.opencl.ops.axes import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce, folding_unsupported_reason
 
