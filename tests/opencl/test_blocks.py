@@ -8,7 +8,7 @@ import theano
 import theano.tensor as tt
 from theano.tensor.nnet import blocksparse
 
-from optdb.opencl.ops.blocks import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
+from optdb.opencl.ops.blas import OpenCLSparseBlockGemv, OpenCLSparseBlockOuter
 from tests.opencl.layouts import device_array, run, variable
 from tests.opencl.lifted import both
 

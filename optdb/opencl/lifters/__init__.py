@@ -3,6 +3,6 @@
 Importing this package fills ``optdb.opencl.lifters_db``.
 """
 
-from optdb.opencl.lifters import arrays, composed, counterparts, elemwise, linalg
+from optdb.opencl.lifters import arrays, counterparts, elemwise
 
-__all__ = ["arrays", "composed", "counterparts", "elemwise", "linalg"]
+__all__ = ["arrays", "counterparts", "elemwise"]
