@@ -102,16 +102,8 @@ def node_like(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs)
     """Apply an op of the device to the inputs of a node of the host.
 
     The host has checked the inputs, and has found the types of the outputs: the op's ``make_node``, which does both
-    again, takes several times as long.
-
-    Parameters
-    ----------
-    op : Op
-        Of the device; all its outputs are arrays there. So are its inputs, but for what a counterpart says.
-    context_name : str or None
-        Where.
-    inputs, outputs : sequence of Variable
-        Of the host's node, as a lifter is given them.
+    again, takes several times as long. The op's outputs are all arrays of the device, and so are its inputs, but for
+    what a counterpart says.
     """
     made = [opencl_type(out.type.dtype, out.type.broadcastable, context_name)() for out in outputs]
     return Apply(op, _moved(op, context_name, inputs), made).outputs

@@ -69,15 +69,7 @@ class OpenCLAdvancedBooleanSubtensor(_Take, host.AdvancedBooleanSubtensor):
 
 
 class _Change(_Indexed):
-    """What both ops that set or increment have in common.
-
-    Parameters
-    ----------
-    inplace : bool
-        Whether the first input is overwritten.
-    set_instead_of_inc : bool
-        Whether elements are set.
-    """
+    """What both ops that set or increment have in common; `inplace` overwrites the first input."""
 
     device_inputs = slice(0, 2)
 
@@ -200,15 +192,7 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIn
 
 
 def last_mentions(names: np.ndarray, total: int) -> np.ndarray:
-    """Return where each name stands for the last time, in the order of these places.
-
-    Parameters
-    ----------
-    names : numpy.ndarray
-        Whole numbers from 0 on.
-    total : int
-        More than any of them.
-    """
+    """Return where each name, a whole number below `total`, stands for the last time, in the order of these places."""
     mentions = np.arange(len(names))
     if total > 64 * max(len(names), 1024):  # a table would be mostly empty
         _, from_behind = np.unique(names[::-1], return_index=True)
@@ -306,18 +290,7 @@ def _stepped_axes(
 ) -> tuple[list[int], list[int]]:
     """Return the lengths of a grid's axes, places among them, and the steps of the others, in as few axes as will do.
 
-    Axes that are saved have length 1: the kernels are written for a fixed number.
-
-    Parameters
-    ----------
-    pattern : Pattern
-        Where the axes stand.
-    lengths : sequence of int
-        Of the stepped axes.
-    steps : sequence of sequence of int
-        For each array, those along the stepped axes.
-    places : int
-        The length of the axis of places.
+    Axes that are saved have length 1: the kernels are written for a fixed number. The axis of places has `places`.
     """
     cut = pattern.before
     front, front_steps = collapse(lengths[:cut], [own[:cut] for own in steps], cut)

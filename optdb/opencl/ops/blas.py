@@ -26,9 +26,9 @@ from optdb.opencl.ops.views import copying, overwritable
 from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.sizes import as_float
 
-#: So many columns are computed at once on a processor.
+#: So many columns of a block are computed at once on a processor.
 _COLUMNS = 16
-#: Work items for each compute unit of a processor.
+#: Work items of products of blocks, for each compute unit of a processor.
 _ITEMS_PER_UNIT = 16
 
 _KERNELS = functions("blocks.cl")
@@ -62,13 +62,7 @@ class OpenCLDot22Scalar(_Product, host.Dot22Scalar):
 
 
 class OpenCLGemm(_Product, host.Gemm):
-    """A matrix, and the product of two others, added up with factors.
-
-    Parameters
-    ----------
-    inplace : bool
-        Whether the result is written over the first matrix.
-    """
+    """A matrix, and the product of two others, added up with factors; `inplace` writes over the first matrix."""
 
     device_inputs = (0, 2, 3)
 
@@ -80,13 +74,7 @@ class OpenCLGemm(_Product, host.Gemm):
 
 
 class OpenCLGemv(_Product, host.Gemv):
-    """A vector, and the product of a matrix and a vector, added up with factors.
-
-    Parameters
-    ----------
-    inplace : bool
-        Whether the result is written over the first vector.
-    """
+    """A vector, and the product of a matrix and a vector, added up with factors; `inplace` writes over the first."""
 
     device_inputs = OpenCLGemm.device_inputs
     kernels = staticmethod(matvec_kernels)
@@ -95,13 +83,7 @@ class OpenCLGemv(_Product, host.Gemv):
 
 
 class OpenCLGer(Counterpart, OpenCLKernelBase, host.Ger):
-    """A matrix, and the products of the elements of two vectors, added up with a factor.
-
-    Parameters
-    ----------
-    destructive : bool
-        Whether the result is written over the matrix.
-    """
+    """A matrix, and the outer product of two vectors, added up with a factor; over the matrix if `destructive`."""
 
     device_inputs = (0, 2, 3)
 

@@ -22,15 +22,7 @@ from optdb.runtime.sizes import as_int, part_of, smallest
 
 
 class OpenCLExtractDiag(View, host.ExtractDiag):
-    """The diagonals of the matrices along two axes, as a view.
-
-    Parameters
-    ----------
-    offset : int
-        How far to the right of the main diagonal.
-    axis1, axis2 : int
-        The rows and the columns.
-    """
+    """The diagonals of the matrices along two axes, `offset` to the right of the main one, as a view."""
 
     __props__ = ("offset", "axis1", "axis2")
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)

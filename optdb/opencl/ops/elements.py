@@ -69,22 +69,9 @@ class ElementKernels:
         name: str = "elements",
         device_kind: DeviceKind | None = None,
     ) -> ElementKernels:
-        """Return the kernels that apply a scalar op.
+        """Return the kernels that apply a scalar op; `single` tells which inputs are arrays of one element.
 
-        Parameters
-        ----------
-        op : ScalarOp
-            The op on numbers.
-        dtypes, out_dtypes : sequence of str
-            Of its inputs and outputs.
-        single : sequence of bool
-            For each input, whether the whole array is one element.
-        ndim : int
-            Number of dimensions.
-        name : str
-            Of the kernels.
-        device_kind : {'cpu', 'gpu'}, optional
-            Of the device, if that is known: a processor computes in vectors, but for complex numbers.
+        If the kind of device is known, a processor computes in vectors, but for complex numbers.
 
         Raises
         ------
@@ -112,20 +99,9 @@ class ElementKernels:
         arrays: Sequence[Array],
         numbers: Sequence[Any] = (),
     ) -> None:
-        """Compute.
+        """Go over a shape: each length of the inputs and outputs is that of `shape`, or 1.
 
-        Parameters
-        ----------
-        kernels : dict
-            The compiled kernels, by name.
-        context : Context
-            Where they run.
-        shape : sequence of int
-            What is gone over.
-        arrays : sequence of Array
-            Inputs and outputs, of as many dimensions; each length is that of `shape`, or 1.
-        numbers : sequence
-            The values of what was declared as such.
+        `numbers` are the values of what the code declares as such.
         """
         if not size_of(shape):
             return

@@ -127,16 +127,7 @@ class IndexLayout:
 
 
 def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: Sequence[Any]) -> IndexLayout:
-    """Return the elements that an index names.
-
-    Parameters
-    ----------
-    pattern : Pattern
-        What the types of the index tell.
-    shape, strides : sequence of int
-        Of the array; the strides are in elements.
-    index : sequence
-        Slices, None, and NumPy arrays of whole numbers or masks.
+    """Return the elements that an index names in an array whose strides are in elements.
 
     Raises
     ------

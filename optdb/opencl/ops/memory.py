@@ -68,15 +68,7 @@ class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
 
 
 class _Maker:
-    """What makes an array from numbers of the host.
-
-    Parameters
-    ----------
-    dtype : str, optional
-        Of the array; as the host's op has it if it is not given.
-    context_name : str, optional
-        Where it is made; the default context if it is not given.
-    """
+    """What makes an array from numbers of the host, in the default context and the host's dtype unless told."""
 
     __props__ = ("dtype", "context_name")
 

@@ -75,13 +75,7 @@ class OpenCLSplit(Counterpart, OpenCLKernelBase, host.Split):
 
 
 class OpenCLTile(Counterpart, OpenCLKernelBase, host.Tile):
-    """An array so many times along each axis; how often comes from the host.
-
-    Parameters
-    ----------
-    ndim : int
-        Of the result.
-    """
+    """An array so many times along each axis of the result; how often comes from the host."""
 
     device_inputs = slice(0, 1)
 

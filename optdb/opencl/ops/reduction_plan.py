@@ -92,15 +92,7 @@ class Grid:
 
 
 class ReductionPlans:
-    """The kernels of a reduction, and their launches.
-
-    Parameters
-    ----------
-    context : Context
-        Where they run.
-    **code
-        What is folded, see `ReductionCode`.
-    """
+    """The kernels of a reduction, and their launches; what is folded is said as `ReductionCode` has it."""
 
     def __init__(self, context: Context, **code: Any) -> None:
         profile = context.profile
@@ -133,18 +125,9 @@ class ReductionPlans:
         axes: tuple[Sequence[int], Sequence[int]],
         arrays: Sequence[Array],
     ) -> None:
-        """Fold arrays.
+        """Fold arrays that broadcast to a shape in which no length is 0.
 
-        Parameters
-        ----------
-        kernels : dict
-            The compiled kernels, by name.
-        shape : sequence of int
-            What the inputs broadcast to; no length is 0.
-        axes : tuple
-            The axes that stay and those that go.
-        arrays : sequence of Array
-            What is folded, and what the tail reads and writes.
+        `axes` are those that stay and those that go, `arrays` what is folded, and what the tail reads and writes.
         """
         key = tuple([(array.shape, array.strides) for array in arrays])
         launches = self._known.get(key, lambda: self._launches(kernels, shape, axes, arrays), owner=kernels)
@@ -243,16 +226,7 @@ def _grid_of_groups(units: int, over: Axes, whole: bool, group: int) -> Grid:
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:
     """Return in how many parts each of `n` outputs is folded from `m` elements; none is empty.
 
-    Parameters
-    ----------
-    n, m : int
-        How many outputs there are, and how much goes into each.
-    wanted : int
-        How many parts the device can use, for all outputs.
-    smallest : int
-        So much at least goes into a part.
-    most : int, optional
-        How much can be divided, if that is not `m`.
+    The device can use as many as `wanted` for all outputs. What can be divided is `most`, if that is not `m`.
     """
     most = m if most is None else most
     parts = max(1, min(wanted // n, m // smallest, most))

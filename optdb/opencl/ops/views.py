@@ -91,13 +91,7 @@ class OpenCLReshape(_Reshaping, host.Reshape):
 
 
 class OpenCLFlatten(_Reshaping, host.Flatten):
-    """The same elements with the last axes made one.
-
-    Parameters
-    ----------
-    outdim : int
-        How many axes there are then.
-    """
+    """The same elements with the last axes made one, so that there are `outdim` axes."""
 
     def __init__(self, outdim: int = 1) -> None:
         # Not the host's: that warns of itself.

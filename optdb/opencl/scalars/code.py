@@ -43,22 +43,10 @@ def scalar_code(
     width: int = 1,
     helpers: Helpers | None = None,
 ) -> ScalarCode:
-    """Return the OpenCL C of a scalar op.
+    """Return the OpenCL C of a scalar op, whose inputs and outputs are given by name.
 
-    Parameters
-    ----------
-    op : ScalarOp
-        An op on numbers.
-    dtypes : sequence of str
-        The dtypes of its inputs.
-    inputs, outputs : sequence of str
-        What these are called in the program.
-    uniform : collection of str
-        Those of the inputs that are the same for all elements.
-    width : int
-        How many elements are computed at once; the other inputs and the outputs are vectors, if it is more than one.
-    helpers : Helpers, optional
-        Takes the functions that the statements call, where several ops are in one code.
+    Those inputs that are named in `uniform` are the same for all elements. With a width above one the other inputs and
+    the outputs are vectors. `helpers` takes the functions that the statements call, where several ops are in one code.
 
     Raises
     ------

@@ -96,14 +96,9 @@ class Program(ScalarOp):
         apply: Callable[[Any, Sequence[Value]], Sequence[Value]],
         constant: Callable[[Number], Value],
     ) -> list[Value]:
-        """Return what the program makes of some inputs.
+        """Return what the program makes of some inputs, whatever stands for them.
 
-        Parameters
-        ----------
-        inputs : iterable
-            Whatever stands for them.
-        apply, constant : callable
-            What the results of a step are for its op and inputs, and what stands for a constant.
+        `apply` gives the results of a step for its op and inputs, `constant` what stands for a constant.
         """
         values = list(inputs)
 
@@ -154,13 +149,7 @@ def _output_dtype(op: Any, dtypes: tuple[str, ...]) -> str:
 
 
 class ProgramBuilder:
-    """Puts a program together. What is applied twice to the same is applied once.
-
-    Parameters
-    ----------
-    dtypes : sequence of str
-        Of the inputs, whose slots are counted from 0.
-    """
+    """Puts a program together. What is applied twice to the same is applied once; slots 0 and on are the inputs."""
 
     def __init__(self, dtypes: Sequence[str]) -> None:
         self._dtypes = tuple(dtypes)
