@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
-from optdb.opencl.fusing.frames import Frame, identity, seen, seen_through, through
-from optdb.opencl.fusing.groups import FusionUnit
+from optdb.opencl.fusing.groups import Frame, FusionUnit, identity, seen, seen_through, through
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalars.program import Number, Program, ProgramBuilder, Slot

@@ -2,22 +2,24 @@
 
 Outputs towards inputs, a node joins a group of its users. What it computes may be wanted
 elsewhere, too: then the kernel has one more output. Two groups that use one value become one.
-DimShuffles between members are seen through (see :mod:`frames`).
+DimShuffles between members are seen through.
 
 No path may leave a group and come back. So the groups, with each other node for itself, are
 kept in a topological order, as Pearce and Kelly do (see :mod:`optdb.topo.order`): to join, the
 other users of a node have to find places behind the group. Nothing is computed twice, and what
 is expensive is not computed for more elements than before.
+
+A frame says how an array is seen from a kernel that goes over a shape of other axes. It has an entry for each axis of
+the kernel: the array's own axis, or ``'x'`` where the array is the same all along. A DimShuffle's ``new_order`` is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optdb.host import scalars
-from optdb.host.graph import Apply, Constant, FunctionGraph, clients, is_output
-from optdb.opencl.fusing.frames import Frame, identity, pattern, through
+from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalars.program import Program
@@ -35,21 +37,48 @@ _CHEAP = {
 }
 
 
-class FusionUnit:
-    """A node, or the nodes of a group: what stands at one place of the order.
+Frame = tuple[int | str, ...]
 
-    Attributes
-    ----------
-    members : dict
-        The frame of each node.
-    before, behind : set of FusionUnit
-        What it depends on, and what depends on it.
-    """
+
+def identity(ndim: int) -> Frame:
+    """Return the frame of an array of the kernel's own axes."""
+    return tuple(range(ndim))
+
+
+def through(frame: Frame, new_order: Sequence[int | str]) -> Frame:
+    """Return how the input of a DimShuffle is seen where its output is seen by `frame`."""
+    return tuple("x" if axis == "x" else new_order[axis] for axis in frame)
+
+
+def seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
+    """Return what an array is a DimShuffle of, and how that is seen where the array is seen by `frame`."""
+    while var.owner is not None and type(var.owner.op) is OpenCLDimShuffle:
+        frame = through(frame, var.owner.op.new_order)
+        (var,) = var.owner.inputs
+    return var, frame
+
+
+def pattern(var: Variable, frame: Frame) -> tuple[bool, ...]:
+    """Return along which axes of the kernel an array is known to be the same."""
+    return tuple(axis == "x" or var.type.broadcastable[axis] for axis in frame)
+
+
+def seen(var: Variable, frame: Frame) -> Variable:
+    """Return an array as it is seen by `frame`: itself, or a view."""
+    if frame == identity(var.type.ndim):
+        return var
+    return OpenCLDimShuffle(var.type.broadcastable, frame)(var)
+
+
+class FusionUnit:
+    """A node, or the nodes of a group: what stands at one place of the order."""
 
     __slots__ = ("before", "behind", "context_name", "frame_of", "inputs", "members", "pattern", "steps", "wanted")
 
     def __init__(self, node: Apply) -> None:
+        #: The frame of each node.
         self.members: dict[Apply, Frame] = {}
+        #: What it depends on, and what depends on it.
         self.before: set[FusionUnit] = set()
         self.behind: set[FusionUnit] = set()
         if not can_fuse(node):
@@ -81,12 +110,10 @@ class FusionGroups:
 
     def __init__(self, fgraph: FunctionGraph) -> None:
         self._fgraph = fgraph
-        self._unit_of: dict[Apply, FusionUnit] = {}
         self._order = TopologicalOrder(lambda unit: unit.before, lambda unit: unit.behind)
         nodes = fgraph.toposort()
         self._place_of = {node: i for i, node in enumerate(nodes)}
-        for node in nodes:
-            self._unit_of[node] = FusionUnit(node)
+        self._unit_of = {node: FusionUnit(node) for node in nodes}
         for node, unit in self._unit_of.items():
             for var in node.inputs:
                 if var.owner is not None:
@@ -98,8 +125,7 @@ class FusionGroups:
                 self._place(node)
 
     def __iter__(self) -> Iterator[FusionUnit]:
-        found = {id(unit): unit for unit in self._unit_of.values() if unit.members}
-        return iter(found.values())
+        return iter(dict.fromkeys(unit for unit in self._unit_of.values() if unit.members))
 
     def in_order(self, unit: FusionUnit) -> list[Apply]:
         """Return the nodes of a group, operands first."""

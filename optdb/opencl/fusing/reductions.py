@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from optdb.host import scalars
 from optdb.host.graph import Apply, FunctionGraph, Variable, clients
-from optdb.opencl.fusing.frames import Frame, identity, pattern, seen, seen_through
-from optdb.opencl.fusing.groups import can_fuse, is_cheap
+from optdb.opencl.fusing.groups import Frame, can_fuse, identity, is_cheap, pattern, seen, seen_through
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalars.program import Program, ProgramBuilder
 
@@ -39,17 +38,15 @@ def behind_a_reduction(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variabl
 
     There is nothing where that cannot be, or does not pay.
     """
-    if not can_fuse(node) or not _is_worth_it(node) or _is_an_update(fgraph, node):
+    if not can_fuse(node) or _is_an_update(fgraph, node):
+        return []
+    if not all(node.outputs[0].type.broadcastable) and not is_cheap(node, _QUICK):
         return []
     for var in node.inputs:
         base, frame = seen_through(var, identity(var.type.ndim))
         if _fits(fgraph, node, var, base, frame):
             return _pairs(node, base, frame)
     return []
-
-
-def _is_worth_it(node: Apply) -> bool:
-    return all(node.outputs[0].type.broadcastable) or is_cheap(node, _QUICK)
 
 
 def _is_an_update(fgraph: FunctionGraph, node: Apply) -> bool:
