@@ -22,9 +22,8 @@ from optdb.opencl.exporting.host_steps import device_counterpart, follow, is_ope
 from optdb.opencl.kernels import compile_kernels
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.on_host import OpenCLOnHost
-from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.recording import LinkedFunction
-from optdb.opencl.planning.roles import SHAPES, is_foreign, on_device, touches_device
+from optdb.opencl.planning.roles import SHAPES, exposed_variables, is_foreign, on_device, touches_device
 from optdb.opencl.planning.updates import buffer_of, find_commit
 from optdb.opencl.registry import contexts
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
@@ -80,22 +79,9 @@ def trace(
     device_kind: DeviceKind,
     fixed: bool,
 ) -> Trace:
-    """Trace a function, all of whose arrays are in one context.
+    """Trace a function, all of whose arrays are in one context: for the example's shapes alone, if these are `fixed`.
 
-    Parameters
-    ----------
-    linked : LinkedFunction
-        The function.
-    context_name : str
-        Of that context.
-    entries : dict
-        What its inputs are.
-    returned : int
-        How many of its outputs are for the caller; the others are next values.
-    device_kind : {'cpu', 'gpu'}
-        Of the device that it is for.
-    fixed : bool
-        Whether it is traced for the example's shapes alone.
+    `entries` say what its inputs are. The first `returned` outputs are for the caller; the others are next values.
 
     Raises
     ------
@@ -152,7 +138,8 @@ class _Walk:
         for var in self._linked.inputs:
             entry, cell = entries[var], self._linked.cells[var]
             if entry.kind == "state":
-                cell[0] = self._state(var, entry)
+                array = self._tracer.state(self._context.queue, entry.number, entry.shape, var.type.dtype)
+                cell[0] = array if on_device(var) else _at_home(array)
                 continue
             shape = tuple(
                 length if self._fixed or fixed else self._trace.rules.symbol(length, "axis", entry.number, axis)
@@ -160,10 +147,6 @@ class _Walk:
             )
             self._trace.arguments[entry.number] = shape
             cell[0] = self._argument(var, entry, shape)
-
-    def _state(self, var: Variable, entry: InputSpec) -> Any:
-        array = self._tracer.state(self._context.queue, entry.number, entry.shape, var.type.dtype)
-        return array if on_device(var) else _at_home(array)
 
     def _argument(self, var: Variable, entry: InputSpec, shape: tuple[Any, ...]) -> Any:
         given = DeferredArray(shape, np.dtype(var.type.dtype), ("argument", entry.number))
@@ -304,15 +287,13 @@ class _Walk:
         if array.flags.c_contiguous:
             return arrays.copy(array) if always else array
         result = arrays.empty(self._context, array.shape, array.dtype)
-        elements, kernels = self._kernels(array.dtype.name, array.ndim)
+        kind = array.dtype.name, array.ndim
+        if kind not in self._copying:
+            elements = ElementKernels.copying(*kind)
+            self._copying[kind] = elements, compile_kernels(elements.kernels(), self._context, "a copy")
+        elements, kernels = self._copying[kind]
         elements.launch(kernels, self._context, array.shape, [array, result])
         return result
-
-    def _kernels(self, dtype: str, ndim: int) -> tuple[ElementKernels, Any]:
-        if (dtype, ndim) not in self._copying:
-            elements = ElementKernels.copying(dtype, ndim)
-            self._copying[dtype, ndim] = elements, compile_kernels(elements.kernels(), self._context, "a copy")
-        return self._copying[dtype, ndim]
 
 
 def _lasting_variables(linked: LinkedFunction) -> set[Variable]:

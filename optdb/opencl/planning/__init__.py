@@ -9,9 +9,9 @@ What a node does may depend on values that the host knows, and these may change:
 ``roles`` finds out, once for a function, which nodes that concerns. They are asked at each call whether something they
 see has changed, and compute in Python if so; so do nodes whose arrays have moved because of that.
 
-What a node leaves on the host is kept from one call to the next only where the plan owns it (``aliasing``): where no
-variable that may share its memory is an input, an output, a next value, or overwritten. All else is computed at each
-call. A next value is where its input is, on the host or on the device.
+What a node leaves on the host is kept from one call to the next only where the plan owns it: where no variable that
+may share its memory is an input, an output, a next value, or overwritten. All else is computed at each call. A
+next value is where its input is, on the host or on the device.
 """
 
 from optdb.opencl.planning.linking import install, uninstall

@@ -16,9 +16,8 @@ import numpy as np
 
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.linking import raise_with_op
-from optdb.opencl.planning.aliasing import exposed_variables
 from optdb.opencl.planning.paths import Branches, Path, Round
-from optdb.opencl.planning.roles import Roles, find_roles, is_foreign, on_device, overwrites
+from optdb.opencl.planning.roles import Roles, exposed_variables, find_roles, is_foreign, on_device, overwrites
 from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import IOBinding
@@ -80,13 +79,7 @@ class LinkedFunction:
         return self.cells[var][0]
 
     def run(self, number: int) -> None:
-        """Compute one node.
-
-        Raises
-        ------
-        Exception
-            What the node raises, with the node and where it comes from.
-        """
+        """Compute one node; what it raises tells the node and where that comes from."""
         if number in self.foreign:
             self._prepare_foreign(self.nodes[number])
         try:

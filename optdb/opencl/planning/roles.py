@@ -3,18 +3,24 @@
 A node is *steady* if all that it sees of the host is fixed by the shapes of the function's inputs: its commands are
 repeated without a look. It is *value-dependent* if it depends on a value of the host that may change, directly or by
 way of others: such nodes are guarded, their inputs are compared in each call. It is *always recomputed* if it brings
-values of the device to the host, gives a value of the host that the plan does not own (see ``aliasing``), or does what
-cannot be recorded. Small work of the host (see `is_small`) overwrites nothing.
+values of the device to the host, gives a value of the host that the plan does not own, or does what cannot be recorded.
+Small work of the host (see `is_small`) overwrites nothing.
+
+A plan keeps what a node has left on the host from one call to the next, and then skips the node. That is right only
+while nobody else can write there or take it away. So there is one rule: **a plan owns a value of the host only if no
+variable of its alias class is seen outside of the nodes that read it** (see `exposed_variables`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from optdb.host.branching import IfElse
-from optdb.host.graph import Apply, Constant, Op, Variable
+from optdb.host.destroy import destroyed_slots, viewed_slots
+from optdb.host.graph import Apply, Constant, Op, Variable, reachable
 from optdb.host.lifting import is_host_array
 from optdb.host.linking import DeepCopyOp, ViewOp
 from optdb.host.loops import Scan
@@ -119,3 +125,29 @@ def _always_recomputes(node: Apply, exposed: Collection[Variable]) -> bool:
     if sees_device and not isinstance(node.op, SHAPES) and not all(map(on_device, node.outputs)):
         return True
     return touches_device(node) and not _is_repeatable(node.op)
+
+
+def exposed_variables(
+    nodes: Sequence[Apply],
+    inputs: Iterable[Variable],
+    outputs: Iterable[Variable],
+    overwrites: Callable[[Apply], object] = destroyed_slots,
+) -> set[Variable]:
+    """Find the variables whose memory others than the function's nodes see, or that a node overwrites.
+
+    These are the inputs, whose memory is the caller's or a shared variable's; the outputs and next values, which the
+    caller gets, and whose cells are emptied before each call; and what a node that works in place overwrites, with all
+    that may share memory with one of these. `overwrites` tells whether a node works in place as it is computed; by
+    default, whether the graph lets it.
+    """
+    exposed = {*inputs, *outputs}
+    aliases: dict[Variable, list[Variable]] = defaultdict(list)
+    for node in nodes:
+        pairs = viewed_slots(node)
+        if overwrites(node):
+            exposed.update(node.inputs[slot] for slot in destroyed_slots(node))
+            pairs += [(node.outputs[out], slot) for out, slots in node.op.destroy_map.items() for slot in slots]
+        for out, slot in pairs:
+            aliases[out].append(node.inputs[slot])
+            aliases[node.inputs[slot]].append(out)
+    return set(reachable(exposed, lambda var: aliases.get(var, ())))

@@ -16,12 +16,11 @@ from optdb.host.linking import VM
 from optdb.host.logging import logger
 from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.paths import Path, Round
-from optdb.opencl.planning.plan import Plan
+from optdb.opencl.planning.plan import BranchTaken, Plan
 from optdb.opencl.planning.rebinding import advances_from_external, bind_io, copied_inputs
 from optdb.opencl.planning.recording import LinkedFunction, Recording, record
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
-from optdb.opencl.planning.steps import BranchTaken
 from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, commit
 from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.commands import CommandList, listening
@@ -158,8 +157,9 @@ class PlannedVM(VM):
 
         None if Python has to look at what such a call does.
         """
-        known = self._ready_now()
-        if known is None or known.plan.expect(times):
+        known = self._known_now()
+        is_ready = known is not None and known.plan is not None and known.plan is self._loaded
+        if not is_ready or known.plan.expect(times):
             return None
         commands = known.plan.unconditional_commands()
         if commands is None:
@@ -211,11 +211,6 @@ class PlannedVM(VM):
         shapes, places = self._key()
         known = self._known.get((shapes, self._expected_path(shapes, self._first())))
         return known if known is not None and known.places == places else None
-
-    def _ready_now(self) -> _Known | None:
-        """Return what is known for inputs like those in the cells now, if its plan is that of the last call."""
-        known = self._known_now()
-        return known if known is not None and known.plan is not None and known.plan is self._loaded else None
 
     def _record(self, shapes: tuple, places: tuple, first: Round) -> Path | None:
         """Compute, and write down what is done; return the path that was taken, if it is to be planned."""
