@@ -61,13 +61,7 @@ class BudgetedRecorder(Recorder):
         self._taken: dict[cl.Context, int] = {}
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
-        """Write down a new buffer; return what stands for it.
-
-        Raises
-        ------
-        MemoryError
-            If the device is not to have that much.
-        """
+        """Write down a new buffer, and return what stands for it; refuse it if the device is not to have that much."""
         memory = super().allocate(buffer, nbytes)
         context = memory.context
         if context not in self._given:

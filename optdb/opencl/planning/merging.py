@@ -82,7 +82,8 @@ class Merging:
             self._due += PROBED_CALLS
             return self._probes
         if self._small is None:
-            self._small = {id(probe.command) for probe in self._small_ones()}
+            probes = [probe for probe in itertools.chain(*self._probes) if isinstance(probe, Probe)]
+            self._small = {id(probe.command) for probe in probes if may_be_merged(probe.command) and probe.small}
             self._wait(self._is_small)
             if self.done or self._calls <= self._due:
                 return self._segments
@@ -130,14 +131,6 @@ class Merging:
     def _is_small(self, command: Any) -> bool:
         return id(command) in self._small
 
-    def _small_ones(self) -> Iterator[Probe]:
-        """Yield the commands that can be merged, and are small."""
-        for probe in itertools.chain(*self._probes):
-            if not isinstance(probe, Probe) or not may_be_merged(probe.command):
-                continue
-            if _is_single(probe.command) or probe.small:
-                yield probe
-
 
 @dataclass(eq=False)
 class Probe:
@@ -158,7 +151,9 @@ class Probe:
 
     @property
     def small(self) -> bool:
-        """Whether one core loses less by doing it all alone than a launch costs."""
+        """Whether it is for a single work item, or one core loses less by doing it all alone than a launch costs."""
+        if _is_single(self.command):
+            return True
         # At most: that the others are late has let the first one do more than its share.
         others = profile_of(self.timed.device).compute_units - 1
         return self.seconds * others < SHARED_LAUNCH_OVERHEAD_S
@@ -252,19 +247,16 @@ def _is_single(command: Any) -> bool:
     return command.nbytes <= _MAX_COPIED_BYTES
 
 
-def _merges(queue: cl.CommandQueue) -> bool:
-    """Tell whether it pays to merge launches on a queue's device, and its kernels' bodies can be called by others."""
-    quirks = profile_of(queue.device).quirks
-    return quirks.wakes_threads_per_launch and quirks.compiles_body_repeatedly
-
-
 def may_be_merged(command: Command) -> bool:
     """Tell whether a command, recorded or bound, can be merged if it is small.
 
     A list has addresses, so it cannot be rebound.
     """
-    if config.optdb.merge_launches == "never" or command.is_rebindable or not _merges(command.queue):
+    if config.optdb.merge_launches == "never" or command.is_rebindable:
         return False
+    quirks = profile_of(command.queue.device).quirks
+    if not (quirks.wakes_threads_per_launch and quirks.compiles_body_repeatedly):
+        return False  # it does not pay, or kernels' bodies cannot be called by others
     if isinstance(command, EnqueueFill):
         return command.pattern.nbytes <= _MAX_PATTERN_BYTES
     return not isinstance(command, EnqueueKernel) or _may_be_listed(command)

@@ -34,25 +34,18 @@ __all__ = ["Branches", "Path", "Round", "chooser"]
 
 
 class Path:
-    """Nodes that a call computes, in order.
-
-    Attributes
-    ----------
-    steps : list of (int, Apply)
-        Each node that is computed, with its number.
-    final : int
-        The place of the first step that overwrites what the function was given; that of the end, if none does.
-    guards : list of (int, Round)
-        The rounds that asked for conditions, with the place of the step behind each.
-    """
+    """Nodes that a call computes, in order."""
 
     def __init__(self, branches: Branches, rounds: tuple[Round, ...]) -> None:
         self._branches = branches
         self.rounds = rounds
+        #: Each node that is computed, with its number.
         self.steps = [(number, branches.nodes[number]) for one in rounds for number in one.order]
         final = (place for place, (number, _) in enumerate(self.steps) if number in branches.final)
+        #: The place of the first step that overwrites what the function was given; that of the end, if none does.
         self.final = next(final, len(self.steps))
         places = itertools.accumulate(len(one.order) for one in rounds)
+        #: The rounds that asked for conditions, with the place of the step behind each.
         self.guards = [(place, one) for place, one in zip(places, rounds) if one.asked]
 
     def inputs_of(self, node: Apply) -> Sequence[Variable]:

@@ -66,16 +66,9 @@ def find_commit(
 ) -> Commit:
     """Find which next values are to be written, and which values are to be copied before.
 
-    Parameters
-    ----------
-    updates : iterable of (key, array, value)
-        What is updated, with its present and its next value.
-    values : iterable of (key, value)
-        What is needed after the updates: the results, and the next values themselves.
-    buffer_of : callable
-        Returns what stands for the buffer that a value lies in; None if it lies in none.
-    is_in_place : callable
-        Whether a next value, its second argument, need not be written over the present one.
+    The `updates` are the keys of what is updated, each with its present and its next value; `values` are needed after
+    them: the results, and the next values themselves. `buffer_of` returns what stands for the buffer that a value lies
+    in, None if it lies in none. `is_in_place` tells whether a next value need not be written over the present one.
     """
     moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
     overwritten = {buffer_of(present) for _, present in moved} - {None}
@@ -90,9 +83,7 @@ def buffer_of(value: Any) -> int | None:
 
 def _is_in_place(present: Array, following: Array) -> bool:
     """Tell whether a next value lies in the buffer of the present one; one of no elements lies nowhere."""
-    if present.base_data is following.base_data or not (present.size and following.size):
-        return True
-    return present.base_data.int_ptr == following.base_data.int_ptr
+    return not (present.size and following.size) or buffer_of(present) == buffer_of(following)
 
 
 class CommitUpdates:
