@@ -101,17 +101,8 @@ def of_function(function: Any) -> Exportable:
 def of_method(function: Any, executable: Any) -> Exportable:
     """Return what of a method of a simulator goes into a file, with the simulator's own values of shared variables.
 
-    Parameters
-    ----------
-    function : theano.compile.Function
-        Of which the method was made.
-    executable : Executable
-        What computes it, of ``optdb.opencl.simulator``.
-
-    Raises
-    ------
-    Untraceable
-        If it is not one that can be exported.
+    The method was made of `function`, and the `executable` of ``optdb.opencl.simulator`` computes it. Raises what
+    `of_function` does.
     """
     cells = dict(zip(function.input_storage, executable.input_cells, strict=True))
     return _exportable(function, executable.run, cells.__getitem__)

@@ -24,7 +24,7 @@ from optdb.host.linking import DeepCopyOp, ViewOp
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, full_shape
 from optdb.opencl.type import UnsupportedDtype, opencl_type
-from optdb.runtime.host_scalar_ops import host_scalar
+from optdb.runtime.host_scalar_ops import HOST_SCALAR_OPS, host_scalar
 from optdb.runtime.sizes import (
     DeferredArray,
     SymInt,
@@ -62,28 +62,8 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.EQ: operator.eq,
     scalars.NEQ: operator.ne,
 }
-#: Of the last, the names by which ``optdb.runtime.host_scalar_ops`` knows them.
-_HOST_SCALAR_OPS = {
-    scalars.Add: "add",
-    scalars.Mul: "mul",
-    scalars.TrueDiv: "true_div",
-    scalars.IntDiv: "int_div",
-    scalars.Mod: "mod",
-    scalars.Sub: "sub",
-    scalars.Pow: "pow",
-    scalars.Maximum: "maximum",
-    scalars.Minimum: "minimum",
-    scalars.Neg: "neg",
-    scalars.Abs: "abs",
-    scalars.Inv: "inv",
-    scalars.Sqr: "sqr",
-    scalars.Sqrt: "sqrt",
-    scalars.Exp: "exp",
-    scalars.Log: "log",
-    scalars.Floor: "floor",
-    scalars.Ceil: "ceil",
-    scalars.Cast: "cast",
-}
+#: Theano's scalar ops to the names by which ``optdb.runtime.host_scalar_ops`` knows them: ``IntDiv`` is ``int_div``.
+_HOST_SCALAR_OPS = {getattr(scalars, name.title().replace("_", "")): name for name in HOST_SCALAR_OPS}
 #: The ops that the device has as well, and how many of their inputs are arrays; the others stay on the host.
 _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
     (ops.Elemwise, lambda op: OpenCLElemwise(op.scalar_op), None),
