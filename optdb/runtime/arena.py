@@ -11,8 +11,6 @@ import bisect
 import heapq
 from collections.abc import Sequence
 
-__all__ = ["ALIGNMENT", "pack", "peak"]
-
 #: In bytes: what the widest vectors of a kernel ask for.
 ALIGNMENT = 128
 

@@ -23,27 +23,6 @@ from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl, cl_array
 from optdb.runtime.sizes import DeferredArray, specialize
 
-__all__ = [
-    "Array",
-    "DeviceArray",
-    "adopt",
-    "as_host_value",
-    "copy",
-    "copy_bytes",
-    "deep_copy",
-    "empty",
-    "fetch",
-    "fill_zeros",
-    "fitting",
-    "from_host",
-    "lies_in_order",
-    "may_share_memory",
-    "overwrite",
-    "seen_by_host",
-    "span",
-    "to_host",
-]
-
 Array = cl_array.Array
 
 

@@ -24,8 +24,6 @@ from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 
-__all__ = ["BufferAssignment", "Check", "CommandGroup", "IOBinding", "Liveness", "check_device_memory", "liveness"]
-
 #: Later than all commands.
 _AFTERWARDS = 1 << 60
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Argument", "Signature"]
-
 #: What a function gives back: a list, its one value, or nothing.
 RESULTS = ("list", "single", "none")
 #: The kinds of dtypes that are numbers.

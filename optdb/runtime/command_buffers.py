@@ -19,8 +19,6 @@ from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 
-__all__ = ["CommandBuffer", "kept_by_driver"]
-
 #: What the extension has functions for.
 _KEPT = (EnqueueKernel, EnqueueCopy, EnqueueFill)
 

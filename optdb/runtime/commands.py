@@ -23,25 +23,6 @@ import numpy as np
 
 from optdb.runtime.library import cl
 
-__all__ = [
-    "AllocateBuffer",
-    "Command",
-    "CommandList",
-    "EnqueueCopy",
-    "EnqueueDownload",
-    "EnqueueFill",
-    "EnqueueKernel",
-    "EnqueueUpload",
-    "HostCall",
-    "Listener",
-    "Memory",
-    "enqueue",
-    "listened",
-    "listening",
-    "tracing",
-    "upload",
-]
-
 #: Arrays of at most so many bytes are copied on the host, since that is quicker than to wait for the device.
 _SMALL_NBYTES = 1 << 16
 #: PyOpenCL waits for the device when it drops the event of a copy from the host: so many are kept, for each thread.

@@ -20,19 +20,6 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from optdb.runtime.library import cl
 
-__all__ = [
-    "DEVICE_KINDS",
-    "DEVICE_TYPES",
-    "KNOWN_QUIRKS",
-    "SHORT_NAMES",
-    "DeviceKind",
-    "DeviceProfile",
-    "DeviceQuirks",
-    "Driver",
-    "KnownQuirk",
-    "profile_of",
-]
-
 #: What kernels are written for: 'cpu' for processors, 'gpu' for all other devices.
 DeviceKind = Literal["cpu", "gpu"]
 DEVICE_KINDS: tuple[DeviceKind, ...] = ("cpu", "gpu")

@@ -12,8 +12,6 @@ import numpy as np
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = ["MIN_ZERO_COPY_BYTES", "pays_zero_copy", "sync_to_host", "wrap_host_array"]
-
 #: Below this size, copying is cheaper than wrapping.
 MIN_ZERO_COPY_BYTES = 1 << 16
 

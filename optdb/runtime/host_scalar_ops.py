@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["HOST_SCALAR_OPS", "host_scalar"]
-
 #: By name, what computes a number from one or two others.
 HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
     "cast": np.positive,

@@ -31,8 +31,6 @@ from optdb.runtime.commands import (
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import as_int
 
-__all__ = ["ArrayLayout", "Recorder", "Segment"]
-
 
 @dataclass
 class Segment:

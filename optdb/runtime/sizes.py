@@ -22,24 +22,6 @@ import numpy as np
 
 from optdb.deprecation import renamed_names
 
-__all__ = [
-    "DeferredArray",
-    "ShapeEnv",
-    "SymInt",
-    "SymIntVector",
-    "SymbolicArgument",
-    "as_float",
-    "as_int",
-    "example_value",
-    "largest",
-    "lengths_of",
-    "part_of",
-    "resolve",
-    "smallest",
-    "specialize",
-    "starts",
-]
-
 __getattr__ = renamed_names(
     __name__,
     {"concrete": "example_value", "plain": "specialize", "real": "as_float", "settled": "resolve", "whole": "as_int"},

@@ -17,8 +17,6 @@ import numpy as np
 from optdb.runtime.commands import HostCall, enqueue, tracing
 from optdb.runtime.sizes import DeferredArray, SymInt
 
-__all__ = ["TABLES", "computed"]
-
 _DTYPE = np.dtype("int64")
 
 Shape = Callable[..., Sequence[Any]]

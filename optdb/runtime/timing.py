@@ -16,8 +16,6 @@ from optdb.runtime.commands import AllocateBuffer, HostCall
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
-__all__ = ["CommandRange", "Timed", "Timer", "Times", "seconds_of", "timed_beside"]
-
 
 def timed_beside(queue: cl.CommandQueue) -> cl.CommandQueue:
     """Return a new queue for the device of another one, which keeps times."""

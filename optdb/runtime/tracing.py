@@ -31,8 +31,6 @@ from optdb.runtime.library import cl
 from optdb.runtime.recording import Recorder
 from optdb.runtime.sizes import DeferredArray, ShapeEnv
 
-__all__ = ["OutputSpec", "Trace", "Tracer", "Untraceable"]
-
 
 @dataclass(frozen=True)
 class Code:

@@ -24,8 +24,6 @@ import numpy as np
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MEMBER_BYTES, PROGRAM_BYTES_PER_BYTE, Limits
 
-__all__ = ["DTYPES", "KIND", "VERSION", "Archive", "array_bytes", "pack"]
-
 KIND = "optdb plan"
 #: Of what is written, and the one that is read: programs of version 1 were in a form that could not be checked.
 VERSION = 2

@@ -38,8 +38,6 @@ from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.tables import TABLES
 
-__all__ = ["Bound", "Resources", "buffer_with"]
-
 #: In a result: so many fit into what can be addressed.
 _MOST_ELEMENTS = 1 << 58
 #: What a command that is ready to be run takes of the host's memory, a kernel of the driver's included, and a size.

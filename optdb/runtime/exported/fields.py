@@ -9,8 +9,6 @@ from typing import Any
 
 from optdb.runtime.exported.archive import DTYPES, Archive
 
-__all__ = ["Fields", "is_dtype", "is_flag", "is_index", "is_list", "is_number", "is_reference", "is_text", "is_whole"]
-
 #: Whole numbers of a file are in this range: so are all that OpenCL takes.
 LIMIT = 1 << 63
 #: What entries are called.

@@ -16,8 +16,6 @@ from optdb.runtime.exported.errors import LimitError
 if TYPE_CHECKING:
     from optdb.runtime.exported.binding import Bound
 
-__all__ = ["MANIFEST_BYTES_PER_BYTE", "MEMBER_BYTES", "PROGRAM_BYTES_PER_BYTE", "Budget", "Limits"]
-
 GIBIBYTE = 1 << 30
 
 #: What Python's objects take for a byte of the manifest, for a byte of a program while it is checked, and for a member

@@ -26,8 +26,6 @@ from optdb.runtime.exported.rehearsal import BUILD_TIMEOUT_S, Rehearsals, is_wan
 from optdb.runtime.exported.rules import Call, Values
 from optdb.runtime.library import cl
 
-__all__ = ["Exported", "LoadedMethod", "load"]
-
 #: So many shared values are named where a file is printed, and so many rules that a call breaks.
 _NAMED = 8
 

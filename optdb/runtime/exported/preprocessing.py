@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 from optdb.runtime.exported.sources import SourceError
 
-__all__ = ["preprocess"]
-
 _SPLICE = re.compile(r"\\[ \t]*\n")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TOKEN = re.compile(

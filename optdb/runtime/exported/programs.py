@@ -18,8 +18,6 @@ from optdb.runtime.exported.reading import ProgramSpec
 from optdb.runtime.exported.sources import NUMBERS, POINTERS, argument_nbytes, is_handle
 from optdb.runtime.library import cl
 
-__all__ = ["Kernels"]
-
 _OPTIONS = ("-cl-kernel-arg-info",)
 #: Items of a launch in one dimension are fewer than these.
 _MOST = 1 << 48

@@ -31,8 +31,6 @@ from optdb.runtime.host_scalar_ops import HOST_SCALAR_OPS
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
 from optdb.runtime.tables import TABLES
 
-__all__ = ["FileTrace", "Function", "Manifest", "MemorySpec", "SharedValue", "deciding", "read"]
-
 #: Compute units of a device are fewer.
 _MOST_UNITS = 1 << 20
 #: A result has no more axes.

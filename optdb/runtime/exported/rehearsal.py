@@ -31,8 +31,6 @@ from optdb.runtime.exported.archive import array_bytes
 from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
 from optdb.runtime.exported.limits import GIBIBYTE, Limits
 
-__all__ = ["BUILD_TIMEOUT_S", "ENVIRONMENT_VARIABLE", "Rehearsals", "Variant", "is_wanted"]
-
 BUILD_TIMEOUT_S = 300.0
 #: 0 or 1, for all files that are loaded without `build_in_child`.
 ENVIRONMENT_VARIABLE = "OPTDB_BUILD_IN_CHILD"

@@ -13,8 +13,6 @@ from optdb.runtime.exported.fields import LIMIT, is_dtype, is_reference
 from optdb.runtime.host_scalar_ops import host_scalar
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
 
-__all__ = ["Call", "GuardSet", "ValueGuards", "Values"]
-
 #: How deep an expression is written out in an error.
 _DEEP = 4
 

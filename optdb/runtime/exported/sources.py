@@ -16,8 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-__all__ = ["LONG16", "NUMBERS", "POINTERS", "SourceError", "argument_nbytes", "is_handle", "read_program"]
-
 #: Sixteen whole numbers at once: the one vector that kernels are given.
 LONG16 = "long16"
 #: What a kernel takes by address, as the table of a file calls it.

@@ -24,8 +24,6 @@ from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.sizes import DeferredArray, SymbolicArgument, SymInt, SymIntVector
 from optdb.runtime.tracing import Trace, Untraceable
 
-__all__ = ["describe", "write"]
-
 
 def write(path: str | Path, functions: Sequence[Function], states: Sequence[SharedValue], about: str = "") -> None:
     """Write functions over the same shared values into a file.
