@@ -31,19 +31,9 @@ def peak(spans: Sequence[Span]) -> int:
 def pack(spans: Sequence[Span], limit: int | None = None) -> tuple[list[tuple[int, int]], list[int]]:
     """Give each value a place in one of several pieces of memory.
 
-    Parameters
-    ----------
-    spans : sequence of Span
-        The values.
-    limit : int or None
-        How large a piece may be, in bytes, unless a value by itself is larger; None if there is to be but one.
-
-    Returns
-    -------
-    places : list of (int, int)
-        For each value, the number of the piece, and where in it the value begins, in bytes.
-    totals : list of int
-        How many bytes each piece has to have.
+    A piece may have up to `limit` bytes, or more for a value that is larger by itself; without a limit, there is one
+    piece. Return, for each value, the number of its piece and where in it the value begins, in bytes; and how many
+    bytes each piece has to have.
     """
     places = [(0, 0)] * len(spans)
     pieces: list[_Gaps] = []

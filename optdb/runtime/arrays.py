@@ -137,13 +137,7 @@ def _strides_in_order(shape: Sequence[Any], itemsize: int) -> tuple[Any, ...]:
 
 
 def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-    """Return an array with nothing certain in it.
-
-    Raises
-    ------
-    MemoryError
-        If the device has no room for it.
-    """
+    """Return an array with nothing certain in it; raise MemoryError if the device has no room for it."""
     return _empty(context.queue, shape, dtype)
 
 
@@ -195,21 +189,12 @@ def from_host(
     constant: bool = False,
     events: list[Any] | None = None,
 ) -> Array:
-    """Copy a NumPy array, of any strides, to the device.
+    """Copy a NumPy array, of any strides, to the device; while a function is traced, it may be a `DeferredArray`.
 
-    Parameters
-    ----------
-    context : Context
-        Where to.
-    value : numpy.ndarray
-        The values. They may be changed as soon as this returns. While a function is traced, it may be a
-        `DeferredArray`.
-    out : Array, optional
-        An array to overwrite, if it has the same shape and dtype and is contiguous.
-    constant : bool
-        Whether nobody will write to the array, which is new then: a function that is repeated need not copy it again.
-    events : list, optional
-        Gets an event if the values are still on their way when this returns; whoever drops it waits for them.
+    The values may be changed as soon as this returns. They go into `out`, if it has their shape and dtype and is
+    contiguous, else into a new array. Nobody will write to one that is `constant`, which is new: a function that is
+    repeated need not copy it again. The list `events` gets an event if the values are still on their way when this
+    returns; whoever drops it waits for them.
     """
     if out is None or constant or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)

@@ -70,18 +70,9 @@ def liveness(
     """Find when each memory of a list is live.
 
     A memory that an operand of some group lies in is live from the first command of each group that uses it to the last
-    one; what a group allocates besides, as the iterations of a loop do, only for its commands.
-
-    Parameters
-    ----------
-    groups : iterable of CommandGroup
-        The list.
-    results : iterable of Memory
-        What is needed after all commands.
-    provided : collection of Memory
-        What needs no buffer. Nor does a memory that has one.
-    persistent : iterable of Memory
-        What is needed from before the first command to after the last one, in each run.
+    one; what a group allocates besides, as the iterations of a loop do, only for its commands. The `results` are needed
+    after all commands, and what is `persistent` from before the first one on, in each run. What is `provided` needs no
+    buffer, nor does a memory that has one.
     """
     groups = [CommandGroup(group.commands, list(group.operands)) for group in groups]
     of_variables = {memory for group in groups for memory in group.operands}
@@ -132,13 +123,7 @@ Check = Callable[[cl.Context, int, Iterable[Memory]], None]
 
 
 def check_device_memory(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
-    """Refuse what a device cannot have: some drivers promise any memory, and fail when it is used.
-
-    Raises
-    ------
-    MemoryError
-        If the device has less.
-    """
+    """Raise MemoryError if a device has less: some drivers promise any memory, and fail when it is used."""
     device = context.devices[0]
     if nbytes <= device.global_mem_size:
         return
@@ -166,33 +151,16 @@ class _External:
 
 
 class BufferAssignment:
-    """Buffers for the memories of a command list.
+    """Buffers for the memories of a command list, some of which may be external: `rebind` says where these lie.
 
-    Parameters
-    ----------
-    live : Liveness
-        When each memory is needed that has no buffer.
-    check : callable
-        Called before anything is allocated; see `Check`.
-    io : IOBinding, optional
-        Which memories are external: `rebind` says where they lie.
-
-    Attributes
-    ----------
-    nbytes : int
-        How much memory there is, in bytes, in all contexts.
-    nbytes_without_reuse : int
-        How much there would be with a buffer for each memory, in bytes.
-
-    Raises
-    ------
-    MemoryError
-        If a device has not that much.
+    The check, which raises MemoryError if a device has too little, is called before anything is allocated.
     """
 
     def __init__(self, live: Liveness, check: Check = check_device_memory, io: IOBinding | None = None) -> None:
         self._check = check
+        #: How much memory there would be with a buffer for each memory, in bytes.
         self.nbytes_without_reuse = live.nbytes_without_reuse
+        #: How much there is, in all contexts.
         self.nbytes = 0
         self.io = io or IOBinding()
         placeholders = {context: _buffer(context, 1) for context in {memory.context for memory in self.io.external}}

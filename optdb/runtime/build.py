@@ -30,18 +30,12 @@ _built: WeakKeyDictionary[Context, dict[tuple[str, tuple[str, ...]], cl.Program]
 
 
 class BuildError(RuntimeError):
-    """An OpenCL compiler's refusal, with its log and the numbered source.
-
-    Attributes
-    ----------
-    log, source : str
-        What the compiler wrote, and what it was given.
-    """
+    """An OpenCL compiler's refusal, with its log and the numbered source."""
 
     def __init__(self, message: str, log: str = "", source: str = "") -> None:
         super().__init__(message)
-        self.log = log
-        self.source = source
+        self.log = log  #: What the compiler wrote.
+        self.source = source  #: What it was given.
 
 
 def build(
@@ -49,23 +43,8 @@ def build(
 ) -> cl.Program:
     """Build a program for a context's device, or return the one built before.
 
-    Parameters
-    ----------
-    context : Context
-        Where it is to run.
-    source : str
-        OpenCL C.
-    options : iterable of str
-        Options of the compiler, one each: ``["-cl-mad-enable", "-DWIDTH=4"]``.
-    name : str
-        What the program is called in errors.
-    own_lines : int
-        How many lines the source begins with that errors need not show.
-
-    Raises
-    ------
-    BuildError
-        If the compiler refuses the source or the options.
+    Options of the compiler are one text each, as in ``["-cl-mad-enable", "-DWIDTH=4"]``. Where it refuses them or the
+    source, a BuildError calls the program by `name`, and leaves out the first `own_lines` lines of the source.
     """
     key = (source, tuple(options))
     built = _built.setdefault(context, {})

@@ -47,13 +47,7 @@ class Argument:
         return f"{wanted} of {self.dtype}"
 
     def array(self, value: Any) -> np.ndarray:
-        """Return a value as the array that the function takes.
-
-        Raises
-        ------
-        TypeError
-            If the value is no such array, and must not be made one.
-        """
+        """Return a value as the array that the function takes; raise TypeError if it must not be made one."""
         taken = self._cast(value)
         if taken.ndim != len(self.broadcastable):
             raise TypeError(f"expected {self.kind}, got an array of {taken.ndim} dimensions, of shape {taken.shape}")

@@ -44,13 +44,8 @@ def kept_by_driver(commands: Sequence[Any]) -> CommandBuffer | None:
     """Return what enqueues many bound commands by a single call of the driver.
 
     Their kernels' arguments are to stay as they are: by the specification they may be set anew, but PoCL 3.1 then
-    crashes.
-
-    Returns
-    -------
-    CommandBuffer or None
-        None if the driver cannot keep them all: it lacks the extension, a command brings values from the host, or
-        the commands are for several queues.
+    crashes. Return None if the driver cannot keep them all: it lacks the extension, a command brings values from the
+    host, or the commands are for several queues.
     """
     if not commands or not all(isinstance(command, _KEPT) for command in commands):
         return None

@@ -25,13 +25,9 @@ def wrap_host_array(context: Context, value: np.ndarray, writes: bool = False) -
     """Wrap an array's memory as a buffer; if the device writes into it, it must not be read-only.
 
     The array must not be changed until the device is done, but for what the device writes. It lives as long as the
-    buffer does, which has to live until then.
-
-    Returns
-    -------
-    pyopencl.Buffer or None
-        The array's memory; None if the numbers have to be copied: the device has memory of its own, the array is small,
-        does not lie in C order, has the other byte order or begins at an odd place, or the driver refuses it.
+    buffer does, which has to live until then. Return None if the numbers have to be copied: the device has memory of
+    its own, the array is small, does not lie in C order, has the other byte order or begins at an odd place, or the
+    driver refuses it.
     """
     if not (context.profile.shares_host_memory and pays_zero_copy(value.nbytes) and _lies_well(context, value)):
         return None

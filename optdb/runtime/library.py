@@ -39,14 +39,7 @@ def compilers_unheard() -> Iterator[None]:
 
 
 def check_process() -> None:
-    """Note that this process uses OpenCL; refuse to in the child of one that did.
-
-    Raises
-    ------
-    ForkedContext
-        Where a process that used OpenCL has forked, and this is the child. Its calls to
-        OpenCL would hang.
-    """
+    """Note that this process uses OpenCL; raise ForkedContext in the child of one that did, where calls would hang."""
     global _first_user
     here = os.getpid()
     if _first_user is None:

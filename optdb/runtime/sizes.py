@@ -61,15 +61,10 @@ class ShapeEnv:
         self.resolved: dict[int, int] = {}
 
     def symbol(self, value: int, *entry: Any) -> SymInt:
-        """Return a size that the call gives.
+        """Return a size that the call gives, `value` in the example.
 
-        Parameters
-        ----------
-        value : int
-            In the example.
-        *entry
-            A word and numbers that say which it is: 'axis' with the number of an argument and an axis of it, 'value'
-            with that of an argument, or 'units', the device's compute units.
+        The entry says which it is: 'axis' with the number of an argument and an axis of it, 'value' with that of an
+        argument, or 'units', the device's compute units.
         """
         return SymInt(self, self.number(*entry), value)
 
@@ -316,15 +311,7 @@ def starts(length: Any, step: Any) -> Sequence[Any]:
 
 
 def part_of(length: Any, part: slice) -> tuple[Any, Any, Any]:
-    """Return where a slice of an axis begins, how many elements it takes, and how far they are apart.
-
-    Parameters
-    ----------
-    length : int or SymInt
-        Of the axis.
-    part : slice
-        Of whole numbers, sizes and None.
-    """
+    """Return where a slice of an axis of some length begins, how many elements it takes, and how far apart they are."""
     bounds = [None if bound is None else as_int(bound) for bound in (part.start, part.stop, part.step)]
     if not any(isinstance(x, SymInt) for x in (length, *bounds)):
         places = range(*slice(*bounds).indices(length))

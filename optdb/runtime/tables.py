@@ -48,13 +48,7 @@ def computed(name: str, *args: Any) -> np.ndarray | DeferredArray:
 
 @_table(shape=lambda values, columns: values.shape)
 def classes(values: np.ndarray, columns: int) -> np.ndarray:
-    """Return classes, if there is a column for each.
-
-    Raises
-    ------
-    ValueError
-        If not.
-    """
+    """Return classes; raise ValueError if there is no column for one."""
     _check(values)
     wrong = (values < 0) | (values >= columns)
     if wrong.any():
@@ -64,13 +58,7 @@ def classes(values: np.ndarray, columns: int) -> np.ndarray:
 
 @_table(shape=lambda values, length, axis: values.shape)
 def indexes(values: np.ndarray, length: int, axis: int) -> np.ndarray:
-    """Return indexes from the front.
-
-    Raises
-    ------
-    IndexError
-        If one is out of an axis of that length.
-    """
+    """Return indexes from the front; raise IndexError if one is out of an axis of that length."""
     _check(values)
     wrong = (values >= length) | (values < -length if values.dtype.kind == "i" else False)
     if wrong.any():

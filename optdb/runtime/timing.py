@@ -44,17 +44,12 @@ class Timed:
 
 
 class Timer:
-    """Listens to the commands of one thread, and has them timed.
-
-    Attributes
-    ----------
-    commands : list of Timed
-        What was done since `begin`.
-    """
+    """Listens to the commands of one thread, and has them timed."""
 
     tracing = False
 
     def __init__(self) -> None:
+        #: What was done since `begin`.
         self.commands: list[Timed] = []
         self._queues: dict[int, tuple[cl.CommandQueue, cl.CommandQueue]] = {}
         # Something was done beside the timed queues, and has to be waited for.
@@ -130,13 +125,7 @@ class CommandRange:
         return self._last.command_execution_status <= cl.command_execution_status.COMPLETE
 
     def wait(self) -> None:
-        """Wait until it is done.
-
-        Raises
-        ------
-        pyopencl.Error
-            If the device failed.
-        """
+        """Wait until it is done; raise pyopencl.Error if the device failed."""
         self._last.wait()
 
     def times(self) -> Times:

@@ -111,13 +111,7 @@ class Tracer(Recorder):
         return super().memory(buffer)
 
     def on(self, command: Any) -> None:
-        """Write a command down: a launch with its kernel's source, an upload with what is known of its value.
-
-        Raises
-        ------
-        Untraceable
-            If a file cannot hold it.
-        """
+        """Write a command down, a launch with its kernel's source; raise Untraceable if a file cannot hold it."""
         match command:
             case EnqueueKernel():
                 source = source_of(self._context, command.kernel.program)

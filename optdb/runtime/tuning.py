@@ -50,13 +50,7 @@ def load(key: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def save(key: dict[str, Any], found: dict[str, Any]) -> Path:
-    """Write down what was found, in one step, and return the file.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
-    """
+    """Write down what was found, in one step, and return the file; raise OSError if it cannot be written."""
     path = path_of(key)
     replace_file(path, json.dumps({"key": key, "found": found}, indent=1).encode())
     return path

@@ -71,14 +71,7 @@ _CURE = "The cure: export it again, and copy it as a binary file"
 def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
     """Write a file, in one step: there is the whole of it, or what was there before.
 
-    Parameters
-    ----------
-    path : Path
-        Where to.
-    manifest : mapping
-        What it says of itself, but for the list of members.
-    members : mapping
-        Name to content.
+    The manifest is what the file says of itself, but for the list of members.
     """
     listed = {
         name: {"nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -108,12 +101,7 @@ def array_bytes(value: np.ndarray) -> bytes:
 class Archive:
     """A file that was found to be whole, within limits.
 
-    Raises
-    ------
-    FileError
-        If it is no such file, of another version, or damaged.
-    OSError
-        If it cannot be read.
+    It raises FileError if it is no such file, of another version, or damaged, and OSError if it cannot be read.
     """
 
     def __init__(self, path: Path, limits: Limits) -> None:

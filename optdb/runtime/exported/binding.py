@@ -87,16 +87,9 @@ def buffer_with(context: Context, value: np.ndarray) -> cl.Buffer:
 class Bound:
     """A trace that is ready to be run for calls like one, whose sizes are `values`.
 
-    The arguments `free` may have other values in each call: kernels are given what depends on them anew.
-
-    Raises
-    ------
-    FileError
-        If a command is not valid.
-    LimitError
-        If it takes more than the file may.
-    MemoryError
-        If the device has no room for its values.
+    The arguments `free` may have other values in each call: kernels are given what depends on them anew. It raises
+    FileError if a command is not valid, LimitError if it takes more than the file may, and MemoryError if the device
+    has no room for its values.
     """
 
     def __init__(
@@ -370,13 +363,7 @@ def _check_within(memory: Memory, offset: int, nbytes: int) -> None:
 
 
 def _number(dtype: str, value: Any) -> np.generic:
-    """Return a number of a dtype.
-
-    Raises
-    ------
-    FileError
-        If the dtype cannot hold it.
-    """
+    """Return a number of a dtype; raise FileError if the dtype cannot hold it."""
     kind = np.dtype(dtype)
     if value is None:
         raise FileError(f"what stands where a {dtype} is wanted cannot be worked out")

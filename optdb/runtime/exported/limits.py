@@ -46,12 +46,9 @@ class Limits:
                 raise ValueError(f"{name} is a whole number from 0 on, and {value!r} was given")
 
     def check(self, name: str, wanted: int, what: str) -> None:
-        """Refuse what is more than the limit of a name; `what` asks for it, ahead of 'would take'.
+        """Raise LimitError if `wanted`, which is how much there would be in all, is more than the limit of a name.
 
-        Raises
-        ------
-        LimitError
-            If `wanted`, which is how much there would be in all, is more.
+        The error begins with `what` asks for it, ahead of 'would take'.
         """
         limit = getattr(self, name)
         if wanted <= limit:
@@ -98,13 +95,7 @@ class Budget:
             del self._bound[key]
 
     def keep_on_device(self, nbytes: int, what: str) -> None:
-        """Take memory of the device for good.
-
-        Raises
-        ------
-        LimitError
-            If there would be too much of it.
-        """
+        """Take memory of the device for good; raise LimitError if there would be too much of it."""
         self.reserve_device(nbytes, what)
         self.device_bytes += nbytes
 

@@ -59,13 +59,7 @@ class _Macro(NamedTuple):
 
 
 def preprocess(source: str) -> str:
-    """Return what a compiler would see of a source.
-
-    Raises
-    ------
-    SourceError
-        If it has directives or operators in it that are not known here.
-    """
+    """Return what a compiler would see of a source; raise SourceError at directives or operators not known here."""
     text = _COMMENT.sub(_blank, _SPLICE.sub(" ", source.replace("\r\n", "\n")))
     lines = "".join(_Preprocessor().lines(text)).split("\n")
     if not any(re.search(r"\bdouble", line) for line in lines if not line.startswith("#")):

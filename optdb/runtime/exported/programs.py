@@ -33,13 +33,7 @@ class Kernels:
         self._found: dict[tuple[int, str], FileKernel] = {}
 
     def get(self, program: int, name: str) -> FileKernel:
-        """Return a kernel.
-
-        Raises
-        ------
-        FileError
-            If it does not build, or is not there.
-        """
+        """Return a kernel; raise FileError if it does not build, or is not there."""
         if (program, name) not in self._found:
             spec = self._programs[program]
             try:
@@ -57,13 +51,7 @@ class Kernels:
 
 
 class FileKernel:
-    """A kernel of a file, which takes `params` by its declaration.
-
-    Raises
-    ------
-    FileError
-        If the driver says that it takes something else.
-    """
+    """A kernel of a file, which takes `params` by its declaration; FileError if the driver says otherwise."""
 
     def __init__(self, context: Context, kernel: cl.Kernel, params: Sequence[str]) -> None:
         self.program = kernel.program

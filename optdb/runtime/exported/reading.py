@@ -128,13 +128,7 @@ class Manifest:
 
 
 def read(archive: Archive) -> Manifest:
-    """Return what a file says.
-
-    Raises
-    ------
-    FileError
-        If it says something that is not valid.
-    """
+    """Return what a file says; raise FileError if it says something that is not valid."""
     try:
         return _manifest(archive)
     except RecursionError:

@@ -74,12 +74,7 @@ class Rehearsals:
     def see_to(self, method: str, arguments: Sequence[np.ndarray], variants: Iterable[Variant]) -> None:
         """Have a call rehearsed, unless all of its kernels are known to be sound.
 
-        Raises
-        ------
-        FileError
-            If the child process crashes, or takes too long.
-        Exception
-            What the call raises there.
+        It raises what the call raises in the child process, or FileError if that crashes or takes too long.
         """
         known = self.context.kept.setdefault(__name__, set())
         folder, device = binaries.current(), self.context.device

@@ -139,13 +139,7 @@ class Values(list[Any]):
         return self[int(operand[1:])] if operand[0] == "$" else float(operand)
 
     def number(self, operand: Any) -> int:
-        """Return a whole number.
-
-        Raises
-        ------
-        ShapeError
-            If it is none.
-        """
+        """Return a whole number; raise ShapeError if it is none."""
         value = self.value(operand)
         if not isinstance(value, int):
             raise ShapeError(f"{value!r} stands where a whole number is wanted")

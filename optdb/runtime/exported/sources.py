@@ -81,22 +81,10 @@ def is_handle(kind: str) -> bool:
 
 
 def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
-    """Check a program, and return what each of its kernels takes.
+    """Check a program in OpenCL C, and return what each of its kernels takes.
 
-    Parameters
-    ----------
-    source : str
-        OpenCL C.
-
-    Returns
-    -------
-    mapping of str to tuple of str
-        For each kernel, its parameters: 'global', 'constant', 'local', the dtype of a number, or 'long16'.
-
-    Raises
-    ------
-    SourceError
-        If it is not in the form that is told above.
+    A parameter is 'global', 'constant', 'local', the dtype of a number, or 'long16'. A SourceError is raised if the
+    program is not in the form that is told above.
     """
     strange = _STRANGE.search(source)
     if strange is not None:

@@ -26,18 +26,10 @@ from optdb.runtime.tracing import Trace, Untraceable
 
 
 def write(path: str | Path, functions: Sequence[Function], states: Sequence[SharedValue], about: str = "") -> None:
-    """Write functions over the same shared values into a file.
+    """Write functions over the same shared values into a file, which replaces what is there.
 
-    Parameters
-    ----------
-    path : str or Path
-        Where to; what is there is replaced.
-    functions : sequence of Function
-        The first is what a call of the loaded file calls. No two have one name.
-    states : sequence of SharedValue
-        By the numbers that traces know them by. No two have one name.
-    about : str
-        What made the file.
+    The first function is what a call of the loaded file calls; `states` are by the numbers that traces know them by. No
+    two of either have one name. What made the file is told by `about`.
     """
     members = _Members()
     described = [
@@ -81,13 +73,7 @@ class _Members:
         return self._arrays[content]
 
     def program(self, source: str) -> int:
-        """Return the number of a program, which is written as the compiler sees it.
-
-        Raises
-        ------
-        Untraceable
-            If it has something in it that a file cannot hold.
-        """
+        """Return the number of a program, written as the compiler sees it; Untraceable if a file cannot hold it."""
         if source not in self._numbers:
             try:
                 plain, kernels = _plain_program(source)
