@@ -1,10 +1,12 @@
-"""Arrays that the host computes from the values of arguments, and that kernels look up: rows, classes.
+"""What the host computes in a call before it is uploaded: tables that kernels look up, and numbers.
 
-Each is a function with a name. While a function is traced, what it gives is a `DeferredArray`, and a file says the
-name: when the trace runs, the function is called with the arguments of that call, and makes the same checks.
+A table is an array of rows or classes, computed from the values of arguments by a function with a name. While a
+function is traced, what it gives is a `DeferredArray`, and a file says the name: when the trace runs, the function is
+called with the arguments of that call, and makes the same checks. Functions for tables take NumPy arrays and whole
+numbers, and return arrays of int64 whose shapes follow from those of the arguments.
 
-Functions here take NumPy arrays and whole numbers, and return arrays of int64 whose shapes follow from those of the
-arguments.
+A number, such as one by the size of a batch, is worked out from sizes. What does so has a name, too, so that a file can
+say it, and a dtype, in which it computes.
 """
 
 from __future__ import annotations
@@ -99,3 +101,34 @@ def _filled_up(values: np.ndarray, length: int, value: int) -> np.ndarray:
     result = np.full(length, value, _DTYPE)
     result[: len(values)] = values
     return result
+
+
+#: By name, what computes a number from one or two others.
+HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
+    "cast": np.positive,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "true_div": np.true_divide,
+    "int_div": np.floor_divide,
+    "mod": np.remainder,
+    "pow": np.power,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "neg": np.negative,
+    "abs": np.absolute,
+    "inv": np.reciprocal,
+    "sqr": np.square,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "log": np.log,
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def host_scalar(name: str, dtype: str, *values: Any) -> Any:
+    """Compute a number by one of `HOST_SCALAR_OPS`, in a dtype to which all values are brought first."""
+    with np.errstate(all="ignore"):
+        given = [np.asarray(value).astype(dtype) for value in values]
+        return np.asarray(HOST_SCALAR_OPS[name](*given)).astype(dtype)[()]

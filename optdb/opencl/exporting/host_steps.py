@@ -24,7 +24,6 @@ from optdb.host.linking import DeepCopyOp, ViewOp
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape, full_shape
 from optdb.opencl.type import UnsupportedDtype, opencl_type
-from optdb.runtime.host_scalar_ops import HOST_SCALAR_OPS, host_scalar
 from optdb.runtime.sizes import (
     DeferredArray,
     SymInt,
@@ -36,6 +35,7 @@ from optdb.runtime.sizes import (
     part_of,
     smallest,
 )
+from optdb.runtime.tables import HOST_SCALAR_OPS, host_scalar
 from optdb.runtime.tracing import Untraceable
 
 __all__ = ["device_counterpart", "follow", "is_open"]
@@ -62,7 +62,7 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.EQ: operator.eq,
     scalars.NEQ: operator.ne,
 }
-#: Theano's scalar ops to the names by which ``optdb.runtime.host_scalar_ops`` knows them: ``IntDiv`` is ``int_div``.
+#: Theano's scalar ops to the names by which ``optdb.runtime.tables`` knows them: ``IntDiv`` is ``int_div``.
 _HOST_SCALAR_OPS = {getattr(scalars, name.title().replace("_", "")): name for name in HOST_SCALAR_OPS}
 #: The ops that the device has as well, and how many of their inputs are arrays; the others stay on the host.
 _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (

@@ -27,9 +27,8 @@ from optdb.runtime.exported.fields import (
 )
 from optdb.runtime.exported.rules import GuardSet
 from optdb.runtime.exported.sources import LONG16, POINTERS, SourceError, argument_nbytes, read_program
-from optdb.runtime.host_scalar_ops import HOST_SCALAR_OPS
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
-from optdb.runtime.tables import TABLES
+from optdb.runtime.tables import HOST_SCALAR_OPS, TABLES
 
 #: Compute units of a device are fewer.
 _MOST_UNITS = 1 << 20

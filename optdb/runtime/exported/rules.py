@@ -10,8 +10,8 @@ import numpy as np
 
 from optdb.runtime.exported.errors import ShapeError
 from optdb.runtime.exported.fields import LIMIT, is_dtype, is_reference
-from optdb.runtime.host_scalar_ops import host_scalar
 from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
+from optdb.runtime.tables import host_scalar
 
 #: How deep an expression is written out in an error.
 _DEEP = 4
