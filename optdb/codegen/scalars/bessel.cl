@@ -44,20 +44,28 @@ T bessel_miller(T x, int order)
     return (order ? first : here) / (here + 2 * even);
 }
 
-/* Hankel's sums: P of the terms of even number, Q of those of odd number, with changing signs. */
-T bessel_hankel(T x, int order)
+/* Hankel's sums: returns P, of the terms of even number; Q is of those of odd number; with changing signs. */
+T hankel_sums(T v, T x, T *q)
 {
-    T p = 1, q = 0, part = 1;
-    for (int k = 1; k < 40; ++k) {
+    T p = 1, part = 1;
+    *q = 0;
+    for (int k = 1; k < 200; ++k) {
         const T odd = 2 * k - 1;
-        part *= (4 * order - odd * odd) / (8 * k * x);
+        part *= (4 * v * v - odd * odd) / (8 * k * x);
         if (k % 2)
-            q += k % 4 == 1 ? part : -part;
+            *q += k % 4 == 1 ? part : -part;
         else
             p += k % 4 == 0 ? part : -part;
         if (fabs(part) < EPSILON / 4)
             break;
     }
+    return p;
+}
+
+T bessel_hankel(T x, int order)
+{
+    T q;
+    const T p = hankel_sums(order, x, &q);
     const T s = sin(x), c = cos(x);
     const T cosine = order ? s - c : s + c, sine = order ? -(s + c) : s - c;
     return (p * cosine - q * sine) * rsqrt((T)M_PI) / sqrt(x);
@@ -124,17 +132,8 @@ T powers_of_order(T v, T x, int sign)
 
 T hankel_of_order(T v, T x)
 {
-    T p = 1, q = 0, part = 1;
-    for (int k = 1; k < 200; ++k) {
-        const T odd = 2 * k - 1;
-        part *= (4 * v * v - odd * odd) / (8 * k * x);
-        if (k % 2)
-            q += k % 4 == 1 ? part : -part;
-        else
-            p += k % 4 == 0 ? part : -part;
-        if (fabs(part) < EPSILON / 4)
-            break;
-    }
+    T q;
+    const T p = hankel_sums(v, x, &q);
     const T turn = (T)M_PI * (fmod(v, (T)4) / 2 + (T)0.25);
     const T s = sin(x), c = cos(x), turn_s = sin(turn), turn_c = cos(turn);
     return (p * (c * turn_c + s * turn_s) - q * (s * turn_c - c * turn_s)) * sqrt(2 / (T)M_PI) / sqrt(x);

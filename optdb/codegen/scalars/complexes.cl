@@ -37,18 +37,6 @@ T complex_asin(T z)
     return (T)(atan2(z.x, a.x * b.x - a.y * b.y), asinh(a.x * b.y - a.y * b.x));
 }
 
-T complex_asinh(T z)
-{
-    const T turned = complex_asin((T)(-z.y, z.x));
-    return (T)(turned.y, -turned.x);
-}
-
-T complex_atan(T z)
-{
-    const T turned = complex_atanh((T)(-z.y, z.x));
-    return (T)(turned.y, -turned.x);
-}
-
 T complex_atanh(T z)
 {
     const R x = fabs(z.x);
@@ -105,14 +93,9 @@ T complex_exp(T z)
         return (T)(exp(z.x), z.y);
     if (isinf(z.x) && !isfinite(z.y))
         return z.x < 0 ? (T)(0, 0) : (T)(z.x, NAN);
-    R c;
-    const R s = sincos(z.y, &c);
-    if (z.x > LARGE) {
-        const R root = exp(z.x / 2);
-        return (T)(c * root * root, s * root * root);
-    }
-    const R size = exp(z.x);
-    return (T)(size * c, size * s);
+    if (z.x > LARGE)
+        return complex_polar(exp(z.x / 2), z.y) * exp(z.x / 2);
+    return complex_polar(exp(z.x), z.y);
 }
 
 T complex_expm1(T z)
@@ -175,13 +158,6 @@ T complex_pow(T x, T y)
     return y.x < 0 ? complex_div((T)(1, 0), result) : result;
 }
 
-/* What a function of i times a number gives, turned back. */
-T complex_sin(T z)
-{
-    const T turned = complex_sinh((T)(-z.y, z.x));
-    return (T)(turned.y, -turned.x);
-}
-
 T complex_sinh(T z)
 {
     if (z.y == 0)
@@ -216,12 +192,6 @@ T complex_sqrt(T z)
     return (T)(scale * (fabs(z.y) / (2 * root)), scale * copysign(root, z.y));
 }
 
-T complex_tan(T z)
-{
-    const T turned = complex_tanh((T)(-z.y, z.x));
-    return (T)(turned.y, -turned.x);
-}
-
 T complex_tanh(T z)
 {
     if (z.y == 0)
@@ -233,4 +203,11 @@ T complex_tanh(T z)
     const R t = tan(z.y), s = sinh(z.x);
     const R steep = 1 + t * t, below = 1 + steep * s * s;
     return (T)(steep * sqrt(1 + s * s) * s / below, t / below);
+}
+
+/* TURNED is asinh, atan, sin or tan: what OTHER gives for i times a number, turned back. */
+T TURNED(T z)
+{
+    const T turned = OTHER((T)(-z.y, z.x));
+    return (T)(turned.y, -turned.x);
 }

@@ -162,16 +162,8 @@ T gammaincc(T a, T x)
 
 T gammainc(T a, T x)
 {
-    if (isnan(a) || isnan(x) || a < 0 || x < 0)
-        return NAN;
-    if (a == 0)
-        return x > 0 ? 1 : (T)NAN;
-    if (x == 0)
-        return 0;
-    if (isinf(a))
-        return isinf(x) ? (T)NAN : 0;
-    if (isinf(x))
-        return 1;
+    if (!(a > 0 && x > 0) || isinf(a) || isinf(x))
+        return 1 - gammaincc(a, x);
     if (a > 100000)
         return fabs(x - a) > a / 4 ? x > a : gamma_uniform(a, x, 0);
     return x > 1 && x > a ? 1 - gammaincc(a, x) : gamma_series(a, x);

@@ -70,32 +70,22 @@ _FUNCTIONS = {
     for file in ("arithmetic", "bessel", "complexes", "errors", "gamma")
     for name, code in functions(f"scalars/{file}.cl").items()
 }
+_TURNED = _FUNCTIONS.pop("TURNED")
+for _name, _other in (("asinh", "asin"), ("atan", "atanh"), ("sin", "sinh"), ("tan", "tanh")):
+    _FUNCTIONS[f"complex_{_name}"] = filled(_TURNED, TURNED=f"complex_{_name}", OTHER=f"complex_{_other}")
 
 
 class Helpers:
-    """The functions that one program asks for.
-
-    Parameters
-    ----------
-    prefix : str
-        What their names begin with: another one for each code of a node.
-    """
+    """The functions that one program asks for; their names begin with a prefix, another one for each code of a node."""
 
     def __init__(self, prefix: str = "optdb") -> None:
         self._prefix = prefix
         self._sources: dict[str, str] = {}
 
     def get(self, kind: str, name: str, unsigned: str = "uint") -> str:
-        """Return what the function `kind` is called for the type `name`, and take it in.
+        """Return what the function `kind` is called for the C type `name`, and take it in.
 
-        Parameters
-        ----------
-        kind : str
-            Which function.
-        name : str
-            The C type that it works in.
-        unsigned : str
-            The unsigned type for arithmetic of that width.
+        Its arithmetic of whole numbers is in the type `unsigned`, of the same width.
         """
         called = f"{self._prefix}_{kind}_{name}"
         if called not in self._sources:
