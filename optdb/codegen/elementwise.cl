@@ -16,6 +16,7 @@ OUTLINED_KERNEL void alike(NUMBERS, ARRAYS)
     }
 }
 
+/* WIDTH elements of a row at a time: one, or, for processors, a vector. */
 OUTLINED_KERNEL void strided(NUMBERS, LENGTHS, ARRAYS, STEPS)
 {
     ga_size i = get_global_id(0) * chunk;
@@ -26,28 +27,9 @@ OUTLINED_KERNEL void strided(NUMBERS, LENGTHS, ARRAYS, STEPS)
     while (i < end) {
         PLACES
         const ga_size stop = min(end, i + (ROW - column));
-        for (; i < stop; ++i) {
+        for (; i < stop; i += WIDTH) {
             ELEMENT
             NEXT
-        }
-    }
-}
-
-/* For processors: vectors along a row, whatever the strides. */
-OUTLINED_KERNEL void lanes(NUMBERS, LENGTHS, ARRAYS, STEPS)
-{
-    ga_size i = get_global_id(0) * chunk;
-    const ga_size end = min(i + chunk, n);
-    if (i >= end)
-        return;
-    ONCE
-    while (i < end) {
-        PLACES
-        const ga_size stop = min(end, i + (ROW - column));
-        for (; i < stop; i += WIDTH) {
-            const int count = (int)min((ga_size)WIDTH, stop - i);
-            VECTORS
-            NEXT_VECTORS
         }
         i = stop;
     }

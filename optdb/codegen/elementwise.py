@@ -10,7 +10,7 @@ there by the name of ``wide``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from optdb.codegen.kernels import ctype
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import filled, functions, load_w, row_places, write_w
+from optdb.codegen.source import filled, functions, joined, load_w, row_places, write_w
 
 if TYPE_CHECKING:
     from optdb.runtime.device_profiles import DeviceKind
@@ -149,23 +149,24 @@ class ElementCode:
         numbers = ["ga_size n", "ga_size chunk", *[f"{ctype(dtype)} {name}" for name, dtype in self.numbers]]
         places = {f"{x.name}_p": ("0", f"{x.name}_s") for x in self.stepping}
         words = {
-            **{kind: f"{self.name}_{kind}" for kind in ("alike", "strided", "lanes", "quads", "narrow")},
+            **{kind: f"{self.name}_{kind}" for kind in ("alike", "strided", "quads", "narrow")},
+            "WIDTH": 1,
             "NUMBERS": ", ".join(numbers),
             "LENGTHS": sizes,
             "ARRAYS": ", ".join(x.param for x in self.operands),
             "STEPS": steps,
-            "ONCE": _lines([*(x.read("0") for x in self.inputs if x.single), self.once]),
+            "ONCE": joined([*(x.read("0") for x in self.inputs if x.single), self.once]),
             "PLACES": row_places("len", self.ndim, places),
             "ROW": f"len{last}",
             "ELEMENT": self._element(lambda x: f"{x.name}_p"),
-            "NEXT": _lines(f"{x.name}_p += {x.name}_s{last};" for x in self.stepping),
+            "NEXT": joined(f"{x.name}_p += {x.name}_s{last};" for x in self.stepping),
         }
         code = functions("elementwise.cl")
         if self.device_kind == "cpu":
             readers = [x.lane_reader(self.name) for x in self.many]
             writers = [x.lane_writer(self.name) for x in self.outputs]
-            vectors = filled(code["lanes"], **words, **self._vector_words())
-            return _lines(dict.fromkeys([*readers, *writers, vectors]))
+            vectors = filled(code["strided"], **{**words, **self._vector_words()})
+            return joined(dict.fromkeys([*readers, *writers, vectors]))
         if self.device_kind is None:
             return filled(code["strided"] + code["alike"], **words, ELEMENT_ALIKE=self._element(lambda x: "i"))
         words["strided"] = f"{self.name}_wide"
@@ -182,20 +183,21 @@ class ElementCode:
         """Return what computes one element of each output."""
         reads = [x.read(place(x)) for x in self.many]
         declared = [x.declare() for x in self.outputs]
-        return _lines([*reads, *declared, self.statements, *(x.write(place(x)) for x in self.outputs)])
+        return joined([*reads, *declared, self.statements, *(x.write(place(x)) for x in self.outputs)])
 
     def _vector_words(self) -> dict[str, Any]:
         def at(x: Operand) -> str:
             return f"{x.name}_at + {x.name}_p, {x.name}_s{self.ndim - 1}, count"
 
         vectors = [
+            f"const int count = (int)min((ga_size){WIDTH}, stop - i);",
             *[f"const {x.computed}{WIDTH} {x.name} = {x.reader(self.name)}({at(x)});" for x in self.many],
             *[f"{x.computed}{WIDTH} {x.name};" for x in self.outputs],
             self.statements,
             *[f"{x.writer(self.name)}({x.name}, {at(x)});" for x in self.outputs],
         ]
         steps = [f"{x.name}_p += {WIDTH} * {x.name}_s{self.ndim - 1};" for x in self.stepping]
-        return {"WIDTH": WIDTH, "VECTORS": _lines(vectors), "NEXT_VECTORS": _lines(steps)}
+        return {"strided": f"{self.name}_lanes", "WIDTH": WIDTH, "ELEMENT": joined(vectors), "NEXT": joined(steps)}
 
     def _quad_words(self) -> dict[str, Any]:
         def declare(x: Operand) -> str:
@@ -224,11 +226,7 @@ else
         ]
         return {
             "QUAD": QUAD,
-            "READ_QUADS": _lines([*map(read, self.many), *map(declare, self.outputs)]),
-            "ELEMENT_OF_QUADS": _lines(element),
-            "WRITE_QUADS": _lines(map(write, self.outputs)),
+            "READ_QUADS": joined([*map(read, self.many), *map(declare, self.outputs)]),
+            "ELEMENT_OF_QUADS": joined(element),
+            "WRITE_QUADS": joined(map(write, self.outputs)),
         }
-
-
-def _lines(lines: Iterable[str]) -> str:
-    return "\n".join(lines)

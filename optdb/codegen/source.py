@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -71,28 +71,23 @@ def typed(code: str, dtype: DTypeLike, **words: Any) -> str:
     return filled(code, **type_words(dtype), **words)
 
 
+def joined(lines: Iterable[str]) -> str:
+    """Return lines of code as one text."""
+    return "\n".join(lines)
+
+
 def add_places(index: str, lengths: str, dims: int, places: Mapping[str, str], step: str = "ga_ssize") -> str:
     """Return statements that take an index apart into those of some axes, the last one first, and add to places.
 
-    Parameters
-    ----------
-    index : str
-        The variable, which is used up.
-    lengths : str
-        What the lengths of the axes are called, without the axis behind.
-    dims : int
-        How many axes there are.
-    places : mapping
-        To which variable the index of each axis is added, times what: a name without the axis behind.
-    step : str
-        The type of the places.
+    The variable `index` is used up; `lengths` is what the lengths of the axes are called, without the axis behind. To
+    each variable of `places`, which have the type `step`, the index of an axis is added times what is called so.
     """
     lines = []
     for d in reversed(range(dims)):
         along = f"({index} % {lengths}{d})" if d else index
         lines += [f"{place} += ({step}){along} * {by}{d};" for place, by in places.items()]
         lines += [f"{index} /= {lengths}{d};"] * (d > 0)
-    return "\n".join(lines)
+    return joined(lines)
 
 
 def row_places(
@@ -104,14 +99,8 @@ def row_places(
 ) -> str:
     """Return statements that tell where element `i` is: its column, along the last axis, and a place in each array.
 
-    Parameters
-    ----------
-    lengths, dims
-        What the lengths of the axes are called, without the axis behind; and how many there are.
-    places : mapping
-        What each place is called, where it begins, and its steps: a name without the axis behind.
-    size, step : str
-        The types of indexes and of places.
+    Lengths and steps are named without the axis behind; of each place, the mapping says where it begins, and its steps.
+    Indexes have the type `size`, and places the type `step`.
     """
     last = dims - 1
     lines = [f"const {size} column = {f'i % {lengths}{last}' if last else 'i'};"]
@@ -119,4 +108,4 @@ def row_places(
     if last:
         lines.append(f"{size} row = i / {lengths}{last};")
         lines.append(add_places("row", lengths, last, {place: by for place, (_, by) in places.items()}, step))
-    return "\n".join(lines)
+    return joined(lines)

@@ -6,14 +6,14 @@ rows, in which the numbers stay the same, or of columns, in which there is one o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from optdb.codegen.batch_norm.channels import Channels, Runs
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.layout import launch_chunks, launch_items
-from optdb.codegen.source import add_places, load_w, work_dtype, write_w
+from optdb.codegen.source import add_places, joined, load_w, work_dtype, write_w
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ChannelMap:
         params = ["ga_size inner", *[f"ga_size n{d}" for d in outer], *[f"ga_size ks{d}" for d in outer]]
         params += [f"ARRAY {stored} *restrict a_{x}" for x in self.arrays]
         params += [f"ARRAY {computed} *restrict c_{x}" for x in self.numbers]
-        numbers = _lines(f"const {computed} {x} = c_{x}[k];" for x in self.numbers)
+        numbers = joined(f"const {computed} {x} = c_{x}[k];" for x in self.numbers)
         return f"""
 #pragma OPENCL FP_CONTRACT OFF
 OUTLINED_KERNEL void {name}(ga_size n, ga_size chunk, {", ".join(params)}, ARRAY {stored} *restrict z)
@@ -68,7 +68,7 @@ const ga_size stop = min(end, i + (inner - column));
 {"" if columns else numbers}
 for (; i < stop; ++i{", ++k" if columns else ""}) {{
 {numbers if columns else ""}
-{_lines(f"const {computed} {x} = {load}(a_{x}[i]);" for x in self.arrays)}
+{joined(f"const {computed} {x} = {load}(a_{x}[i]);" for x in self.arrays)}
 z[i] = {write_w(self.dtype)}({self.expression});
 }}
 }}
@@ -80,7 +80,3 @@ def launch_numbers(kernel: CompiledKernel, context: Context, n: int, *args: Any)
     """Launch a kernel of numbers.cl for `n` channels."""
     items = min(context.profile.compute_units, max(n // 64, 1)) if context.profile.runs_items_serially else n
     launch_items(kernel, context, items, n, *args)
-
-
-def _lines(lines: Iterable[str]) -> str:
-    return "\n".join(lines)

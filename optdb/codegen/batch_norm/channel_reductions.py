@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from optdb.codegen.batch_norm.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
-from optdb.codegen.source import add_places, load_w
+from optdb.codegen.source import add_places, joined, load_w
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -128,14 +128,14 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
         """Return code that finds the first element of channel `k`, and of as many as `width` says after it."""
         place = f"ga_size rest = k;\nga_ssize base = 0;\n{add_places('rest', 'k', self.runs.kept, {'base': 'ks'})}"
         center = "const T c = LOAD(center);" if self.center else ""
-        return _lines([place, self._loads(width, "k"), center, self._loads(width, "p")])
+        return joined([place, self._loads(width, "k"), center, self._loads(width, "p")])
 
     def _down(self) -> str:
         """Return code that finds element `i` of a channel, wherever it lies."""
         return f"ga_size at = i;\nga_ssize p = base;\n{add_places('at', 'r', self.runs.folded, {'p': 'rs'})}"
 
     def _results(self) -> str:
-        return _lines(f"out{i}[mine * n + k] = {name};" for i, name in enumerate(self.results))
+        return joined(f"out{i}[mine * n + k] = {name};" for i, name in enumerate(self.results))
 
     def _rows(self) -> str:
         """A row at a time, in vectors."""
@@ -165,7 +165,7 @@ for (; p < stop; ++p) {{
 {once.each}
 }}
 }}
-{_lines(f"{name} += {_all_lanes(f'lanes_{name}')};" for name in once.sums)}
+{joined(f"{name} += {_all_lanes(f'lanes_{name}')};" for name in once.sums)}
 }}
 {once.after}"""
             )
@@ -211,14 +211,14 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
             f"for (ga_size j = first - start; j < {WIDTH}; ++j)\nout{i}[mine * n + k + j] = all[j];\n}}"
             for i, name in enumerate(self.results)
         ]
-        return _lines(stores)
+        return joined(stores)
 
     def _passes(self, first: str = "begin", step: str = "1", then: str = "") -> str:
         """The passes of an item, over all elements or every so many, and what is done then with each sum, ``SUM``."""
-        return _lines(
+        return joined(
             f"T {', '.join(f'{name} = 0' for name in once.sums)};\n"
             f"for (ga_size i = {first}; i < end; i += {step}) {{\n{self._down()}\n{once.each}\n}}\n"
-            f"{_lines(then.replace('SUM', name) for name in once.sums)}\n{once.after}"
+            f"{joined(then.replace('SUM', name) for name in once.sums)}\n{once.after}"
             for once in self.passes
         )
 
@@ -255,7 +255,3 @@ def _renamed(each: str, sums: Iterable[str]) -> str:
     for name in sums:
         each = each.replace(f"{name} +=", f"lanes_{name} +=")
     return each
-
-
-def _lines(lines: Iterable[str]) -> str:
-    return "\n".join(lines)

@@ -14,14 +14,13 @@ ready is stored, or computed with at once: that is its `Tail`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from optdb.codegen.elementwise import WIDTH, Operand
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.types import c_type, convert
-from optdb.codegen.source import ROUND_EACH_STEP, add_places, filled, functions, row_places
+from optdb.codegen.source import ROUND_EACH_STEP, add_places, filled, functions, joined, row_places
 from optdb.opencl.kernels import Kernel
 from optdb.opencl.scalars.code import scalar_code
 
@@ -126,7 +125,7 @@ class ReductionCode:
             "COMBINE": combining[0],
             "COMBINE_VECTORS": combining[1],
             "PARAMS": self._params(inputs, many),
-            "ONCE": _lines([*[x.read("0") for x in inputs if x.single], pre.once]),
+            "ONCE": joined([*[x.read("0") for x in inputs if x.single], pre.once]),
             "PRE": f"{c_type(self.dtype)}{lanes} element;\n{pre.statements}\n{acc}{lanes} x = {element};",
             "STORE": self._store(acc, post.statements),
             **self._places(many),
@@ -156,13 +155,13 @@ class ReductionCode:
         side, row = f"k{self.kept - 1}", f"r{self.folded - 1}"
         begins = {f"{x.name}_base": f"{x.name}_k" for x in many}
         begins |= {f"{x.name}_place": f"{x.name}_k" for x in self.tail.stepping}
-        outputs = _lines(["ga_size rest = o;", *[f"ga_ssize {place} = 0;" for place in begins]])
-        strip = _lines(f"{place} += (ga_ssize)from * {step}{self.kept - 1};" for place, step in begins.items())
-        column = _lines(f"ga_ssize {x.name}_p = {x.name}_base + (ga_ssize)column * {x.name}_{row};" for x in many)
+        outputs = joined(["ga_size rest = o;", *[f"ga_ssize {place} = 0;" for place in begins]])
+        strip = joined(f"{place} += (ga_ssize)from * {step}{self.kept - 1};" for place, step in begins.items())
+        column = joined(f"ga_ssize {x.name}_p = {x.name}_base + (ga_ssize)column * {x.name}_{row};" for x in many)
         places = {f"{x.name}_p": (f"{x.name}_base", f"{x.name}_r") for x in many}
 
         def lanes(place: str, axis: str) -> str:
-            return _lines(
+            return joined(
                 f"const {x.computed}{WIDTH} {x.name} = "
                 f"{x.reader(self.name)}({x.name}_at + {place.format(x.name)}, {x.name}_{axis}, count);"
                 for x in many
@@ -171,16 +170,16 @@ class ReductionCode:
         return {
             "SIDE": side,
             "ROW": row,
-            "PLACES_OF_OUTPUT": _lines([outputs, add_places("rest", "k", self.kept, begins)]),
-            "PLACES_OF_STRIP": _lines([outputs, add_places("rest", "k", self.kept - 1, begins), strip]),
+            "PLACES_OF_OUTPUT": joined([outputs, add_places("rest", "k", self.kept, begins)]),
+            "PLACES_OF_STRIP": joined([outputs, add_places("rest", "k", self.kept - 1, begins), strip]),
             "PLACES_IN_COLUMN": column,
             "PLACES_IN_ROW": row_places("r", self.folded, places),
-            "READ": _lines(x.read(f"{x.name}_p") for x in many),
+            "READ": joined(x.read(f"{x.name}_p") for x in many),
             "READ_ALONG": lanes("{0}_p", row),
             "READ_ACROSS": lanes(f"{{0}}_p + c * {{0}}_{side} + r * {{0}}_{row}", side),
-            "NEXT_IN_ROW": _lines(f"{x.name}_p += {WIDTH} * {x.name}_{row};" for x in many),
-            "NEXT_ROWS": _lines(f"{x.name}_p += {ROWS} * {x.name}_{row};" for x in many),
-            "NEXT_OUTPUT": _lines(f"{x.name}_place += {x.name}_{side};" for x in self.tail.stepping),
+            "NEXT_IN_ROW": joined(f"{x.name}_p += {WIDTH} * {x.name}_{row};" for x in many),
+            "NEXT_ROWS": joined(f"{x.name}_p += {ROWS} * {x.name}_{row};" for x in many),
+            "NEXT_OUTPUT": joined(f"{x.name}_place += {x.name}_{side};" for x in self.tail.stepping),
         }
 
     def _store(self, acc: str, statements: str) -> str:
@@ -194,14 +193,10 @@ class ReductionCode:
             *[x.write(f"{x.name}_place") for x in tail.outputs],
         ]
         part = f"((GLOBAL_MEM {acc} *){first}_at)[{first}_place + (ga_ssize)mine * z_part] = value;"
-        return f"if (parts == 1) {{\n{_lines(lines)}\n}} else {{\n{part}\n}}"
+        return f"if (parts == 1) {{\n{joined(lines)}\n}} else {{\n{part}\n}}"
 
 
 @functools.lru_cache(maxsize=512)
 def _kernels(code: ReductionCode) -> list[Kernel]:
     """Return the kernels of a code: many nodes of a graph have the same."""
     return code._write_kernels()
-
-
-def _lines(lines: Iterable[str]) -> str:
-    return "\n".join(lines)
