@@ -36,23 +36,10 @@ def strides_of(array: Array, shape: Sequence[int]) -> tuple[int, ...]:
 def collapse(
     shape: Sequence[int], strides: Sequence[Sequence[int]], ndim: int = 0
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Return the same elements in as few dimensions as will do, but not fewer than `ndim`.
+    """Return the same elements in as few dimensions as will do, but not fewer than `ndim`: shape, and strides.
 
-    Dimensions of length 1 go, and neighbours that lie one behind the other in every array become one.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        Of what is gone over; no length is 0.
-    strides : sequence of sequence of int
-        Of each array.
-    ndim : int
-        Dimensions of length 1 come in front of fewer ones.
-
-    Returns
-    -------
-    shape, strides
-        Both in the same order as before.
+    Dimensions of length 1 go, and neighbours that lie one behind the other in every array become one. No length is 0;
+    there are strides for each array.
     """
     lengths: list[int] = []
     steps: list[tuple[int, ...]] = []
@@ -119,19 +106,7 @@ def launch_each(kernel: CompiledKernel, context: Context, n: int, *args: Any) ->
 
 
 def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> DeviceArray:
-    """Return a view of an array.
-
-    Parameters
-    ----------
-    array : Array
-        Whose memory it is.
-    shape : sequence of int
-        Of the view.
-    strides : sequence of int
-        In bytes, unlike elsewhere in this module.
-    offset : int
-        In bytes, from the first element of `array`.
-    """
+    """Return a view of an array; strides, and the offset from its first element, are in bytes here."""
     shape = tuple(map(as_int, shape))
     if 0 in shape:
         return DeviceArray(array.queue, shape, array.dtype)
@@ -167,12 +142,6 @@ def size_of(shape: Sequence[int]) -> int:
 
 
 def check_shapes(op: Any, wanted: Sequence[int], given: Sequence[int]) -> None:
-    """Do nothing if two shapes are the same.
-
-    Raises
-    ------
-    ValueError
-        If they are not.
-    """
+    """Raise ValueError if two shapes are not the same."""
     if tuple(wanted) != tuple(given):
         raise ValueError(f"{op} was given arrays of shapes {tuple(wanted)} and {tuple(given)}, which have to agree")

@@ -44,18 +44,9 @@ NAN_FIRST = 2
 
 
 def sorting_kernels(dtype: str, order: int | None, places: bool, device_kind: DeviceKind) -> list[Kernel]:
-    """Return the kernels that `sort_rows` launches.
+    """Return the kernels that `sort_rows` launches, for elements of a real dtype.
 
-    Parameters
-    ----------
-    dtype : str
-        Of the elements; real.
-    order : {ASCENDING, DESCENDING, NAN_FIRST}, optional
-        Which element comes first; if it is not given, each launch says so.
-    places : bool
-        Whether to keep account of where the elements were.
-    device_kind : {'cpu', 'gpu'}
-        Of the context.
+    Where no order is given, each launch says which. `places` says whether to keep account of where the elements were.
     """
     half, real = dtype == "float16", np.dtype(dtype).kind == "f"
     words = {
@@ -85,24 +76,12 @@ def sort_rows(
     keep: int | None = None,
     order: int = ASCENDING,
 ) -> None:
-    """Sort the rows of an array.
+    """Sort the rows of an array, which go along its last axis, by the kernels of `sorting_kernels`.
 
-    Parameters
-    ----------
-    kernels : mapping
-        Those of `sorting_kernels`, compiled.
-    context : Context
-        Where they run.
-    x : Array
-        In C order, not empty; a row goes along the last axis.
-    values : Array
-        For the elements in order. It shares no memory with `x`, and has its shape.
-    places : Array, optional
-        For where each of them was in its row: int64. Wanted if the kernels keep account of it.
-    keep : int, optional
-        How many elements of each row are wanted; all if it is not given. What comes after them is anything.
-    order : {ASCENDING, DESCENDING, NAN_FIRST}
-        Which element comes first; the one that the kernels were made for, if they were made for one.
+    `x` is in C order and not empty. `values`, for the elements in order, has its shape, and shares no memory with it;
+    so do `places`, of int64, for where each of them was in its row: wanted if the kernels keep account of it. Of each
+    row, `keep` elements are wanted, or all; what comes after them is anything. The order is the one that the kernels
+    were made for, if they were made for one.
     """
     n = x.shape[-1]
     rows = x.size // n

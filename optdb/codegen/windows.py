@@ -37,18 +37,9 @@ class Windows:
     def read(
         cls, op: Any, lengths: Sequence[int], numbers: Sequence[np.ndarray], counts: Sequence[int] | None = None
     ) -> Windows:
-        """Return the windows that an op of the host is given.
+        """Return the windows that an op of the host is given, over pooled axes of some lengths.
 
-        Parameters
-        ----------
-        op : Op
-            With `ndim` and `ignore_border`.
-        lengths : sequence of int
-            Of the pooled axes.
-        numbers : sequence of numpy.ndarray
-            The values of the op's inputs `ws`, `stride` and `pad`.
-        counts : sequence of int, optional
-            How many windows there are, if not as many as fit.
+        The numbers are the values of its inputs `ws`, `stride`, `pad`. There are `counts` windows, or as many as fit.
 
         Raises
         ------
@@ -128,17 +119,9 @@ def _kernel(name: str, ndim: int, dtype: str, arrays: Sequence[str], body: str) 
 def window_kernel(ndim: int, dtype: str, arrays: Sequence[str], start: str, each: str, finish: str) -> Kernel:
     """Return a kernel, named ``windows``, that computes an element of the last array from each window of the others.
 
-    Parameters
-    ----------
-    ndim : int
-        How many axes are pooled.
-    dtype : str
-        Of all arrays.
-    arrays : sequence of str
-        Their names. All but the last are read.
-    start, each, finish : str
-        What is done for a window first, for each of its elements, and at the end, in the words of `typed`. The
-        elements are at ``q``, the first of them at ``first``, and the window's own place is ``o``.
+    All arrays have one dtype, and `ndim` pooled axes. What is done for a window first, for each of its elements, and at
+    the end is in the words of `typed`: the elements are at ``q``, the first of them at ``first``, and the window's own
+    place is ``o``.
     """
     last = ndim - 1
     outer = "\n".join(
@@ -172,17 +155,9 @@ for (ga_ssize q = row + lo{last}; q < row + hi{last}; ++q) {{
 def gradient_kernel(ndim: int, dtype: str, arrays: Sequence[str], given: str, by_rows: bool) -> Kernel:
     """Return a kernel, named ``gradient``, that adds up what each element gets from the windows that cover it.
 
-    Parameters
-    ----------
-    ndim, dtype
-        As for `window_kernel`.
-    arrays : sequence of str
-        The names of those that are read; what is computed is ``gx``.
-    given : str
-        What a window, ``o``, gives to an element of it, ``q``, in the words of `typed`. For each axis, ``whole`` says
-        whether all windows end before the padding does.
-    by_rows : bool
-        Whether a work item fills rows, and not single elements.
+    The arrays are read; what is computed is ``gx``. What a window, ``o``, gives to an element of it, ``q``, is in the
+    words of `typed`; for each axis, ``whole`` says whether all windows end before the padding does. A work item fills
+    rows (`by_rows`), or single elements.
     """
     whole = "\n".join(
         f"const bool whole{d} = (count{d} - 1) * step{d} + size{d} <= len{d} + 2 * pad{d};" for d in range(ndim)

@@ -62,11 +62,8 @@ def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequen
 def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequence[Any]:
     """Return what kernels look up that read so many channels of each image, in arrays of int64.
 
-    Returns
-    -------
-    shifts, products
-        The shifts of the plan's layout, one axis after the other; for each product its taps, and, as `Product` has
-        them, offsets for each channel and tap, starts, runs and places.
+    These are the shifts of the plan's layout, one axis after the other; and for each product its taps, and, as
+    `Product` has them, offsets for each channel and tap, starts, runs and places.
     """
 
     def make() -> list[Any]:

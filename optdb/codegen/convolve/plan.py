@@ -191,26 +191,11 @@ def cover(
     steps: Sequence[int],
     width: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cover a block of elements by vectors.
+    """Cover a block of elements by vectors; return where each begins, and where each of its lanes goes, or -1.
 
-    Parameters
-    ----------
-    extents : sequence of int
-        Shape of the array that the block lies in.
-    origin, counts : sequence of int
-        Where the block begins, and its shape.
-    out : sequence of int
-        Shape of the array that its elements go to,
-    first, steps : sequence of int
-        and where they go there: index i of the block to ``first + i * steps``.
-    width : int
-        Lanes of a vector.
-
-    Returns
-    -------
-    starts, places : numpy.ndarray
-        Where each vector begins, and where each of its lanes goes: each element of the block once. Vectors are moved
-        back so as not to reach behind the block's last element, where it is long enough.
+    The block begins at `origin` of an array of shape `extents`, and has the shape `counts`. Its elements go to an array
+    of shape `out`, index i to ``first + i * steps``, each of them once. Vectors are moved back so as not to reach
+    behind the block's last element, where it is long enough.
     """
     _, height, row = extents
     begin = (origin[0] * height + origin[1]) * row + origin[2]

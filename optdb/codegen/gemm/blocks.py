@@ -202,13 +202,7 @@ def key_of(context: Context, dtype: str) -> dict[str, Any]:
 
 
 def save(context: Context, dtype: str, choice: Choice) -> None:
-    """Keep a choice on disk.
-
-    Raises
-    ------
-    OSError
-        If that does not work.
-    """
+    """Keep a choice on disk; raise OSError if that does not work."""
     found = {"blocks": {name: asdict(block) for name, block in choice.blocks.items()}}
     tuning.save(key_of(context, dtype), {**found, "library": sorted(choice.library)})
 

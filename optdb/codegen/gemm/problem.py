@@ -63,13 +63,7 @@ def steps(x: Array, batch: int) -> tuple[int, int, int]:
 
 
 def check(a: Sequence[int], b: Sequence[int], y: Sequence[int] | None, z: Sequence[int]) -> None:
-    """Do nothing if shapes fit, for matrices or for batches of them.
-
-    Raises
-    ------
-    ValueError
-        If not.
-    """
+    """Raise ValueError if shapes do not fit, for matrices or for batches of them."""
     fits = len(a) == len(b) == len(z) and a[-1] == b[-2] and tuple(z[-2:]) == (a[-2], b[-1])
     fits = fits and all(x[0] in (1, z[0]) for x in (a, b) if len(z) == 3)
     if not fits or (y is not None and tuple(y) != tuple(z)):

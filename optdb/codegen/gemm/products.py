@@ -55,21 +55,9 @@ def matmul(
 ) -> None:
     """Set `z` to ``alpha * dot(a, b) + beta * y``, or, in three dimensions, do so for each matrix of it.
 
-    Parameters
-    ----------
-    kernels : mapping
-        Those of `matmul_kernels`, compiled.
-    context : Context
-        Where they run.
-    a, b : Array
-        Of one dtype, of any strides: matrices; or batches of them, the first dimension of which counts them. One of
-        two batches may have a single matrix, that all products share.
-    z : Array
-        For the result, of any strides; it may be `y`, and must not share memory with `a` or `b`.
-    alpha, beta : float
-        Factors.
-    y : Array, optional
-        What is added; not looked at where `beta` is 0.
+    The kernels are those of `matmul_kernels`. Arrays have one dtype, and any strides: matrices, or batches of them,
+    which the first dimension counts; of two batches, one may have a single matrix, that all products share. `z` may be
+    `y`, and must not share memory with `a` or `b`; `y` is not looked at where `beta` is 0.
 
     Raises
     ------

@@ -51,18 +51,7 @@ class OutlinedKernel:
 
 
 def outlined(code: str) -> list[str | OutlinedKernel]:
-    """Move the bodies of chunk kernels into functions of their own.
-
-    Parameters
-    ----------
-    code : str
-        OpenCL C, in the words of the prelude.
-
-    Returns
-    -------
-    list of str or OutlinedKernel
-        The code in pieces: these kernels, and what stands around them.
-    """
+    """Move the bodies of chunk kernels into functions; return the code in pieces: these, and what is around them."""
     pieces: list[str | OutlinedKernel] = []
     end = 0
     for head in _HEAD.finditer(code):

@@ -76,18 +76,10 @@ def listed(entries: Iterable[Sequence[int]]) -> np.ndarray:
 def sequence_program(
     kernels: Iterable[tuple[TranslationUnit, str]],
 ) -> tuple[str, dict[tuple[TranslationUnit, str], int]]:
-    """Write a program that does launches of some kernels.
+    """Write a program that does launches of some kernels, each given by its unit and its name in that unit's code.
 
-    Parameters
-    ----------
-    kernels : iterable of (TranslationUnit, str)
-        Each kernel, by its unit and its name in that unit's code.
-
-    Returns
-    -------
-    source : str
-    cases : dict
-        The numbers of those kernels that it can do: in others, work items may have to do with each other.
+    Returned are its source, and the numbers of those kernels that it can do: in others, work items may have to do with
+    each other.
     """
     by_unit: dict[TranslationUnit, list[str]] = {}
     for unit, name in kernels:

@@ -38,13 +38,7 @@ _remembered = functools.lru_cache(maxsize=4096)
 
 @_remembered
 def expand_arrays(code: str) -> str:
-    """Return code in which each `ARRAY` of a kernel is a pointer that begins where the array does.
-
-    Parameters
-    ----------
-    code : str
-        OpenCL C, in the words of the prelude.
-    """
+    """Return code in which each `ARRAY` of a kernel is a pointer that begins where the array does."""
     if "ARRAY" not in code:
         return code
     return _HEAD.sub(_expanded, code)
