@@ -46,13 +46,7 @@ def get_context(name: Hashable = None) -> Context:
 
 
 def context_of(device: Hashable = "auto") -> Hashable:
-    """Return the name of the context for a device; give it one if it has none.
-
-    Parameters
-    ----------
-    device : str
-        The name of a context, or which device: ``'opencl0:0'``, a part of a device's name; ``'auto'`` is the default
-        context's, or else the best device that works.
+    """Return the name of the context for a device, told as `SimulatorOCL` takes it; give it one if it has none.
 
     Raises
     ------

@@ -10,7 +10,7 @@ is; ``simulator`` is what users have.
 To look inside, a call's nodes are computed one by one (``stepping``): ``checking`` has each compared with the host's,
 ``profiling`` has each timed.
 
-``signature`` has what `inspect.signature` says of a simulator, and ``progress`` the bar that long runs show.
+``progress`` has the bar that long runs show.
 """
 
 from optdb.host.compiled import optimize

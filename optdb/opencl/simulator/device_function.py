@@ -1,11 +1,17 @@
-"""What a simulator's users call: a compiled function on a device, with all that can be asked about a call."""
+"""What a simulator's users call: a compiled function on a device, with all that can be asked about a call.
+
+`DeviceFunction.run_async` returns a :class:`Future` before the device is done.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
+import keyword
 import operator
+import time
 from collections.abc import Callable, Iterable
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from optdb.host.compiled import Container, Function, function_like, has_c_thunks, updates_of
@@ -13,22 +19,23 @@ from optdb.lifters.explain import Explanation, explained
 from optdb.opencl.simulator.check_report import CheckReport
 from optdb.opencl.simulator.checking import Checker
 from optdb.opencl.simulator.executable import Executable
-from optdb.opencl.simulator.future import Future
 from optdb.opencl.simulator.memory import MemoryReport, memory_of
 from optdb.opencl.simulator.profile_report import ProfileReport
 from optdb.opencl.simulator.profiling import profile
 from optdb.opencl.simulator.progress import in_chunks, shows_progress
-from optdb.opencl.simulator.signature import signature_of
 from optdb.opencl.simulator.state import State
 from optdb.opencl.simulator.stepping import count_moves
-from optdb.runtime.timing import CommandRange
+from optdb.runtime.timing import CommandRange, Times
 
 if TYPE_CHECKING:
     from optdb.opencl.simulator.simulator import SimulatorOCL
 
-__all__ = ["DeviceFunction"]
+__all__ = ["DeviceFunction", "Future"]
 
 T = TypeVar("T")
+
+#: Seconds between two looks at whether the device is done, for who waits only so long.
+_PATIENCE = 2e-4
 
 
 class DeviceFunction:
@@ -39,7 +46,7 @@ class DeviceFunction:
             raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")
         self.__name__ = name
         #: What `inspect.signature` returns: the inputs of the function.
-        self.__signature__ = signature_of(function)
+        self.__signature__ = _signature(function)
         self._simulator = simulator
         self._state = state
         self._function = function
@@ -250,6 +257,55 @@ class DeviceFunction:
         self._taker = self._executable = self._checker = None
 
 
+class Future:
+    """A call of which the device may not be done."""
+
+    def __init__(self, returned: Any, span: CommandRange, events: list[Any]) -> None:
+        #: Arrays of the host in it may not have their numbers yet.
+        self._returned = returned
+        #: All that the call has put into the queue.
+        self._span = span
+        #: Of the values that are on their way to the device and from there.
+        self._events = events
+
+    def done(self) -> bool:
+        """Tell whether the outputs are there."""
+        return self._span.done
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait for the outputs, and return them as the call itself does; each time the same ones.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; as long as it takes if it is None.
+
+        Raises
+        ------
+        TimeoutError
+            If they are not there then. The device goes on; wait again.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while end is not None and not self._span.done:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"the device is not done after {timeout:g} seconds; it goes on: wait again")
+            time.sleep(min(_PATIENCE, left))
+        self._span.wait()
+        for event in self._events:
+            event.wait()
+        self._events.clear()
+        return self._returned
+
+    @property
+    def times(self) -> Times:
+        """When the device did the call, in nanoseconds by its own clock; waits until it has done it."""
+        return self._span.times()
+
+    def __repr__(self) -> str:
+        return f"<call of a simulator, {'done' if self.done() else 'at work'}>"
+
+
 def _executable(function: Function, taker: Function, state: State) -> Executable:
     """Return what computes a function, from the arguments in the storage of another one."""
     specs, source = function.maker.inputs, function.maker.fgraph
@@ -264,3 +320,44 @@ def _updated(function: Function) -> list[Container]:
     """Return the containers of inputs that calls change."""
     pairs = zip(function.input_storage, function.maker.inputs, strict=True)
     return [container for container, spec in pairs if spec.update is not None and not spec.shared]
+
+
+def _signature(function: Function) -> Signature:
+    """Return how a compiled function is called.
+
+    Inputs without a name of their own are positional only, and so are those before them; an input without a default
+    that comes after one with a default is keyword only. Shared variables are no parameters.
+    """
+    taken = [
+        (spec, required)
+        for spec, (required, _, _) in zip(function.maker.inputs, function.defaults, strict=True)
+        if not getattr(spec, "implicit", False) and not spec.shared
+    ]
+    names = _names([spec.name for spec, _ in taken])
+    last_nameless = max((i for i, (spec, _) in enumerate(taken) if names[i] != spec.name), default=-1)
+    parameters = []
+    optional = False
+    for i, (spec, required) in enumerate(taken):
+        kind = Parameter.POSITIONAL_ONLY if i <= last_nameless else Parameter.POSITIONAL_OR_KEYWORD
+        if optional and required:
+            kind = Parameter.KEYWORD_ONLY
+        optional = optional or not required
+        default = Parameter.empty if required else _default(spec)
+        parameters.append(Parameter(names[i], kind, default=default, annotation=str(spec.variable.type)))
+    parameters.sort(key=lambda parameter: parameter.kind)
+    return Signature(parameters)
+
+
+def _names(given: list[str | None]) -> list[str]:
+    """Return a name for each input: its own, if that is an identifier that nobody else has."""
+    return [
+        name
+        if name is not None and name.isidentifier() and not keyword.iskeyword(name) and given.count(name) == 1
+        else f"input_{i}"
+        for i, name in enumerate(given)
+    ]
+
+
+def _default(spec: Any) -> Any:
+    """Return the value that stands for an input that is not given."""
+    return getattr(spec.value, "data", spec.value) if hasattr(spec.value, "storage") else spec.value

@@ -59,17 +59,14 @@ class Origins:
     def on_lifted(self, fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]]) -> None:
         """Take note of a lift: pairs of old variables and new ones."""
         for old, new in pairs:
-            self._follow(old, new)
+            if old in self.of:
+                self.of.setdefault(new, self.of[old])
 
     def on_change_input(
         self, fgraph: FunctionGraph, node: Any, i: int, old: Variable, new: Variable, reason: Any = None
     ) -> None:
         """Take note of a replacement."""
-        self._follow(old, new)
-
-    def _follow(self, old: Variable, new: Variable) -> None:
-        if old in self.of:
-            self.of.setdefault(new, self.of[old])
+        self.on_lifted(fgraph, [(old, new)])
 
 
 @without_test_values()

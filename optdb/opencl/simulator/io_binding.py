@@ -110,11 +110,8 @@ class Output:
     on_host: bool
     #: Whether the next call may overwrite what the caller was given.
     borrow: bool
-    _kept: np.ndarray | None = None
-
-    def bind_external(self, scope: ZeroCopyScope, layout: ArrayLayout) -> Any:
-        """Return the buffer of an array for the caller, into which the machine is to compute; None if it may choose."""
-        return scope.bind_output(self.cell, layout, self._kept)
+    #: What the caller was given by the last call, if it is borrowed.
+    last: np.ndarray | None = None
 
     def give(self, scope: ZeroCopyScope | None, events: list[Any] | None = None) -> Any:
         """Return the value, the caller's own unless it is borrowed.
@@ -130,9 +127,9 @@ class Output:
         home = scope.take_output(self.cell)
         if home is None:
             record_transfer(RESULTS, value.nbytes)
-            home = to_host(value, scope.reusable(self._kept))
+            home = to_host(value, scope.reusable(self.last))
         if self.borrow:
-            self._kept = home
+            self.last = home
         return home
 
 
@@ -161,7 +158,7 @@ class ZeroCopyScope:
             lendable = (one for one in executable.inputs if one.may_be_external)
             linked.rebindable_inputs = frozenset(self._by_cell[id(one.cell)] for one in lendable)
             for var, one in here:
-                linked.external_outputs.setdefault(var, functools.partial(one.bind_external, self))
+                linked.external_outputs.setdefault(var, functools.partial(self.bind_output, one))
         #: The arrays that belong to the call: those that are lent, and others that are read meanwhile.
         self._minded: list[np.ndarray] = []
         self._buffers: list[Any] = []
@@ -191,22 +188,22 @@ class ZeroCopyScope:
         if self._open and isinstance(value, np.ndarray):
             self._minded.append(value)
 
-    def bind_output(self, cell: list[Any], layout: ArrayLayout, kept: np.ndarray | None) -> Any:
-        """Lend an array for the result that a cell gets: `kept`, if it fits and is no argument, or else a new one.
+    def bind_output(self, output: Output, layout: ArrayLayout) -> Any:
+        """Lend an array for a result: that of the last call, if it fits and is no argument, or else a new one.
 
         Return the buffer where the result is to be, in all steps of a call the same; None if it has to be copied.
         """
         if not self._open:
             return None
-        if id(cell) in self._homes:
-            home, buffer = self._homes[id(cell)]
+        if id(output.cell) in self._homes:
+            home, buffer = self._homes[id(output.cell)]
             # A call that has found another branch to be taken may want another array.
             if home.shape == layout.shape and home.dtype == layout.dtype:
                 return buffer
-        home = fitting(self.reusable(kept), layout)
+        home = fitting(self.reusable(output.last), layout)
         buffer = self._note(home, wrap_host_array(self._context, home, writes=True))
         if buffer is not None:
-            self._homes[id(cell)] = home, buffer
+            self._homes[id(output.cell)] = home, buffer
         return buffer
 
     def take_output(self, cell: list[Any]) -> np.ndarray | None:
@@ -217,9 +214,9 @@ class ZeroCopyScope:
         sync_to_host(self._context, buffer)
         return home
 
-    def reusable(self, kept: np.ndarray | None) -> np.ndarray | None:
+    def reusable(self, last: np.ndarray | None) -> np.ndarray | None:
         """Return the array of a last result if it may be written over: it may be an argument now."""
-        return None if kept is None or self._overlaps(kept) else kept
+        return None if last is None or self._overlaps(last) else last
 
     def _overlaps(self, value: np.ndarray) -> bool:
         """Tell whether an array may share memory with one that belongs to the call."""
