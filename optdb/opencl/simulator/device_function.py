@@ -91,7 +91,7 @@ class DeviceFunction:
                 if with_bar:  # progress is what is done, not what is in the queue
                     self._state.context.queue.finish()
 
-            if executable.may_change_inputs:
+            if any(one.may_change for one in executable.inputs):
                 return in_chunks(call_repeatedly, times, with_bar)
             run = functools.partial(in_chunks, repeat, times, with_bar)
             return self._override_compute(functools.partial(executable, run=run), args, kwargs)

@@ -156,11 +156,6 @@ class Executable:
         moved = {id(one.cell) for one in self.inputs if one.placed}
         return [var for var, cell in zip(self.graph.fgraph.inputs, self.input_cells, strict=True) if id(cell) in moved]
 
-    @property
-    def may_change_inputs(self) -> bool:
-        """Whether a call may leave an input otherwise than it was given."""
-        return any(one.may_change for one in self.inputs)
-
     def take(self, scope: ZeroCopyScope | None = None, events: list[Any] | None = None) -> None:
         """Put the inputs on the device, or lend them, as far as that can be; the parameters are `Input.take`'s."""
         self._state.begin_call(self._shared)

@@ -16,20 +16,8 @@ from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.linking import VM_Linker, infer_reuse_pattern
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
-from optdb.opencl.planning.updates import CellPairs, advance
+from optdb.opencl.planning.updates import advance
 from optdb.opencl.planning.vm import PlannedVM
-
-
-def _advancing(compute: Callable[[], Any], updates: CellPairs) -> Callable[[], None]:
-    """Return what computes, and gives the cells of inputs their next values."""
-
-    def compute_and_advance() -> None:
-        with defer_sigint():
-            compute()
-            commit_point()
-            advance(updates)
-
-    return compute_and_advance
 
 
 def link(
@@ -52,9 +40,17 @@ def link(
     updates = [(cells[number], outputs[place]) for place, number in fgraph.update_mapping.items()]
     if isinstance(run, PlannedVM):
         run.advancing = updates
-    elif getattr(run, "need_update_inputs", True):
-        run = _advancing(run, updates)
-    return run, outputs
+        return run, outputs
+    if not getattr(run, "need_update_inputs", True):
+        return run, outputs
+
+    def compute_and_advance() -> None:
+        with defer_sigint():
+            run()
+            commit_point()
+            advance(updates)
+
+    return compute_and_advance, outputs
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
