@@ -65,13 +65,7 @@ class Windows:
         return [*self.lengths, *self.counts, *self.sizes, *self.steps, *self.pads]
 
     def check_none_empty(self, op: Any) -> None:
-        """Do nothing if each window has an element inside of its plane.
-
-        Raises
-        ------
-        ValueError
-            If one has none: it has neither a largest element nor a mean.
-        """
+        """Raise ValueError if a window has no element inside of its plane: neither a largest one nor a mean."""
         for length, count, size, step, pad in zip(self.lengths, self.counts, self.sizes, self.steps, self.pads):
             outside = pad >= size or (count - 1) * step - pad >= length
             if count and outside:

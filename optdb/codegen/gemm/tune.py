@@ -72,21 +72,8 @@ def typical(name: str, units: int) -> list[tuple[int, int, int]]:
 def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
     """Measure all candidates; keep the best block shape of each class on disk, and use them from now on.
 
-    Functions compiled before go on with those that they have.
-
-    Parameters
-    ----------
-    context : Context
-        Of the device.
-    dtype : str
-        Of the matrices.
-    library : bool
-        Whether to measure CLBlast, too, if it is installed. Its first product takes it some seconds.
-
-    Raises
-    ------
-    OSError
-        If what was found cannot be kept.
+    Functions compiled before go on with those that they have. `library` says whether to measure CLBlast, too, if it is
+    installed; its first product takes it some seconds. OSError is raised if what was found cannot be kept.
     """
     defaults = blocks.defaults(context, dtype)
     trials = _Trials(context, dtype, {*blocks.candidates(context, dtype), *defaults.values()})

@@ -39,13 +39,7 @@ class NoCode(NotImplementedError):
 
 
 def c_type(dtype: str) -> str:
-    """Return the type that values of `dtype` are computed in.
-
-    Raises
-    ------
-    NoCode
-        If there is none.
-    """
+    """Return the type that values of `dtype` are computed in; raise NoCode if there is none."""
     try:
         return C_TYPES[dtype]
     except KeyError:
@@ -79,10 +73,7 @@ def part_dtype(dtype: str) -> str:
 def convert(code: str, source: str, target: str, width: int = 1) -> str:
     """Return `code`, an expression of dtype `source`, as one of dtype `target`: of vectors if the width is more than 1.
 
-    Raises
-    ------
-    NoCode
-        If `source` is complex, and `target` is not.
+    NoCode is raised if `source` is complex, and `target` is not.
     """
     if source == target or c_type(source) == c_type(target) != "uchar":
         return code
