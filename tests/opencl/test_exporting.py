@@ -16,7 +16,7 @@ from theano.tensor.extra_ops import fill_diagonal, fill_diagonal_offset
 import optdb  # comes before theano
 from optdb.opencl import as_opencl_variable
 from optdb.opencl.exporting import Untraceable, of_function
-from optdb.opencl.exporting.checking import pinned_lengths
+from optdb.opencl.exporting.writing import pinned_lengths
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.exported import FileError, ShapeError, load
 from optdb.runtime.sizes import as_int

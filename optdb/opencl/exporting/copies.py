@@ -30,10 +30,7 @@ Step = Callable[[Mapping[Variable, list[Any]], Apply, Callable[[], Any]], None]
 def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
     """Return a function's nodes with variables, cells and thunks of their own; `step` does each, also within loops.
 
-    Raises
-    ------
-    Untraceable
-        If there is a loop that cannot be traced.
+    A loop that cannot be traced raises `Untraceable`.
     """
     ours: dict[Variable, Variable] = {}
     nodes = []

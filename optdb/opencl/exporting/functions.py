@@ -27,10 +27,6 @@ class Held:
     cell: list[Any]
     name: str | None
 
-    def array(self) -> np.ndarray:
-        """Return the value on the host."""
-        return np.asarray(as_host_value(self.cell[0]))
-
 
 @dataclass(frozen=True)
 class Exportable:

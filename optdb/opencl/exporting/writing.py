@@ -1,10 +1,14 @@
-"""Traces functions for examples, and writes them into one file over the shared variables that they have in common."""
+"""Traces functions for examples, and writes them into one file over the shared variables that they have in common.
+
+An example for which a trace of an earlier one holds (`covers`) has no trace of its own.
+"""
 
 from __future__ import annotations
 
 import functools
+import io
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +17,16 @@ import numpy as np
 
 from optdb.deprecation import renamed
 from optdb.host.graph import Variable
-from optdb.opencl.exporting.checking import covers, pinned_lengths
 from optdb.opencl.exporting.functions import Exportable, Held
 from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning.roles import on_device
+from optdb.runtime.arrays import as_host_value
+from optdb.runtime.calling import Signature
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
+from optdb.runtime.exported.archive import array_bytes
 from optdb.runtime.exported.reading import Function, SharedValue
+from optdb.runtime.exported.rules import Call, GuardSet, Values
+from optdb.runtime.exported.writing import describe
 from optdb.runtime.exported.writing import write as write_file
 from optdb.runtime.tracing import Trace, Untraceable
 
@@ -182,7 +190,7 @@ class _States:
         number = self._numbers.setdefault(id(held.cell), len(self.all))
         if number == len(self.all):
             pattern = tuple(map(bool, var.type.broadcastable))
-            value = np.asarray(held.array(), var.type.dtype)
+            value = np.asarray(as_host_value(held.cell[0]), var.type.dtype)
             self.all.append(SharedValue(self._free_name(held.name), value, pattern))
         return number, self.all[number].value
 
@@ -192,3 +200,79 @@ class _States:
         taken = {state.name for state in self.all}
         names = itertools.chain([start], (f"{start}_{number}" for number in itertools.count(2)))
         return next(wanted for wanted in names if wanted not in taken)
+
+
+def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool], Trace]) -> bool:
+    """Tell whether a trace of an earlier example holds for the arguments of another one.
+
+    Rules of shapes are worked out for the other example, and compared, number by number, with a trace of it that was
+    made for its shapes alone: by `traced`, which is told True for that. If the trace says that it holds, and does
+    something else, this raises `Untraceable`.
+    """
+    names = [f"argument {i}" for i in range(len(arguments))]
+    call = Call(arguments, trace.compute_units)
+    rules = _rules(trace, names)
+    values = rules.values(call)
+    shapes = [values.numbers(_references(shape)) for shape in trace.arguments]
+    if shapes != [x.shape for x in arguments] or rules.broken(values) is not None:
+        return False
+    alone = traced(True)
+    # Of numbers that the call gives, a trace for one shape has entries of its own.
+    values_alone = _rules(alone, names).values(call)
+    if _resolved(*describe(trace), values) != _resolved(*describe(alone), values_alone):
+        shapes = ", ".join(str(x.shape) for x in arguments)
+        raise Untraceable(f"what was traced for other shapes is said to hold for {shapes}, and does not: this is a bug")
+    return True
+
+
+def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
+    """Return which lengths a trace holds to those of its example, in words.
+
+    A length is pinned where an op compares it with a number and finds it equal, as with another array's length, or
+    asks for a plain number (``int(length)``). What many lengths fulfil, such as that they are even, pins none.
+    """
+    names = [signature.called(place) for place in range(len(trace.arguments))]
+    rules = _rules(trace, names)
+    equal = (guard[1:] for guard in trace.rules.guards if guard[0] == "==")
+    pinned = ((one, other) for one, other in equal if isinstance(other, int) and _leaves_one_length(trace, one))
+    return tuple(f"{rules.described(one)} == {other}" for one, other in pinned)
+
+
+def _leaves_one_length(trace: Trace, reference: Any) -> bool:
+    """Tell whether a size is a number for few lengths alone: it is made without rounding, and without a choice."""
+    if not isinstance(reference, str):
+        return True
+    word, *operands = trace.rules.entries[int(reference[1:])]
+    if word in ("axis", "value"):
+        return True
+    return word in ("+", "-", "*") and all(_leaves_one_length(trace, operand) for operand in operands)
+
+
+def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
+    """Return a trace's rules, as a loaded file has them."""
+    return GuardSet(trace.rules.entries, list(trace.rules.guards), names)
+
+
+def _references(shape: Sequence[Any]) -> list[Any]:
+    return [f"${x.number}" if hasattr(x, "number") else x for x in shape]
+
+
+def _resolved(described: Any, members: Mapping[str, bytes], values: Values) -> Any:
+    """Return a description with numbers for the names of entries, and contents for those of members."""
+    if isinstance(described, dict):
+        return {name: _resolved(value, members, values) for name, value in described.items()}
+    if isinstance(described, list):
+        if len(described) == 3 and described[0] == "value":
+            # What follows from a shape is an array, where shapes are known.
+            return array_bytes(np.array([values.value(x) for x in described[2]], described[1]))
+        if len(described) == 2 and described[0] == "array":
+            return _flat(members[described[1]])
+        return [_resolved(value, members, values) for value in described]
+    if isinstance(described, str):
+        return values.value(described) if described.startswith("$") else members.get(described, described)
+    return described
+
+
+def _flat(content: bytes) -> bytes:
+    """Return an array's member with all axes made one."""
+    return array_bytes(np.lib.format.read_array(io.BytesIO(content), allow_pickle=False).reshape(-1))
