@@ -73,9 +73,7 @@ def advances_from_external(recording: Recording) -> bool:
 def may_be_external(layout: ArrayLayout) -> bool:
     """Tell whether a value is all of a memory that the function has allocated, and is large."""
     memory = layout.memory
-    if memory is None or memory.buffer is not None:
-        return False
-    return layout.is_whole and pays_zero_copy(memory.nbytes)
+    return memory is not None and memory.buffer is None and layout.is_whole and pays_zero_copy(memory.nbytes)
 
 
 def _merged(recording: Recording) -> Counter[Memory]:

@@ -66,12 +66,8 @@ def is_small(node: Apply) -> bool:
     if not all(is_host_array(var) and var.type.ndim <= 1 for var in node.outputs):
         return False
     # What is computed of a few numbers is as few, in whichever dtype.
-    return all(map(_is_short, node.outputs)) or all(map(_is_few, node.inputs))
-
-
-def _is_short(var: Variable) -> bool:
-    """Tell whether a variable of the host is a number, or a vector of whole numbers."""
-    return var.type.ndim == 0 or "int" in var.type.dtype
+    is_short = all(var.type.ndim == 0 or "int" in var.type.dtype for var in node.outputs)
+    return is_short or all(map(_is_few, node.inputs))
 
 
 def _is_few(var: Variable) -> bool:

@@ -47,22 +47,21 @@ class _Holder:
     """Stands in for the handler of SIGINT. Only the main thread is interrupted, and may set it."""
 
     def __init__(self) -> None:
-        self._holds = False
+        #: None until it has taken over.
         self._usual: Any = None
         self._came: tuple[int, FrameType | None] | None = None
 
     def hold(self) -> None:
         """Take over, if that can be done."""
-        if self._holds or threading.current_thread() is not threading.main_thread():
+        if self._usual is not None or threading.current_thread() is not threading.main_thread():
             return
         self._usual = _signal.getsignal(_SIGINT)
         if self._usual is not None:  # None is a handler that Python does not know, and cannot put back
             _signal.signal(_SIGINT, self._note)
-            self._holds = True
 
     def release(self) -> None:
         """Give the usual handler back, and let it have what came meanwhile."""
-        if not self._holds:
+        if self._usual is None:
             return
         _signal.signal(_SIGINT, self._usual)
         if self._came is None:
