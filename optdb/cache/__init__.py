@@ -4,7 +4,7 @@
 
     Cls(*args) ─▶ construct ─▶ calls: made like this before? ─▶ that op
                      │
-                     ▼ made anew
+                     ▼ no: build it
                    store ◀─ key ◀─ frozen values, inner graphs, host.definition
                      │
                      ▼

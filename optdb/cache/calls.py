@@ -1,10 +1,10 @@
-"""The short way: a call that was made before gives the op that it gave then.
+"""The fast path: a repeated constructor call returns its earlier op without building one.
 
-Finding an op by its key means making it first. For the few classes that are
-made all the time, and whose constructors do nothing but keep their arguments,
-the call itself is the key. Arguments are compared as strictly as props are;
-a call with anything else than numbers, names, ops and tuples or small dicts of
-them goes the long way.
+The store can look an op up by its key only once the op is built. For the few
+classes that are constructed most often, and whose constructors only keep their
+arguments, the call itself is the key. Arguments are compared as strictly as
+props are; a call with anything but numbers, names, ops and tuples or small
+dicts of them takes the slow path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _NoKey(Exception):
 def call_key(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return a hashable key of a constructor's call, None if there can be none.
 
-    Ops in it stand by their ids: whoever keeps the key keeps the arguments, too.
+    Ops in it stand by their ids, so that the caller has to hold the arguments along with the key.
     """
     if not is_repeatable(cls):
         return None
@@ -61,9 +61,9 @@ def _key(value: Any) -> Any:
 
 
 def recall(store: Store, key: Any) -> PureOp | None:
-    """Return the op that this call gave before, while it lives."""
-    known = store.calls.get(key)
-    op = None if known is None else known[0]()
+    """Return the op that an equal call returned, while that op is alive."""
+    entry = store.calls.get(key)
+    op = None if entry is None else entry[0]()
     if op is not None:
         store.counts.found += 1
     return op

@@ -1,9 +1,9 @@
-"""What happens when an op class is called.
+"""Construction of ops through the store.
 
-The op is made as ever, by its own constructor, and the store is asked for the
-one that is like it; the new one goes, if there is one. So positional, keyword
-and default arguments come to the same op, and no constructor ever runs on an op
-that is shared.
+The op's own constructor makes a new op, and the store returns the shared op
+that is equal to it; the new one is dropped, if there is one. So positional,
+keyword and default arguments lead to the same op, and no constructor ever runs
+on a shared op.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def construct(cls: type, /, *args: Any, **kwargs: Any) -> Any:
     """Return the op that ``cls(*args, **kwargs)`` gives: one object for one op."""
     key = call_key(cls, args, kwargs)
     if key is not None:
-        known = recall(store, key)
-        if known is not None:
-            return known
+        cached = recall(store, key)
+        if cached is not None:
+            return cached
     op = type.__call__(cls, *args, **kwargs)
     if not isinstance(op, PureOp):
         return op

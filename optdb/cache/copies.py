@@ -20,7 +20,7 @@ from optdb.host.patching import Patch, Wrapper
 
 
 def unshared_copy(op: PureOp) -> PureOp:
-    """Return a copy of an op that is shared with nobody yet, to be changed.
+    """Return an unshared copy of an op, to be changed.
 
     It is exchanged for the one op that is like it when it becomes part of a node.
 
@@ -37,12 +37,12 @@ def unshared_copy(op: PureOp) -> PureOp:
 
 def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
     """Return the one op that is like `op` in place of a copy; a copy, deep with a memo, if it cannot be shared."""
-    one = store.adopt(op)
-    entry = store.entry(one)
+    shared = store.adopt(op)
+    entry = store.entry(shared)
     if entry is None:
         return copy_to_change(op, memo)
     entry.stands_for_copies = True
-    return one
+    return shared
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:

@@ -27,11 +27,11 @@ _CHANGING = (list, dict, set, bytearray, np.ndarray)
 
 
 class Unhashable(TypeError):
-    """A value that may change, where one is wanted that cannot."""
+    """A mutable value where only an immutable one can be a key."""
 
 
 class Same:
-    """Stands for one object, and is equal only to what stands for that very object."""
+    """A key that compares an object by identity."""
 
     __slots__ = ("of",)
 
@@ -86,9 +86,9 @@ class Freezer:
         return make(self, value)
 
     def _object(self, value: Any) -> Any:
-        known = self.special(value) if self.special else None
-        if known is not None:
-            return known
+        special_key = self.special(value) if self.special else None
+        if special_key is not None:
+            return special_key
         cls = type(value)
         if cls.__hash__ is object.__hash__ or issubclass(cls, type):
             return Same(value)
@@ -171,7 +171,7 @@ _MAKERS: tuple[tuple[Any, Callable[[Freezer, Any], Any]], ...] = (
     (object, Freezer._object),
 )
 
-#: Answers of `_maker` so far. Weak keys would cost more than the few classes that go.
+#: Cached results of `_maker`. Weak keys would cost more than the few classes that die.
 _maker_of: dict[type, Callable[[Freezer, Any], Any]] = {}
 
 

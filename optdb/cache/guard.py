@@ -1,13 +1,12 @@
-"""Finds out who changes an op that others may use, too.
+"""Detects changes to the props of shared ops.
 
-Theano allows it, and some ops count in a prop how often they ran. So the change
-is made, the op is shared no longer with those who ask for one like it was, and a
-warning says which class and prop it was; a filter makes it an error. Where the op
-was also given in place of a copy, the change is refused: the original is not to
-change with its copy.
+Theano allows such changes, and some ops count in a prop how often they ran. So
+the guard makes the change, drops the op from the store, and warns of the class
+and the prop; a warning filter makes it an error. Where the op also stands for a
+copy, the guard refuses the change: the original must not change with its copy.
 
-Only where ``__debug__`` is true: under ``python -O`` nothing is watched and
-nothing is paid.
+The guard exists only where ``__debug__`` is true: under ``python -O`` it costs
+nothing.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ _MISSING = object()
 
 
 class SharedOpChanged(RuntimeWarning):
-    """A prop of an op was changed that is shared by all who made one like it."""
+    """A prop of a shared op was changed, which changes every graph with this op."""
 
 
 def set_attribute(op: Any, name: str, value: Any) -> None:
-    """Set an attribute of `op`; a shared op whose prop changes is shared no longer.
+    """Set an attribute of `op`; drop a shared op from the store if a prop changes.
 
     Warns
     -----
     SharedOpChanged
-        If the value is another than the one by which the op is shared.
+        If the value differs from the one in the op's key.
 
     Raises
     ------
     SharedOpChanged
-        If the op also stands for copies of it: who changes a copy does not mean the original.
+        If the op also stands for copies of it: changing a copy must not change the original.
     """
     entry = store.entry(op)
     if entry is not None and name in (declared(type(op)) or ()):

@@ -1,8 +1,7 @@
-"""The graph inside of an op as a key.
+"""Keys of the inner graphs of ops.
 
-Nodes are numbered as they are met from the outputs, inputs by their place;
-what is left is a list of ops and numbers, equal for graphs that compute the
-same in the same way.
+A key numbers nodes in topological order and inputs by their index. It is a list
+of ops and numbers, equal for graphs that compute the same in the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from optdb.host.graph import Constant, Variable, io_toposort
 
 
 class GraphKey:
-    """The key of a graph, worked out only when it is compared with that of a graph that looks alike.
+    """The key of a graph, computed only when it is compared with that of a graph of the same hint.
 
     Parameters
     ----------
@@ -69,12 +68,12 @@ def graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: C
     tuple
         Types of the inputs, one entry per node, and where the outputs come from.
     """
-    place: dict[Variable, Any] = {var: ("input", index) for index, var in enumerate(inputs)}
+    sources: dict[Variable, Any] = {var: ("input", index) for index, var in enumerate(inputs)}
 
     def source(var: Variable) -> Any:
-        known = place.get(var)
-        if known is not None:
-            return known
+        key = sources.get(var)
+        if key is not None:
+            return key
         if isinstance(var, Constant):
             return constant_key(var, frozen)
         return ("variable", Same(var))
@@ -83,5 +82,5 @@ def graph_key(inputs: Sequence[Variable], outputs: Sequence[Variable], frozen: C
     for number, node in enumerate(io_toposort(inputs, outputs)):
         types = tuple([var.type for var in node.outputs])
         nodes.append((frozen(node.op), tuple([source(var) for var in node.inputs]), types))
-        place.update((var, ("node", number, index)) for index, var in enumerate(node.outputs))
+        sources.update((var, ("node", number, index)) for index, var in enumerate(node.outputs))
     return (tuple([var.type for var in inputs]), tuple(nodes), tuple([source(var) for var in outputs]))

@@ -1,8 +1,8 @@
 """The key of an op: its class and all that defines it, as one hashable value.
 
 An op's description comes from :mod:`optdb.host.definition`; values become keys
-in :mod:`optdb.cache.frozen`. An op that is part of another one's description,
-like the scalar op of an Elemwise, stands there for itself if it is shared.
+in :mod:`optdb.cache.frozen`. A shared op that is part of another one's
+description, like the scalar op of an Elemwise, is compared by identity.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Unshareable(Exception):
 
 @dataclass(frozen=True)
 class Key:
-    """What an op is found by.
+    """The key by which the store finds an op.
 
     Parameters
     ----------
@@ -49,12 +49,12 @@ class Key:
 
     @property
     def whole(self) -> tuple[Any, ...]:
-        """All of it, as a dictionary's key."""
+        """The whole key, for dictionaries."""
         return (self.declared, self.rest, self.label)
 
     @property
     def unnamed(self) -> tuple[Any, ...]:
-        """The same for an op that goes by any name."""
+        """The key without the label."""
         return (self.declared, self.rest, None)
 
 

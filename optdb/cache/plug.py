@@ -1,4 +1,4 @@
-"""Lets the op classes of the host take part, and puts everything back."""
+"""Installs the op cache for the op classes of the host, and uninstalls it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _installed = threading.Event()
 
 
 def _exchange_metaclass(old: type, new: type) -> None:
-    """Give all op classes of one metaclass another one, which their children then have as well.
+    """Give all op classes of one metaclass another one, which their subclasses then have as well.
 
-    Not ``MetaObject.__call__``: variables and nodes are made by it, too, and are many.
+    Patching ``MetaObject.__call__`` would slow down variables and nodes, which it makes, too.
     """
     for cls in list(op_classes()):
         if type(cls) is old:
@@ -39,8 +39,7 @@ def _exchange_metaclass(old: type, new: type) -> None:
 def install() -> Switch:
     """Let constructing an op give the one object that is like it, for all op classes.
 
-    Ops that modules have as their attributes, like ``theano.tensor.add``, are the ones that
-    are given from now on.
+    Ops that modules have as their attributes, like ``theano.tensor.add``, become the shared ones.
 
     Returns
     -------
@@ -72,7 +71,7 @@ def _install() -> None:
 
 
 def uninstall() -> None:
-    """Let op classes make a new op each time again. Ops that are shared stay as they are."""
+    """Let each call of an op class make a new op again. Shared ops stay as they are."""
     with _lock:
         _installed.clear()
         _patches.uninstall()
@@ -88,7 +87,7 @@ def is_installed() -> bool:
 
 
 def stats() -> Stats:
-    """Return what became of the ops that were asked for, and which could not be shared and why."""
+    """Return how often constructors returned shared ops, and which ops were not shared and why."""
     return store.counts.report(is_installed(), len(store))
 
 

@@ -19,7 +19,7 @@ class SharingMeta(MetaObject):
 
 
 class SingletonMeta(SharingMeta):
-    """The same for good, and with a hash that is kept."""
+    """Metaclass of :class:`SingletonOp`: sharing is permanent, and hashes are cached."""
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:  # noqa: N805
         super().__init__(name, bases, namespace)

@@ -1,4 +1,4 @@
-"""What became of the ops that were asked for, as :func:`optdb.cache.stats` tells it."""
+"""Counters of the op cache, as :func:`optdb.cache.stats` returns them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _name(cls: type) -> str:
 
 
 class Counts:
-    """Counts while it goes on. Under many threads a count may miss one; the ops are exact.
+    """Counters of a store. Threads that count at once may lose a count; the ops themselves stay exact.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Stats:
     installed : bool
         Whether Theano's own op classes take part.
     found : int
-        Constructions that gave an op that was there already.
+        Constructions that returned an existing op.
     shared : int
         Ops that became shared since the start.
     alive : int

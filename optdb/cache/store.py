@@ -1,9 +1,9 @@
-"""The ops that are shared: one object for one op, for as long as anybody uses it.
+"""The store of shared ops: one object for one op, for as long as it is in use.
 
-A :class:`Store` is asked for the shared op in place of a new one, and keeps the
-new one if there is none. It holds ops weakly. Lookups take no lock; what is
-dead is swept out when the next op comes in, because an op may go at any moment,
-in any thread, even while that thread holds the lock.
+A :class:`Store` returns the shared op for a new one, and adds the new one if
+there is none. It holds ops weakly. Lookups take no lock. An op may die at any
+moment, in any thread, even while that thread holds the lock; so the store
+removes dead entries when it adds the next op.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class SharedOpRef(weakref.ref):
     op_id : int
         ``id`` of the op.
     key : Key
-        What the op was when it was shared.
+        The op's key at the time it was shared.
     calls : list
         Keys of the calls that are known to give this op, see :mod:`optdb.cache.calls`.
     stands_for_copies : bool
-        Whether the op was given to somebody who asked for a copy of it.
+        Whether the op was returned in place of a copy of it.
     """
 
     __slots__ = ("calls", "key", "op_id", "stands_for_copies")
@@ -55,7 +55,7 @@ class Store:
     Attributes
     ----------
     counts : Counts
-        What was asked for, and what came of it.
+        Counters of look-ups and their outcomes.
     calls : dict
         Key of a constructor's call to ``(entry, arguments)``; the arguments are held, so
         that a key with their ids in it stands for them as long as the op lives.
@@ -107,15 +107,15 @@ class Store:
         except Unshareable as reason:
             self.counts.refuse(type(op), str(reason))
             return op
-        one = self._add_unless_known(op, key)
-        if one is not op:
+        shared = self._add_unless_known(op, key)
+        if shared is not op:
             self.counts.found += 1
-        return one
+        return shared
 
     def adopt(self, op: PureOp) -> PureOp:
-        """Return the one op that is like `op`, which came into being without a constructor; see `share`.
+        """Return the shared op that is equal to `op`, which was made without a constructor; see `share`.
 
-        An op that cannot be shared is not counted: it may come by often.
+        An op that cannot be shared is not counted: it may be adopted often.
         """
         if id(op) in self._by_id:
             return op
@@ -126,9 +126,9 @@ class Store:
         return self._add_unless_known(op, key)
 
     def _add_unless_known(self, op: PureOp, key: Key) -> PureOp:
-        known = self._alive(key.whole)
-        if known is not None:
-            return known
+        shared = self._alive(key.whole)
+        if shared is not None:
+            return shared
         with self._lock:
             return self._alive(key.whole) or self._add(op, key)
 
@@ -200,9 +200,9 @@ class Store:
                     del self.calls[call]
 
 
-def _difference(one: Key, other: Key) -> tuple[str, ...]:
+def _difference(key: Key, other_key: Key) -> tuple[str, ...]:
     """Name the attributes in which two keys differ."""
-    mine, theirs = dict(one.rest), dict(other.rest)
-    names = {*mine, *theirs}
+    attributes, other_attributes = dict(key.rest), dict(other_key.rest)
+    names = {*attributes, *other_attributes}
     missing = object()
-    return tuple(sorted(name for name in names if mine.get(name, missing) != theirs.get(name, missing)))
+    return tuple(sorted(name for name in names if attributes.get(name, missing) != other_attributes.get(name, missing)))
