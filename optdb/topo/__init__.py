@@ -1,4 +1,4 @@
-"""The rewrite engine, its database, and the plug that puts it behind Theano.
+"""The rewrite engine, its database, and the plug that connects it to Theano.
 
 Read from the bottom up::
 
@@ -11,13 +11,13 @@ Read from the bottom up::
     rewriter   the engine as a graph rewriter of Theano's
     profile    its figures in Theano's report;  result: the same as an object
     db         TopoOptDB and register_topo
-    powers     large powers as repeated squares, a rule of our own
-    reshapes   reshapes to the shape that there is, another one
-    destroyer  may this node overwrite that input?;  inplace: elementwise ops that ask
-    fusion     groups of elementwise ops, found whole;  gemm: sums of products
-    scalars    shared scalar arithmetic inside its users, after fusion
+    powers     a rule that computes large powers by repeated squaring
+    reshapes   a rule that removes reshapes to the same shape
+    destroyer  whether a node may overwrite an input;  inplace: in-place elementwise ops
+    fusion     elementwise fusion by groups;  gemm: sums of matrix products
+    scalars    recomputes shared scalar arithmetic inside its users, after fusion
     onepass    Theano's passes over the nodes that concern them
-    translate  Theano's queried optimizers in the engine's hands
+    translate  replaces Theano's queried optimizers by the engine's
     plug       enable, disable and mode
 """
 

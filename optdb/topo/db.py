@@ -84,8 +84,8 @@ class TopoOptDB(DB):
         TypeError
             If `obj` is not a rewriter or a database, or `position` no number.
         ValueError
-            If the name is taken, or a tag is somebody's name, or `obj` is to
-            be both final and cleanup.
+            If the name is taken, a tag is the name of another member, or `obj`
+            is both final and cleanup.
         """
         if position != "last" and (isinstance(position, (str, bool)) or not isinstance(position, (int, float))):
             raise TypeError(f"the position of '{name}' must be a number or 'last': {position!r}")
@@ -138,8 +138,8 @@ class TopoOptDB(DB):
 #: Selected by every query that the engine answers, and by no query of stock Theano.
 ENGINE_TAG = "with_topo_engine"
 
-#: Where :func:`register_topo` registers when it is not told otherwise. It
-#: stands behind Theano's specialize phase, whose results its rewriters see.
+#: Where :func:`register_topo` registers unless `db` names another database.
+#: It runs after Theano's specialize phase, so that its rewriters see the specialized graph.
 topo_db = TopoOptDB()
 compile_db().register("topo", topo_db, 2.5, "fast_run", "fast_compile", ENGINE_TAG)
 
@@ -194,12 +194,12 @@ def register_topo(
             "register_topo takes tags, and gives a decorator: write @register_topo('fast_run'), not @register_topo"
         )
 
-    # A name that no database has is an error at once, as it is without a rewriter to register.
-    given = compile_db()[db] if isinstance(db, str) else db
+    # An unknown database name raises here, before the decorator is applied.
+    chosen_db = compile_db()[db] if isinstance(db, str) else db
 
     def register(obj: Any) -> Any:
         rewriter = _as_rewriter(obj, tracks, requirements)
-        database = _default_database(rewriter) if given is None else given
+        database = _default_database(rewriter) if chosen_db is None else chosen_db
         placing = {} if position == "last" else {"position": position}
         database.register(name or _own_name(rewriter), rewriter, *tags, **placing)
         return rewriter
@@ -208,7 +208,7 @@ def register_topo(
 
 
 def _default_database(rewriter: Any) -> DB:
-    # A rewriter of a kind that works in one place only knows that place.
+    # Some kinds of rewriters, such as lifters, work in one database only and name it.
     default = getattr(rewriter, "default_database", None)
     return topo_db if default is None else default()
 

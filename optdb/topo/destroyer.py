@@ -1,8 +1,8 @@
-"""May this node overwrite that input now?  Answered exactly, from what is near.
+"""An incremental destroy handler: decides whether a node may overwrite an input.
 
-Overwriting a variable asks two things of a graph.  Nobody else may overwrite
-it, its views or what it is a view of, or own them from outside; and all other
-users of that memory have to run before.  The second is a set of edges: *user
+Overwriting a variable puts two conditions on a graph.  No other node may
+overwrite its memory, and no caller may own it; and all other users of that
+memory have to run before.  The second is a set of edges: *user
 ▶ destroyer*.  They go into a topological order that is kept up to date, which
 finds the cycle that an edge would close while it looks for the edge's place.
 
@@ -13,8 +13,8 @@ Flow of one change::
                                    ▼
     validate() ────▶ order.add_edge ──▶ fine, or InconsistencyError
 
-What a change does not touch is not looked at again.  Theano's handler builds
-all of it anew for each validation, and sorts the whole graph.
+A validation checks only what changed since the last one.  Theano's handler
+rebuilds all claims for each validation, and sorts the whole graph.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from optdb.topo.order import TopologicalOrder
 
 
 class IncrementalDestroyHandler(DestroyHandler):
-    """Theano's DestroyHandler, with everything but the graph's change left out of a validation.
+    """Theano's DestroyHandler, which validates only what changed in the graph.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             for var in node.inputs:
                 self._lose(node, var)
         for out, _ in viewed_slots(node):
-            # A user that lost `out` just now is told of after this event, when `out` is no view any more.
+            # The event of a user that lost `out` arrives after this one, when `out` is no view any more.
             self._withdraw_destroyer_of(out)
             self._look_away(out)
         self._order.remove(node)
@@ -208,9 +208,9 @@ class IncrementalDestroyHandler(DestroyHandler):
                 raise InconsistencyError("Trying to destroy a protected Variable.", var)
 
     def may_destroy(self, node: Apply, slot: int, protected: set[Variable]) -> bool:
-        """Tell whether the graph would stay valid if `node` overwrote its input `slot`, which it does not.
+        """Tell whether the graph would stay valid if `node`, which does not yet, overwrote its input `slot`.
 
-        Where it would, the order has been changed to what that would ask for.
+        If so, the order has moved `node` after all other users of that memory.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         del self._unclaimed[node]
 
     def _withdraw(self, node: Apply) -> None:
-        """Take back what is known of a destroyer."""
+        """Withdraw the claim of a destroyer."""
         for root in self._claims.pop(node, ()):
             del self.root_destroyer[root]
         for client in self._before.pop(node, ()):
@@ -347,12 +347,12 @@ class IncrementalDestroyHandler(DestroyHandler):
 
     def _aliases(self, root: Variable) -> list[Variable]:
         """Return `root` and all views of it."""
-        found = [root]
+        aliases = [root]
         view_o = self.view_o
         if root in view_o:
-            for var in found:  # it grows meanwhile
-                found.extend(view_o.get(var, ()))
-        return found
+            for var in aliases:  # it grows meanwhile
+                aliases.extend(view_o.get(var, ()))
+        return aliases
 
     # -- edges
 
@@ -402,8 +402,8 @@ def _reads_twice(node: Apply, slot: int, aliases: list[Variable]) -> bool:
     """Tell whether `node` reads what it overwrites at `slot` through another slot that does not tolerate it."""
     if len(node.inputs) == 1:
         return False
-    same = {other for own, other in getattr(node.op, "destroyhandler_tolerate_same", []) if own == slot}
-    aliased = {other for own, other in getattr(node.op, "destroyhandler_tolerate_aliased", []) if own == slot}
+    same = {other for dest, other in getattr(node.op, "destroyhandler_tolerate_same", []) if dest == slot}
+    aliased = {other for dest, other in getattr(node.op, "destroyhandler_tolerate_aliased", []) if dest == slot}
     return any(
         var in aliases and not (i == slot or i in aliased or (i in same and var is node.inputs[slot]))
         for i, var in enumerate(node.inputs)

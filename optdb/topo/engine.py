@@ -12,8 +12,8 @@ A replacement has its constant parts folded and is put into the graph before
 the next rule sees it, so that every rule can ask for clients and shapes.  When
 the worklist is empty, every node that was looked at before the last change is
 looked at again; the run has converged when such a round changes nothing.  That
-round is what makes the fixed point a fact instead of a hope: a rule may depend
-on parts of the graph far from its node.
+round verifies the fixed point: a rule may depend on parts of the graph far
+from its node.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Engine:
         self._constant: deque[Apply] = deque()
         self._backward_edges: list[tuple[Apply, Apply]] = []
 
-    # -- the feature: what the graph tells us
+    # -- the feature: callbacks of the graph
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
         self._order.extend(io_toposort(fgraph.inputs, fgraph.outputs))
@@ -278,7 +278,7 @@ class Engine:
             except Exception as error:  # a rewriter may raise anything
                 self._on_failure(error, [(var, None) for var in node.outputs], rule.rewriter, node)
                 replacements = None
-            # Nearly all attempts end here: what follows is kept out of the loop's way.
+            # Nearly all attempts end here, so the work of an application is in `_apply`.
             applied = replacements is not None and replacements is not False and self._apply(rule, node, replacements)
             if applied:
                 new = self._absorb()

@@ -1,18 +1,18 @@
-"""Loop fusion in one pass: each group of elementwise ops is found whole, and built once.
+"""Elementwise loop fusion in one pass, which finds each whole group of ops and builds it once.
 
 Outputs towards inputs, a node joins the group of its users where all of them
 are in one group, work on the same broadcast pattern, and the fused op would
-not have too many arguments.  So nothing leaves a group but the output of its
-last node, its *root*, and no path can come back.
-This is where Theano's FusionOptimizer ends, which fuses a pair at a time,
-builds a Composite for each, and sorts the graph again until nothing changes.
+not have too many arguments.  So the output of its last node, its *root*, is
+the only output of a group, and fusion closes no cycle.  Theano's
+FusionOptimizer comes to the same groups, but it fuses a pair at a time, builds
+a Composite for each, and sorts the graph again until nothing changes.
 
 Cheap arithmetic is recomputed where that saves a node: a cheap node joins each
 of several groups that use it, and one of a single element joins the group of a
 larger pattern.  Theano leaves such work duplicated where its rewriters derive
-it twice; the engine, which shares it, would have more nodes otherwise.  What a
-group recomputes depends on nothing of the group, so that still no path can
-come back.  :data:`MAX_RECOMPUTING_GROUPS` and :data:`MAX_RECOMPUTED_PER_GROUP`
+it twice; the engine, which shares it, would have more nodes otherwise.
+Recomputed nodes depend on no member of the group, so that this closes no cycle
+either.  :data:`MAX_RECOMPUTING_GROUPS` and :data:`MAX_RECOMPUTED_PER_GROUP`
 bound the work, and an array is not recomputed from more arrays than it saves.
 
 Groups of the same structure get the same op.
@@ -163,21 +163,21 @@ class Grouping:
         """Return the groups of all users of `node`; none where a user is in no group."""
         groups: dict[Group, None] = {}
         for client, _ in clients(fgraph, node.outputs[0]):
-            theirs = None if is_output(client) else self._groups_of.get(client)
-            if theirs is None:
+            client_groups = None if is_output(client) else self._groups_of.get(client)
+            if client_groups is None:
                 return []
-            groups.update(dict.fromkeys(theirs))
+            groups.update(dict.fromkeys(client_groups))
         return list(groups)
 
     def has_c_code(self, node: Apply) -> bool:
         """Tell whether the scalar op of an elementwise node has C code for its inputs."""
         key = (node.op.scalar_op, tuple(var.dtype for var in node.inputs))
-        known = self._c_code.get(key)
-        if known is None:
-            known = self._c_code[key] = has_c_code(*key)
-            if not known:
+        supported = self._c_code.get(key)
+        if supported is None:
+            supported = self._c_code[key] = has_c_code(*key)
+            if not supported:
                 logger.info("%s has no C code: it is slow, and it is not fused.", node.op.scalar_op)
-        return known
+        return supported
 
 
 def _is_recomputed(node: Apply, groups: list[Group]) -> bool:
@@ -217,7 +217,7 @@ class FusedNodeBuilder:
 
     def build(self, group: Group) -> Variable:
         """Return the output of a node that computes what `group` does."""
-        inputs = _in_order(group)
+        inputs = _ordered_inputs(group)
         number = {var: i for i, var in enumerate(inputs)}
         steps = []
         for node in reversed(group.members):
@@ -230,18 +230,18 @@ class FusedNodeBuilder:
         return op(*inputs)
 
 
-def _in_order(group: Group) -> list[Variable]:
-    """Return what comes in from outside, as it is met from the root on, left to right."""
+def _ordered_inputs(group: Group) -> list[Variable]:
+    """Return the external inputs of a group, depth first from its root, left to right."""
     inside = {node.outputs[0]: node for node in group.members}
-    found: dict[Variable, None] = {}
+    external: dict[Variable, None] = {}
     todo = list(group.root.outputs)
     while todo:
         var = todo.pop()
         if var in inside:
             todo.extend(reversed(inside.pop(var).inputs))
         else:
-            found[var] = None
-    return [var for var in found if var in group.inputs]
+            external[var] = None
+    return [var for var in external if var in group.inputs]
 
 
 def _composite(inputs: list[Variable], steps: list[tuple[Any, tuple[int, ...]]]) -> Composite:

@@ -1,4 +1,4 @@
-"""Sums of matrix products become Gemms, a whole sum at a time.
+"""Gemm insertion, which rewrites a whole sum of matrix products at a time.
 
 Theano's GemmOptimizer finds two terms that make a Gemm, puts the sum of the
 Gemm and all other terms into the graph, and begins again: for the gradient of
@@ -82,7 +82,7 @@ class WholeSumGemm(GemmOptimizer):
 
 
 def _replace(fgraph: FunctionGraph, node: Apply, new: Variable, swallowed: list[Variable]) -> str:
-    """Put `new` where `node` is; return what came of it."""
+    """Replace the output of `node` by `new`; return the outcome."""
     new.tag.values_eq_approx = values_eq_approx_remove_inf_nan
     copy_stack_trace(node.outputs, new)
     try:
@@ -96,13 +96,13 @@ def _replace(fgraph: FunctionGraph, node: Apply, new: Variable, swallowed: list[
 
 def _steps_of(fgraph: FunctionGraph, node: Apply) -> list[Apply]:
     """Return `node` and the nodes below that only help to compute its linear combination."""
-    found = [node]
-    for step in found:  # it grows meanwhile
+    steps = [node]
+    for step in steps:  # it grows meanwhile
         for var in combined(step):
             owner = var.owner
             if owner is not None and is_combination(owner) and len(clients(fgraph, var)) == 1:
-                found.append(owner)
-    return found
+                steps.append(owner)
+    return steps
 
 
 class _Pairing:
@@ -161,7 +161,7 @@ class _Pairing:
         self._terms.append(term)
 
     def _is_ours(self, matrix: Variable, product: Variable) -> bool:
-        """Tell whether nobody needs a product but the steps of this sum."""
+        """Tell whether the steps of this sum are the only users of a product."""
         users = {client for client, _ in clients(self._fgraph, matrix)}
         rearranged = product is not matrix
         return users <= self._steps and (not rearranged or len(clients(self._fgraph, product)) == 1)

@@ -1,9 +1,8 @@
-"""Elementwise ops that overwrite one of their inputs.
+"""Rewrites elementwise ops so that they overwrite one of their inputs.
 
-For each elementwise node, inputs towards outputs, and for each of its
-outputs, the first input that may be overwritten is.  The destroy handler is
-asked before anything is built, so that a node is made only where it stays,
-and nothing has to be taken back.
+The pass visits elementwise nodes in topological order.  Each output overwrites
+the first input for which the destroy handler allows it.  The pass asks before
+it builds a node, so that it never reverts a replacement.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _BIG = 500
 
 
 class InplaceElemwise(InplaceElemwiseOptimizer):
-    """Theano's InplaceElemwiseOptimizer, asking first.
+    """Theano's InplaceElemwiseOptimizer, which asks the destroy handler before it builds a node.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ class _InplacePass:
                     break
 
     def _candidates(self, node: Apply, i: int, pattern: dict[int, int]) -> list[int]:
-        """Return the inputs that output `i` would fit into, the best first."""
+        """Return the inputs that output `i` can overwrite by type, the best first."""
         out = node.outputs[i]
         slots = [slot for slot, var in enumerate(node.inputs) if slot not in pattern.values() and var.type == out.type]
         updated = self._updated_by(out)

@@ -1,11 +1,11 @@
-"""Finding rewriters that undo each other: A becomes B, B becomes A, and so on.
+"""Detection of rewriters that undo each other: A becomes B, B becomes A, and so on.
 
 Each node that enters the graph is numbered by its op and by its operands'
 numbers, so that a node that is built again from equal parts gets the same
 number (value numbering).  Each node also remembers which node it replaces.  A
 new node that has the number of one of the nodes it descends from closes a
-loop; where that happens again and again, the rule that leaves the loop's start
-is stopped at nodes of that number, and named.
+loop.  After a few repetitions the engine stops the rule that leaves the loop's
+start at nodes of that number, and names it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Lineage:
         self._numbers: dict[Hashable, int] = {}
         self._number_of: dict[Apply, int] = {}
         self._kept: list[Any] = []
-        # The op is kept with its number: its id stays its own that way.
+        # The entry holds the op, so that no other object gets its id.
         self._op_numbers: dict[int, tuple[Any, Hashable]] = {}
         self._replaced: set[int] = set()
         self._loops: dict[int, int] = {}
@@ -81,9 +81,9 @@ class Lineage:
         return None
 
     def _number(self, node: Apply) -> int:
-        known = self._number_of.get(node)
-        if known is not None:
-            return known
+        cached = self._number_of.get(node)
+        if cached is not None:
+            return cached
         key = (self._intern(node.op), *map(self._operand, node.inputs))
         number = self._numbers.setdefault(key, len(self._numbers))
         self._number_of[node] = number
@@ -97,10 +97,10 @@ class Lineage:
         return self._identity(var)
 
     def _intern(self, op: Any) -> Hashable:
-        known = self._op_numbers.get(id(op))
-        if known is None:
-            known = self._op_numbers[id(op)] = (op, self._number_of_op(op))
-        return known[1]
+        entry = self._op_numbers.get(id(op))
+        if entry is None:
+            entry = self._op_numbers[id(op)] = (op, self._number_of_op(op))
+        return entry[1]
 
     def _number_of_op(self, op: Any) -> Hashable:
         try:
@@ -116,7 +116,7 @@ class Lineage:
 
 
 def _constant_key(var: Constant) -> Hashable | None:
-    """Return a key by value for small constants: rewriters make them anew each time."""
+    """Return a key by value for small constants: rewriters make new ones each time."""
     data = getattr(var, "data", None)
     if getattr(data, "size", None) == 1:
         return (var.type, data.tobytes())

@@ -3,9 +3,9 @@
 Theano's MergeFeature finds a node's twin among all users of one of its
 inputs: a constant with a thousand users costs a thousand comparisons for each
 node that comes in.  Here every distinct node stands in a dictionary under its
-op and its inputs, so that its twin is one look-up away.  What is done with a
-twin (types, Assert inputs, destroyers, validation) stays with Theano's
-MergeOptimizer.
+op and its inputs, so that its twin is one look-up away.  Theano's
+MergeOptimizer still merges the twins (types, Assert inputs, destroyers,
+validation).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MergeIndex(MergeFeature):
     name for the distinct nodes, is the view of ``_keys``. Keys are integers,
     so that no op is hashed or compared but the first time that it is met:
     ``_first_equal`` has the first of the ops that are equal to one, and
-    ``_op_of_id`` keeps each op, whose id stays its own that way.
+    ``_op_of_id`` holds each op, so that no other object gets its id.
     """
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
@@ -95,10 +95,10 @@ class MergeIndex(MergeFeature):
             return
         if (node, twin) in self.blacklist:  # tried, and refused: it comes back with the revert
             return
-        for var, kept in zip(node.outputs, twin.outputs, strict=True):
+        for var, twin_output in zip(node.outputs, twin.outputs, strict=True):
             if var.name:  # of two names one has to go: Theano keeps the later one
-                kept.name = var.name
-        pairs = [(var, kept, "merge") for var, kept in zip(node.outputs, twin.outputs, strict=True)]
+                twin_output.name = var.name
+        pairs = [(var, twin_output, "merge") for var, twin_output in zip(node.outputs, twin.outputs, strict=True)]
         self.scheduled.append([pairs])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -113,21 +113,21 @@ class MergeIndex(MergeFeature):
             del self._nodes[key]
 
     def _key(self, node: Apply) -> Hashable:
-        """Return what two nodes that compute the same have in common."""
+        """Return the key that two nodes share if they compute the same."""
         op = node.op
-        known = self._op_of_id.get(id(op)) or self._enter(op)
-        return (known[1], *map(id, node.inputs))
+        entry = self._op_of_id.get(id(op)) or self._enter(op)
+        return (entry[1], *map(id, node.inputs))
 
     def _enter(self, op: Op) -> tuple[Op, int]:
         try:
             first = self._first_equal.setdefault(op, op)
         except TypeError:  # an unhashable op is equal to itself only
             first = op
-        known = self._op_of_id[id(op)] = (op, id(first))
-        return known
+        entry = self._op_of_id[id(op)] = (op, id(first))
+        return entry
 
     def _forget_constant(self, constant: Constant) -> None:
-        """The last user of `constant` goes: a later equal one starts anew."""
+        """Drop `constant`, which loses its last user, from the index."""
         if id(constant) not in self.seen_constants:
             return
         signature = self.const_sig[constant]
@@ -137,7 +137,7 @@ class MergeIndex(MergeFeature):
 
 
 def _small_signature(constant: Constant) -> Hashable | None:
-    """Return what equal constants have in common, where they are a few numbers; Theano's signature sums them up."""
+    """Return a signature of a small constant by its bytes, else None; Theano's signature sums up the elements."""
     data = constant.data
     if type(data) is not np.ndarray or data.size > _MAX_SMALL_SIZE or data.dtype.kind not in "biufc":
         return None

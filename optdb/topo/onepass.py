@@ -3,8 +3,8 @@
 A one-pass optimizer offers each node of a graph to its rewriter, whatever the
 rewriter tracks; many of a pipeline's passes look for an op that the graph does
 not have at all.  A pass over rewriters whose tracks can be trusted looks at
-the ops first.  Those are Theano's own: a third party's rewriter may well work
-on more than it says, which under Theano's pass goes unnoticed.
+the ops first.  Those are Theano's own: a third party's rewriter may work on
+more ops than it tracks, which Theano's pass tolerates.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OnePass(TopoOptimizer):
         return self._concerns(node.op) and super().process_node(fgraph, node, lopt)
 
     def _concerns(self, op: Any) -> bool:
-        known = self._known.get(id(op))
-        if known is None:
-            known = self._known[id(op)] = (op, isinstance(op, self._classes) or op in self._instances)
-        return known[1]
+        entry = self._known.get(id(op))
+        if entry is None:
+            entry = self._known[id(op)] = (op, isinstance(op, self._classes) or op in self._instances)
+        return entry[1]

@@ -1,12 +1,12 @@
-"""A topological order that is kept up to date while its graph changes.
+"""An incremental topological order, maintained while its graph changes.
 
 The order is a doubly linked list of places.  Each place carries an integer
 label, and labels grow along the list, so "is a before b?" is one comparison.
 Two algorithms keep it right, and neither ever sorts the whole graph again:
 
-* a new node goes right behind the last of its dependencies; where two
+* a new node goes right after the last of its dependencies; where two
   neighbours leave no label free between them, a stretch of the list is
-  labelled anew (Dietz and Sleator, "Two algorithms for maintaining order in a
+  relabelled (Dietz and Sleator, "Two algorithms for maintaining order in a
   list", STOC 1987: the simpler of the two);
 * a new edge that runs against the order has the nodes between its ends
   searched from both ends, and those moved that the edge orders otherwise, as
@@ -34,7 +34,7 @@ _by_label = attrgetter("label")
 class OrderPosition:
     """One position in the order.
 
-    A place whose node was removed keeps its links, so that who stands on it
+    A place whose node was removed keeps its links, so that a cursor on it
     can still walk on; its `node` is None.
     """
 
@@ -51,9 +51,9 @@ class _Front:
     """A search from some nodes on, within a window of labels, nearest nodes to the other end first.
 
     The window is closed on both sides, so that an edge that was refused and is
-    still in the graph does not lead the search astray.  What is nearest to the
-    other end is followed first: a path that exists is mostly found without
-    looking at what lies far from both.
+    still in the graph does not lead the search astray.  The search follows the
+    nodes nearest to the other end first: it mostly finds a path without
+    visiting nodes far from both ends.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class _Front:
 
 
 class TopologicalOrder:
-    """Nodes in an order in which each comes behind its dependencies.
+    """Nodes in an order in which each comes after its dependencies.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class TopologicalOrder:
         return self.place_of[first].label < self.place_of[second].label
 
     def extend(self, nodes: Iterable[Node]) -> None:
-        """Append `nodes`, already in topological order, behind all others."""
+        """Append `nodes`, already in topological order, after all others."""
         for node in nodes:
             self._link_behind(self.tail.prev, node)
 
@@ -169,7 +169,7 @@ class TopologicalOrder:
         return self.precedes(first, second) or self.put_behind(second, (first,))
 
     def put_behind(self, node: Node, others: Iterable[Node]) -> bool:
-        """Move nodes so that `node` comes behind all `others`, which it does not depend on by an edge.
+        """Move nodes so that `node` comes after all `others`, which it does not depend on by an edge.
 
         Returns
         -------
@@ -221,7 +221,7 @@ class TopologicalOrder:
         return place
 
     def _spread(self, start: OrderPosition) -> None:
-        """Make room behind `start`: label the shortest sparse stretch anew.
+        """Make room after `start`: relabel the shortest sparse stretch.
 
         A stretch of j places is sparse enough when its labels span more than
         j squared, which makes the amortized cost of an insertion logarithmic.

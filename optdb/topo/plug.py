@@ -1,9 +1,9 @@
-"""Where the engine is plugged into Theano: for everything, or for one mode.
+"""Connects the engine to Theano, for every query or for one mode.
 
 Both ways translate the answer of a database query (see
-:mod:`optdb.topo.translate`).  :func:`enable` does it for every query, so that
-every mode, every inner graph of a Scan and every third-party pipeline is
-served; :func:`mode` does it for the functions that are compiled with it.
+:mod:`optdb.topo.translate`).  :func:`enable` translates every query, and so
+covers every mode, every inner graph of a Scan and every third-party pipeline;
+:func:`mode` covers the functions that are compiled with it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def _translating(query: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_engine_rewriters(query: Query) -> Query:
-    """Let a query for optimized code select what is registered for the engine alone."""
+    """Let a query for optimized code select the rewriters that are registered for the engine alone."""
     return query.including(ENGINE_TAG) if "fast_run" in query.include else query
 
 
 def as_flags_say(query: Query) -> Query:
-    """Leave shapes out where the user wants none, and what would fail without them."""
+    """Exclude shape inference and its users where ``config.optdb.shapes`` is off."""
     return query if config.optdb.shapes else query.excluding(*SHAPES_AND_THEIR_USERS)
 
 
@@ -63,7 +63,7 @@ def is_enabled() -> bool:
 
 
 def enable() -> Switch:
-    """Put the engine behind Theano's rewrite phases, from the next compilation on.
+    """Let the engine run Theano's rewrite phases, from the next compilation on.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def enable() -> Switch:
 
 
 def disable() -> None:
-    """Put Theano's own optimizers back, whoever enabled the engine."""
+    """Restore Theano's own optimizers, whichever call enabled the engine."""
     with _lock:
         _patches.uninstall()
         if config.optdb.clinker == "auto":
@@ -111,8 +111,8 @@ class DeviceMode(TopoMode):
     """
 
 
-#: What the device does in its own way, behind the lift; and the lift itself, which the linker does.
-_OF_THE_HOST = ("inplace", "fusion", "opencl")
+#: Phases that a device mode excludes: the device has its own after the lift, and the linker runs the lift.
+_HOST_PHASES = ("inplace", "fusion", "opencl")
 
 
 def mode(base: Any = "FAST_RUN", device: str | None = None) -> TopoMode:
@@ -145,7 +145,7 @@ def mode(base: Any = "FAST_RUN", device: str | None = None) -> TopoMode:
     if device is None:
         return TopoMode(linker=linker, optimizer=optimizer)
     if isinstance(optimizer, Query):
-        optimizer = optimizer.excluding(*_OF_THE_HOST)
+        optimizer = optimizer.excluding(*_HOST_PHASES)
     return DeviceMode(linker=DeviceLinker(device), optimizer=optimizer)
 
 

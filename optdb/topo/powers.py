@@ -1,7 +1,7 @@
 """Large powers of two as repeated squares: x ** 1024 in ten multiplications.
 
-Theano expands powers up to 512 in one go.  Beyond that one small rule does it,
-applied to each node that replaces the last: the engine carries it on until
+Theano expands powers up to 512 in one go.  Beyond that, the rule
+here halves the exponent, and the engine applies it again to each result until
 Theano's own rule takes over.
 """
 
@@ -20,10 +20,10 @@ from optdb.host.tensor import (
 )
 from optdb.topo.db import ENGINE_TAG, register_topo
 
-#: Up to here Theano's local_pow_specialize_device does it.
-THEANO_DOES = 512
-#: Each squaring doubles the relative error: beyond this pow is the better answer.
-LARGEST = 1024
+#: Up to this exponent Theano's local_pow_specialize_device expands the power.
+MAX_THEANO_EXPONENT = 512
+#: Each squaring doubles the relative error: beyond this exponent pow is more accurate.
+MAX_EXPONENT = 1024
 
 
 @register_topo(ENGINE_TAG, tracks=[pow])
@@ -36,7 +36,7 @@ def local_pow_to_sqr(fgraph: FunctionGraph, node: Apply) -> list[Variable] | Non
         value = get_scalar_constant_value(exponent)
     except NotScalarConstantError:
         return None
-    if not THEANO_DOES < value <= LARGEST or int(value) & (int(value) - 1) or value != int(value):
+    if not MAX_THEANO_EXPONENT < value <= MAX_EXPONENT or int(value) & (int(value) - 1) or value != int(value):
         return None
     half = constant(np.full((1,) * exponent.ndim, int(value) // 2, dtype=exponent.dtype))
     root = pow(base, half)

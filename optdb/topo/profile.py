@@ -2,8 +2,7 @@
 
 Theano's report takes a tuple of twelve: times, counts and sub-profiles, each a
 list with one entry a round.  :class:`PhaseProfile` fills it while a run goes
-on, so that the printing and merging code of Theano shows the engine's work
-without knowing of it.
+on, so that Theano's own code prints and merges the engine's figures.
 """
 
 from __future__ import annotations
@@ -72,14 +71,14 @@ class PhaseProfile:
             self.made[rewriter] += made
 
     def keep_cleanup(self, rewriter: Any, profile: Any) -> None:
-        """Add what a cleanup returned to what it returned before in this round."""
-        known = self._round_cleanups.get(rewriter)
-        if known is not None:
-            profile = rewriter.merge_profile(known, profile)
+        """Merge the profile of a cleanup with its earlier ones of this round."""
+        previous = self._round_cleanups.get(rewriter)
+        if previous is not None:
+            profile = rewriter.merge_profile(previous, profile)
         self._round_cleanups[rewriter] = profile
 
     def end_round(self, rules: list[Rule]) -> None:
-        """Close the round: what `rules` did in it is the difference to the last."""
+        """Close the round; count the applications of `rules` since the last one."""
         self.round_seconds.append(perf_counter() - self._start)
         counts = self.round_counts[-1]
         for rule in rules:
@@ -96,7 +95,7 @@ class PhaseProfile:
         )
 
     def finish(self, result: TopoResult, rules: list[Rule]) -> tuple[Any, ...]:
-        """Return Theano's twelve figures, and the engine's own behind them."""
+        """Return Theano's twelve figures, followed by the engine's own."""
         if len(self.round_seconds) < len(self.round_counts):  # stopped in mid-round
             self.end_round(rules)
         for rule in rules:

@@ -1,8 +1,8 @@
-"""Reshapes to the shape that an array has anyway.
+"""Removes reshapes to the shape that an array has already.
 
-Theano removes a reshape to ``[x.shape[0], ..., x.shape[-1]]`` as long as these stand there. In topological order, they
-have become what they are computed of when the reshape's turn comes. So its lengths are compared with the inferred ones,
-of which those that are computed of constants alone are worked out: they are in no graph in which they would be folded.
+Theano removes a reshape to ``[x.shape[0], ..., x.shape[-1]]`` while these lengths are in the graph. In topological
+order, other rewriters replace the lengths before they reach the reshape. So the rule compares its lengths with the
+inferred ones. Inferred lengths are in no graph that would fold them, so the rule folds those of constants alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def local_reshape_to_own_shape(fgraph: FunctionGraph, node: Apply) -> list[Varia
 
 
 def _is_length(length: Variable, inferred: Variable) -> bool:
-    """Tell whether an inferred length is certainly the one that is asked for."""
+    """Tell whether an inferred length is provably equal to `length`."""
     if length is inferred:
         return True
     if not isinstance(length, Constant):

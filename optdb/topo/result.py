@@ -1,8 +1,8 @@
 """What one run of the engine did, and whether it reached a fixed point.
 
 :class:`TopoResult` is written by the engine, shown by Theano's own profile
-report through :class:`~optdb.topo.rewriter.TopoRewriter`, and handed to
-whoever listens with :func:`collect`.
+report through :class:`~optdb.topo.rewriter.TopoRewriter`, and collected
+by :func:`collect`.
 """
 
 from __future__ import annotations
@@ -176,6 +176,6 @@ def collect() -> Iterator[list[TopoResult]]:
 
 
 def announce(result: TopoResult) -> None:
-    """Hand `result` to whoever collects."""
+    """Append `result` to the list of each active :func:`collect` of this thread."""
     for results in _listeners.lists:
         results.append(result)

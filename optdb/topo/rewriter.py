@@ -110,7 +110,7 @@ class TopoRewriter(EquilibriumOptimizer):
             failure_callback=stock.failure_callback,
             name=getattr(stock, "name", None),
         )
-        # The index is made anew by each query, and keeps the order of registration for each op.
+        # Each query builds a new index, which keeps the order of registration for each op.
         ours.local_optimizers_all = stock.local_optimizers_all
         ours.local_optimizers_map = stock.local_optimizers_map
         return ours
@@ -146,7 +146,7 @@ class TopoRewriter(EquilibriumOptimizer):
         Returns
         -------
         tuple
-            Theano's profile of an equilibrium, and a TopoResult behind it.
+            Theano's profile of an equilibrium, followed by a TopoResult.
         """
         with optimizing():
             return _RewritePass(self, fgraph, start_from).execute()

@@ -87,7 +87,7 @@ class RuleTable:
         self._tracked = tracked
         # Of some hundred rewriters a small graph meets a few: rules are made when met.
         self._rule_of: dict[int, Rule] = {}
-        # The op is kept with its rules: its id stays its own that way.
+        # The entry holds the op, so that no other object gets its id.
         self._by_id: dict[int, tuple[Op, tuple[Rule, ...]]] = {}
 
     @property
@@ -97,9 +97,9 @@ class RuleTable:
 
     def rules_for(self, op: Op) -> tuple[Rule, ...]:
         """Return the rules to try on a node of `op`."""
-        known = self._by_id.get(id(op))
-        if known is not None:
-            return known[1]
+        entry = self._by_id.get(id(op))
+        if entry is not None:
+            return entry[1]
         rewriters = (
             *self._untracked,
             *self._tracked.get(type(op), ()),

@@ -1,4 +1,4 @@
-"""Shared scalar arithmetic is computed again by each user, inside the user's own loop.
+"""Recomputes shared scalar arithmetic in each of its users, inside the user's own loop.
 
 Theano fuses an elementwise node into its user where that is the only one.  A
 0-d node with several users stays a node of its own, which costs a call per

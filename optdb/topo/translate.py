@@ -1,9 +1,9 @@
-"""From Theano's queried optimizers to the engine's, member by member.
+"""Replaces Theano's queried optimizers by the engine's, member by member.
 
 A query of Theano's database gives a tree: a SeqOptimizer of phases, each of
 them an equilibrium, a one-pass TopoOptimizer, a sequence again, or something
-else.  :func:`translate` returns the same tree with the phases that the engine
-serves in its hands, and leaves everything else as it is.  Because it works on
+else.  :func:`translate` replaces the phases that the engine serves, and leaves
+everything else as it is.  Because it works on
 the answer of a query, rewriters that were registered late take part.
 """
 
@@ -49,7 +49,7 @@ class TopoSequence(SeqOptimizer):
 def translate(optimizer: Any) -> Any:
     """Return `optimizer` with the engine in place of Theano's equilibriums.
 
-    A sequence's members are exchanged in place: a query makes it anew each time.
+    A sequence's members are replaced in place: each query makes a new sequence.
     """
     if isinstance(optimizer, (TopoRewriter, TopoSequence)):
         return optimizer

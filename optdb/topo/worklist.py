@@ -2,9 +2,9 @@
 
 The worklist is a set of pending nodes and a cursor that walks over a
 :class:`~optdb.topo.order.TopologicalOrder`, from one end to the other and
-back, like an elevator.  What is pushed ahead of the cursor is met on this
-walk; what is pushed behind it is met on the way back, once, however many of
-its operands changed meanwhile.  Turning around matters: a change that makes
+back, like an elevator.  The cursor meets nodes that are pushed ahead of it on
+this walk, and those that are pushed behind it on the way back: once, however
+many of their operands changed meanwhile.  Turning around matters: a change that makes
 its users change, and they theirs, goes through the whole graph in one walk
 towards the outputs, where walks in the other direction take one for each step.
 """
@@ -25,8 +25,8 @@ class Worklist:
     Parameters
     ----------
     order : TopologicalOrder
-        Shared with whoever keeps it up to date; nodes may enter, leave and
-        move at any time.
+        Its owner keeps it up to date; nodes may enter, leave and move at
+        any time.
     direction : {'out_to_in', 'in_to_out'}
         Of the first walk: outputs first or inputs first.
 
