@@ -38,17 +38,17 @@ def forget() -> None:
 
 
 def _parts_of(canonizer: Canonizer) -> dict[int, tuple[Any, int]]:
-    known = _parts.get(id(canonizer))
-    if known is None:
-        known = _parts[id(canonizer)] = (canonizer, {})
-    return known[1]
+    entry = _parts.get(id(canonizer))
+    if entry is None:
+        entry = _parts[id(canonizer)] = (canonizer, {})
+    return entry[1]
 
 
 def _part(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], op: Any) -> int:
     """Tell which of the canonizer's ops `op` is."""
-    known = parts.get(id(op))
-    if known is not None:
-        return known[1]
+    entry = parts.get(id(op))
+    if entry is not None:
+        return entry[1]
     ops = [canonizer.main, canonizer.inverse, canonizer.reciprocal]
     part = ops.index(op) if op in ops else _OTHER
     parts[id(op)] = (op, part)
@@ -64,24 +64,24 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
     # list that it belongs to and the opposite one.
     todo = [(input, num, denum)]
     while todo:
-        var, ours, theirs = todo.pop()
+        var, same_side, opposite_side = todo.pop()
         owner = var.owner
         if owner is None:
-            ours.append(var)
+            same_side.append(var)
             continue
         part = _part(self, parts, owner.op)
         operands = owner.inputs
         if part == _MAIN:
-            todo.extend([(operand, ours, theirs) for operand in reversed(operands)])
+            todo.extend([(operand, same_side, opposite_side) for operand in reversed(operands)])
         elif part == _INVERSE:
-            todo.append((operands[1], theirs, ours))
-            todo.append((operands[0], ours, theirs))
+            todo.append((operands[1], opposite_side, same_side))
+            todo.append((operands[0], same_side, opposite_side))
         elif part == _RECIPROCAL:
-            todo.append((operands[0], theirs, ours))
+            todo.append((operands[0], opposite_side, same_side))
         elif isinstance(owner.op, DimShuffle) and _completes_rank(owner):
-            todo.append((operands[0], ours, theirs))
+            todo.append((operands[0], same_side, opposite_side))
         else:
-            ours.append(var)
+            same_side.append(var)
     return num, denum
 
 

@@ -47,9 +47,9 @@ def ldflags(compiler: str, version: str, lib_dirs: Iterable[str] = ()) -> str:
         Folders that Theano has the linker look in, beside the compiler's own.
     """
     search = [f"-L{folder}" for folder in lib_dirs]
-    found = Toolchain(compiler, cache_dir())
-    question = ["blas", PROGRAM, compiler, version, *search, *found.library_stamps([*CANDIDATES, *search])]
-    return found.answer(question, lambda: _first_that_links(compiler, search))
+    toolchain = Toolchain(compiler, cache_dir())
+    question = ["blas", PROGRAM, compiler, version, *search, *toolchain.library_stamps([*CANDIDATES, *search])]
+    return toolchain.answer(question, lambda: _first_that_links(compiler, search))
 
 
 def _first_that_links(compiler: str, search: list[str]) -> str:

@@ -50,10 +50,10 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
     by_name = _listeners.get(self)
     if by_name is None:
         by_name = _listeners[self] = {}
-    known = by_name.get(name)
-    if known is None or known[0] != self._features:
-        known = by_name[name] = (list(self._features), _listening(self._features, name))
-    for listen in known[1]:
+    entry = by_name.get(name)
+    if entry is None or entry[0] != self._features:
+        entry = by_name[name] = (list(self._features), _listening(self._features, name))
+    for listen in entry[1]:
         listen(self, *args, **kwargs)
 
 

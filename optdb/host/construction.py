@@ -50,13 +50,13 @@ def forget() -> None:
 def load_c_code(self: COp, func_files: list[str]) -> None:
     """Read an op's C files the first time only."""
     key = (type(self), tuple(func_files))
-    known = _code_of.get(key)
-    if known is None:
+    entry = _code_of.get(key)
+    if entry is None:
         _stock_load_c_code(self, func_files)
         _code_of[key] = (list(self.func_codes), dict(self.code_sections))
         return
-    self.func_codes = list(known[0])
-    self.code_sections = dict(known[1])
+    self.func_codes = list(entry[0])
+    self.code_sections = dict(entry[1])
 
 
 def params_type(self: DimShuffle) -> Any:
@@ -72,9 +72,9 @@ def init_tensor_type(
     """Check dtype and pattern of a type the first time only."""
     pattern = tuple(broadcastable)
     key = (dtype, pattern, name)
-    known = _type_state.get(key)
-    if known is not None and not sparse_grad:
-        self.__dict__.update(known)
+    state = _type_state.get(key)
+    if state is not None and not sparse_grad:
+        self.__dict__.update(state)
         return
     _stock_type_init(self, dtype, pattern, name, sparse_grad)
     if not sparse_grad:
@@ -84,21 +84,21 @@ def init_tensor_type(
 def tensor_type(dtype: str, broadcastable: tuple[bool, ...]) -> TensorType:
     """Return the one TensorType of this dtype and pattern."""
     key = (dtype, broadcastable)
-    known = _types.get(key)
-    if known is None:
-        known = _types[key] = TensorType(dtype=dtype, broadcastable=broadcastable)
-    return known
+    cached = _types.get(key)
+    if cached is None:
+        cached = _types[key] = TensorType(dtype=dtype, broadcastable=broadcastable)
+    return cached
 
 
 def output_dtypes(scalar_op: Any, inputs: list[Variable]) -> list[str]:
     """Return the dtypes that `scalar_op` makes of the dtypes of `inputs`."""
     dtypes = tuple([var.type.dtype for var in inputs])
     key = (id(scalar_op), dtypes)
-    known = _dtypes_of.get(key)
-    if known is None:
+    entry = _dtypes_of.get(key)
+    if entry is None:
         shadow = scalar_op.make_node(*[get_scalar_type(dtype=dtype).make_variable() for dtype in dtypes])
-        known = _dtypes_of[key] = (scalar_op, [out.type.dtype for out in shadow.outputs])
-    return known[1]
+        entry = _dtypes_of[key] = (scalar_op, [out.type.dtype for out in shadow.outputs])
+    return entry[1]
 
 
 def get_output_info(
@@ -126,7 +126,7 @@ def left_complete(var: Variable, ndim: int, dim_shuffle: Any) -> Variable:
 def _check_inplace(op: Elemwise, inputs: list[Variable], dtypes: list[str], pattern: list[bool]) -> None:
     for out, overwritten in op.inplace_pattern.items():
         flags = zip(pattern, inputs[overwritten].type.broadcastable, strict=True)
-        if any(theirs and not ours for ours, theirs in flags):
+        if any(input_broadcasts and not output_broadcasts for output_broadcasts, input_broadcasts in flags):
             raise ValueError("Operation cannot be done inplace on an input with broadcasted dimensions.")
         if inputs[overwritten].type.dtype != dtypes[out]:
             raise TypeError(
@@ -139,18 +139,18 @@ def make_node(self: Elemwise, *inputs: Any) -> Apply:
     """Make the node of an elementwise op; lower ranks are completed from the left."""
     variables = [x if type(getattr(x, "type", None)) is TensorType else as_tensor_variable(x) for x in inputs]
     key = (id(self), *[(var.type.dtype, var.type.broadcastable) for var in variables])
-    known = _output_types_of.get(key)
-    if known is None:
+    entry = _output_types_of.get(key)
+    if entry is None:
         return _make_node(self, variables, key)
-    return Apply(self, variables, [output_type() for output_type in known[1]])
+    return Apply(self, variables, [output_type() for output_type in entry[1]])
 
 
 def _make_node(self: Elemwise, variables: list[Variable], key: tuple[Any, ...]) -> Apply:
     """Make a node, and keep its output types where its inputs are used as they are."""
-    given = variables
+    before_broadcast = variables
     dtypes, patterns, variables = self.get_output_info(DimShuffle, *variables)
     types = [tensor_type(dtype, tuple(pattern)) for dtype, pattern in zip(dtypes, patterns, strict=True)]
-    if all(var is before for var, before in zip(variables, given, strict=True)):
+    if all(var is before for var, before in zip(variables, before_broadcast, strict=True)):
         _output_types_of[key] = (self, types)
     return Apply(self, variables, [output_type() for output_type in types])
 

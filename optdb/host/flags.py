@@ -44,10 +44,10 @@ def register(configparser: ModuleType) -> None:
         If the user set an ``optdb.*`` flag that does not exist, or gave one a value it
         does not take.
     """
-    known = {flag.name for flag in flags.FLAGS}.union(THEANO_FLAGS)
+    flag_names = {flag.name for flag in flags.FLAGS}.union(THEANO_FLAGS)
     for name in _set_by_user(configparser):
-        if name not in known:
-            raise flags.unknown(name, known)
+        if name not in flag_names:
+            raise flags.unknown(name, flag_names)
 
     for flag in flags.FLAGS:
         if flag.name in flags.FORCED:

@@ -91,10 +91,10 @@ def _value(node: Apply) -> list[Any]:
     key = _key(node) if numbers.users else None
     if key is None:
         return _evaluate(node)
-    known = _values.get(key)
-    if known is None:
-        known = _values[key] = _evaluate(node)
-    return known
+    cached = _values.get(key)
+    if cached is None:
+        cached = _values[key] = _evaluate(node)
+    return cached
 
 
 def _key(node: Apply) -> Hashable | None:

@@ -60,11 +60,11 @@ def apply_scalar_op(op: Any, inputs: Sequence[Variable]) -> Variable:
     """Apply a scalar op of one output; a Composite is spelled out, step by step."""
     if not isinstance(op, Composite):
         return op(*inputs, return_list=True)[0]
-    known = dict(zip(op.inputs, inputs, strict=True))
+    replacements = dict(zip(op.inputs, inputs, strict=True))
     for node in io_toposort(op.inputs, op.outputs):
-        outputs = node.op(*[known.get(var, var) for var in node.inputs], return_list=True)
-        known.update(zip(node.outputs, outputs, strict=True))
-    return known[op.outputs[0]]
+        outputs = node.op(*[replacements.get(var, var) for var in node.inputs], return_list=True)
+        replacements.update(zip(node.outputs, outputs, strict=True))
+    return replacements[op.outputs[0]]
 
 
 def composite_of_new_graph(inputs: Sequence[Variable], output: Variable) -> Composite:

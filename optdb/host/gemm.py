@@ -61,11 +61,11 @@ def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
         What has to be added to the terms and cannot be one: an operand of
         another dtype or rank. Theano's own GemmOptimizer loses these.
     """
-    found: list[object] = []
-    _gemm_canonicalize(node.outputs[0], 1.0, found, 0)
-    others = [item for item in found if not isinstance(item, tuple)]
+    canonical: list[object] = []
+    _gemm_canonicalize(node.outputs[0], 1.0, canonical, 0)
+    others = [item for item in canonical if not isinstance(item, tuple)]
     factor_of: dict[Variable, object] = {}
-    for item in found:
+    for item in canonical:
         if isinstance(item, tuple):
             factor, matrix = item
             factor_of[matrix] = factor_of[matrix] + factor if matrix in factor_of else factor

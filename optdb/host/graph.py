@@ -47,14 +47,14 @@ T = TypeVar("T")
 
 def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
     """Return what is reached from some nodes, variables or others step by step, with these, as it was found."""
-    found = dict.fromkeys(starts)
-    todo = list(found)
+    reached = dict.fromkeys(starts)
+    todo = list(reached)
     while todo:
         for other in following(todo.pop()):
-            if other not in found:
-                found[other] = None
+            if other not in reached:
+                reached[other] = None
                 todo.append(other)
-    return found
+    return reached
 
 
 def op_classes() -> Iterable[type[PureOp]]:
@@ -158,11 +158,11 @@ def node_ancestors(outputs: Iterable[Variable]) -> set[Apply]:
 
 def nodes_outside(fgraph: FunctionGraph, variables: Iterable[Variable | None]) -> list[Apply]:
     """Return the nodes behind `variables` that are not in `fgraph`, operands first."""
-    known = fgraph.apply_nodes
+    members = fgraph.apply_nodes
     order: list[Apply] = []
     expanded: set[Apply] = set()
     done: set[Apply] = set()
-    todo = [var.owner for var in variables if var is not None and var.owner is not None and var.owner not in known]
+    todo = [var.owner for var in variables if var is not None and var.owner is not None and var.owner not in members]
     while todo:
         node = todo.pop()
         if node in done:
@@ -175,6 +175,6 @@ def nodes_outside(fgraph: FunctionGraph, variables: Iterable[Variable | None]) -
         todo.append(node)
         for var in node.inputs:
             owner = var.owner
-            if owner is not None and owner not in known and owner not in expanded:
+            if owner is not None and owner not in members and owner not in expanded:
                 todo.append(owner)
     return order

@@ -110,31 +110,31 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
     def __eq__(self: Any, other: Any) -> Any:  # noqa: N807  it becomes the class's own
         if self is other:
             return True
-        mine = entries.get(id(self))
-        theirs = entries.get(id(other))
-        if mine is not None and theirs is not None:
-            return mine[2] == theirs[2]
+        entry = entries.get(id(self))
+        other_entry = entries.get(id(other))
+        if entry is not None and other_entry is not None:
+            return entry[2] == other_entry[2]
         # A subclass's own __eq__ may ask its parent's: then the parent's answer is wanted.
         if type(self) is not type(other) or type(self).__eq__ is not __eq__:
             return original(self, other)
         if not numbers.users:
             return not _hashes_differ(self, other) and original(self, other)
-        mine = mine or _entry(self)
-        theirs = theirs or _entry(other)
-        if mine is None or theirs is None:
+        entry = entry or _entry(self)
+        other_entry = other_entry or _entry(other)
+        if entry is None or other_entry is None:
             return original(self, other)
-        return mine[2] == theirs[2]
+        return entry[2] == other_entry[2]
 
     __eq__.quick = True
     return __eq__
 
 
-def _hashes_differ(one: Any, other: Any) -> bool:
+def _hashes_differ(op: Any, other_op: Any) -> bool:
     """Tell whether two ops are known to be unequal by the hashes that are kept of them."""
-    mine, theirs = settled.get(id(one)), settled.get(id(other))
-    if mine is None or theirs is None or mine == theirs:
+    op_hash, other_hash = settled.get(id(op)), settled.get(id(other_op))
+    if op_hash is None or other_hash is None or op_hash == other_hash:
         return False
-    return not isinstance(one, Scan)  # equal ones may differ, see OpNumbering.enter
+    return not isinstance(op, Scan)  # equal ones may differ, see OpNumbering.enter
 
 
 def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], int]:
@@ -146,9 +146,9 @@ def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], in
         if numbers.users:
             entry = entries.get(id(self)) or _entry(self)
             return original(self) if entry is None else entry[1]
-        known = settled.get(id(self))
-        if known is not None:
-            return known
+        cached = settled.get(id(self))
+        if cached is not None:
+            return cached
         value = original(self)
         if id(self) in settled:
             settled[id(self)] = value
@@ -235,8 +235,8 @@ def _installed(patches: list[Patch]) -> list[Patch]:
 
 def _patches_of(cls: type) -> list[Patch]:
     """Return the patches of a class, if it defines equality and has not got them."""
-    own = vars(cls)
-    equal, hashed = own.get("__eq__"), own.get("__hash__")
+    attributes = vars(cls)
+    equal, hashed = attributes.get("__eq__"), attributes.get("__hash__")
     if not callable(equal) or not callable(hashed) or hasattr(equal, "quick"):
         return []
     _originals_eq[cls] = equal

@@ -166,8 +166,8 @@ def observe(
     def observing(initialize: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(initialize)
         def initialize_observed(self: FunctionMaker, inputs: Any, outputs: Any, *args: Any, **kwargs: Any) -> None:
-            given = kwargs.get("profile")
-            if given is not None and given is not False:
+            profile = kwargs.get("profile")
+            if profile is not None and profile is not False:
                 initialize(self, inputs, outputs, *args, **kwargs)  # the user measures it in their own way
                 return
             # Functions inside of Scan are asked for what only this kind has; it does for all others.

@@ -69,10 +69,10 @@ def plain_copy(
         Each variable to its copy.
     """
     copies = dict(replace)
-    known = {**_PLAIN, **more}
+    plain_ops = {**_PLAIN, **more}
     for node in nodes:
         inputs = [copies.get(var) or copies.setdefault(var, var.clone()) for var in node.inputs]
-        outputs = _plain_outputs(node, inputs, known)
+        outputs = _plain_outputs(node, inputs, plain_ops)
         for old, new in zip(node.outputs, outputs, strict=True):
             copies[old] = new
             copy_trace(old, new)
@@ -87,14 +87,14 @@ def without_copies(var: Variable) -> Variable:
     return var
 
 
-def _plain_outputs(node: Apply, inputs: list[Variable], known: Plain) -> list[Variable]:
+def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> list[Variable]:
     convolve = _CONVOLUTIONS.get(type(node.op))
     if convolve is not None and _has_abstract(node):
         out = convolve(node.op, inputs)
         return [node.outputs[0].type.filter_variable(out)]
     destroyed = getattr(node.op, "destroy_map", None) or {}
     overwritten = {slot for slots in destroyed.values() for slot in slots}
-    plain = known.get(type(node.op))
+    plain = plain_ops.get(type(node.op))
     if overwritten and plain is not None:
         # Not by the op itself: a caller's conversions have been done when the first node was made.
         return plain(node.op).make_node(*inputs).outputs

@@ -42,12 +42,12 @@ def _step_by_step(graph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any
     variables = [*graph.inputs, *constants, *(node.outputs[0] for node in needed)]
     places = {var: place for place, var in enumerate(variables)}
     steps = [(node.op.impl, [places[var] for var in node.inputs]) for node in needed]
-    known, wanted = [var.data for var in constants], places[out]
+    constant_values, wanted = [var.data for var in constants], places[out]
 
     def compute(inputs: Sequence[Any]) -> Any:
-        values = [*inputs, *known]
-        for impl, given in steps:
-            values.append(impl(*[values[place] for place in given]))
+        values = [*inputs, *constant_values]
+        for impl, operands in steps:
+            values.append(impl(*[values[place] for place in operands]))
         return values[wanted]
 
     return compute

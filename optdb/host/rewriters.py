@@ -160,11 +160,11 @@ def trusted_tracks(rewriter: Any) -> list[Any] | None:
     members = rewriter.opts if type(rewriter) is LocalOptGroup else [rewriter]
     tracks: list[Any] = []
     for member in members:
-        theirs = type(member) is FromFunctionLocalOptimizer and member.transform.__module__.startswith("theano.")
-        own = member.tracks() if theirs else None
-        if own is None:
+        is_theanos = type(member) is FromFunctionLocalOptimizer and member.transform.__module__.startswith("theano.")
+        member_tracks = member.tracks() if is_theanos else None
+        if member_tracks is None:
             return None
-        tracks.extend(own)
+        tracks.extend(member_tracks)
     return tracks
 
 

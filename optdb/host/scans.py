@@ -50,38 +50,38 @@ def _init(self: Scan, *args: Any, **kwargs: Any) -> None:
 
 
 #: For each graph, the ops that its thunks run on, by the id of the op that is in the graph.
-_own: weakref.WeakKeyDictionary[FunctionGraph, dict[int, Scan]] = weakref.WeakKeyDictionary()
+_thunk_copies: weakref.WeakKeyDictionary[FunctionGraph, dict[int, Scan]] = weakref.WeakKeyDictionary()
 
 
 def _on_a_copy(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_thunk)
     def make_thunk_of_copy(self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
         """Make a thunk that runs on a copy of the op, which the graph's other nodes with this op share."""
-        own = _own_of(self, node)
-        thunk = make_thunk(own, node, *args, **kwargs)
-        vars(self).update(vars(own))
+        scan_copy = _thunk_copy_of(self, node)
+        thunk = make_thunk(scan_copy, node, *args, **kwargs)
+        vars(self).update(vars(scan_copy))
         return thunk
 
     return make_thunk_of_copy
 
 
-def _own_of(op: Scan, node: Apply) -> Scan:
+def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
     fgraph = getattr(node, "fgraph", None)
-    copies = {} if fgraph is None else _own.setdefault(fgraph, {})
-    own = copies.get(id(op))
-    if own is None:
-        own = copies[id(op)] = _unshared(op)
-        vars(own).pop("fn", None)
-    return own
+    copies = {} if fgraph is None else _thunk_copies.setdefault(fgraph, {})
+    scan_copy = copies.get(id(op))
+    if scan_copy is None:
+        scan_copy = copies[id(op)] = _unshared(op)
+        vars(scan_copy).pop("fn", None)
+    return scan_copy
 
 
 def _unshared(op: Scan) -> Scan:
     """Return a copy of an op, which thunks may be made on."""
-    own = copy_to_change(op)
+    scan_copy = copy_to_change(op)
     # Equal Scans may differ in whether two of these lists are one. Making the thunk takes
     # from them one by one, and fails where they are.
-    own.mit_mot_out_slices = [list(taps) for taps in own.mit_mot_out_slices]
-    return own
+    scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
+    return scan_copy
 
 
 def inner_function(node: Apply) -> Any:
@@ -93,8 +93,8 @@ def inner_function(node: Apply) -> Any:
         Of a Scan. Other graphs that share the op have functions of their own.
     """
     fgraph = getattr(node, "fgraph", None)
-    own = None if fgraph is None else _own.get(fgraph, {}).get(id(node.op))
-    return (own or node.op).fn
+    scan_copy = None if fgraph is None else _thunk_copies.get(fgraph, {}).get(id(node.op))
+    return (scan_copy or node.op).fn
 
 
 def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any) -> Any:
@@ -109,9 +109,9 @@ def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any)
     storage_map, compute_map : dict
         As ``Op.make_thunk`` takes them.
     """
-    own = _unshared(node.op)
-    own.fn = function
-    return _stock_make_thunk(own, node, storage_map, compute_map, [], impl="py")
+    scan_copy = _unshared(node.op)
+    scan_copy.fn = function
+    return _stock_make_thunk(scan_copy, node, storage_map, compute_map, [], impl="py")
 
 
 # CPython does not find its way back to object.__new__, and then refuses arguments: so this one stays.

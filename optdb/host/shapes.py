@@ -88,8 +88,8 @@ class _Inferred(_Promise):
     def work_out(self, feature: LazyShapeFeature) -> Any:
         node, inputs = self.node, self.inputs
         self.inputs = []  # what is known needs no past
-        known = {var: feature.renewed(promise.value) for var, promise in zip(node.inputs, inputs, strict=True)}
-        return feature.as_theano(known, ShapeFeature.on_import, feature.fgraph, node, "shape asked")
+        input_shapes = {var: feature.renewed(promise.value) for var, promise in zip(node.inputs, inputs, strict=True)}
+        return feature.as_theano(input_shapes, ShapeFeature.on_import, feature.fgraph, node, "shape asked")
 
 
 class _Output(_Promise):
@@ -112,38 +112,38 @@ class _Output(_Promise):
 class _Merged(_Promise):
     """The shape of a variable that is known to have the shape of another one, too."""
 
-    __slots__ = ("other", "other_var", "own", "var")
+    __slots__ = ("other", "other_var", "promise", "var")
 
-    def __init__(self, var: Variable, own: _Promise, other_var: Variable, other: _Promise) -> None:
+    def __init__(self, var: Variable, promise: _Promise, other_var: Variable, other: _Promise) -> None:
         super().__init__()
         self.var = var
-        self.own = own
+        self.promise = promise
         self.other_var = other_var
         self.other = other
 
     def needed(self) -> list[_Promise]:
-        return [self.own, self.other]
+        return [self.promise, self.other]
 
     def work_out(self, feature: LazyShapeFeature) -> Any:
-        known = {
+        shapes = {
             self.other_var: feature.renewed(self.other.value),
-            self.var: feature.renewed(self.own.value),
+            self.var: feature.renewed(self.promise.value),
         }
-        merged = feature.as_theano(known, ShapeFeature.update_shape, self.var, self.other_var)[self.var]
-        return _without_itself(self.var, self.own.value, merged)
+        merged = feature.as_theano(shapes, ShapeFeature.update_shape, self.var, self.other_var)[self.var]
+        return _without_itself(self.var, self.promise.value, merged)
 
 
-def _without_itself(var: Variable, own: Any, merged: Any) -> Any:
-    """Return the shape `merged` of `var`, with the lengths from `own` that `merged` takes from `var` itself.
+def _without_itself(var: Variable, shape: Any, merged: Any) -> Any:
+    """Return the shape `merged` of `var`, with the lengths from `shape` that `merged` takes from `var` itself.
 
     A reshape to the shape of its own input, say, is replaced by that input. Its lengths are then read from the shape
     of the very variable whose shape is wanted: they say nothing, and put in place of that shape they close a cycle.
     """
-    if own is None or merged is None:
+    if shape is None or merged is None:
         return merged
     return tuple(
-        mine if length is not mine and _depends_on(length, var) else length
-        for mine, length in zip(own, merged, strict=True)
+        own_length if length is not own_length and _depends_on(length, var) else length
+        for own_length, length in zip(shape, merged, strict=True)
     )
 
 
@@ -171,21 +171,21 @@ class _Shapes(dict):
         """Return what is to be worked out for `var`."""
         return super().__getitem__(var)
 
-    def _kept(self) -> dict:
+    def _inferred(self) -> dict:
         return {var: self[var] for var in self}
 
     def values(self) -> ValuesView:
-        return self._kept().values()
+        return self._inferred().values()
 
     def items(self) -> ItemsView:
-        return self._kept().items()
+        return self._inferred().items()
 
 
 class _Scratch(dict):
     """What one of Theano's methods sees as ``shape_of``: what it needs; the rest where it asks."""
 
-    def __init__(self, known: dict, shapes: _Shapes) -> None:
-        super().__init__(known)
+    def __init__(self, shape_of: dict, shapes: _Shapes) -> None:
+        super().__init__(shape_of)
         self._shapes = shapes
 
     def __missing__(self, var: Variable) -> Any:
@@ -296,10 +296,10 @@ class LazyShapeFeature(ShapeFeature):
 
     def update_shape(self, r: Variable, other_r: Variable) -> None:
         """Note that `r` has the shape of `other_r`."""
-        own, other = self.shape_of.promise(r), self.shape_of.promise(other_r)
-        again = isinstance(own, _Merged) and own.other is other
-        if own is not other and not again:
-            self.shape_of[r] = _Merged(r, own, other_r, other)
+        promise, other_promise = self.shape_of.promise(r), self.shape_of.promise(other_r)
+        again = isinstance(promise, _Merged) and promise.other is other_promise
+        if promise is not other_promise and not again:
+            self.shape_of[r] = _Merged(r, promise, other_r, other_promise)
 
     # -- promises
 
@@ -336,10 +336,10 @@ class LazyShapeFeature(ShapeFeature):
             length = self._renamed[length]
         return length
 
-    def as_theano(self, known: dict[Variable, Any], method: Any, *args: Any) -> dict[Variable, Any]:
+    def as_theano(self, shape_of: dict[Variable, Any], method: Any, *args: Any) -> dict[Variable, Any]:
         """Run one of Theano's methods where `known` is ``shape_of``; return it with what was entered."""
         shapes = self.shape_of
-        scratch = self.shape_of = _Scratch(known, shapes if isinstance(shapes, _Shapes) else shapes._shapes)
+        scratch = self.shape_of = _Scratch(shape_of, shapes if isinstance(shapes, _Shapes) else shapes._shapes)
         try:
             method(self, *args)
         finally:

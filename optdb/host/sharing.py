@@ -31,9 +31,9 @@ def watch() -> None:
         if _patches.installed:
             return
         _patches.install()
-        for one in gc.get_objects():
-            if issubclass(type(one), Function):
-                _note(one)
+        for instance in gc.get_objects():
+            if issubclass(type(instance), Function):
+                _note(instance)
 
 
 def version(container: Container) -> int:

@@ -40,7 +40,7 @@ def _nearest(var: Variable) -> Variable | None:
         var = todo.popleft()
         if var.owner is not None and user_line(var):
             return var
-        following = [] if var.owner is None else [one for one in var.owner.inputs if one not in seen]
+        following = [] if var.owner is None else [operand for operand in var.owner.inputs if operand not in seen]
         seen.update(following)
         todo.extend(following)
     return None
@@ -60,12 +60,12 @@ def user_line(var: Variable) -> str:
     return ""
 
 
-def _traces(kept: Any) -> Iterator[Any]:
+def _traces(traces: Any) -> Iterator[Any]:
     """Yield the traces of a variable: those of what was merged into it, too."""
-    if not kept:
+    if not traces:
         return
-    if isinstance(kept[0], tuple):  # one that is not in a list
-        yield kept
+    if isinstance(traces[0], tuple):  # one that is not in a list
+        yield traces
     else:
-        for trace in kept:
+        for trace in traces:
             yield from _traces(trace)

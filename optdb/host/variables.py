@@ -63,8 +63,8 @@ def add_transfer(
 
     def ask(var: Any, target: Hashable) -> Variable:
         others = transfer._others
-        for one in (move, *others[others.index(ask) + 1 :]):
-            moved = one(var, target)
+        for mover in (move, *others[others.index(ask) + 1 :]):
+            moved = mover(var, target)
             if moved is not None:
                 return moved
         raise unknown(target)

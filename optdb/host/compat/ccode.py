@@ -46,16 +46,16 @@ def install(cmodule: Any) -> None:
     """
     if not compile_args():
         return
-    theirs = cmodule.GCC_compiler.compile_args
+    theano_args = cmodule.GCC_compiler.compile_args
     include_dirs = cmodule.std_include_dirs
 
-    @functools.wraps(theirs)
+    @functools.wraps(theano_args)
     def args_with_header(*args: Any, **options: Any) -> list[str]:
-        return [*theirs(*args, **options), *compile_args()]
+        return [*theano_args(*args, **options), *compile_args()]
 
     cmodule.GCC_compiler.compile_args = staticmethod(args_with_header)
-    ours = [INCLUDE_DIR, NUMPY_2_DIR] if versions.needs_promotion() else [INCLUDE_DIR]
-    cmodule.std_include_dirs = lambda: [*include_dirs(), *map(str, ours)]
+    header_dirs = [INCLUDE_DIR, NUMPY_2_DIR] if versions.needs_promotion() else [INCLUDE_DIR]
+    cmodule.std_include_dirs = lambda: [*include_dirs(), *map(str, header_dirs)]
 
 
 def replace_inc_code(inc_code: Any) -> None:
@@ -110,6 +110,6 @@ def _with_accessors(source: str) -> str:
     """Let C source read the fields of dtypes that moved in NumPy 2 by NumPy's macros."""
     return re.sub(
         r"\b(__pyx_v_\w+)->(subarray|names|fields)\b",
-        lambda found: f"PyDataType_{found[2].upper()}({found[1]})",
+        lambda match: f"PyDataType_{match[2].upper()}({match[1]})",
         source,
     )

@@ -32,7 +32,7 @@ class TranslatingFinder(MetaPathFinder):
         """Find one of the packages' modules through the other finders."""
         if name.partition(".")[0] not in self.packages or not self.wanted(name):
             return None
-        found = None
+        fallback = None
         for spec in self._ask_others(name, path, target):
             if type(spec.loader) is SourceFileLoader:
                 from optdb.host.compat.loader import TranslatingLoader
@@ -41,8 +41,8 @@ class TranslatingFinder(MetaPathFinder):
                 spec.cached = None
                 return spec
             # One that loads in its own way, as pytest's for tests: only where there is no source to translate.
-            found = found or spec
-        return found
+            fallback = fallback or spec
+        return fallback
 
     def _ask_others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> Iterator[ModuleSpec]:
         for finder in sys.meta_path:

@@ -31,12 +31,12 @@ class TranslatingLoader(SourceFileLoader):
         path = self.get_filename(fullname)
         stats = self.path_stats(path)
         stamp = _stamp(stats["mtime"], stats["size"])
-        kept = _kept(path)
-        code = _read(kept, stamp)
+        cache_path = _cache_path(path)
+        code = _read(cache_path, stamp)
         if code is None:
             code = self.source_to_code(self.get_data(path), path)
             # Also where Python writes no bytecode: that is to keep folders of sources clean, which this one is not.
-            _write(kept, stamp, code)
+            _write(cache_path, stamp, code)
         return code
 
     def source_to_code(self, data: bytes, path: str, *, _optimize: int = -1) -> CodeType:
@@ -59,7 +59,7 @@ def _stamp(mtime: float, size: int) -> bytes:
 _folder: Path | None = None
 
 
-def _kept(path: str) -> Path:
+def _cache_path(path: str) -> Path:
     global _folder
     if _folder is None:
         _folder = cache_dir()
@@ -67,10 +67,10 @@ def _kept(path: str) -> Path:
     return _folder / f"{hashlib.sha256(path.encode()).hexdigest()[:24]}{optimized}.bin"
 
 
-def _read(kept: Path, stamp: bytes) -> CodeType | None:
+def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
     """Return the kept code; None where there is none, or that of another source."""
     try:
-        content = kept.read_bytes()
+        content = cache_path.read_bytes()
     except OSError:
         return None
     if not content.startswith(stamp):
@@ -82,9 +82,9 @@ def _read(kept: Path, stamp: bytes) -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
-def _write(kept: Path, stamp: bytes, code: CodeType) -> None:
+def _write(cache_path: Path, stamp: bytes, code: CodeType) -> None:
     """Write code down in one step, for processes that start at the same time."""
     try:
-        user_cache.replace_file(kept, stamp + marshal.dumps(code))
+        user_cache.replace_file(cache_path, stamp + marshal.dumps(code))
     except OSError:
         return  # a read-only home costs a translation at each start, and nothing else
