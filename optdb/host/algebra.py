@@ -25,14 +25,15 @@ _stock_simplify_constants = Canonizer.simplify_constants
 
 _MAIN, _INVERSE, _RECIPROCAL, _OTHER = range(4)
 
-#: Canonizer (by id, and kept) to the ops met (by id, and kept) and their part in it.
+#: Id of a canonizer to the canonizer and a dictionary of op id to the op and its part; both are held, so that no other
+#: object gets their ids.
 _parts: dict[int, tuple[Canonizer, dict[int, tuple[Any, int]]]] = {}
 #: Canonizer, leading constant and dtype, where the constant stays as it is.
 _settled: set[tuple[int, Constant, str]] = set()
 
 
 def forget() -> None:
-    """Forget ops and constants, which may go."""
+    """Clear the caches, which hold ops and constants."""
     _parts.clear()
     _settled.clear()
 

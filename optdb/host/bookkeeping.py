@@ -2,10 +2,10 @@
 
 These functions stand in for methods of Theano's FunctionGraph while graphs are
 optimized (see :mod:`optdb.host.session`).  They do what the originals do, call
-the features in the same order, and raise the same errors; what is left out is
-the copy of the set of all variables for each import, the search of all inputs
-for each leaf, the calls of listeners that do not listen, and the sorting of a
-graph whose order somebody keeps.
+the features in the same order, and raise the same errors; they leave out the
+copy of the set of all variables for each import, the search of all inputs for
+each leaf, the calls of features that do nothing at an event, and the sorting
+of a graph whose order a feature maintains.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _stock_execute_callbacks = FunctionGraph.execute_callbacks
 _stock_toposort = FunctionGraph.toposort
 
 _Listeners = dict[str, tuple[list[Any], list[Callable[..., Any]]]]
-#: A graph is kept until the last session ends: a look-up for each event is to be a plain one.
+#: Holds each graph until the last session ends, so that each event costs a plain look-up.
 _listeners: dict[FunctionGraph, _Listeners] = {}
 
 KeptOrder = Callable[[], "list[Apply] | None"]
@@ -35,7 +35,7 @@ _kept_orders: WeakKeyDictionary[FunctionGraph, KeptOrder] = WeakKeyDictionary()
 
 
 def forget() -> None:
-    """Forget all graphs: a feature may hold the graph that it listens to."""
+    """Clear the cache of listeners: a feature may hold the graph that it listens to."""
     _listeners.clear()
 
 
@@ -90,10 +90,10 @@ def kept_order(fgraph: FunctionGraph, order: KeptOrder) -> Iterator[None]:
 
 
 def toposort(self: FunctionGraph) -> list[Apply]:
-    """Return the nodes in topological order, sorted only where nobody keeps them so.
+    """Return the nodes in topological order; sort only where no feature maintains an order.
 
-    A destroy handler that keeps an order knows its own orderings; any other
-    feature's are known to nobody.
+    A destroy handler that maintains an order includes its own orderings, but
+    not those of other features.
     """
     keeper = getattr(self, "destroy_handler", None)
     order = getattr(keeper, "toposort", None)

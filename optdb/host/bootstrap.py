@@ -1,8 +1,8 @@
 """Makes Theano importable here, and calls back once it is imported.
 
 `start` is called by ``import optdb``. It imports nothing: it puts an import hook in place, and beside it the finder
-that translates Theano's modules (see `optdb.host.compat`). What `AROUND` lists happens when Theano is imported, by
-whomever, in this order:
+that translates Theano's modules (see `optdb.host.compat`). The steps in `AROUND` run when any module
+imports Theano, in this order:
 
 1. ``theano``: `prepare` refuses versions that cannot work;
 2. ``theano.configparser``: optdb's flags are registered, before Theano looks for unknown ones;
@@ -64,8 +64,8 @@ def start(compose: Callable[[], None]) -> None:
 def import_host() -> None:
     """Import Theano, and with it what `start`'s caller adds to it.
 
-    The folders that need it call this before anything else: what is added comes from their modules, which must be
-    whole by then.
+    The folders that need it call this before anything else: the additions come from their modules, which must be
+    complete by then.
     """
     import theano  # noqa: F401
 
@@ -128,7 +128,7 @@ def _configparser(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _cmodule(module: ModuleType) -> Iterator[None]:
-    """Let C code compile with today's Python and NumPy, and what is found out about the compiler be remembered."""
+    """Let C code compile with today's Python and NumPy, and cache the answers of the compiler."""
     yield
     ccode.install(module)
     hooks.after_cmodule(module)

@@ -1,4 +1,4 @@
-"""Python's cyclic collector, kept from walking a graph that only grows.
+"""Pauses Python's cyclic collector while a graph only grows.
 
 While a graph is rewritten, every new node is reachable and stays so: each
 collection walks all of it and frees next to nothing.
@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from optdb.host.refcounting import RefCountedSetting
 
-#: So many objects may be taken for long-lived before a full collection looks at them: some 50 MB, if all are garbage.
+#: How many objects may be promoted before a full collection: some 50 MB, if all are garbage.
 MOST_PROMOTED = 300_000
 
 
@@ -26,7 +26,7 @@ def collector_paused() -> AbstractContextManager[None]:
 
 @contextmanager
 def growing() -> Iterator[None]:
-    """Keep automatic collection off, and take what is there at the end for long-lived.
+    """Keep automatic collection off, and promote the young objects to the oldest generation at the end.
 
     A compiled function keeps its graph and its thunks. Left among the young objects, they would all be walked by the
     first collection afterwards, a tenth of what it takes to optimize a graph, to find few that are garbage.
@@ -39,8 +39,8 @@ def growing() -> Iterator[None]:
 class _Promotion:
     """Moves young objects to the oldest generation.
 
-    Python counts what gets there by its own collections, and makes a full one when there is much of it; what is moved
-    here has to be counted here.
+    Python counts the objects that its own collections promote, and runs a full collection at a threshold. It does not
+    count the objects that are promoted here, so this class counts them.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class _Promotion:
         self._since_full = 0
 
     def promote(self) -> None:
-        """Move all young objects, unless that would thaw what somebody has frozen; now and then, collect all."""
+        """Move all young objects, unless other code has frozen some; now and then, collect all."""
         self.is_due = False
         if gc.get_freeze_count():
             return

@@ -1,4 +1,4 @@
-"""Compiled functions: sees each one that Theano compiles, goes around what compiles it, and makes others like it."""
+"""Compiled functions: observes and wraps their compilation, and makes work-alikes of them."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class FunctionInTurn(Function):
 def function_like(function: Function) -> Function:
     """Return a function that takes arguments as another one does, and has storage of its own.
 
-    What computes it is to be set as its ``fn``: it is called when the arguments are in the storage, and returns the
-    outputs. It has ``need_update_inputs = False``, so that updates are its own affair. Threads take turns before they
+    The caller sets ``fn``, which the function calls once the arguments are in the storage, and which returns the
+    outputs. It has ``need_update_inputs = False``, so that it applies updates itself. Threads take turns before they
     call the function. Values of inputs that are not shared are copied.
     """
     inputs = [

@@ -12,7 +12,7 @@ __all__ = ["as_when_compiling", "change_flags", "config"]
 
 
 def as_when_compiling() -> AbstractContextManager[None]:
-    """Let variables not remember where they are made, as while a function is compiled: they get the user's traces."""
+    """Record no stack traces of new variables, as while a function is compiled: they get the user's traces."""
     return _limit.held()
 
 

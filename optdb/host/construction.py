@@ -1,9 +1,9 @@
-"""What every rewrite pays: making ops, nodes and types, without doing it twice.
+"""Caches for the construction of ops, nodes and types.
 
-A rewrite makes a few ops and nodes; most of the time goes into things that
-were worked out for the node before: the C file of DimShuffle is read again,
-the output types of a scalar op are found by building scalar variables, and a
-type object is made for each output.  While graphs are optimized, these
+A rewrite makes a few ops and nodes; Theano spends most of that time on results
+that it computed for an earlier node: it reads the C file of DimShuffle again,
+builds scalar variables to infer the output types of a scalar op, and makes a
+type object for each output.  While graphs are optimized, these
 functions stand in for Theano's and remember the answers.
 """
 
@@ -40,7 +40,7 @@ _type_state: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 
 def forget() -> None:
-    """Forget what depends on ops that may go, or on flags that may change."""
+    """Clear the caches that hold ops or depend on flags."""
     _dtypes_of.clear()
     _output_types_of.clear()
     _types.clear()
@@ -157,7 +157,7 @@ def _make_node(self: Elemwise, variables: list[Variable], key: tuple[Any, ...]) 
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
     """Return a Composite of the same scalar graph, with other output types; Theano's copies and merges the graph."""
-    if type(self) is not Composite or type(Composite) is not MetaObject:  # others build, or share, their ops themselves
+    if type(self) is not Composite or type(Composite) is not MetaObject:  # others construct or share their ops
         return _stock_make_new_inplace(self, output_types_preference, name)
     out = object.__new__(Composite)
     vars(out).update(vars(self))

@@ -8,8 +8,8 @@ an op is described here by all of its attributes, save those that only name it
 and those that follow from the others. Ops around an
 inner graph are described by that graph.
 
-Data flows one way: an op goes in, :class:`Definition` comes out. Whoever wants
-to know whether two ops are one and the same compares definitions.
+Data flows one way: an op goes in, :class:`Definition` comes out. Two ops are
+the same if their definitions are equal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class InnerGraph:
     inputs, outputs : sequence of Variable
         Its ends.
     hint : hashable
-        What is quickly told of it: equal for graphs that are alike, and different for most others.
+        A cheap digest: equal for equal graphs, and different for most others.
     """
 
     inputs: Sequence[Variable]
@@ -60,7 +60,7 @@ class Definition:
     props : tuple
         Values of ``__props__``, in their order.
     rest : dict
-        What else tells it from others of its class, by attribute.
+        The other attributes that distinguish it from ops of its class, by name.
     label : str or None
         What it is called; an op that is not called anything may go by any name.
     """
@@ -76,7 +76,7 @@ _SELF_COMPARING = (ScalarOp, Scan, IfElse, ConvOp)
 #: Classes whose attribute ``name`` is for the reader alone.
 _NAMED = (Elemwise, ScalarOp, IfElse)
 
-#: Attributes that follow from the others, made anew for each op or when it is made ready to run.
+#: Attributes that follow from the others, set for each op, or when its thunk is made.
 _DERIVED: dict[type, frozenset[str]] = {Elemwise: frozenset({"ufunc", "nfunc"}), CAReduce: frozenset({"ufunc"})}
 
 
@@ -153,7 +153,7 @@ _OWN_NOTES = frozenset({"test_value", "trace", "unique_value", "values_eq_approx
 
 
 def carries_notes(graph: InnerGraph) -> bool:
-    """Tell whether somebody has noted something at a variable of an inner graph, in its ``tag``."""
+    """Tell whether a variable of an inner graph has notes of other code in its ``tag``."""
     return any(not _OWN_NOTES.issuperset(vars(var.tag)) for var in variables(graph.inputs, graph.outputs))
 
 

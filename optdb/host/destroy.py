@@ -1,4 +1,4 @@
-"""In-place operation as the host knows it: who destroys, who looks on, who forbids it.
+"""In-place operation in the host: destroyers, views, and the features that check them.
 
 An op's ``destroy_map`` says which inputs it overwrites, its ``view_map`` which
 outputs share memory with an input.  The host's DestroyHandler keeps a graph
@@ -106,7 +106,7 @@ def handler_patch(handler: type[DestroyHandler]) -> Patch:
 
 
 def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
-    """Let a Supervisor ask a `handler` what is exposed, instead of asking about all that it protects."""
+    """Let a Supervisor ask a `handler` for overwritten variables, instead of for each one that it protects."""
 
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)

@@ -1,6 +1,6 @@
-"""The linker ``opencl``: leaves it to the device how a function is computed.
+"""The linker ``opencl``, which delegates to the backend of a device.
 
-It can be named before anybody has said which device. What links for one is registered by `register_backend`.
+A mode can name it before a device is chosen. `register_backend` registers the backend.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["NAME", "DeviceLinker", "register_backend"]
 #: As in ``Mode(linker='opencl')``.
 NAME = "opencl"
 
-#: What `VM_Linker.make_thunk` returns: the function, and the containers of its inputs and outputs.
+#: The result of `VM_Linker.make_thunk`: the function, and the containers of its inputs and outputs.
 Linked = tuple[Callable[..., Any], list[Any], list[Any]]
 
 _linking = threading.local()
@@ -26,7 +26,7 @@ _backend: Callable[[DeviceLinker, Any, Any], Linked] | None = None
 
 
 def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
-    """Let a function link graphs for devices from now on, in place of the one before it.
+    """Register the function that links graphs for devices, in place of the previous one.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ THEANO_FLAGS = ("optdb.max_use_ratio", "optdb.position_cutoff")
 
 
 class _FlagReader:
-    """What Theano calls to read a flag's value, and prints as the flag's type."""
+    """Parses a flag's value for Theano, which also prints it as the flag's type."""
 
     def __init__(self, flag: flags.Flag) -> None:
         self.flag = flag

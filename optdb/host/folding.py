@@ -30,7 +30,7 @@ __all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_b
 #: Values of folded nodes, by op and inputs. Constants are never written to, so that
 #: several of them may share one array.
 _values: dict[Hashable, list[Any]] = {}
-#: Up to how many elements an input may have for its node to be remembered.
+#: The largest input, in elements, of a node whose values are cached.
 _SMALL = 8
 
 #: NumPy's ufuncs take up to 31 inputs; an op with more has C code only.
@@ -43,12 +43,12 @@ def _transform(node: Apply) -> list[Constant] | bool:
 
 
 def patches() -> list[Patch]:
-    """Return the patch by which whoever folds constants does it without a compiler."""
+    """Return the patch by which every caller folds constants without a compiler."""
     return [Patch(constant_folding, "transform", _transform, "constants are computed once, without a compiler")]
 
 
 def forget() -> None:
-    """Forget the values that were computed."""
+    """Clear the cache of values."""
     _values.clear()
 
 
@@ -87,7 +87,7 @@ def _constant_like(output: Variable, value: Any) -> Constant:
 
 
 def _value(node: Apply) -> list[Any]:
-    """Return what `node` computes; for the small constants of rewriters, once per session."""
+    """Return the values of the outputs of `node`; cache those of small constants for the session."""
     key = _key(node) if numbers.users else None
     if key is None:
         return _evaluate(node)
@@ -154,8 +154,8 @@ def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable | N
         try:
             constants = fold_node(node)
         except Exception:  # an op's perform may raise anything
-            # It goes into the graph as it is. There it is looked at like every
-            # other node, and what it raises then is reported.
+            # The node enters the graph as it is. The engine visits it there like
+            # every other node, and reports the error.
             continue
         if constants is not None:
             folded.update(zip(node.outputs, constants, strict=True))

@@ -1,4 +1,4 @@
-"""Scalar graphs as the host knows them: what loop fusion is made of."""
+"""Scalar graphs of the host, for loop fusion."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def composite_of_new_graph(inputs: Sequence[Variable], output: Variable) -> Comp
 
     Theano copies the graph twice: once because others may use it, and once for the op's own FunctionGraph.
     """
-    if type(Composite) is not MetaObject:  # ops are shared, and made by whoever shares them
+    if type(Composite) is not MetaObject:  # the op cache is installed, and constructs ops itself
         return Composite(inputs, [output])
     op = object.__new__(Composite)
     op.inputs, op.outputs = list(inputs), [output]

@@ -1,4 +1,4 @@
-"""Matrix products and sums as the host knows them: what a Gemm is made of."""
+"""Matrix products and sums of the host, for Gemm insertion."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
     terms : list of (factor, matrix)
         One term for each matrix or vector.
     others : list of Variable
-        What has to be added to the terms and cannot be one: an operand of
-        another dtype or rank. Theano's own GemmOptimizer loses these.
+        Summands that cannot be terms: operands of another dtype or rank. Theano's own GemmOptimizer loses these.
     """
     canonical: list[object] = []
     _gemm_canonicalize(node.outputs[0], 1.0, canonical, 0)

@@ -1,8 +1,8 @@
-"""The graph's own words: nodes, variables, the FunctionGraph and how to walk them.
+"""Graph classes of the host: nodes, variables, the FunctionGraph, and walks over them.
 
-Everything above this folder is written in the newer shape of the Theano
-family, in which whoever wants the users of a variable asks the graph.  Theano
-1.0.5 keeps them on the variable; :func:`clients` is the one place that knows.
+The code above this folder follows the newer API of the Theano family, in
+which the graph knows the users of a variable.  Theano 1.0.5 keeps them on the
+variable; only :func:`clients` depends on that.
 
 Data flows one way: these names are imported from Theano and handed on.
 """
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
-    """Return what is reached from some nodes, variables or others step by step, with these, as it was found."""
+    """Return `starts` and all that `following` reaches from them, in the order of discovery."""
     reached = dict.fromkeys(starts)
     todo = list(reached)
     while todo:
@@ -58,7 +58,7 @@ def reachable(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> dic
 
 
 def op_classes() -> Iterable[type[PureOp]]:
-    """Return every class of ops that there is now, parents before children."""
+    """Return all classes of ops that exist now, parents before children."""
     return reachable([PureOp], type.__subclasses__)
 
 
@@ -89,8 +89,8 @@ def dependents(node: Apply) -> list[Apply]:
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     """Make the users of `variables` use them again after a replacement that raised.
 
-    Theano exchanges a node's input before it imports what the new one needs.
-    Where the import raises, its history knows nothing of that change.
+    Theano exchanges a node's input before it imports the ancestors of the new one.
+    If the import raises, its history does not contain that change.
     """
     for var in variables:
         if var not in fgraph.variables:
@@ -129,7 +129,7 @@ def io_toposort(
 ) -> list[Apply]:
     """Return the nodes between `inputs` and `outputs` in the order in which Theano's function gives them.
 
-    Theano's pushes each operand's node again for each of its users; here a node that is done is not pushed.
+    Theano's pushes each operand's node again for each of its users; here finished nodes are not pushed.
     """
     if orderings or clients is not None:
         return _stock_io_toposort(inputs, outputs, orderings, clients)
@@ -157,7 +157,7 @@ def node_ancestors(outputs: Iterable[Variable]) -> set[Apply]:
 
 
 def nodes_outside(fgraph: FunctionGraph, variables: Iterable[Variable | None]) -> list[Apply]:
-    """Return the nodes behind `variables` that are not in `fgraph`, operands first."""
+    """Return the ancestor nodes of `variables` that are not in `fgraph`, operands first."""
     members = fgraph.apply_nodes
     order: list[Apply] = []
     expanded: set[Apply] = set()

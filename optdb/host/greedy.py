@@ -19,17 +19,17 @@ from optdb.host.patching import Patch
 from optdb.host.rewriters import LocalOptimizer
 from optdb.host.tracks import may_apply
 
-#: Rewriters (by id, and kept) to the nodes that they leave as they are.
+#: Ids of rewriters to the rewriters, which are held, and the nodes that they leave as they are.
 _unchanged: dict[tuple[int, ...], tuple[Sequence[LocalOptimizer], set[Apply]]] = {}
 
 
 def forget() -> None:
-    """Forget all nodes."""
+    """Clear the cache of nodes."""
     _unchanged.clear()
 
 
 def pre_greedy_local_optimizer(list_optimizations: Sequence[LocalOptimizer], out: Variable) -> Variable:
-    """Apply node rewriters to what is behind `out` and not in a graph, operands first, once."""
+    """Apply node rewriters once to the ancestors of `out` that are in no graph, operands first."""
     if out.owner is None:
         return out
     key = tuple(map(id, list_optimizations))
@@ -47,7 +47,7 @@ class _Pass:
     rewriters : sequence of LocalOptimizer
         Tried in this order on each node.
     unchanged : set of Apply
-        The nodes at which nothing is to be done; the walk adds to it.
+        The nodes that no rewriter changes; the walk adds to it.
     """
 
     def __init__(self, rewriters: Sequence[LocalOptimizer], unchanged: set[Apply]) -> None:
@@ -56,7 +56,7 @@ class _Pass:
         self._results: dict[Variable, Variable] = {}
 
     def rewrite(self, node: Apply) -> Sequence[Variable]:
-        """Return what takes the place of the outputs of `node`."""
+        """Return the replacements of the outputs of `node`."""
         if hasattr(node, "fgraph") or node in self._unchanged:
             return node.outputs
         for i, var in enumerate(node.inputs):

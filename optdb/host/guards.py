@@ -1,8 +1,8 @@
-"""Cheap questions that tell that a rewriter of Theano's has nothing to do at a node.
+"""Cheap tests that show that a rewriter of Theano's does not apply to a node.
 
 Of a hundred attempts one changes something. Some of Theano's rewriters take long to find out that they do not apply:
-they build a unification, take a product apart, or catch an exception for each operand. A guard asks first what they
-need in any case. It may let a node pass in vain; it never holds one back at which the rewriter would do something.
+they build a unification, take a product apart, or catch an exception for each operand. A guard first tests a
+necessary condition. It may pass a node to which the rewriter does not apply; it never rejects one to which it applies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Guard = Callable[[Apply], bool]
 
 
 def guard_of(rewriter: Any) -> Guard | None:
-    """Return what tells whether `rewriter` may do something at a node; None if nothing is known of it."""
+    """Return the guard of `rewriter`, which tells whether it may apply to a node; None if it has none."""
     if type(rewriter) is PatternSub:
         return _guard_of_pattern(rewriter)
     return _GUARDS.get(rewriter)

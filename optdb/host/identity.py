@@ -1,19 +1,19 @@
 """Op equality and hashes, computed once per op object.
 
-Theano compares and hashes ops by their ``__props__``, anew each time; an
-optimization does so hundreds of thousands of times over a few hundred distinct
-ops.  Two tables answer instead:
+Theano compares and hashes ops by their ``__props__`` each time; an optimization
+does so hundreds of thousands of times over a few hundred distinct ops.  Two
+tables answer instead:
 
 - While graphs are optimized, each op object gets a number the first time it is
   asked for, equal ops the same one, by Theano's own ``__eq__`` and
   ``__hash__``; afterwards both questions are a look-up.  The numbers live as
   long as :class:`OpNumbering` is in use, and hold the ops that they stand for, so
   that no id is ever taken for another object's.
-- Ops that somebody vouches for (`settled`: they do not change as long as they
-  live) keep their hash for good.  Who vouches also says when they go.
+- Immutable ops (`settled`) keep their hash for good.  The op cache enters them,
+  and removes them before they die.
 
-Both need methods of their own on the op classes, which `install` puts there for
-as long as anybody wants them.
+Both need methods of their own on the op classes, which `install` puts there
+until its last holder uninstalls them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class OpNumbering:
     Attributes
     ----------
     of : dict
-        Op's id to ``(op, hash, number)``. Empty while nobody optimizes, and
+        Op's id to ``(op, hash, number)``. Empty while no optimization runs, and
         then Theano's own methods answer.
     users : int
-        How many optimizations are going on.
+        The number of running optimizations.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class OpNumbering:
         return entry
 
     def clear(self) -> None:
-        """Forget all ops."""
+        """Clear the numbers."""
         self.of.clear()
         self._alike.clear()
 
@@ -99,8 +99,8 @@ def own_hash(cls: type) -> Callable[[Any], int] | None:
 
 numbers = OpNumbering()
 
-#: Ids of ops that do not change, to their hash; None until somebody asks for it.
-#: Whoever enters an op takes it out again before it goes.
+#: Ids of immutable ops, to their hash; None until the first look-up.
+#: The code that enters an op removes it again before it dies.
 settled: dict[int, int | None] = {}
 
 
@@ -130,7 +130,7 @@ def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, 
 
 
 def _hashes_differ(op: Any, other_op: Any) -> bool:
-    """Tell whether two ops are known to be unequal by the hashes that are kept of them."""
+    """Tell whether the cached hashes of two ops prove them unequal."""
     op_hash, other_hash = settled.get(id(op)), settled.get(id(other_op))
     if op_hash is None or other_hash is None or op_hash == other_hash:
         return False
@@ -189,7 +189,7 @@ def install(holder: str) -> None:
     Parameters
     ----------
     holder : str
-        Who wants it; the methods stay until the last holder lets go.
+        The name of the user; the methods stay until the last holder uninstalls them.
     """
     with _lock:
         if not _patches:
@@ -202,7 +202,7 @@ def install(holder: str) -> None:
 
 
 def uninstall(holder: str) -> None:
-    """Let go; Theano's own methods come back with the last holder's leave."""
+    """Remove a holder; the last one restores Theano's own methods."""
     with _lock:
         _holders.discard(holder)
         if _holders:

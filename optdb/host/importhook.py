@@ -1,8 +1,8 @@
-"""Runs code around the import of chosen modules, whoever imports them.
+"""Runs code around the import of chosen modules, whichever module imports them.
 
-`ImportHook` sits first on ``sys.meta_path``. It finds nothing by itself: for a module it
-was told about it asks the other finders, and puts a loader around theirs that enters a
-context manager before the module's code runs and leaves it afterwards.
+`ImportHook` sits first on ``sys.meta_path``. It finds nothing by itself: for a chosen
+module it asks the other finders, and wraps their loader in one that enters a context
+manager before the module's code runs and leaves it afterwards.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class ImportHook(MetaPathFinder):
     Parameters
     ----------
     around : mapping of str to callable
-        For each module name, what makes the context manager to run its code in, given
-        the module.
+        For each module name, a function that takes the module and returns the context
+        manager to run its code in.
     missing : callable
-        Called with the name of such a module when nobody finds it. It may raise an
-        ImportError that says more than Python's.
+        Called with the name of such a module when no finder finds it. It may raise an
+        ImportError with a better message than Python's.
     """
 
     #: For finders that ask others, too, so that two of them do not ask each other in turn.

@@ -1,4 +1,4 @@
-"""What moving graphs to a device needs of Theano: host arrays, traces, and ops with graphs inside."""
+"""Theano's names that lifting to a device uses: host arrays, traces, and ops with inner graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Theano runs compiled functions: what stands in for its virtual machine has to know this."""
+"""Theano's linker classes and helpers, for replacements of its virtual machine."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def inner_graph(op: Scan) -> FunctionGraph:
 
 
 def optimized_until(op: Scan, fgraph: FunctionGraph, database: DB) -> None:
-    """Do to the graph of a Scan what its mode does before a database of the main database has its turn."""
+    """Rewrite the graph of a Scan by the phases of its mode that precede a database of the main database."""
     position = _position(database)
     query = op.mode_instance.provided_optimizer
     if position is not None and isinstance(query, Query):
@@ -46,15 +46,15 @@ def scan_around(
     Parameters
     ----------
     op : Scan
-        What is iterated over, and how, is taken from it.
+        Defines the inputs, outputs and taps of the loop.
     fgraph : FunctionGraph
         The inner graph.
     array_type : callable
         ``array_type(broadcastable=, dtype=)`` returns the type of an outer output.
     key : hashable
-        What tells this graph from others; ops with the same key may be merged.
+        Identifies the graph; ops with the same key may be merged.
     database : DB
-        What Theano's main database has before this one, and this one itself, has been done to the inner graph.
+        The inner graph has been rewritten by the phases of Theano's main database up to this one, included.
     """
     # ``gpua`` keeps Scan from asking C code of types that have none; it takes our key instead.
     info = {**op.info, "gpua": True, "gpu_hash": hash(key)}

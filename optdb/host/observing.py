@@ -23,7 +23,7 @@ from optdb.host.patching import Wrapper, applied
 
 __all__ = ["GraphSnapshot", "NodeSnapshot", "ObservedFunction", "observe", "snapshot"]
 
-#: So many characters of an op are kept: a fused op has its whole code in its name.
+#: The longest text of an op, in characters: a fused op has its whole code in its name.
 MAX_OP_CHARS = 400
 
 
@@ -79,7 +79,7 @@ class ObservedFunction:
     profile : ProfileStats
         What Theano measures: ``optimizer_time``, ``linker_time``, ``import_time``, ``fct_call_time``, ``apply_time``.
     around : object
-        What the context manager gave that the optimization ran in.
+        The value of the context manager that the optimization ran in.
     function : Function or None
         The function; None if compiling it failed.
     """
@@ -158,9 +158,9 @@ def observe(
     Parameters
     ----------
     see : callable
-        Told of each function when its compilation begins.
+        Called with each function when its compilation begins.
     around : callable
-        Makes a context manager to optimize a graph in; what it gives is kept.
+        Makes a context manager to optimize a graph in; its value becomes the attribute ``around``.
     """
 
     def observing(initialize: Callable[..., None]) -> Callable[..., None]:
@@ -170,7 +170,7 @@ def observe(
             if profile is not None and profile is not False:
                 initialize(self, inputs, outputs, *args, **kwargs)  # the user measures it in their own way
                 return
-            # Functions inside of Scan are asked for what only this kind has; it does for all others.
+            # Inner functions of Scan need this class; it works for all others.
             kwargs["profile"] = stats = ScanProfileStats(atexit_print=False, gpu_checks=False)
             seen = ObservedFunction(snapshot(_wanted(inputs, outputs)), stats)
             see(seen)

@@ -1,10 +1,9 @@
-"""What Theano's optimizer leaves behind on a processor, and the plain ops that the same is computed by.
+"""Replaces the ops that Theano's optimizer chose for a processor by the plain ops that compute the same.
 
 An optimized graph works in place and names ways of computing (a convolution by products of matrices) that are good
-for a processor. Whoever takes it elsewhere wants what was meant: :func:`plain_copy` copies a graph, node by node, with
-each such op exchanged for the plain one. Without ops in place, no order of nodes has to be kept but that of the values,
-and nothing is overwritten that comes to lie elsewhere in the copy: what was an upload of an argument may be the
-argument itself there.
+for a processor. A device needs the plain ops: :func:`plain_copy` copies a graph, node by node, and exchanges each such
+op for the plain one. Without in-place ops, data dependencies alone order the nodes, and no node overwrites a buffer
+that the copy shares: an upload in the original may be the argument itself there.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def plain_copy(
     nodes : iterable of Apply
         In topological order.
     replace : dict
-        Inputs of the graph to what stands for them in the copy, of the same types. Others, and constants, are copied.
+        Inputs of the graph to their replacements in the copy, of the same types. Others, and constants, are copied.
     more : mapping
         Plain ops of a device.
 
@@ -81,7 +80,7 @@ def plain_copy(
 
 
 def without_copies(var: Variable) -> Variable:
-    """Return what a function's output is before Theano copies it, or makes a view of it, for the caller."""
+    """Return the variable that Theano copies, or makes a view of, for the caller of a function."""
     while var.owner is not None and isinstance(var.owner.op, DeepCopyOp | ViewOp):
         (var,) = var.owner.inputs
     return var

@@ -1,8 +1,8 @@
-"""Attributes of Theano that optdb replaces while something is turned on, each with its reason and its undoing.
+"""Patches of Theano's attributes, installed while a part of optdb is on, each with its reason and how to undo it.
 
 Theano's files stay as they are. Several patches may stand on one attribute (``FunctionMaker.create`` has four), and
-they come and go in any order: an attribute's patches form a stack, and taking one out of the middle puts those above
-it together anew, on what was below it. `groups` lists them all; ``python -m optdb doctor --patches`` prints them.
+they come and go in any order: an attribute's patches form a stack, and removing one from the middle rebuilds those
+above it on the value below it. `groups` lists them all; ``python -m optdb doctor --patches`` prints them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Patch:
     name : str
         The attribute; the owner need not define it itself.
     value : object
-        What stands there while the patch is installed and no other one is above it.
+        The attribute's value while the patch is installed and no other one is above it.
     reason : str
         Why Theano's own does not do, as half a sentence.
     """
@@ -70,8 +70,8 @@ class Wrapper(Patch):
     owner, name, reason
         As of a `Patch`.
     wrap : callable
-        Takes what stands on the attribute otherwise, and returns what is to stand there. It is called anew when a
-        patch below is taken away.
+        Takes the attribute's value below this patch, and returns the new one. It is called again when a patch below
+        is removed.
     """
 
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any], reason: str) -> None:
@@ -100,7 +100,7 @@ class _Stack:
         setattr(self.owner, self.name, self.values[-1])
 
     def remove(self, patch: Patch) -> None:
-        if patch not in self.patches:  # somebody else's value stands above it, and stays
+        if patch not in self.patches:  # a value that other code has set on top of it stays
             return
         ours = self._is_ours()
         at = self.patches.index(patch)
@@ -130,11 +130,11 @@ class _Stack:
         return vars(self.owner).get(self.name, _MISSING)
 
     def _is_ours(self) -> bool:
-        """Tell whether what stands on the attribute is what this stack put there, or found there at first."""
+        """Tell whether the attribute has the value that this stack has set, or its original one."""
         return self._present() is (self.values[-1] if self.values else self.original)
 
     def _start_over(self) -> None:
-        """Take what somebody else has put on the attribute for the host's own; it may call what is below it."""
+        """Take a value that other code has set for the host's own; it may call the value below it."""
         self.original = self._present()
         for values in (self.patches, self.beneath, self.values):
             values.clear()
@@ -213,7 +213,7 @@ def applied(*patches: Patch) -> Iterator[None]:
 
 
 class Switch:
-    """What turning something on returns; as a context manager it turns it off at the end.
+    """The result of turning something on; as a context manager it turns it off at the end.
 
     Parameters
     ----------

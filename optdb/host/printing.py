@@ -1,11 +1,11 @@
-"""Prints more than Theano does, and what Theano prints with less text.
+"""Extends Theano's printing to other objects, and shortens the names of composites.
 
 ``theano.printing.debugprint`` knows other objects that have graphs: they take part by a method ``__debugprint__()``,
 which returns graphs or variables.
 
-The name of a `Composite`, which stands in whatever prints its node, is the scalar graph written out: what is used twice
-is written twice, so the name of a few dozen steps may have more characters than there is memory. Long ones are written
-in steps.
+The name of a `Composite`, which every print of its node contains, is the scalar graph written out. Shared
+subexpressions are repeated, so that the name of a few dozen steps may need more characters than fit into memory. Long
+names are written in steps.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _length_written_out(graph: FunctionGraph) -> int:
 
 
 def _steps(graph: FunctionGraph) -> list[str]:
-    """Return what is used more than once, each of it once, and the outputs."""
+    """Return the variables that are used more than once, each of them once, and the outputs."""
     shown = {var: var.type(f"i{place}") for place, var in enumerate(graph.inputs)}
     steps = []
     for node in graph.toposort():

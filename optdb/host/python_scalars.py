@@ -3,8 +3,8 @@
 Where there is no C code, a `Composite` is called for each element of its arrays:
 
 - its elements are Python's objects, and ``~True`` is -2, which is as true as True;
-- Theano computes what is used twice two times, and so what that is made of four times. The time grows as powers of two
-  with the depth of the graph, and the engine, which fuses all that can be fused, makes deep ones.
+- Theano computes shared subexpressions once per use. The time grows exponentially with the depth of the graph, and
+  the engine, which fuses all that can be fused, makes deep graphs.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def _invert(self: Invert, x: Any) -> Any:
 
 
 def _init_py_impls(self: Composite) -> None:
-    """Make what computes each output in Python."""
+    """Make a function for each output that computes it in Python."""
     self._impls = [_step_by_step(self.fgraph, out) for out in self.fgraph.outputs]
 
 
 def _step_by_step(graph: FunctionGraph, out: Variable) -> Callable[[Sequence[Any]], Any]:
-    """Return what computes an output: it is called for each element of an array, so that places are found here."""
+    """Return a function that computes an output; it looks up nothing, because it is called for each array element."""
     needed = io_toposort(graph.inputs, [out])
     constants = [var for node in needed for var in node.inputs if isinstance(var, Constant)]
     variables = [*graph.inputs, *constants, *(node.outputs[0] for node in needed)]

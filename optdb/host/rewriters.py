@@ -152,7 +152,7 @@ def _transform_node(transform: Callable[[Apply], Any], fgraph: FunctionGraph, no
 
 
 def trusted_tracks(rewriter: Any) -> list[Any] | None:
-    """Return what a rewriter, or a group of them, tracks; None where it may work on more than it says.
+    """Return the tracks of a rewriter, or a group of them; None where it may work on more ops than it tracks.
 
     Theano's passes ask no rewriter what it tracks. The tracks of Theano's own
     functions are right.
@@ -183,7 +183,7 @@ def report_failure(error: Exception, navigator: Any, pairs: list, rewriter: Any,
 
 
 class BadReplacement(TypeError, ValueError):
-    """What a rewriter returned is no replacement for its node's outputs."""
+    """A rewriter returned an invalid replacement for its node's outputs."""
 
 
 def replacement_pairs(
@@ -196,7 +196,7 @@ def replacement_pairs(
     replacements : list, tuple or dict
         New variables for ``node.outputs``, in order, or a dict from old
         variables to new ones, whose key ``'remove'`` may list what has to be
-        gone afterwards. None stands for an output that nobody uses.
+        gone afterwards. None stands for an output without users.
 
     Returns
     -------

@@ -1,10 +1,10 @@
-"""What it takes to share a Scan, which is not like other ops in two ways.
+"""Sharing of Scan ops, which differ from other ops in two ways.
 
-Its class is no child of ``Op`` and has no metaclass of Theano's, so that its
-construction can be led elsewhere only by ``__new__``. What that returns goes
-through ``__init__`` once more, which must then do nothing.
+The class is no child of ``Op`` and has no metaclass of Theano's, so that only
+``__new__`` can redirect its construction. Python calls ``__init__`` on the
+result once more, which must then do nothing.
 
-And it keeps the function that runs its loop, with that function's storage, as
+A Scan also keeps the function that runs its loop, with that function's storage, as
 an attribute of the op, made by the first graph that needs it. Two compiled
 functions that share the op would share the storage (run in two threads, each
 would find the other's numbers in it) and the flags under which the first was
@@ -29,7 +29,7 @@ from optdb.host.patching import Patch, PatchGroup, Wrapper
 _stock_init = Scan.__init__
 _stock_make_thunk = Scan.make_thunk
 
-#: What a new Scan is exchanged for; None while Scans are not shared.
+#: Returns the shared Scan for a new one; None while Scans are not shared.
 _share: Callable[[Scan], Scan] | None = None
 
 

@@ -1,4 +1,4 @@
-"""What is in force while the engine optimizes a graph, and undone afterwards.
+"""The session: settings and patches that are in force while the engine optimizes a graph.
 
 A session pauses the cyclic collector, computes test values only where
 ``config.compute_test_value_opt`` asks for them, lets op equality be answered from
@@ -36,7 +36,7 @@ def install_during_sessions(*patches: Patch) -> None:
 
 @contextmanager
 def optimizing() -> Iterator[None]:
-    """Set up for an optimization, and clean up behind the last one."""
+    """Set up for an optimization, and clean up after the last one."""
     with _lock:
         if identity.numbers.users == 0:
             _set_up()
@@ -69,7 +69,7 @@ def _clean_up() -> None:
 
 
 def remove_all() -> None:
-    """Put back what stays between sessions, too, unless one is going on."""
+    """Remove also the patches that stay between sessions, unless a session is running."""
     with _lock:
         if not identity.numbers.users:
             identity.uninstall("engine")

@@ -1,16 +1,15 @@
-"""Shapes worked out when somebody asks for them.
+"""Lazy shape inference.
 
 Theano's ShapeFeature builds a symbolic shape for every variable that enters
-the graph, and reconciles two with every replacement; most of them nobody ever
-looks at.  :class:`LazyShapeFeature` notes what there is to work out instead: a
-*promise*, which holds the promises that it needs as they are at that moment.
-So the shape that somebody asks for later is the one that Theano would have
-built then, built by Theano's own rules.
+the graph, and reconciles two with every replacement; most of them are never
+read.  :class:`LazyShapeFeature` records a *promise* instead, which holds the
+promises that it depends on at that moment.  So a shape that is read later is
+the one that Theano would have built then, built by Theano's own rules.
 
 Flow::
 
     import, replacement ──▶ promise      (constant time, nothing is built)
-    shape_of[x] ──▶ promises behind x, oldest first ──▶ Theano's methods ──▶ a tuple
+    shape_of[x] ──▶ promises of x, oldest first ──▶ Theano's methods ──▶ a tuple
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _UNKNOWN = object()
 
 
 class _Promise:
-    """A shape to be worked out; ``value`` holds it afterwards."""
+    """A shape to be computed; ``value`` holds it afterwards."""
 
     __slots__ = ("value",)
 
@@ -46,12 +45,12 @@ class _Promise:
         return []
 
     def work_out(self, feature: LazyShapeFeature) -> Any:
-        """Return the value, all that is needed being known."""
+        """Return the value, once the needed promises have theirs."""
         raise NotImplementedError
 
 
 class _Given(_Promise):
-    """A shape that somebody has set."""
+    """A shape that other code has set."""
 
     __slots__ = ()
 
@@ -87,7 +86,7 @@ class _Inferred(_Promise):
 
     def work_out(self, feature: LazyShapeFeature) -> Any:
         node, inputs = self.node, self.inputs
-        self.inputs = []  # what is known needs no past
+        self.inputs = []  # a computed promise needs no other ones
         input_shapes = {var: feature.renewed(promise.value) for var, promise in zip(node.inputs, inputs, strict=True)}
         return feature.as_theano(input_shapes, ShapeFeature.on_import, feature.fgraph, node, "shape asked")
 
@@ -152,7 +151,7 @@ def _depends_on(length: Variable, var: Variable) -> bool:
 
 
 class _Shapes(dict):
-    """``shape_of``: to its readers a dictionary of shapes, in fact one of promises."""
+    """``shape_of``: a dictionary of promises that reads as one of shapes."""
 
     def __init__(self, feature: LazyShapeFeature) -> None:
         super().__init__()
@@ -168,7 +167,7 @@ class _Shapes(dict):
         return self[var] if var in self else default  # noqa: SIM401  this is what get is made of
 
     def promise(self, var: Variable) -> _Promise:
-        """Return what is to be worked out for `var`."""
+        """Return the promise of the shape of `var`."""
         return super().__getitem__(var)
 
     def _inferred(self) -> dict:
@@ -182,7 +181,7 @@ class _Shapes(dict):
 
 
 class _Scratch(dict):
-    """What one of Theano's methods sees as ``shape_of``: what it needs; the rest where it asks."""
+    """The ``shape_of`` of one call of Theano's methods: its inputs, and other shapes on demand."""
 
     def __init__(self, shape_of: dict, shapes: _Shapes) -> None:
         super().__init__(shape_of)
@@ -193,7 +192,7 @@ class _Scratch(dict):
 
 
 class LazyShapeFeature(ShapeFeature):
-    """Theano's ShapeFeature, working only when asked.
+    """Theano's ShapeFeature, which computes shapes on demand.
 
     Attributes
     ----------
@@ -227,7 +226,7 @@ class LazyShapeFeature(ShapeFeature):
         super().on_detach(fgraph)
         self.fgraph = None
 
-    # -- events: noted, not worked out
+    # -- events: recorded, not computed
 
     def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
         if isinstance(node.op, Shape_i):
@@ -290,7 +289,7 @@ class LazyShapeFeature(ShapeFeature):
     # -- what Theano's methods call
 
     def init_r(self, r: Variable) -> None:
-        """Make sure that there is a shape of `r` to ask for."""
+        """Make sure that `r` has a shape or a promise of one."""
         if r not in self.shape_of:
             self.shape_of[r] = _Leaf(r)
 
@@ -304,7 +303,7 @@ class LazyShapeFeature(ShapeFeature):
     # -- promises
 
     def keep(self, promise: _Promise) -> Any:
-        """Return the value of `promise`, after working out what it needs."""
+        """Return the value of `promise`, after computing those that it needs."""
         if promise.value is _UNKNOWN:
             # A function's shapes may be asked for long after it was optimized, as when it is pickled.
             with optimizer_test_values():
@@ -337,7 +336,7 @@ class LazyShapeFeature(ShapeFeature):
         return length
 
     def as_theano(self, shape_of: dict[Variable, Any], method: Any, *args: Any) -> dict[Variable, Any]:
-        """Run one of Theano's methods where `known` is ``shape_of``; return it with what was entered."""
+        """Run one of Theano's methods with `shape_of` in place of its own; return it with the new entries."""
         shapes = self.shape_of
         scratch = self.shape_of = _Scratch(shape_of, shapes if isinstance(shapes, _Shapes) else shapes._shapes)
         try:

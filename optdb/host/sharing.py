@@ -1,8 +1,8 @@
-"""Tells when the value of a shared variable may have become another one where it lies.
+"""Detects in-place changes to the values of shared variables.
 
-Whoever has a copy of a value looks whether another object is in Theano's storage. That is not enough where an object
-is written to: by ``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions that
-compute the next value over the present one. From :func:`watch` on, these are known.
+The holder of a copy of a value compares the object in Theano's storage by identity. That misses in-place writes: by
+``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions that compute the next
+value over the present one. :func:`watch` starts to record these.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 def watch() -> None:
-    """Begin to watch, for good; functions that there are already are looked at once."""
+    """Start to record in-place writes, for good; check the existing functions once."""
     with _lock:
         if _patches.installed:
             return

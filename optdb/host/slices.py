@@ -17,7 +17,7 @@ from optdb.host.patching import Patch
 
 _stock_merge_two_slices = opt.merge_two_slices
 
-#: What Theano simplifies the merged slice by.
+#: The rewriters by which Theano simplifies the merged slice.
 _REWRITERS = [
     opt.local_abs_merge,
     opt.local_mul_switch_sink,
@@ -37,7 +37,7 @@ def merge_two_slices(slice1: slice, len1: Any, slice2: Any, len2: Any) -> slice 
     len1, len2 : int or Variable
         The length of the axis before and after it.
     slice2 : slice, int or Variable
-        What is applied to the result.
+        The slice or index of the result.
     """
     if type(slice1) is not slice or type(slice2) is not slice:
         return _stock_merge_two_slices(slice1, len1, slice2, len2)

@@ -1,8 +1,8 @@
 """Which versions Theano works with, and the error for the others.
 
-`problems` compares what is installed with `REQUIREMENTS`; `check` raises `UnsupportedHost`
-for the first problem. Versions are read from the packages' metadata, so that nothing that
-might fail is imported to find out that it would.
+`problems` compares the installed versions with `REQUIREMENTS`; `check` raises
+`UnsupportedHost` for the first problem. Versions are read from the packages' metadata, so
+that the check imports no package that might fail.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ __all__ = ["creation_trace", "place_in_code", "user_line"]
 
 #: Whose lines are not the user's.
 _INSIDE = (str(Path(theano.__file__).parent), str(Path(__file__).parent.parent))
-#: So many variables are looked at to find one that has a line.
+#: How many variables are searched for one with a line.
 _FAR = 1000
 
 
 def place_in_code(var: Variable) -> tuple[str, str]:
-    """Return where a variable comes from: the user's line, and how his code came there.
+    """Return where a variable comes from: the user's line, and the call stack that led to it.
 
     Many of Theano's rewriters forget the lines. Then it is the nearest line that the variable is computed from, as
     ``behind train.py:11: h = x.dot(w)``. Both are empty if no line is known.
@@ -61,7 +61,7 @@ def user_line(var: Variable) -> str:
 
 
 def _traces(traces: Any) -> Iterator[Any]:
-    """Yield the traces of a variable: those of what was merged into it, too."""
+    """Yield the traces of a variable, with those of the variables merged into it."""
     if not traces:
         return
     if isinstance(traces[0], tuple):  # one that is not in a list

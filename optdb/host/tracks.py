@@ -1,8 +1,7 @@
-"""What Theano's rewriters track in fact: finer than they declare.
+"""Finer tracks of Theano's rewriters than they declare.
 
 Many rewriters say that they track Elemwise, or say nothing, and then begin by
-asking for one scalar op.  Asked node after node, "no" is what they answer most
-of the time; yet the op alone decides it.  :func:`may_apply` knows those first
+asking for one scalar op.  They decline most nodes by the op alone.  :func:`may_apply` knows those first
 questions, and answers them once per op instead of once per node.
 
 The knowledge is about Theano 1.0.5, which does not change any more; a test
@@ -49,7 +48,7 @@ _op_classes: dict[LocalOptimizer, tuple[type, ...]] = {
 
 
 def may_apply(rewriter: LocalOptimizer, op: Op) -> bool:
-    """Tell whether `rewriter`, which tracks `op` by its own account, may do anything to a node of it.
+    """Tell whether `rewriter`, whose tracks include `op`, may apply to a node of it.
 
     Parameters
     ----------
@@ -71,5 +70,5 @@ def may_apply(rewriter: LocalOptimizer, op: Op) -> bool:
 
 
 def known_rewriters() -> list[LocalOptimizer]:
-    """Return the rewriters that `may_apply` knows more about than they say."""
+    """Return the rewriters with finer tracks here than they declare."""
     return [*_scalar_ops, *_op_classes]

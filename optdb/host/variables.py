@@ -1,4 +1,4 @@
-"""What a new kind of variable is made of: types, variables, shared variables, transfers.
+"""Base classes and hooks for a new kind of variable: types, shared variables, transfers.
 
 A device brings its own array type. These are the host's classes that it derives from, the
 host's own array type, and the two places where the host asks who can make a shared variable,
@@ -52,13 +52,13 @@ def add_transfer(
     move : callable
         Moves a variable to a target, or returns None if it is not one of its own.
     unknown : callable
-        Makes the error for a target that is nobody's, of those either that are asked
-        afterwards.
+        Makes the error for a target that neither this device nor those asked
+        afterwards know.
 
     Returns
     -------
     callable
-        What was added.
+        The function that was added.
     """
 
     def ask(var: Any, target: Hashable) -> Variable:

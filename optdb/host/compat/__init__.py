@@ -1,7 +1,7 @@
 """Makes Theano's modules work on today's Python, NumPy and SciPy, file by file as they are imported.
 
-Theano 1.0.5 was written for Python 3.9 and NumPy 1.19. Its files stay as they are on disk; what differs is settled
-between the source and the compiled code, for the modules of Theano alone:
+Theano 1.0.5 was written for Python 3.9 and NumPy 1.19. Its files stay as they are on disk; these modules
+adapt them between the source and the compiled code, for the modules of Theano alone:
 
 - `versions` says which of the layers below the versions at hand need;
 - `finder` finds Theano's modules; `loader` compiles their translated source, and keeps the result on disk;

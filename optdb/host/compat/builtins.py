@@ -1,7 +1,7 @@
-"""Calls that Theano's source makes and that do something else by now.
+"""Replacements for calls in Theano's source whose meaning has changed since.
 
 `translation` puts these functions in place of float(), int(), complex(), bool() and repr(), of ``np.dtype()``, of the
-method ``fill``, and of the operator ``%`` behind a text with numbers in it; and around lists that are indexes.
+method ``fill``, and of the operator ``%`` after a text with numbers in it; and around lists that are indexes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lets the C code that Theano compiles, and Scan's own, compile with today's Python and NumPy.
 
-The header is ``include/theano_compat.h``. The compiler takes it in ahead of the source (``-include``), found by the
-include path, so that no path is part of the keys of compiled modules; the digest of all of our headers is. Where no
-header is needed, nothing is added, and the compiled code and its keys are Theano's own.
+The header is ``include/theano_compat.h``. The compiler includes it before the source (``-include``) and finds it by
+the include path, so that the keys of compiled modules contain no path but the digest of all of our headers. Where no
+header is needed, the compiled code and its keys are Theano's own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NUMPY_2_DIR = INCLUDE_DIR / "numpy2"
 
 @functools.cache
 def compile_args() -> tuple[str, ...]:
-    """Return the compiler's arguments that bring the header in, none where it is not needed."""
+    """Return the compiler's arguments that include the header, none where it is not needed."""
     if not versions.needs_header():
         return ()
     headers = sorted(INCLUDE_DIR.rglob("*.h"))
@@ -59,7 +59,7 @@ def install(cmodule: Any) -> None:
 
 
 def replace_inc_code(inc_code: Any) -> None:
-    """Make rows be incremented by C code that does without what NumPy 2 lacks.
+    """Replace the C code that increments rows by code that compiles with NumPy 2.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Puts off importing SciPy's largest packages until Theano uses them.
 
 ``scipy.stats`` and ``scipy.signal`` take a third of the time of ``import theano``, which uses one distribution of the
-one, and of the other what convolves in Python. Where Theano's source is translated,
+former, and of the latter the convolution in Python. Where Theano's source is translated,
 `translation` redirects these imports. Here they are redirected where the source is run as it is.
 """
 
@@ -22,7 +22,7 @@ MODULES = ("theano.scalar.basic_scipy", "theano.tensor.nnet.conv", "theano.tenso
 
 _HERE = "optdb.host.compat.modules"
 
-#: What is imported instead. SciPy imports ``scipy.stats`` when that is first asked for.
+#: Replacements of these imports. SciPy imports ``scipy.stats`` on its first use.
 _INSTEAD = {
     "scipy.stats": "scipy",
     "scipy.signal.signaltools": f"{_HERE}.scipy_signaltools",

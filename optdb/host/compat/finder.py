@@ -17,9 +17,9 @@ class TranslatingFinder(MetaPathFinder):
     Parameters
     ----------
     packages : tuple of str
-        The packages whose modules are.
+        The packages whose modules are translated.
     wanted : callable
-        Called with the full name of one of their modules; whether it is to be translated.
+        Called with the full name of one of their modules; returns whether to translate it.
     """
 
     def __init__(self, packages: tuple[str, ...], wanted: Callable[[str], bool] = versions.is_translated) -> None:
@@ -40,13 +40,13 @@ class TranslatingFinder(MetaPathFinder):
                 spec.loader = TranslatingLoader(spec.loader.name, spec.loader.path)
                 spec.cached = None
                 return spec
-            # One that loads in its own way, as pytest's for tests: only where there is no source to translate.
+            # A loader of another kind, as pytest's for tests, is used only where no finder has source to translate.
             fallback = fallback or spec
         return fallback
 
     def _ask_others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> Iterator[ModuleSpec]:
         for finder in sys.meta_path:
-            # Finders that ask others in turn, as this one does, would come back here.
+            # Other finders that ask the rest, as this one does, would recurse into this one.
             if isinstance(finder, TranslatingFinder) or getattr(finder, "asks_others", False):
                 continue
             spec = finder.find_spec(name, path, target)

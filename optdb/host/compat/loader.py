@@ -1,6 +1,6 @@
 """Loads Theano's modules from translated source, and keeps the compiled result on disk.
 
-A kept result belongs to one source file, by path, time and size, to one version of Python and of this translation.
+A cached result belongs to one source file, by path, time and size, to one version of Python and of this translation.
 Where the cache folder cannot be written, each process translates again.
 """
 
@@ -27,7 +27,7 @@ class TranslatingLoader(SourceFileLoader):
         super().exec_module(module)
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the translated module's code, from disk where it is known."""
+        """Return the translated module's code, from the cache on disk if it is there."""
         path = self.get_filename(fullname)
         stats = self.path_stats(path)
         stamp = _stamp(stats["mtime"], stats["size"])
@@ -35,7 +35,7 @@ class TranslatingLoader(SourceFileLoader):
         code = _read(cache_path, stamp)
         if code is None:
             code = self.source_to_code(self.get_data(path), path)
-            # Also where Python writes no bytecode: that is to keep folders of sources clean, which this one is not.
+            # Write even under sys.dont_write_bytecode, which keeps source folders clean: this is a cache folder.
             _write(cache_path, stamp, code)
         return code
 
@@ -46,7 +46,7 @@ class TranslatingLoader(SourceFileLoader):
 
 
 def cache_dir() -> Path:
-    """Return the folder of kept results for this Python and this translation."""
+    """Return the cache folder for this Python and this translation."""
     flags = "promoting" if versions.needs_promotion() else "plain"
     folder = f"{sys.implementation.cache_tag}-{flags}-{translation.table_digest()}"
     return user_cache.cache_dir() / "translated" / folder
@@ -68,7 +68,7 @@ def _cache_path(path: str) -> Path:
 
 
 def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
-    """Return the kept code; None where there is none, or that of another source."""
+    """Return the cached code; None if there is none, or if it belongs to another source."""
     try:
         content = cache_path.read_bytes()
     except OSError:
@@ -83,7 +83,7 @@ def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
 
 
 def _write(cache_path: Path, stamp: bytes, code: CodeType) -> None:
-    """Write code down in one step, for processes that start at the same time."""
+    """Write code to the cache atomically, for processes that start at the same time."""
     try:
         user_cache.replace_file(cache_path, stamp + marshal.dumps(code))
     except OSError:

@@ -24,7 +24,7 @@ import numpy as np
 
 PYTHON_NUMBER, NUMPY_SCALAR, ARRAY = 1, 2, 3
 
-#: What takes part, by exact type. bool is missing: it means the same in both versions.
+#: The types that are converted, by exact type. bool is missing: it means the same in both versions.
 _ROLES: dict[type, int] = {
     int: PYTHON_NUMBER,
     float: PYTHON_NUMBER,

@@ -23,7 +23,7 @@ from optdb.host.compat import versions
 
 HERE = "optdb.host.compat.modules"
 
-#: Modules that Theano's modules import, and what they get. Submodules that are not listed come from the original.
+#: Modules that Theano's modules import, and their replacements. Submodules that are not listed come from the original.
 REDIRECTED = {
     "collections": f"{HERE}.collections",
     "configparser": f"{HERE}.configparser",
@@ -160,7 +160,7 @@ def translate(source: bytes | str, filename: str, promoting: bool) -> ast.Module
 
 
 def table_digest() -> str:
-    """Return a digest of what translated code depends on, beside its source."""
+    """Return a digest of everything that translated code depends on besides its source."""
     return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 
 
@@ -255,7 +255,7 @@ class _Translator(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         self.generic_visit(node)
         name = f"I{type(node.op).__name__}"
-        # The targets a.b and a[b] would be evaluated twice. What is assigned to an element takes its type anyway.
+        # The targets a.b and a[b] would be evaluated twice. An assignment to an element casts to its type anyway.
         if not self.promoting or not isinstance(node.target, ast.Name) or name == "IMatMult" or _is_plain(node.value):
             return node
         loaded = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
