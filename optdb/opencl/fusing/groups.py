@@ -26,6 +26,8 @@ from optdb.opencl.scalars.program import Program
 from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.order import TopologicalOrder
 
+Frame = tuple[int | str, ...]
+
 #: So many scalar ops are put in one kernel: more take long to compile, and find no registers.
 MOST_STEPS = 80
 
@@ -35,9 +37,6 @@ _CHEAP = {
     *(scalars.EQ, scalars.NEQ, scalars.LT, scalars.LE, scalars.GT, scalars.GE, scalars.Switch),
     *(scalars.Maximum, scalars.Minimum, scalars.Abs),
 }
-
-
-Frame = tuple[int | str, ...]
 
 
 def identity(ndim: int) -> Frame:

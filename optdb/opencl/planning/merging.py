@@ -82,8 +82,9 @@ class Merging:
             self._due += PROBED_CALLS
             return self._probes
         if self._small is None:
-            probes = [probe for probe in itertools.chain(*self._probes) if isinstance(probe, Probe)]
-            self._small = {id(probe.command) for probe in probes if may_be_merged(probe.command) and probe.small}
+            probes = (probe for probe in itertools.chain(*self._probes) if isinstance(probe, Probe))
+            mergeable = (probe for probe in probes if may_be_merged(probe.command))
+            self._small = {id(probe.command) for probe in mergeable if _is_single(probe.command) or probe.small}
             self._wait(self._is_small)
             if self.done or self._calls <= self._due:
                 return self._segments
@@ -151,9 +152,7 @@ class Probe:
 
     @property
     def small(self) -> bool:
-        """Whether it is for a single work item, or one core loses less by doing it all alone than a launch costs."""
-        if _is_single(self.command):
-            return True
+        """Whether one core loses less by doing it all alone than a launch costs."""
         # At most: that the others are late has let the first one do more than its share.
         others = profile_of(self.timed.device).compute_units - 1
         return self.seconds * others < SHARED_LAUNCH_OVERHEAD_S
