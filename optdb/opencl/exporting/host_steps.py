@@ -84,10 +84,7 @@ class _NotFollowed(Exception):
 def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
     """Return what a node of the host gives for values of which some are open.
 
-    Raises
-    ------
-    Untraceable
-        If it is not known how to work that out again.
+    If it is not known how to work that out again, this raises `Untraceable`.
     """
     step = next((step for kinds, step in _STEPS if isinstance(node.op, kinds)), None)
     try:

@@ -82,11 +82,7 @@ def trace(
     """Trace a function, all of whose arrays are in one context: for the example's shapes alone, if these are `fixed`.
 
     `entries` say what its inputs are. The first `returned` outputs are for the caller; the others are next values.
-
-    Raises
-    ------
-    Untraceable
-        If it does what cannot be written down.
+    A function that does what cannot be written down raises `Untraceable`.
     """
     _all_lifted(linked)
     context = contexts.get(context_name)
