@@ -30,20 +30,11 @@ from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words,
 from optdb.host.creation import as_tensor_variable
 from optdb.host.graph import Apply
 from optdb.host.random import ChoiceFromUniform, MultinomialFromUniform, mrg_uniform_base
-from optdb.opencl.kernels import (
-    CompiledKernel,
-    Context,
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    ctype,
-    output_array,
-)
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
-from optdb.runtime.arrays import Array, copy, empty
+from optdb.runtime.arrays import copy, empty
 from optdb.runtime.sizes import lengths_of
 
 #: The larger modulus; as many samples can be asked for at a time.
@@ -66,14 +57,7 @@ _SCALED = {
 class OpenCLMRGUniform(OpenCLKernelBase, mrg_uniform_base):
     """Random numbers between 0 and 1, and the state from which the next ones are made.
 
-    It is a child of the host's base class, so the host's own rewriter lets it overwrite its state.
-
-    Parameters
-    ----------
-    output_type : OpenCLArrayType
-        Of the sample: float16, float32 or float64.
-    inplace : bool
-        Whether the new state is written over the old one.
+    It is a child of the host's base class, so the host's own rewriter lets it overwrite its state (`inplace`).
     """
 
     __props__ = ("output_type", "inplace")
@@ -102,9 +86,16 @@ class OpenCLMRGUniform(OpenCLKernelBase, mrg_uniform_base):
         sample = output_array(outputs[1], context, shape, self.output_type.dtype)
         state = rstate if self.inplace and rstate.flags.c_contiguous else copy(rstate)
         outputs[0][0] = state
-        if sample.size:
-            (kernel,) = kernels.values()
-            _launch(kernel, context, sample, state)
+        if not sample.size:
+            return
+        (kernel,) = kernels.values()
+        n, streams = sample.size, state.shape[0]
+        if not context.profile.runs_items_serially:
+            kernel.scall(streams, n, streams, 1, state, sample)
+            return
+        pieces = context.profile.compute_units * CHUNKS_PER_UNIT
+        each = -(-streams // (pieces * LANES)) * LANES
+        kernel.call(-(-streams // each), 1, n, streams, each, state, sample)
 
     def _checked(self, size: Any) -> tuple[Any, ...]:
         shape = tuple(lengths_of(size))
@@ -150,65 +141,51 @@ def _scaled(dtype: str, lanes: str, state: str) -> str:
     return f"{whole.format(v=lanes, step=f'mrg_step{lanes}({state})')} * {literal}"
 
 
-def _launch(kernel: CompiledKernel, context: Context, sample: Array, state: Array) -> None:
-    n, streams = sample.size, state.shape[0]
-    if not context.profile.runs_items_serially:
-        kernel.scall(streams, n, streams, 1, state, sample)
-        return
-    pieces = context.profile.compute_units * CHUNKS_PER_UNIT
-    each = -(-streams // (pieces * LANES)) * LANES
-    kernel.call(-(-streams // each), 1, n, streams, each, state, sample)
-
-
 class _FromUniform(Counterpart, OpenCLKernelBase):
     """What both ops share: probabilities and random numbers on the device, how many draws on the host."""
 
     device_inputs = slice(0, 2)
 
-    #: The kernel.
+    #: The kernel, and whether it works on a copy of the probabilities.
     kernel: ClassVar[str]
+    changes_probabilities: ClassVar[bool]
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         p, u, z = (x.type.dtype for x in (*node.inputs[:2], *node.outputs))
         words = {**type_words(p, "P_"), **type_words(u, "U_"), "REPLACE": int(getattr(self, "replace", False))}
         return [Kernel(ROUND_EACH_STEP + typed(_KERNELS[self.kernel], z, **words))]
 
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        p, u, n = inputs[0], inputs[1], int(inputs[2])
+        columns = self._columns(p.shape[1], n)
+        if u.shape[0] != p.shape[0] * n:
+            raise ValueError(
+                f"unis.shape[0] != pvals.shape[0] * n: {u.shape[0]} numbers for {n} draws of {p.shape[0]} rows"
+            )
+        out = output_array(outputs[0], context, (p.shape[0], columns), node.outputs[0].type.dtype)
+        left = [empty(context, p.shape, work_dtype(p.dtype))] if self.changes_probabilities else []
+        args = [*p.shape, n, p, *steps_of(p), u, *steps_of(u), out, *left]
+        launch_striding(kernels[self.kernel], context, *args)
+
 
 class OpenCLMultinomialFromUniform(_FromUniform, MultinomialFromUniform):
     """How often each outcome was drawn, for each row of probabilities."""
 
-    kernel = "count_draws"
+    kernel, changes_probabilities = "count_draws", False
 
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        p, u, n = inputs
-        _check_draws(p, u, int(n))
-        out = output_array(outputs[0], context, p.shape, node.outputs[0].type.dtype)
-        _launch_draws(kernels[self.kernel], context, p, u, int(n), out)
+    def _columns(self, outcomes: int, draws: int) -> int:
+        return outcomes
 
 
 class OpenCLChoiceFromUniform(_FromUniform, ChoiceFromUniform):
     """Which outcomes were drawn, for each row of probabilities; -1 where the row adds up to too little."""
 
-    kernel = "choose"
+    kernel, changes_probabilities = "choose", True
 
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        p, u, n = inputs
-        if n > p.shape[1]:
+    def _columns(self, outcomes: int, draws: int) -> int:
+        if draws > outcomes:
             raise ValueError(
                 "Cannot sample without replacement n samples bigger than the size of the distribution: "
-                f"{n} of {p.shape[1]}"
+                f"{draws} of {outcomes}"
             )
-        _check_draws(p, u, int(n))
-        out = output_array(outputs[0], context, (p.shape[0], int(n)), node.outputs[0].type.dtype)
-        _launch_draws(kernels[self.kernel], context, p, u, int(n), out, empty(context, p.shape, work_dtype(p.dtype)))
-
-
-def _check_draws(p: Array, u: Array, n: int) -> None:
-    if u.shape[0] != p.shape[0] * n:
-        raise ValueError(
-            f"unis.shape[0] != pvals.shape[0] * n: {u.shape[0]} numbers for {n} draws of {p.shape[0]} rows"
-        )
-
-
-def _launch_draws(kernel: CompiledKernel, context: Context, p: Array, u: Array, n: int, *out: Array) -> None:
-    launch_striding(kernel, context, *p.shape, n, p, *steps_of(p), u, *steps_of(u), *out)
+        return draws

@@ -16,16 +16,7 @@ from optdb.codegen.source import filled, functions, type_words, typed, work_dtyp
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply, Variable
-from optdb.opencl.kernels import (
-    Context,
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    ctype,
-    output_array,
-    output_zeros,
-)
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart, on_one_device
 from optdb.opencl.ops.parts import host_indexes
 from optdb.opencl.ops.views import OpenCLDimShuffle

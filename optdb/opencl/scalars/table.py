@@ -259,16 +259,8 @@ def _scaled(step: ScalarStep, code: str, by: float) -> str:
     return f"{code} * {literal(by, part_dtype(step.out))}"
 
 
-def _complex_exp2(step: ScalarStep) -> str:
-    return step.call("complex_exp", _scaled(step, step.input(0), math.log(2)))
-
-
 def _complex_eq(step: ScalarStep) -> str:
     return step.call("complex_eq", dtype=host.upcast(*step.dtypes))
-
-
-def _complex_switch(step: ScalarStep) -> str:
-    return step.call("complex_choose", step.input(0, "bool"), step.input(1), step.input(2))
 
 
 def _complex_angle(step: ScalarStep) -> str:
@@ -299,11 +291,11 @@ _COMPLEX: dict[type, Entry] = {
     host.Log2: lambda step: _scaled(step, step.call("complex_log"), 1 / math.log(2)),
     host.Log10: lambda step: _scaled(step, step.call("complex_log"), 1 / math.log(10)),
     host.Log1p: lambda step: step.call("complex_log", f"{step.input(0)} + {step.number(1)}"),
-    host.Exp2: _complex_exp2,
+    host.Exp2: lambda step: step.call("complex_exp", _scaled(step, step.input(0), math.log(2))),
     host.Identity: "{0}",
     host.Cast: "{0}",
     host.Second: lambda step: step.input(1),
-    host.Switch: _complex_switch,
+    host.Switch: lambda step: step.call("complex_choose", step.input(0, "bool"), step.input(1), step.input(2)),
     host.EQ: _complex_eq,
     host.NEQ: lambda step: f"!{_complex_eq(step)}",
     host.Conj: "({T})({0}.x, -{0}.y)",
