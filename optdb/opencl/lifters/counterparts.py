@@ -116,10 +116,8 @@ _PRODUCTS = (
 _SOFTMAX = (ops.Softmax, ops.LogSoftmax, ops.SoftmaxWithBias, ops.SoftmaxGrad)
 _CROSSENTROPY = (ops.CrossentropySoftmaxArgmax1HotWithBias, ops.CrossentropySoftmax1HotWithBiasDx)
 _LOOKUPS = (ops.CrossentropyCategorical1Hot, ops.CrossentropyCategorical1HotGrad)
-_POOL_GRADIENTS = (
-    *(layers.MaxPoolGrad, layers.AveragePoolGrad),
-    *(layers.DownsampleFactorMaxGradGrad, layers.MaxPoolRop),
-)
+_POOL_GRADIENTS = (layers.MaxPoolGrad, layers.AveragePoolGrad, layers.DownsampleFactorMaxGradGrad, layers.MaxPoolRop)
+_CHOICES = (random.ChoiceFromUniform, random.MultinomialWOReplacementFromUniform)
 _TRAINING = (layers.AbstractBatchNormTrain, layers.AbstractBatchNormTrainGrad)
 
 for _name, _position, _classes, _reason in (
@@ -148,12 +146,7 @@ for _name, _position, _classes, _reason in (
     ("lift_batch_norm_training", 63, _TRAINING, _training_unsupported_reason),
     ("lift_batch_norm_inference", 64, [layers.AbstractBatchNormInference], _normalization_unsupported_reason),
     ("lift_multinomial", 81, [random.MultinomialFromUniform], _draws_unsupported_reason),
-    (
-        "lift_choice",
-        82,
-        [random.ChoiceFromUniform, random.MultinomialWOReplacementFromUniform],
-        _draws_unsupported_reason,
-    ),
+    ("lift_choice", 82, _CHOICES, _draws_unsupported_reason),
     ("lift_cumulation", 90, [sorting.CumOp], real_arrays),
     ("lift_sort", 91, [sorting.SortOp, sorting.ArgSortOp], _sort_unsupported_reason),
     ("lift_topk", 92, [sorting.TopKOp], real_arrays),

@@ -43,9 +43,7 @@ def lift_elemwise(op: Op, context_name: str | None, inputs: Inputs, outputs: Inp
     return node_like(_elemwise(op.scalar_op), context_name, inputs, outputs)
 
 
-_REDUCTIONS = [
-    *(host.CAReduce, host.CAReduceDtype, host.Sum, host.Prod, host.ProdWithoutZeros, host.All, host.Any),
-]
+_REDUCTIONS = (host.CAReduce, host.CAReduceDtype, host.Sum, host.Prod, host.ProdWithoutZeros, host.All, host.Any)
 
 
 def _acc_dtype(op: Op, inputs: Inputs, outputs: Inputs) -> str:

@@ -148,11 +148,8 @@ class OpenCLBatchNormTrainGrad(_OfChannels, host.AbstractBatchNormTrainGrad):
         fold = ChannelFold(dtype, runs, ("x", "dy"), _GRADIENT_SUMS, ("s0", "s1", "s2"), center=True)
         found = ("center", "inverse", "slope", "offset", "factor")
         expression = "factor * ((dy * inverse - (x - center) * slope) - offset)"
-        return (
-            fold,
-            self._numbers(node, _NUMBERS["gradient_numbers"]),
-            ChannelMap(dtype, runs, ("x", "dy"), found, expression),
-        )
+        numbers = self._numbers(node, _NUMBERS["gradient_numbers"])
+        return fold, numbers, ChannelMap(dtype, runs, ("x", "dy"), found, expression)
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, dy, *of_channel, _ = inputs

@@ -24,16 +24,9 @@ from optdb.runtime.arrays import Array
 
 
 class OpenCLElemwise(OpenCLKernelBase):
-    """A scalar op on all elements of arrays.
+    """A scalar op on all elements of arrays; `inplace_pattern` says which output is written over which input.
 
     It is no child of the host's Elemwise, whose rewriters would take it for one.
-
-    Parameters
-    ----------
-    scalar_op : ScalarOp
-        What is done to each element.
-    inplace_pattern : dict, optional
-        Which output is written over which input.
     """
 
     __props__ = ("scalar_op", "inplace_pattern")

@@ -25,13 +25,7 @@ from optdb.runtime.sizes import as_int
 
 
 class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
-    """An array of some shape, filled with a value that broadcasts to it.
-
-    Parameters
-    ----------
-    context_name : str, optional
-        Where it is made; the default context if it is not given.
-    """
+    """An array of some shape, filled with a value that broadcasts to it; in the default context unless told."""
 
     __props__ = ("context_name",)
 

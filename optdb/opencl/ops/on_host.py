@@ -26,14 +26,9 @@ from optdb.runtime.arrays import from_host, seen_by_host, to_host
 
 
 class OpenCLOnHost(Op):
-    """An op of the host, for arrays on the device.
+    """An op of the host that computes by ``perform`` and overwrites none of its inputs, for arrays on the device.
 
-    Parameters
-    ----------
-    op : Op
-        Of the host. It computes by ``perform``, and overwrites none of its inputs.
-    output_types : sequence of TensorType
-        What it gives on the host. Arrays of whole numbers, such as ranks, stay there.
+    Of what it gives on the host, its `output_types`, arrays of whole numbers, such as ranks, stay there.
     """
 
     __props__ = ("op", "output_types")

@@ -92,11 +92,9 @@ class ReductionCode:
     #: What the names of the kernels begin with.
     name: str = "fold"
 
+    @functools.lru_cache(maxsize=512)  # noqa: B019  (many nodes of a graph have an equal code)
     def kernels(self) -> list[Kernel]:
         """Return both kernels; they are of one code."""
-        return list(_kernels(self))
-
-    def _write_kernels(self) -> list[Kernel]:
         inputs = [Operand.of(f"i{i}", dtype, one) for i, (dtype, one) in enumerate(zip(self.dtypes, self.single))]
         many = [x for x in inputs if not x.single]
         uniform = [x.name for x in inputs if x.single]
@@ -194,9 +192,3 @@ class ReductionCode:
         ]
         part = f"((GLOBAL_MEM {acc} *){first}_at)[{first}_place + (ga_ssize)mine * z_part] = value;"
         return f"if (parts == 1) {{\n{joined(lines)}\n}} else {{\n{part}\n}}"
-
-
-@functools.lru_cache(maxsize=512)
-def _kernels(code: ReductionCode) -> list[Kernel]:
-    """Return the kernels of a code: many nodes of a graph have the same."""
-    return code._write_kernels()
