@@ -71,7 +71,7 @@ def copy_patches() -> list[Patch]:
     return [
         Patch(PureOp, "__copy__", copy_of_shared, "a copy of a shared op is that op"),
         Patch(PureOp, "__deepcopy__", copy_of_shared, "a copy of a shared op is that op"),
-        Patch(PureOp, "__reduce_ex__", _reduce, "what is unpickled is the shared op"),
+        Patch(PureOp, "__reduce_ex__", _reduce, "unpickling an op gives the shared one"),
         Wrapper(Apply, "__init__", _adopting, "ops that were made before are exchanged for the shared ones"),
         Patch(Apply, "__setstate__", _restore_node, "old pickles of graphs know nothing of shared ops"),
         *derived_op_patches(),

@@ -1,4 +1,4 @@
-"""Values as keys: equal keys stand for values that are alike in type and in content.
+"""Turns values into keys: equal keys stand for values that are equal in type and in content.
 
 Python's own equality will not do: ``1 == 1.0 == True``, ``0.0 == -0.0``, a NaN
 differs from itself, a dtype equals its name, and a list has no hash. A
@@ -55,10 +55,10 @@ class Freezer:
     ----------
     changing : bool
         Take lists, dicts, sets and small arrays by what they hold now. Otherwise they
-        are refused: what can change is no key.
+        are refused, because mutable values are no keys.
     special : callable, optional
-        Asked about each value that is not plain; returns its key, or None where it has
-        nothing to say.
+        Called with each value that is not plain; returns its key, or None to let the
+        Freezer make it.
     """
 
     def __init__(self, changing: bool = False, special: Callable[[Any], Any] | None = None) -> None:

@@ -40,7 +40,7 @@ class Key:
     rest : tuple
         Name and value of everything else that defines the op, by name.
     label : str or None
-        What it is called.
+        The name of the op.
     """
 
     declared: tuple[Any, ...]

@@ -70,7 +70,7 @@ class Store:
         #: Class and props to one of the ops that have them, to tell what makes others differ.
         self._by_props: dict[Any, SharedOpRef] = {}
         self._dead: deque[SharedOpRef] = deque()
-        # Through names of its own: ops also go while the interpreter takes modules apart.
+        # Attributes, not module globals: ops also die while the interpreter tears modules down.
         self._settled = identity.settled
         self._covered: weakref.WeakSet[type] = weakref.WeakSet()
         self._lock = threading.RLock()
@@ -107,7 +107,7 @@ class Store:
         except Unshareable as reason:
             self.counts.refuse(type(op), str(reason))
             return op
-        shared = self._add_unless_known(op, key)
+        shared = self._add_unless_shared(op, key)
         if shared is not op:
             self.counts.found += 1
         return shared
@@ -123,9 +123,9 @@ class Store:
             key = self._keys.of(op)
         except Unshareable:
             return op
-        return self._add_unless_known(op, key)
+        return self._add_unless_shared(op, key)
 
-    def _add_unless_known(self, op: PureOp, key: Key) -> PureOp:
+    def _add_unless_shared(self, op: PureOp, key: Key) -> PureOp:
         shared = self._alive(key.whole)
         if shared is not None:
             return shared
@@ -133,7 +133,7 @@ class Store:
             return self._alive(key.whole) or self._add(op, key)
 
     def drop(self, op: PureOp) -> None:
-        """Share `op` no longer."""
+        """Remove `op` from the store."""
         with self._lock:
             entry = self._by_id.get(id(op))
             if entry is not None:
@@ -141,7 +141,7 @@ class Store:
             self._sweep()
 
     def forget(self, keep: type | None = None) -> None:
-        """Share no op any longer, except for those of class `keep`."""
+        """Remove all ops from the store, except for those of class `keep`."""
         with self._lock:
             for entry in list(self._by_id.values()):
                 op = entry()

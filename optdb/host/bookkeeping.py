@@ -164,8 +164,8 @@ def _import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
 def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
     """Ask the features whether the graph is valid.
 
-    Where it is not, Theano's method finds out by ``inspect`` who called it. The name of a frame's function says that,
-    too, without a look at the files of all modules.
+    If it is not, Theano's method finds its caller by ``inspect``, which reads the files of all modules. The frame's
+    function name suffices here.
     """
     began = time.time()
     try:
@@ -184,8 +184,8 @@ def patches() -> list[Patch]:
     """Return the patches of FunctionGraph."""
     return [
         Patch(FunctionGraph, "execute_callbacks", execute_callbacks, "features that do not listen are not called"),
-        Patch(FunctionGraph, "__import__", import_node, "a node is imported without sorting what is above it"),
-        Patch(graph, "io_toposort", io_toposort, "what is sorted already is not looked at again"),
+        Patch(FunctionGraph, "__import__", import_node, "a node is imported without sorting its ancestors"),
+        Patch(graph, "io_toposort", io_toposort, "a sort visits no finished node again"),
         Patch(FunctionGraph, "toposort", toposort, "the engine keeps the order"),
-        Patch(toolbox.Validator, "validate_", validate, "who validates is seen without a look at all modules"),
+        Patch(toolbox.Validator, "validate_", validate, "the caller is found without a search of all modules"),
     ]

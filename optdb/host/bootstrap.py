@@ -12,10 +12,10 @@ imports Theano, in this order:
 4. ``theano.gof.cmodule``: C code is compiled with a header of ours, where Python or NumPy need one;
 5. ``theano.tensor.blas_headers``: no warning where there is no BLAS to be found;
    ``theano.tensor.inc_code``: other C code, where NumPy lacks what it uses;
-6. the end of ``theano``: `finish` adds what the host has for users, and then `start`'s caller is called back, for
+6. the end of ``theano``: `finish` adds the host's own features for users, and then calls `start`'s caller back, for
    the rest of optdb (see `optdb.composition`);
 7. ``theano.scan_module.scan_perform_ext``, later: its C code is made to compile;
-8. modules that start a compiler: it is asked once, and what it builds has a lock of its own (see ``clinker``);
+8. modules that start a compiler: they ask it once, and each build has a lock of its own (see ``clinker``);
 9. modules that import SciPy's largest packages: these are imported when they are used (see ``compat.deferring``).
 """
 
@@ -43,7 +43,7 @@ __all__ = ["UnsupportedHost", "finish", "import_host", "prepare", "start"]
 def start(compose: Callable[[], None]) -> None:
     """Install the import hook and the translation; where Theano is imported already, catch up with it.
 
-    A second call, as by a reload of optdb, does nothing: what the user has turned on or off since stays so.
+    A second call, as by a reload of optdb, does nothing, so that it keeps what the user has turned on or off since.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def prepare() -> None:
 
 
 def finish() -> None:
-    """Add what the host alone has for users, after Theano's code has run; build C code in batches if the flags say."""
+    """Add the host's own features after Theano's code has run; build C code in batches if the flags say so."""
     import theano
 
     from optdb.host import compiled, modes, printing, python_scalars

@@ -62,7 +62,7 @@ class Definition:
     rest : dict
         The other attributes that distinguish it from ops of its class, by name.
     label : str or None
-        What it is called; an op that is not called anything may go by any name.
+        The name of the op; an op without a label matches any.
     """
 
     props: tuple[Any, ...]

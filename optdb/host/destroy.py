@@ -102,7 +102,7 @@ def handler_patch(handler: type[DestroyHandler]) -> Patch:
 
         return init_and_exchange
 
-    return Wrapper(DestroyHandler, "__init__", exchanging, "in-place claims are checked one by one, not all anew")
+    return Wrapper(DestroyHandler, "__init__", exchanging, "a validation checks only new in-place claims")
 
 
 def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
@@ -111,10 +111,10 @@ def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
     def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(validate)
         def ask_handler(self: Supervisor, fgraph: FunctionGraph) -> Any:
-            ours = getattr(fgraph, "destroy_handler", None)
-            if not isinstance(ours, handler) or config.cycle_detection == "fast":
+            destroy_handler = getattr(fgraph, "destroy_handler", None)
+            if not isinstance(destroy_handler, handler) or config.cycle_detection == "fast":
                 return validate(self, fgraph)
-            ours.supervise(self.protected)
+            destroy_handler.supervise(self.protected)
             return None
 
         return ask_handler

@@ -3,8 +3,8 @@
 Theano folds a node by compiling it, which on a cold cache calls the C compiler
 once per folded op.  Here ``Op.perform`` computes the value; the compiled way
 remains for the ops that have no ``perform``.  Theano's guard is kept: an op
-says by ``do_constant_folding`` whether it may be folded (Alloc, for one, wants
-to know who uses it).
+says by ``do_constant_folding`` whether it may be folded (Alloc, for one,
+looks at its users).
 
 Flow: the rewrite engine hands in a replacement that is not in the graph yet,
 and gets back the same replacement with its constant parts computed.

@@ -38,7 +38,7 @@ def _guard_of_pattern(rewriter: PatternSub) -> Guard | None:
 
 
 def _resembles(pattern: Any, var: Variable) -> bool:
-    """Tell whether the ops behind `var` are those of a pattern of PatternSub's."""
+    """Tell whether the ops that compute `var` match a pattern of PatternSub's."""
     if isinstance(pattern, (list, tuple)):
         owner = var.owner
         return (

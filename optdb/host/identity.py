@@ -48,7 +48,7 @@ class OpNumbering:
     def __init__(self) -> None:
         self.of: dict[int, tuple[Any, int, int]] = {}
         self.users = 0
-        #: Distinct ops, by what equal ones have in common.
+        #: Distinct ops, by a key that equal ones share.
         self._alike: dict[Any, list[tuple[Any, int, int]]] = {}
         self._count = 0
 

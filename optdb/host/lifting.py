@@ -33,7 +33,7 @@ def replace_all(fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]], r
 
 
 def copy_trace(old: Variable, new: Variable) -> None:
-    """Let `new`, made in place of `old`, tell where that was made: the user's line, not ours."""
+    """Copy the stack trace of `old` to its replacement `new`: the user's line, not optdb's."""
     trace = getattr(old.tag, "trace", None)
     if trace and new.owner is not None:
         new.tag.trace = trace

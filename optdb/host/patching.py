@@ -102,14 +102,14 @@ class _Stack:
     def remove(self, patch: Patch) -> None:
         if patch not in self.patches:  # a value that other code has set on top of it stays
             return
-        ours = self._is_ours()
+        was_ours = self._is_ours()
         at = self.patches.index(patch)
         beneath, above = self.beneath[at], self.patches[at + 1 :]
         del self.patches[at:], self.beneath[at:], self.values[at:]
         for other in above:
             self._append(other, beneath)
             beneath = self._as_seen(self.values[-1])
-        if ours:
+        if was_ours:
             self._put()
         if not self.patches:
             _stacks.pop((id(self.owner), self.name), None)
@@ -160,7 +160,7 @@ class PatchGroup:
     Parameters
     ----------
     title : str
-        What they are for; `groups` lists groups by it.
+        Their purpose, by which `groups` lists them.
     in_force : str
         When they are installed.
     undo : str

@@ -78,7 +78,7 @@ _patches = PatchGroup(
     "nothing",
     [
         Wrapper(printing, "debugprint", _knowing_graph_holders, "simulators and plans have graphs to print"),
-        Wrapper(Composite, "init_name", _in_few_words, "what is used twice is written twice, and so on: 2**n times"),
+        Wrapper(Composite, "init_name", _in_few_words, "shared subexpressions are repeated: 2**n times at depth n"),
     ],
 )
 

@@ -58,7 +58,7 @@ _patches = PatchGroup(
     "from the import of Theano on",
     "nothing",
     [
-        Patch(Invert, "impl", _invert, "~True is -2 for Python, which is true"),
+        Patch(Invert, "impl", _invert, "Python computes ~True as -2, which is true"),
         Patch(Composite, "init_py_impls", _init_py_impls, "no part of a Composite is computed twice in Python"),
     ],
 )

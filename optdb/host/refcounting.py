@@ -13,9 +13,9 @@ Found = TypeVar("Found")
 
 
 class RefCountedSetting(Generic[Found]):
-    """A setting that the first holder turns on, and the last one puts back to what the first had found.
+    """A setting that the first holder turns on, and the last one restores to the value before the first.
 
-    If each thread put back what it found itself, one would leave behind what another had turned on.
+    If each thread restored the value that it found itself, one could restore what another had turned on.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The scalar ops of the host, by name: what elementwise code is generated from."""
+"""The scalar ops of the host, by name, for the generation of elementwise code."""
 
 from __future__ import annotations
 

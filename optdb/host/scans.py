@@ -8,8 +8,8 @@ A Scan also keeps the function that runs its loop, with that function's storage,
 an attribute of the op, made by the first graph that needs it. Two compiled
 functions that share the op would share the storage (run in two threads, each
 would find the other's numbers in it) and the flags under which the first was
-compiled. So the thunks of each graph get an op of their own; the one that is
-shared keeps what was compiled last, for those who look there. `inner_function`
+compiled. So the thunks of each graph get an op of their own; the shared
+op keeps the last compiled function, for code that looks there. `inner_function`
 finds the function of one graph, and `thunk_around` runs a loop around another one.
 """
 

@@ -78,8 +78,8 @@ _patches = PatchGroup(
     "from the first function of mode OPENCL on",
     "nothing",
     [
-        Wrapper(SharedVariable, "set_value", _counting, "the same array may come with other numbers"),
-        Wrapper(SharedVariable, "zero", _counting, "it may overwrite the array where it lies"),
+        Wrapper(SharedVariable, "set_value", _counting, "the same array may have new contents"),
+        Wrapper(SharedVariable, "zero", _counting, "it may overwrite the array in place"),
         Wrapper(FunctionMaker, "create", _noting, "functions of the host may update a variable in place"),
     ],
 )

@@ -26,10 +26,10 @@ def place_in_code(var: Variable) -> tuple[str, str]:
     Many of Theano's rewriters forget the lines. Then it is the nearest line that the variable is computed from, as
     ``behind train.py:11: h = x.dot(w)``. Both are empty if no line is known.
     """
-    told = _nearest(var)
-    if told is None:
+    nearest = _nearest(var)
+    if nearest is None:
         return "", ""
-    return ("" if told is var else "behind ") + user_line(told), creation_trace(told)
+    return ("" if nearest is var else "behind ") + user_line(nearest), creation_trace(nearest)
 
 
 def _nearest(var: Variable) -> Variable | None:

@@ -1,8 +1,8 @@
 """Base classes and hooks for a new kind of variable: types, shared variables, transfers.
 
 A device brings its own array type. These are the host's classes that it derives from, the
-host's own array type, and the two places where the host asks who can make a shared variable,
-or move a variable elsewhere.
+host's own array type, and the two hooks by which a device makes shared variables and moves variables
+elsewhere.
 
 Data flows one way: these names are imported from Theano and handed on.
 """

@@ -113,7 +113,7 @@ class TopoOptDB(DB):
             '-' (exclude).
         **kwtags : Query
             Queries for the databases in this one, by name, and
-            ``position_cutoff``: only what stands before it is taken.
+            ``position_cutoff``: only members before that position are taken.
         """
         cutoff = kwtags.pop("position_cutoff", config.optdb.position_cutoff)
         selected = super().query(*tags, **kwtags)

@@ -230,7 +230,7 @@ class IncrementalDestroyHandler(DestroyHandler):
         if _reads_twice(node, slot, aliases):
             return False
         users = (client for var in aliases for client, _ in clients(self.fgraph, var))
-        return self._order.put_behind(node, [user for user in users if not is_output(user) and user is not node])
+        return self._order.put_after(node, [user for user in users if not is_output(user) and user is not node])
 
     def destroyer_of(self, var: Variable) -> Apply | None:
         """Return the claimed node that overwrites the memory of `var`."""

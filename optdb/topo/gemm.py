@@ -175,7 +175,7 @@ class _Pairing:
             i += 1
 
     def _partner(self, i: int) -> int | None:
-        """Return the first term behind `i` with which it makes a Gemm."""
+        """Return the first term after `i` with which it makes a Gemm."""
         term = self._terms[i]
         if term is None:
             return None

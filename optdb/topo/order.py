@@ -73,7 +73,7 @@ class _Front:
         self._nearest = nearest
 
     def meets(self, other: _Front) -> bool:
-        """Follow one node's edges; tell whether one leads to what the other front has found."""
+        """Follow one node's edges; tell whether one leads to a node that the other front has reached."""
         lower, upper = self._window
         for node in self._neighbours(heappop(self.todo)[2]):
             if node in other.found:
@@ -137,17 +137,17 @@ class TopologicalOrder:
     def extend(self, nodes: Iterable[Node]) -> None:
         """Append `nodes`, already in topological order, after all others."""
         for node in nodes:
-            self._link_behind(self.tail.prev, node)
+            self._link_after(self.tail.prev, node)
 
     def insert(self, node: Node) -> None:
         """Add a node whose dependencies are all in the order already."""
         place_of = self.place_of
-        behind = self.head
+        last = self.head
         for dependency in self._dependencies(node):
             place = place_of[dependency]
-            if place.label > behind.label:
-                behind = place
-        self._link_behind(behind, node)
+            if place.label > last.label:
+                last = place
+        self._link_after(last, node)
 
     def remove(self, node: Node) -> None:
         """Take `node` out."""
@@ -166,9 +166,9 @@ class TopologicalOrder:
             edges, so that the new edge closes a cycle. The order is then as
             it was.
         """
-        return self.precedes(first, second) or self.put_behind(second, (first,))
+        return self.precedes(first, second) or self.put_after(second, (first,))
 
-    def put_behind(self, node: Node, others: Iterable[Node]) -> bool:
+    def put_after(self, node: Node, others: Iterable[Node]) -> bool:
         """Move nodes so that `node` comes after all `others`, which it does not depend on by an edge.
 
         Returns
@@ -199,12 +199,12 @@ class TopologicalOrder:
                 return True
 
     def _move(self, nodes: Iterable[Node], anchor: OrderPosition) -> None:
-        """Take `nodes` from where they are, and put them behind `anchor` in the same order."""
+        """Take `nodes` from where they are, and put them after `anchor` in the same order."""
         for node in sorted(nodes, key=lambda node: self.place_of[node].label):
             self.remove(node)
-            anchor = self._link_behind(anchor, node)
+            anchor = self._link_after(anchor, node)
 
-    def _link_behind(self, prev: OrderPosition, node: Node) -> OrderPosition:
+    def _link_after(self, prev: OrderPosition, node: Node) -> OrderPosition:
         following = prev.next
         if following is self.tail:
             label = prev.label + _GAP

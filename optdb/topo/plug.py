@@ -51,7 +51,7 @@ _patches = PatchGroup(
     "from optdb.enable() on",
     "optdb.disable()",
     [
-        Wrapper(database, "query", _translating, "what a query selects is run by the engine")
+        Wrapper(database, "query", _translating, "the engine runs the rewriters that a query selects")
         for database in (EquilibriumDB, SequenceDB, TopoDB)
     ],
 )

@@ -117,8 +117,8 @@ class TopoResult:
         """Add two runs' figures, rule by rule."""
         counts: dict[str, RuleCount] = {rule.name: rule for rule in self.rules}
         for rule in other.rules:
-            mine = counts.get(rule.name, RuleCount(rule.name, 0, 0, 0, 0.0))
-            counts[rule.name] = RuleCount(rule.name, *(a + b for a, b in zip(mine[1:], rule[1:], strict=True)))
+            count = counts.get(rule.name, RuleCount(rule.name, 0, 0, 0, 0.0))
+            counts[rule.name] = RuleCount(rule.name, *(a + b for a, b in zip(count[1:], rule[1:], strict=True)))
         return TopoResult(
             name=self.name if self.name == other.name else None,
             converged=self.converged and other.converged,

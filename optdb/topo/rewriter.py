@@ -101,7 +101,7 @@ class TopoRewriter(EquilibriumOptimizer):
     @classmethod
     def from_equilibrium(cls, stock: EquilibriumOptimizer, direction: str = DEFAULT_DIRECTION) -> TopoRewriter:
         """Take over the members and limits of Theano's equilibrium `stock`."""
-        ours = cls(
+        rewriter = cls(
             stock.global_optimizers,
             direction=direction,
             max_use_ratio=stock.max_use_ratio,
@@ -111,9 +111,9 @@ class TopoRewriter(EquilibriumOptimizer):
             name=getattr(stock, "name", None),
         )
         # Each query builds a new index, which keeps the order of registration for each op.
-        ours.local_optimizers_all = stock.local_optimizers_all
-        ours.local_optimizers_map = stock.local_optimizers_map
-        return ours
+        rewriter.local_optimizers_all = stock.local_optimizers_all
+        rewriter.local_optimizers_map = stock.local_optimizers_map
+        return rewriter
 
     @classmethod
     def from_topo(cls, stock: TopoOptimizer) -> TopoRewriter:
@@ -141,7 +141,7 @@ class TopoRewriter(EquilibriumOptimizer):
         ----------
         fgraph : FunctionGraph
         start_from : sequence of Variable, optional
-            Outputs of `fgraph`; only what they depend on is rewritten.
+            Outputs of `fgraph`; only their ancestors are rewritten.
 
         Returns
         -------

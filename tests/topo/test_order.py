@@ -160,13 +160,13 @@ def test_an_edge_moves_only_what_lies_between_its_ends():
 
 def test_a_node_goes_behind_several_at_once():
     graph = ten(n4=[3], n7=[6])
-    assert graph.order.put_behind(3, [5, 7, 1])
+    assert graph.order.put_after(3, [5, 7, 1])
     listed = list(graph.order)
     assert sorted(listed) == list(range(10))
     assert max(map(listed.index, (5, 7, 1))) < listed.index(3) < listed.index(4)
     assert listed.index(6) < listed.index(7)
-    assert not graph.order.put_behind(3, [9, 4]), "4 needs 3"
-    assert not graph.order.put_behind(3, [9, 3])
+    assert not graph.order.put_after(3, [9, 4]), "4 needs 3"
+    assert not graph.order.put_after(3, [9, 3])
     assert list(graph.order) == listed
 
 

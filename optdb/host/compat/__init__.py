@@ -6,7 +6,7 @@ adapt them between the source and the compiled code, for the modules of Theano a
 - `versions` says which of the layers below the versions at hand need;
 - `finder` finds Theano's modules; `loader` compiles their translated source, and keeps the result on disk;
 - `translation` rewrites the syntax tree: imports, and operators on numbers;
-- `modules` holds what the imports are redirected to: NumPy's names of old, modules that Python dropped;
+- `modules` holds the targets of redirected imports: NumPy's former names, modules that Python dropped;
 - `promotion` gives operators the result types of NumPy 1, by value, where NumPy 2 has others;
 - `ccode` adds a header to what Theano compiles;
 - `installing` installs Theano where pip alone cannot build it.

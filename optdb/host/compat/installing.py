@@ -2,8 +2,8 @@
 
 Theano is there as source only, and its setup script ends at Python 3.12: its copy of versioneer uses
 ``configparser.SafeConfigParser``, which Python removed. `install` has pip build it, unchanged, in processes that
-find a ``sitecustomize`` of ours, which gives them that class, and setuptools in a folder of its own. pip's own
-settings (index, proxies, constraints) are in force, and nothing but Theano and what it requires is installed.
+find optdb's own ``sitecustomize``, which gives them that class, and setuptools in a folder of its own. pip's own
+settings (index, proxies, constraints) are in force, and pip installs nothing but Theano and its requirements.
 """
 
 from __future__ import annotations
