@@ -206,7 +206,7 @@ class FusionGroups:
             return True
         first, later = (kept, gone) if self._order.precedes(kept, gone) else (gone, kept)
         for user in first.behind:
-            if user is not later and not self._order.put_behind(user, (later,)):
+            if user is not later and not self._order.put_after(user, (later,)):
                 return False
         self._contract(gone, kept, place_of=later)
         return True
