@@ -1,8 +1,9 @@
 """The command line: ``python -m optdb COMMAND``.
 
-This module reads the command line, by click; each command's work is in a module of its
-own, imported when it is asked for. `run` only returns what is to be done, and `main` does
-it after click has returned, because click would catch some of a script's exceptions.
+This module parses the command line with click. Each command is implemented in a module of
+its own, which is imported when the command runs. `run` and `explain` return a callable, and
+`main` calls it after click has returned, because click would catch some of a script's
+exceptions.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def explain(
     """Run SCRIPT, then tell where the ops of its functions ran, and why."""
     from optdb.cli.explain import can_draw, explain_script
 
-    # Now, not when the script has run.
+    # Checked before the script runs, which may take long.
     if pictures is not None and not can_draw():
         raise click.ClickException("--pictures needs the package graphviz: pip install 'optdb[picture]'")
     flags.FORCED["optdb.topo"] = topo
@@ -127,7 +128,7 @@ def tune(device: str, dtypes: tuple[str, ...], clblast: bool, forget: bool) -> i
 
 
 def _outcome() -> Callable[[], None] | int:
-    """Do what the command line says, or return what does it; errors that name their cure are usage errors."""
+    """Run the command; return its exit status or the callable to run. Errors that name their cure are usage errors."""
     from optdb.cli.launch import USER_ERRORS
 
     try:
@@ -137,7 +138,7 @@ def _outcome() -> Callable[[], None] | int:
 
 
 def main() -> None:
-    """Read the command line and do what it says; exit as the command asks."""
+    """Parse the command line, run the command, and exit with its status."""
     try:
         outcome = _outcome()
     except click.ClickException as error:

@@ -1,8 +1,8 @@
 """What ``python -m optdb doctor`` looks at, and the table it prints.
 
-Each check is a function that returns what it found, or raises `Trouble` with what is wrong
-and the cure. `CHECKS` lists them in the order in which one needs another, so that after the
-first that fails the rest are skipped: their cures would not help yet.
+Each check is a function that returns its finding, or raises `CheckFailed` with the problem
+and the cure. `CHECKS` lists a check after those that it depends on. After the first fatal
+failure the rest are skipped, because their cures would not help yet.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from optdb.host.compat import versions
 from optdb.runtime.errors import DeviceError
 
 
-class Trouble(Exception):
-    """A check found something that does not work.
+class CheckFailed(Exception):
+    """Something that a check looked at does not work.
 
     Parameters
     ----------
-    found : str
-        What there is.
+    finding : str
+        The present state.
     cure : str
         What the user can do.
     fatal : bool
         Whether Theano does not work at all. Otherwise it works, slowly.
     optional : bool
-        Whether all works without what is missing.
+        Whether everything else works without it.
     """
 
-    def __init__(self, found: str, cure: str, *, fatal: bool = True, optional: bool = False) -> None:
-        super().__init__(found)
-        self.found = found
+    def __init__(self, finding: str, cure: str, *, fatal: bool = True, optional: bool = False) -> None:
+        super().__init__(finding)
+        self.finding = finding
         self.cure = cure
         self.fatal = fatal and not optional
         self.mark = OFF if optional else FAIL if fatal else SLOW
@@ -50,15 +50,15 @@ def report() -> int:
     Returns
     -------
     int
-        0 where all that is needed works, 1 otherwise.
+        0 if all required parts work, 1 otherwise.
     """
     table = Table("what", "state", title="optdb: what works here", title_justify="left")
-    # Paths and commands are to be copied: folded, never cut short.
+    # Users copy paths and commands: long ones are folded, never truncated.
     table.add_column("found", overflow="fold")
     table.add_column("cure", overflow="fold")
     status = 0
-    for name, mark, found, cure in _told(_results()):
-        table.add_row(name, mark, escape(found), escape(cure))
+    for name, mark, finding, cure in _with_progress(_results()):
+        table.add_row(name, mark, escape(finding), escape(cure))
         if mark == FAIL:
             status = 1
     Console().print(table)
@@ -67,12 +67,12 @@ def report() -> int:
 
 OK, SLOW, OFF, FAIL, SKIP = "[green]works[/]", "[yellow]slow[/]", "[yellow]off[/]", "[red]fails[/]", "-"
 
-#: A check's name, its mark, what it found and the cure.
+#: A check's name, its mark, its finding and the cure.
 _Result = tuple[str, str, str, str]
 
 
-def _told(results: Iterator[_Result | str]) -> Iterator[_Result]:
-    """Pass the results on, and say meanwhile, on standard error, what is looked at: a first run compiles C code."""
+def _with_progress(results: Iterator[_Result | str]) -> Iterator[_Result]:
+    """Yield the results, and show the running check on standard error: a first run compiles C code."""
     console = Console(stderr=True)
     if not console.is_terminal:
         console.print("optdb: looking at what works here; the first time, that compiles C code for up to a minute")
@@ -85,7 +85,7 @@ def _told(results: Iterator[_Result | str]) -> Iterator[_Result]:
 
 
 def _results() -> Iterator[_Result | str]:
-    """Yield each check's name before it is made, and then its result."""
+    """Yield each check's name before it runs, and then its result."""
     stop = False
     for name, check in CHECKS.items():
         if stop:
@@ -94,11 +94,11 @@ def _results() -> Iterator[_Result | str]:
         yield name
         try:
             yield name, OK, check(), ""
-        except Trouble as trouble:
-            yield name, trouble.mark, trouble.found, trouble.cure
-            stop = trouble.fatal
+        except CheckFailed as failure:
+            yield name, failure.mark, failure.finding, failure.cure
+            stop = failure.fatal
         except Exception as error:
-            # A doctor tells of whatever it meets: this is the last place to hide it.
+            # The table shows unexpected errors, too, and the exit status counts them.
             yield name, FAIL, f"{type(error).__name__}: {error}", "unexpected error; please report it"
             stop = True
 
@@ -107,9 +107,9 @@ def _requirement(requirement: support.Requirement) -> Callable[[], str]:
     def check() -> str:
         version = support.found(requirement.name)
         if version is None:
-            raise Trouble("not installed", requirement.cure)
+            raise CheckFailed("not installed", requirement.cure)
         if not requirement.admits(version):
-            raise Trouble(version, requirement.cure)
+            raise CheckFailed(version, requirement.cure)
         return version
 
     return check
@@ -135,7 +135,7 @@ def _compiler() -> str:
     from theano.configdefaults import config, gcc_version_str
 
     if not config.cxx:
-        raise Trouble("none", "install g++ (Debian: apt-get install g++)", fatal=False)
+        raise CheckFailed("none", "install g++ (Debian: apt-get install g++)", fatal=False)
     return f"{config.cxx} {gcc_version_str}"
 
 
@@ -144,7 +144,7 @@ def _blas() -> str:
 
     ldflags = theano.config.blas.ldflags
     if not ldflags:
-        raise Trouble(
+        raise CheckFailed(
             "none: matrix products go through NumPy",
             "install OpenBLAS (Debian: apt-get install libopenblas-dev), or name one: THEANO_FLAGS=blas.ldflags=...",
             fatal=False,
@@ -163,7 +163,7 @@ def _c_code() -> str:
         theano.function([x], x + 1, mode="FAST_RUN")
     except Exception as error:
         headers = f"apt-get install python{sys.version_info[0]}.{sys.version_info[1]}-dev"
-        raise Trouble(_first_line(error), f"install Python's headers (Debian: {headers})") from error
+        raise CheckFailed(_first_line(error), f"install Python's headers (Debian: {headers})") from error
     return "compiles"
 
 
@@ -187,11 +187,11 @@ def _scan() -> str:
     import theano
 
     if not theano.config.cxx:
-        raise Trouble(SCAN_IN_PYTHON, "install a compiler", fatal=False)
+        raise CheckFailed(SCAN_IN_PYTHON, "install a compiler", fatal=False)
     try:
         from theano.scan_module import scan_perform_ext
     except ImportError as error:
-        raise Trouble(
+        raise CheckFailed(
             f"{SCAN_IN_PYTHON}: {_first_line(error)}", "report this with the compiler's name", fatal=False
         ) from error
 
@@ -207,7 +207,7 @@ def _caches() -> str:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
-            raise Trouble(
+            raise CheckFailed(
                 f"{folder}: {error.strerror}",
                 "name another folder: THEANO_FLAGS=base_compiledir=..., XDG_CACHE_HOME=...",
             ) from error
@@ -221,29 +221,29 @@ def _opencl() -> str:
         rows = devices.list_devices()
         best = devices.find("opencl")
     except DeviceError as error:
-        found, _, cure = str(error).partition("\nThe cure: ")
-        raise Trouble(found, f"to compute on devices: {cure}", optional=True) from error
+        problem, _, cure = str(error).partition("\nThe cure: ")
+        raise CheckFailed(problem, f"to compute on devices: {cure}", optional=True) from error
     if not any(row.works and not row.profile.quirks.is_memory_checker for row in rows):
         cure = "for the processor, apt-get install pocl-opencl-icd (Debian)"
-        raise Trouble(f"{best.name.strip()}: a memory checker", f"install a driver; {cure}", fatal=False)
+        raise CheckFailed(f"{best.name.strip()}: a memory checker", f"install a driver; {cure}", fatal=False)
     return "\n".join(f"{row.spec}: {row.name}" for row in rows if row.works)
 
 
 def _kernel_cache() -> str:
     from optdb.cli.kernels import described, folder
 
-    kept = folder()
-    if kept.limit:
+    binaries = folder()
+    if binaries.limit:
         try:
-            kept.folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=kept.folder).close()
+            binaries.folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=binaries.folder).close()
         except OSError as error:
-            raise Trouble(
-                f"{kept.folder}: {error.strerror}",
+            raise CheckFailed(
+                f"{binaries.folder}: {error.strerror}",
                 "name another folder: THEANO_FLAGS=optdb.kernel_cache_dir=...",
                 fatal=False,
             ) from error
-    return f"{kept.folder}\n{described(kept)}"
+    return f"{binaries.folder}\n{described(binaries)}"
 
 
 def _engine() -> str:
@@ -257,7 +257,7 @@ def _engine() -> str:
         f = theano.function([x], (tt.exp(tt.log(x)) * 2) ** 2)
     got, wanted = f([1.0, 2.0]).tolist(), [4.0, 16.0]
     if not all(abs(a - b) < 1e-9 for a, b in zip(got, wanted)):
-        raise Trouble(f"computed {got}, not {wanted}", "run `make test`, and report what fails")
+        raise CheckFailed(f"computed {got}, not {wanted}", "run `make test`, and report what fails")
     return f"{len(f.maker.fgraph.apply_nodes)} node(s) left of a small function"
 
 

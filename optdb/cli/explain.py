@@ -1,4 +1,4 @@
-"""Runs a script, then tells where the ops of each function that it compiled run, and why."""
+"""Runs a script, then reports where the ops of each function that it compiled run, and why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def explain_script(
     pictures: Path | None = None,
     html: Path | None = None,
 ) -> None:
-    """Run a script as `launch` does, and print what became of its functions, even if it fails.
+    """Run a script as `launch` does, and print the placement of its functions, even if it fails.
 
     Parameters
     ----------
@@ -38,13 +38,13 @@ def explain_script(
     pictures : Path, optional
         A folder to draw each function's graph in: as SVG, or as Graphviz's own text where its program is missing.
     html : Path, optional
-        A file to write a page into, with the graphs, what was rewritten, and where time went.
+        A file for a page with the graphs, the rewrites that were applied, and the time that each part took.
     """
-    from optdb import lifters  # imports the host, which the flags are checked by
+    from optdb import lifters  # imports the host, which checks the flags
     from optdb.host.compiled import watching
 
     seen: list[Any] = []
-    # Both are resolved now: the script may go to another folder.
+    # Both are resolved now: the script may change the working directory.
     html, pictures = (path.absolute() if path is not None else None for path in (html, pictures))
     try:
         with watching(seen.append), _page(html, target):
@@ -55,7 +55,7 @@ def explain_script(
 
 @contextmanager
 def _page(path: Path | None, title: str) -> Iterator[None]:
-    """Observe what is compiled meanwhile, and write a page about it at the end, even if the script fails."""
+    """Observe the functions compiled in the block, and write a page about them at its end, even if the script fails."""
     if path is None:
         yield
         return

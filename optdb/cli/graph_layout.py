@@ -1,17 +1,18 @@
-"""Places the nodes of a graph in layers, for drawings: what computes an input stands above what uses it."""
+"""Places the nodes of a graph in layers, for drawings: a node is drawn below the nodes that compute its inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: How often the order within the layers is improved, down and up again.
+#: How many sweeps, alternately down and up, improve the order within the layers.
 SWEEPS = 4
 
 
 def lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
-    """Return for each node its place in its layer, counted from the middle, and its layer.
+    """Return for each node its position in its layer, counted from the middle, and its layer.
 
-    Neighbours in a layer are ordered by the mean place of what they are connected to, which keeps lines short.
+    The nodes of a layer are ordered by the mean position of their neighbours in the next layer, which keeps edges
+    short (the barycentre heuristic).
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ def _layers(inputs: Sequence[Sequence[int]]) -> list[int]:
     for node, used in enumerate(inputs):
         for place in used:
             first_user[place] = min(first_user[place], depth[node])
-    # An input of the graph stands right above its first user: lines from the top to everywhere show nothing.
+    # An input of the graph is drawn right above its first user: edges from the top to all layers would be unreadable.
     return [depth[n] if used or first_user[n] == len(inputs) else first_user[n] - 1 for n, used in enumerate(inputs)]
 
 

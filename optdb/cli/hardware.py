@@ -38,7 +38,7 @@ def report(profiles: bool = False) -> int:
             Console().print(_profile_table(row))
         best = devices.find("opencl")
     except DeviceError as error:
-        # Whatever it is, its message is what the user came for.
+        # The message names the cause and the cure.
         print(error)
         return 1
     print("optdb.device=opencl takes", best.name.strip())
@@ -46,7 +46,7 @@ def report(profiles: bool = False) -> int:
 
 
 def _profile_table(row: DeviceInfo) -> Table:
-    """Return what a device can do, in the profile's words, and each quirk with its reason."""
+    """Return a table of the fields of a device's profile, and of its quirks with their reasons."""
     profile = row.profile
     table = Table("property", title=f"{row.spec}: {profile.name}", title_justify="left")
     table.add_column("value", overflow="fold")

@@ -1,7 +1,7 @@
-"""Writes what `observe` has seen of a script's functions into one HTML file, which needs no network.
+"""Writes what `observe` recorded of a script's functions into one HTML file, which needs no network.
 
-The file has a template's page (``report.html``), and what it shows as JSON. The page draws: the graph of each function
-before and after, to be zoomed; the rewriters that changed it; where its ops run, and why; where time went.
+The file is a template (``report.html``) with the data filled in as JSON. For each function the page shows its graph
+before and after optimization, the rewriters that changed it, where its ops run and why, and a profile of its time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from optdb.topo.result import TopoResult
 
 __all__ = ["document_of", "write_html"]
 
-#: Where the template has the data.
+#: The placeholder for the data in the template.
 DATA = "/*DATA*/null"
-#: A browser draws so many nodes and stays quick. The tables are of all of them.
+#: The most nodes that a browser draws quickly. The tables count all nodes.
 MAX_DRAWN_NODES = 3000
-#: So many characters of an op stand in its box.
+#: The most characters of an op's name in its box.
 MAX_LABEL_CHARS = 26
-#: So many nodes are listed by the time that they take.
+#: How many nodes the table of times lists, the slowest first.
 MAX_TIMED_NODES = 40
 
 
@@ -40,20 +40,20 @@ def write_html(functions: Sequence[ObservedFunction], path: Path, title: str) ->
     functions : sequence of ObservedFunction
         In the order in which they were compiled.
     path : Path
-        Where to; what is there is replaced.
+        The file, which is overwritten if it exists.
     title : str
-        What stands above it.
+        Its title.
     """
     template = importlib.resources.files("optdb.cli").joinpath("report.html").read_text(encoding="utf-8")
     data = json.dumps(document_of(functions, title), separators=(",", ":"))
-    # Nothing within the data may end the script that it is in.
+    # Nothing within the data may close the script element.
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(template.replace(DATA, data), encoding="utf-8")
 
 
 def document_of(functions: Sequence[ObservedFunction], title: str) -> dict[str, Any]:
-    """Return what the page shows, as JSON takes it."""
+    """Return the page's data, of types that JSON can represent."""
     compiled = [seen for seen in functions if seen.function is not None]
     return {
         "title": title,
@@ -65,7 +65,7 @@ def document_of(functions: Sequence[ObservedFunction], title: str) -> dict[str, 
 
 def _function(seen: ObservedFunction) -> dict[str, Any]:
     profile = seen.profile
-    # The graph that is computed, which on a device may be another one than Theano's.
+    # The graph that is executed. On a device it may differ from Theano's.
     explanation = explain(seen.function)
     after = snapshot(explanation.graph.outputs)
     return {
@@ -84,7 +84,7 @@ def _function(seen: ObservedFunction) -> dict[str, Any]:
 
 
 def _graph(graph: GraphSnapshot, times: dict[Any, tuple[float, int]]) -> dict[str, Any]:
-    """Return a graph's nodes with their places in the drawing; none where there are too many to draw."""
+    """Return a graph's nodes with their positions in the drawing; no nodes where there are too many to draw."""
     count = {"count": graph.node_count, "ops": _ops(graph.nodes)}
     if len(graph.nodes) > MAX_DRAWN_NODES:
         return {**count, "nodes": None, "most": MAX_DRAWN_NODES}
@@ -143,7 +143,7 @@ def _lift(report: LiftReport) -> dict[str, Any]:
 
 
 def _compile_times(seen: ObservedFunction) -> list[tuple[str, float]]:
-    """Return the parts of compiling with their seconds: the optimizer's phases, then what comes after them."""
+    """Return the phases of compilation with their seconds: the optimizer's, then linking and loading."""
     profile = seen.profile
     phases = seen.phases()
     rest = profile.optimizer_time - sum(seconds for _, seconds in phases)
@@ -153,9 +153,9 @@ def _compile_times(seen: ObservedFunction) -> list[tuple[str, float]]:
 
 
 def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, Any]]:
-    """Return the nodes that took the most time, with the share of all."""
+    """Return the nodes that took the most time, with their shares of the total."""
     times = seen.node_times()
-    whole = sum(seconds for seconds, _ in times.values()) or 1.0
+    total = sum(seconds for seconds, _ in times.values()) or 1.0
     lines = {node.node: node.line for node in after.nodes}
     longest = sorted(times.items(), key=lambda item: -item[1][0])[:MAX_TIMED_NODES]
     return [
@@ -165,7 +165,7 @@ def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, 
             "line": lines.get(node, ""),
             "calls": calls,
             "seconds": seconds,
-            "share": seconds / whole,
+            "share": seconds / total,
         }
         for node, (seconds, calls) in longest
     ]

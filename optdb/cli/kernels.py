@@ -1,4 +1,4 @@
-"""What ``python -m optdb cache`` prints, and removes: the OpenCL programs that are kept on disk."""
+"""Prints and clears the cache of OpenCL programs on disk, for ``python -m optdb cache``."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from optdb.runtime.device_profiles import KNOWN_QUIRKS
 
 
 def report(clear: bool = False) -> int:
-    """Tell where programs are kept, after removing them if `clear`; return the process's exit status.
+    """Print the cache's folder and entries, after removing them if `clear`; return the process's exit status.
 
     Returns
     -------
     int
-        1 where they should have been removed, and were not.
+        1 if entries remain that `clear` should have removed, 0 otherwise.
     """
-    kept = folder()
+    binaries = folder()
     if clear:
-        print(f"removed {kept.clear()} program(s)")
-    print(f"{kept.folder}: {described(kept)}")
-    for entry in reversed(kept.entries()):
+        print(f"removed {binaries.clear()} program(s)")
+    print(f"{binaries.folder}: {described(binaries)}")
+    for entry in reversed(binaries.entries()):
         used = datetime.datetime.fromtimestamp(entry.used).isoformat(" ", "minutes")
         print(f"    {entry.path.name[:12]}  {entry.size / 2**20:8.2f} MB  last used {used}")
     drivers = [quirk.platform for quirk in KNOWN_QUIRKS if quirk.name == "keeps_binaries_itself"]
     print(f"Left to the driver, which has a cache of its own or needs none: {', '.join(drivers)}")
-    return int(clear and bool(kept.entries()))
+    return int(clear and bool(binaries.entries()))
 
 
 def folder() -> Binaries:
-    """Return what the flags name."""
+    """Return the cache that the flags name."""
     from optdb.host.bootstrap import import_host
 
     import_host()
@@ -38,9 +38,9 @@ def folder() -> Binaries:
     return configure(config.optdb.kernel_cache_dir, config.optdb.kernel_cache_size)
 
 
-def described(kept: Binaries) -> str:
-    """Tell how much there is."""
-    entries = kept.entries()
+def described(binaries: Binaries) -> str:
+    """Return the number of programs, their size and the cache's limit, as text."""
+    entries = binaries.entries()
     size = sum(entry.size for entry in entries) / 2**20
-    most = f"of {kept.limit // 2**20} MB" if kept.limit else "MB; none is added (optdb.kernel_cache_size is 0)"
+    most = f"of {binaries.limit // 2**20} MB" if binaries.limit else "MB; none is added (optdb.kernel_cache_size is 0)"
     return f"{len(entries)} program(s), {size:.1f} {most}"

@@ -1,4 +1,4 @@
-"""Runs an unmodified script or module, so that it cannot tell the difference.
+"""Runs an unmodified script or module as python itself would.
 
 `launch` puts a fresh ``__main__`` module, ``sys.argv`` and ``sys.path`` in place as python
 does, and executes the code in it. The script's exceptions go up to the interpreter, which
@@ -25,7 +25,7 @@ from optdb.flags import FlagError
 from optdb.host.support import UnsupportedHost
 from optdb.runtime.errors import DeviceError
 
-#: Errors about what the user wrote or installed; where in Theano or optdb they are raised says nothing.
+#: Errors in what the user wrote or installed: the frames inside Theano and optdb do not help to correct these.
 USER_ERRORS = (FlagError, DeviceError, UnsupportedHost)
 
 #: Folders of the code whose frames, and those below them, are left out of a traceback of such an error.
@@ -74,24 +74,24 @@ def _run_source(source: bytes, path: str, main: ModuleType) -> None:
 
 
 def _set_up(path: str, argv: list[str]) -> ModuleType:
-    """Put a new ``__main__`` in place, which pickle and multiprocessing will look into."""
+    """Install a new ``__main__`` module, where pickle and multiprocessing look names up."""
     main = ModuleType("__main__")
     main.__annotations__ = {}
     main.__builtins__ = sys.modules["builtins"]
     sys.modules["__main__"] = main
     sys.argv[:] = argv
-    # Where python puts the script's folder, unless it was told not to (-P, since 3.11).
+    # Python puts the script's folder here, except with -P (since 3.11).
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = path
     return main
 
 
 def _execute(action: Callable[[], None]) -> None:
-    """Do the action; have what it raises printed without the frames above it."""
+    """Run the action; if it raises, let the traceback be printed without the frames above it."""
     try:
         action()
     except BaseException:
-        # The script may have set a hook of its own, which is then the one to call.
+        # The script may have set its own hook, which is then called.
         sys.excepthook = _from_script_on(sys.excepthook)
         raise
 
@@ -109,7 +109,7 @@ def _from_script_on(excepthook: Callable[..., object]) -> Callable[..., object]:
 
 
 def _is_standard(excepthook: Callable[..., object]) -> bool:
-    """Tell whether the script left the hook as it was; Theano sets one of its own, which adds to Python's."""
+    """Return whether the hook is Python's, or Theano's, which extends Python's."""
     return excepthook is sys.__excepthook__ or getattr(excepthook, "__module__", "").startswith("theano.")
 
 
@@ -136,7 +136,7 @@ def _below(tb: TracebackType | None) -> TracebackType | None:
 
 
 def _absolute(path: str) -> str:
-    """Make a path absolute as python does: what the user wrote stays, "./" and ".." with it."""
+    """Make a path absolute as python does, which does not resolve "./" and ".."."""
     return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118
 
 

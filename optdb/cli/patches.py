@@ -1,4 +1,4 @@
-"""What ``python -m optdb doctor --patches`` prints: the attributes of Theano that optdb replaces."""
+"""Prints the attributes of Theano that optdb replaces, for ``python -m optdb doctor --patches``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.host.patching import Patch, PatchGroup, groups
 
 
 def report_patches() -> int:
-    """Print each group of patches with its reasons, when it is in force, and what takes it away; return 0."""
+    """Print each group of patches with its reasons, when it is in force, and what undoes it; return 0."""
     _turn_everything_on()
     console = Console()
     for group in groups():
@@ -24,7 +24,7 @@ def report_patches() -> int:
 
 
 def _turn_everything_on() -> None:
-    """Import what has patches, and install those that are made when they are first needed."""
+    """Import the modules that have patches, and install those patches that are otherwise made on first use."""
     import optdb
     import optdb.cache
     from optdb.host import sharing
@@ -39,7 +39,7 @@ def _turn_everything_on() -> None:
 
 def _table(group: PatchGroup) -> Table:
     table = Table("replaced", "why", title=escape(group.title), title_justify="left", title_style="bold")
-    # Names are to be searched for: folded, never cut short.
+    # Users search for these names: long ones are folded, never truncated.
     table.columns[0].overflow = table.columns[1].overflow = "fold"
     rows: dict[str, list[str]] = {}
     for patch in group.patches:
@@ -50,7 +50,7 @@ def _table(group: PatchGroup) -> Table:
     return table
 
 
-#: Equality is replaced for some thousand classes of ops.
+#: The most names in a row: equality is replaced for some thousand classes of ops.
 _MOST_NAMES = 12
 
 

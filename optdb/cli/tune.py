@@ -1,4 +1,4 @@
-"""Tunes matrix products on a device, and prints what that gained."""
+"""Tunes matrix products on a device, and prints the speed before and after."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rich.table import Table
 
 
 def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bool = True) -> int:
-    """Tune a device for some dtypes, or forget what was found, and return the process's exit status.
+    """Tune matrix products for some dtypes, or remove earlier results, and return the process's exit status.
 
     Parameters
     ----------
     device : str
-        Which one, as the flag optdb.device says it.
+        The device, as the flag optdb.device names it.
     dtypes : sequence of str
-        Of matrices; those that the device lacks are left out.
+        The dtypes of the matrices; those that the device does not support are skipped.
     forget : bool
-        Remove what was found before, and measure nothing.
+        Remove earlier results, and measure nothing.
     library : bool
         Measure CLBlast, too, where it is installed.
 
@@ -54,8 +54,10 @@ def _table(title: str, results: Sequence[Any]) -> Table:
     table = Table("products", "best", title=title, title_justify="left")
     for column in ("GFLOP/s", "default", "GFLOP/s", "CLBlast"):
         table.add_column(column, justify="right")
-    for found in results:
-        names = [block.name.partition("_")[2] for block in (found.block, found.default)]
-        theirs = f"{found.library_speed:.1f}" if found.library_speed else "-"
-        table.add_row(found.name, names[0], f"{found.speed:.1f}", names[1], f"{found.default_speed:.1f}", theirs)
+    for result in results:
+        names = [block.name.partition("_")[2] for block in (result.block, result.default)]
+        library_speed = f"{result.library_speed:.1f}" if result.library_speed else "-"
+        table.add_row(
+            result.name, names[0], f"{result.speed:.1f}", names[1], f"{result.default_speed:.1f}", library_speed
+        )
     return table

@@ -16,11 +16,11 @@ def _nothing():
 
 
 def _slow():
-    raise checks.Trouble("too slow", "a faster one", fatal=False)
+    raise checks.CheckFailed("too slow", "a faster one", fatal=False)
 
 
 def _fails():
-    raise checks.Trouble("broken", "mend it")
+    raise checks.CheckFailed("broken", "mend it")
 
 
 def _unforeseen():
@@ -62,7 +62,7 @@ def test_after_a_failure_the_rest_is_skipped(table, check, words):
 
 
 def _off():
-    raise checks.Trouble("missing", "get it", optional=True)
+    raise checks.CheckFailed("missing", "get it", optional=True)
 
 
 def test_what_is_optional_is_no_failure(table):
@@ -91,7 +91,7 @@ def test_a_memory_checker_is_slow(monkeypatch):
     row = devices.DeviceInfo("opencl0:0", profile_of(FakeDevice("Oclgrind Simulator", "Oclgrind")), None)
     monkeypatch.setattr(devices, "list_devices", lambda: [row])
     monkeypatch.setattr(devices, "find", lambda spec: row)
-    with pytest.raises(checks.Trouble, match="Oclgrind Simulator: a memory checker") as caught:
+    with pytest.raises(checks.CheckFailed, match="Oclgrind Simulator: a memory checker") as caught:
         checks._opencl()
     assert caught.value.mark == checks.SLOW
 
