@@ -1,8 +1,8 @@
 """optdb makes Theano compile fast.
 
-The public names live in other modules, and come from there when they are first used:
-``import optdb`` imports neither Theano nor NumPy. What it does at once is put a hook in
-place, by which a later ``import theano`` works here (see ``optdb.composition``).
+The public names are defined in other modules, and are imported from there on first use:
+``import optdb`` imports neither Theano nor NumPy. It installs an import hook, which lets a
+later ``import theano`` work (see ``optdb.composition``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Where each public name comes from: a module, which may have another name for it.
+#: The module that each public name is imported from, with the name there if it differs.
 _LAZY_ATTRS = {
     "GraphToGPU": "optdb.lifters",
     "SimulatorNotRestored": "optdb.unpickling",
@@ -63,11 +63,11 @@ __all__ = [
 ]
 
 
-#: Rooms that are used by their name, as in ``optdb.cache.install()``.
+#: Submodules that users reach as attributes, as in ``optdb.cache.install()``.
 _LAZY_SUBMODULES = ("cache",)
 
 
-#: Names from proposals for Theano, and what to write.
+#: Names from proposals for Theano, and optdb's names for the same.
 _WRITE_INSTEAD = {
     "Simulator": "optdb.SimulatorOCL",
     "cuda_backend": "optdb.opencl_backend('nvidia')",
@@ -82,7 +82,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'optdb' has no attribute {name!r}{hint}")
     module, _, there = _LAZY_ATTRS[name].partition(":")
     value = getattr(importlib.import_module(module), there or name)
-    globals()[name] = value  # the next use does not come here
+    globals()[name] = value  # the next use does not call __getattr__
     return value
 
 
@@ -90,5 +90,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-# Last, because it may go on to import optdb's own modules.
+# Last, because it may import optdb's own modules.
 composition.start()

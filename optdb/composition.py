@@ -1,7 +1,7 @@
-"""Puts optdb's folders together: what is installed when optdb is imported, and when Theano is.
+"""Connects optdb's packages: installs the import hook, and the parts in Theano once Theano is imported.
 
-This is the one module that knows all of them. `optdb.host` makes Theano importable and knows nothing of the others;
-`start` hands it what is to follow the import of Theano. Nothing is imported here before that.
+Only this module knows all packages. `optdb.host` makes Theano importable and knows no other package; `start` passes it
+the function to call after the import of Theano. This module imports the other packages only then.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ __all__ = ["compose", "start"]
 
 
 def start() -> None:
-    """Install the import hook, so that whoever imports Theano gets optdb with it; called by ``import optdb``."""
+    """Install the import hook, which runs `compose` after Theano is imported; called by ``import optdb``."""
     bootstrap.start(compose)
 
 
 def compose() -> None:
-    """Install what the engine, the op cache and the OpenCL device have in Theano, and turn on what the flags say.
+    """Install the parts of the engine, the op cache and the OpenCL device in Theano, and enable those that flags name.
 
-    Called after Theano's code has run. Modules are imported from their own names here: the package that one is in may
-    have just begun to be imported.
+    Called after Theano's code has run. Modules are imported by their full names: their package may be in the middle of
+    its own import.
     """
     from optdb.host import device_linker
     from optdb.host.config import config
@@ -44,7 +44,7 @@ def compose() -> None:
 
 
 def _link_for_opencl(linker: DeviceLinker, *storage: Any) -> Any:
-    """Link a function for an OpenCL device; what that needs is imported when the first one is linked."""
+    """Link a function for an OpenCL device. The modules for that are imported when the first function is linked."""
     from optdb.opencl.simulator.opencl_linker import link_with_host_state
 
     return link_with_host_state(linker, *storage)

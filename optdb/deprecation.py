@@ -1,6 +1,6 @@
-"""Old names of attributes and of what modules have, which warn and lead to the new ones; each stays for one release.
+"""Deprecated names of attributes and module members: they warn and give the new ones, each for one release.
 
-Nothing of optdb is imported here, so that every folder can.
+This module imports nothing of optdb, so that every package can import it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
 
 
 def renamed(old: str, new: str) -> property:
-    """Return a read-only property that warns, and gives another attribute of the object.
+    """Return a read-only property that warns and returns another attribute of the object.
 
     Parameters
     ----------
     old, new : str
-        The names; the new one may be that of an attribute's attribute, with a dot.
+        The names; the new one may be a dotted path.
     """
     get = operator.attrgetter(new)
 
@@ -46,7 +46,7 @@ def renamed(old: str, new: str) -> property:
 
 
 def renamed_names(module: str, new_names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return what a module needs as its ``__getattr__`` so that old names warn, and give what has a new one.
+    """Return a module's ``__getattr__``, by which old names warn and give the objects with the new names.
 
     Parameters
     ----------
@@ -66,10 +66,10 @@ def renamed_names(module: str, new_names: Mapping[str, str]) -> Callable[[str], 
 
 
 def renamed_fields(**new_names: str) -> Callable[[type], type]:
-    """Return a decorator for a class whose constructor's keywords, and attributes, have changed their names.
+    """Return a class decorator for renamed keywords of the constructor and renamed attributes.
 
-    A keyword by its old name warns, and counts for the new one, as does reading the attribute. Where both names are
-    given, the old one counts: ``dataclasses.replace(it, old=...)`` passes all fields.
+    An old keyword warns and sets the new one; reading an old attribute warns and returns the new one. If both keywords
+    are passed, the old one has priority: ``dataclasses.replace(it, old=...)`` passes all fields.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The ``optdb.*`` flags, declared as data.
 
-A flag is set in ``THEANO_FLAGS`` or ``.theanorc``, section ``optdb``, as Theano's own
-flags are. Nothing here imports Theano: ``optdb.host.flags`` takes `FLAGS` from here and
-registers them, and the command line puts what it insists on into `FORCED`.
+Users set a flag in ``THEANO_FLAGS`` or in section ``optdb`` of ``.theanorc``, like Theano's
+own flags. This module does not import Theano: ``optdb.host.flags`` registers `FLAGS`, and the
+command line puts the values that override the user's settings into `FORCED`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-#: Each text that stands for a value, the one to show first. The same as Theano's.
+#: The spellings of each value, the one to display first. They are Theano's.
 BOOL = (
     ("True", True),
     ("False", False),
@@ -30,32 +30,32 @@ class FlagError(ValueError):
 
 
 class UnknownMode(FlagError):
-    """A name that no mode has."""
+    """No mode has this name."""
 
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag: what it is called, which values it takes, and what it does.
+    """One flag: its name, its values and its documentation.
 
     Parameters
     ----------
     name : str
         The full name, with its section.
     default : object
-        The value where the user says nothing.
+        The value if the user sets none.
     doc : str
-        What it does, in a sentence or two, as shown by ``print(theano.config)``.
+        Its effect, in a sentence or two, as shown by ``print(theano.config)``.
     spellings : tuple of (str, object)
-        Each text that the user may write, and the value it stands for.
+        Each accepted text, and its value.
     check : callable, optional
-        For a flag that takes more texts than can be listed: raises ValueError, which says
-        what is wrong, for those that it does not take. The others are the flag's values.
+        For a flag whose accepted texts cannot be listed: returns the value of a text, or
+        raises ValueError with the reason why the flag does not accept it.
     takes : str
-        What those texts are, ready to print.
+        A description of the accepted texts, ready to print.
     reads : bool
         Whether the flag's value is what `check` returns, instead of the text.
     live : bool
-        Whether it may still be changed after Theano is imported.
+        Whether the user may change it after Theano is imported.
     """
 
     name: str
@@ -78,12 +78,12 @@ class Flag:
         return " or ".join(shown.values())
 
     def parse(self, value: object) -> Any:
-        """Turn what the user wrote into the flag's value.
+        """Convert the user's text to the flag's value.
 
         Raises
         ------
         FlagError
-            If the flag takes no such value.
+            If the flag does not accept the text.
         """
         if self.check is not None:
             return self._checked(str(value).strip())
@@ -100,7 +100,7 @@ class Flag:
         return value if self.reads else text
 
 
-#: How a device is named by its numbers; any other text is part of a device's name.
+#: A device named by its numbers; any other text is part of a device's name.
 _NUMBERED = re.compile(r"opencl\d+:\d+(\s*\[\d+/\d+\])?")
 _ALMOST_NUMBERED = re.compile(r"opencl\d*:?\d*$")
 #: How Theano's own GPU back-end numbers devices.
@@ -111,7 +111,7 @@ _A_DEVICE = (
 
 
 def device_spec(text: str) -> str:
-    """Return a text that says which device is meant, if it can mean one.
+    """Return the text, stripped, if it can name a device.
 
     Raises
     ------
@@ -138,12 +138,12 @@ def context_pairs(text: str) -> list[tuple[str, str]]:
     Returns
     -------
     list of (str, str)
-        Each name, and which device it stands for.
+        Each name, and the device it is bound to.
 
     Raises
     ------
     ValueError
-        If the text is not like that.
+        If the text is malformed.
     """
     pairs: dict[str, str] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
@@ -166,7 +166,7 @@ def megabytes(text: str) -> int:
     Raises
     ------
     ValueError
-        If the text is no whole number, or one below 0.
+        If the text is not a whole number, 0 or above.
     """
     if not text.isdecimal():
         raise ValueError("a size is a whole number of megabytes, such as 512, or 0 for nothing")
@@ -174,12 +174,12 @@ def megabytes(text: str) -> int:
 
 
 def fraction(text: str) -> float:
-    """Read a part of a whole.
+    """Read a fraction.
 
     Raises
     ------
     ValueError
-        If the text is no number above 0, or one above 1.
+        If the text is not a number above 0 and at most 1.
     """
     try:
         value = float(text)
@@ -283,24 +283,24 @@ FLAGS: tuple[Flag, ...] = (
     ),
 )
 
-#: Values that go above THEANO_FLAGS and .theanorc, by flag name. They take effect when
+#: Values that override THEANO_FLAGS and .theanorc, by flag name. They take effect when
 #: Theano is imported.
 FORCED: dict[str, Any] = {}
 
 
-#: The flags by which Theano's own GPU back-end is told its devices, and which of optdb's says the same.
+#: The flags that name the devices of Theano's own GPU back-end, and the corresponding flags of optdb.
 _FLAG_FOR = {"device": "optdb.device", "init_gpu_device": "optdb.device", "contexts": "optdb.contexts"}
 
 
-#: How devices of that back-end begin, and what says the same here.
+#: The prefixes of that back-end's device names, and the corresponding devices of optdb.
 _DEVICE_FOR = {"cuda": "nvidia", "gpu": "gpu", "opencl": "opencl"}
 
 
 def _here(device: str) -> str:
-    """Return what optdb calls a device of Theano's GPU back-end; numbered OpenCL devices are called the same."""
+    """Return optdb's name of a device of Theano's GPU back-end; numbered OpenCL devices have the same name."""
     if _NUMBERED.fullmatch(device):
         return device
-    return next((here for theirs, here in _DEVICE_FOR.items() if device.startswith(theirs)), device)
+    return next((name for prefix, name in _DEVICE_FOR.items() if device.startswith(prefix)), device)
 
 
 def check_gpu_backend(name: str, value: str) -> None:
@@ -309,14 +309,14 @@ def check_gpu_backend(name: str, value: str) -> None:
     Parameters
     ----------
     name : {'device', 'init_gpu_device', 'contexts'}
-        The flag of Theano's.
+        Theano's flag.
     value : str
         What the user wrote.
 
     Raises
     ------
     FlagError
-        If the value names such a device. The message has the setting that means the same here.
+        If the value names such a device. The message contains the equivalent setting of optdb.
     """
     meant = bool(value) if name == "contexts" else value.startswith(tuple(_DEVICE_FOR))
     if not meant or importlib.util.find_spec("pygpu") is not None:
@@ -332,39 +332,41 @@ def check_gpu_backend(name: str, value: str) -> None:
     )
 
 
-def unknown_mode(name: object, known: Iterable[str], flag: str = "") -> UnknownMode:
-    """Make the error for a name that is no mode's.
+def unknown_mode(name: object, modes: Iterable[str], flag: str = "") -> UnknownMode:
+    """Return the error for a name that no mode has.
 
     Parameters
     ----------
     name : object
         What the user wrote.
-    known : iterable of str
+    modes : iterable of str
         The names of all modes.
     flag : str
-        The flag that has the name for its value, if one has.
+        The flag whose value is the name, if there is one.
     """
-    known = sorted(known)
+    modes = sorted(modes)
     setting = f"{flag}={name}" if flag else name
-    return UnknownMode(f"{setting}: no such mode{_guess(str(name).upper(), known)}\nThere are {', '.join(known)}")
+    return UnknownMode(f"{setting}: no such mode{_guess(str(name).upper(), modes)}\nThere are {', '.join(modes)}")
 
 
-def unknown(name: str, known: Iterable[str]) -> FlagError:
-    """Make the error for a flag that nobody declared.
+def unknown(name: str, declared: Iterable[str]) -> FlagError:
+    """Return the error for a flag that is not declared.
 
     Parameters
     ----------
     name : str
         What the user wrote.
-    known : iterable of str
-        The flags that there are.
+    declared : iterable of str
+        The names of all flags.
     """
-    known = sorted(known)
-    guess = _guess(name, known)
-    return FlagError(f"{name}: no such flag{guess}" if guess else f"{name}: no such flag; there are {', '.join(known)}")
+    declared = sorted(declared)
+    guess = _guess(name, declared)
+    return FlagError(
+        f"{name}: no such flag{guess}" if guess else f"{name}: no such flag; there are {', '.join(declared)}"
+    )
 
 
-def _guess(name: str, known: list[str]) -> str:
-    """Return which known name may have been meant, as the end of a sentence; '' if none is near."""
-    near = difflib.get_close_matches(name, known, n=1)
+def _guess(name: str, names: list[str]) -> str:
+    """Return a suggestion of the most similar name, as the end of a sentence; '' if none is similar."""
+    near = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -1,8 +1,7 @@
-"""What a pickle of a simulator becomes where it is read.
+"""Restores pickled simulators.
 
-A pickle holds Theano's functions, the device as it was asked for, and the state. :func:`restore` is what it calls. It
-needs no device to be found, nor PyOpenCL to be imported: where there is none, the functions are still there, in the
-error that says so.
+A pickle holds Theano's functions, the device as the user named it, and the state. Unpickling calls :func:`restore`,
+which works without PyOpenCL: if there is no device, it raises an error that holds the functions.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class SimulatorNotRestored(DeviceError):
     Parameters
     ----------
     why : str
-        What there is, and the cure.
+        The problem, and the cure.
     functions : dict
-        The functions in it, by the names of the methods; that of the simulator itself is ``'__call__'``.
+        The functions by method name; the simulator's own is ``'__call__'``.
     values : list
-        The simulator's values of shared variables, in the order in which the functions have these.
+        The simulator's values of shared variables, in the order of the functions' shared variables.
 
     Attributes
     ----------
@@ -43,7 +42,7 @@ class SimulatorNotRestored(DeviceError):
         self._values = values
 
     def sync_to_theano(self) -> None:
-        """Give the simulator's values of shared variables to the functions, which have those of Theano."""
+        """Store the simulator's values of shared variables in the functions, which still hold Theano's values."""
         for storage, value in zip(_shared_storages(self.functions), self._values, strict=True):
             storage[0] = value
 
@@ -51,18 +50,20 @@ class SimulatorNotRestored(DeviceError):
         return type(self), (str(self), self.functions, self._values)
 
 
-def restore(functions: dict[str, Function], device: str, values: list[Any], kept: dict[str, list[Any]]) -> SimulatorOCL:
-    """Make a simulator again.
+def restore(
+    functions: dict[str, Function], device: str, values: list[Any], method_inputs: dict[str, list[Any]]
+) -> SimulatorOCL:
+    """Restore a simulator from the content of its pickle.
 
     Parameters
     ----------
     functions : dict
-        Theano's, by the names of the methods.
+        Theano's functions by method name.
     device : str
         As `SimulatorOCL` takes it.
     values : list
-        Of the shared variables, in the order in which the functions have them.
-    kept : dict
+        The values of the shared variables, in the functions' order.
+    method_inputs : dict
         For each method, the values of inputs that its calls change.
 
     Raises
@@ -79,7 +80,7 @@ def restore(functions: dict[str, Function], device: str, values: list[Any], kept
         )
     try:
         rebuild = importlib.import_module("optdb.opencl.simulator.simulator").rebuild
-        return rebuild(functions, device, values, kept)
+        return rebuild(functions, device, values, method_inputs)
     except DeviceError as error:
         raise SimulatorNotRestored(
             f"{error}\nThe functions of the simulator are in this error's attribute `functions`, and run without a "
@@ -90,9 +91,9 @@ def restore(functions: dict[str, Function], device: str, values: list[Any], kept
 
 def _shared_storages(functions: dict[str, Function]) -> list[list[Any]]:
     """Return Theano's storages of the shared variables, each once."""
-    found: dict[int, list[Any]] = {}
+    storages: dict[int, list[Any]] = {}
     for function in functions.values():
         for spec, container in zip(function.maker.inputs, function.input_storage, strict=True):
             if spec.shared:
-                found.setdefault(id(container.storage), container.storage)
-    return list(found.values())
+                storages.setdefault(id(container.storage), container.storage)
+    return list(storages.values())

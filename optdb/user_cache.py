@@ -1,6 +1,6 @@
-"""The folder in the user's cache where optdb keeps files, and how they are written there.
+"""optdb's folder in the user's cache, and atomic replacement of files.
 
-Nothing of optdb is imported here, so that every folder can.
+This module imports nothing of optdb, so that every package can import it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ __all__ = ["cache_dir", "replace_file"]
 
 
 def cache_dir() -> Path:
-    """Return optdb's folder in the user's cache, which need not be there."""
+    """Return optdb's folder in the user's cache, which may not exist yet."""
     return Path(user_cache_dir("optdb", appauthor=False))
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file in one step: other processes read what was there before, or all of the content.
+    """Write a file atomically: other processes read the former content or all of the new one.
+
+    The file's folder is created if it does not exist.
 
     Raises
     ------
     OSError
-        If it cannot be written; then nothing is left of it. The file's folder is made if it is not there.
+        If the file cannot be written. No temporary file is left.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")

@@ -328,7 +328,9 @@ def _calls(examples: Sequence[Call]) -> list[Call]:
     )
 
 
-def rebuild(functions: dict[str, Function], device: str, values: list[Any], kept: dict[str, list[Any]]) -> SimulatorOCL:
+def rebuild(
+    functions: dict[str, Function], device: str, values: list[Any], method_inputs: dict[str, list[Any]]
+) -> SimulatorOCL:
     """Make a simulator again from what its pickle holds; the parameters are those of `optdb.unpickling.restore`."""
     functions = dict(functions)
     simulator = SimulatorOCL(functions.pop(CALL), _device_here(device))
@@ -336,7 +338,7 @@ def rebuild(functions: dict[str, Function], device: str, values: list[Any], kept
         simulator.add_method(name, function)
     for shared, value in zip(simulator._state, values, strict=True):
         shared.assign(value)
-    for name, inputs in kept.items():
+    for name, inputs in method_inputs.items():
         simulator._methods[name]._keep_inputs(inputs)
     return simulator
 
