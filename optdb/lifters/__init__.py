@@ -1,18 +1,18 @@
-"""Whole graphs to a device in one pass, for any device.
+"""Lifts whole graphs to a device in one pass, for any device.
 
 Read from the bottom up::
 
-    device        what has to be known of a device: its array type, its transfers, some answers
+    device        the interface of a device: its array type, its transfer ops, its properties
     contexts      names bound to devices
-    transfers     a value that several ops want is transferred once
-    lifter        op_lifter: how one op of the host becomes one of the device
-    plan          where each node will run: forward, then backward
-    partitioning  small sets of nodes that change sides to save transfers
-    lift          GraphToGPU: the plan carried out, and its database
-    report        what became of each node;  explain: the same for a compiled function, with a picture
-    inner         ops with branches inside, for any device
+    transfers     makes a transfer that several ops need once, and counts transfers
+    lifter        op_lifter: replaces one op of the host by ops of the device
+    plan          decides where each node will run: forward, then backward
+    partitioning  moves small sets of nodes to the other side to save transfers
+    lift          GraphToGPU: builds the planned graph; and its database
+    report        the placement of each node;  explain: the same for a compiled function, with a picture
+    inner         lifters of ops with inner graphs, for any device
 
-The OpenCL device (``optdb.opencl``) is the first user.
+The OpenCL device (``optdb.opencl``) uses it.
 """
 
 from optdb.deprecation import renamed_names

@@ -1,8 +1,7 @@
-"""Names for contexts: a graph says ``dev0``, and what that is is found when it is needed.
+"""Names for contexts: a graph refers to a context by a name such as ``dev0``.
 
-A context is a device made ready for use. Its name is all that a graph, or a pickle of one,
-holds. `Contexts` keeps which device each name stands for, and makes the context when it is
-first asked for.
+A context is a device that is ready for use. A graph, or a pickle of one, holds only the
+name. `Contexts` maps each name to a device, and creates the context on first use.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["ContextNotDefined", "Contexts", "parse"]
 
 
 class ContextNotDefined(ValueError):
-    """No context has that name."""
+    """No context has this name."""
 
 
 class Contexts:
@@ -27,12 +26,12 @@ class Contexts:
     Parameters
     ----------
     make : callable
-        Makes a context of what a name was registered with.
+        Creates a context from the device that a name was registered with.
     fill : callable, optional
-        Registers the names that the user's flags give; called once, before a name is first
-        looked for, and again after `clear`.
+        Registers the names in the user's flags; called once, before the first look-up, and
+        again after `clear`.
     hint : str
-        How a user gives a name to a device.
+        The setting by which a user names a device.
     """
 
     def __init__(
@@ -49,34 +48,34 @@ class Contexts:
         self._made: dict[Hashable, Any] = {}
         self._default: Hashable = None
         self._filled = False
-        #: Thread and name to what stands in for the context there.
+        #: Thread and name to the context's substitute there.
         self._substitutes: dict[tuple[int, Hashable], Any] = {}
 
     def register(self, name: Hashable, spec: str) -> None:
-        """Give a name to a device.
+        """Bind a name to a device.
 
         Raises
         ------
         ValueError
-            If the name stands for another device.
+            If the name is bound to another device.
         """
         if name is None or name == "cpu":
             raise ValueError(f"{name!r} is no name for a context: it has a meaning already")
         with self._lock:
             self._ensure_filled()
-            known = self._specs.setdefault(name, spec)
-        if known != spec:
-            raise ValueError(f"the context {name} is {known}; forget it before it becomes {spec}")
+            registered = self._specs.setdefault(name, spec)
+        if registered != spec:
+            raise ValueError(f"the context {name} is {registered}; forget it before it becomes {spec}")
 
     def get(self, name: Hashable = None) -> Any:
-        """Return the context of a name, of the default's for None; make it if need be.
+        """Return the context of a name, or the default context for None; create it on first use.
 
         Raises
         ------
         ContextNotDefined
             If there is no such name.
         """
-        # Without the lock: this is asked for each time an op computes.
+        # Without the lock: ops call this on every evaluation.
         context = self._made.get(name)
         if self._substitutes:
             context = self._substitutes.get((threading.get_ident(), name), context)
@@ -90,7 +89,7 @@ class Contexts:
 
     @contextmanager
     def substituted(self, name: Hashable, context: Any) -> Iterator[None]:
-        """Let something stand in for the context of a name, in this thread, meanwhile."""
+        """Substitute another object for the context of a name until the block exits, in this thread."""
         key = threading.get_ident(), self.resolve(name)
         before = self._substitutes.get(key)
         self._substitutes[key] = context
@@ -103,7 +102,7 @@ class Contexts:
                 self._substitutes[key] = before
 
     def resolve(self, name: Hashable = None) -> Hashable:
-        """Return the name itself, the default's for None.
+        """Return the name itself, or the default context's for None.
 
         Raises
         ------
@@ -112,18 +111,18 @@ class Contexts:
         """
         with self._lock:
             self._ensure_filled()
-            known = self._default if name is None else name
-            if known not in self._specs:
+            resolved = self._default if name is None else name
+            if resolved not in self._specs:
                 raise self._unknown(name)
-            return known
+            return resolved
 
     def name_of(self, has: Callable[[Any], bool]) -> Hashable:
-        """Return the name of the context that has something, None if none has.
+        """Return the name of the first context that satisfies a predicate, None if none does.
 
         Parameters
         ----------
         has : callable
-            Told each context that was made so far.
+            The predicate; called with each context that was created so far.
         """
         with self._lock:
             return next((name for name, context in self._made.items() if has(context)), None)
@@ -139,7 +138,7 @@ class Contexts:
 
     @property
     def default(self) -> Hashable:
-        """The name that None stands for; None if there is no such."""
+        """The name of the default context; None if there is none."""
         with self._lock:
             self._ensure_filled()
             return self._default
@@ -150,7 +149,7 @@ class Contexts:
 
     @contextmanager
     def as_default(self, name: Hashable) -> Iterator[Hashable]:
-        """Let None stand for a name meanwhile."""
+        """Make a name the default until the block exits."""
         before, self.default = self.default, name
         try:
             yield name
@@ -158,7 +157,7 @@ class Contexts:
             self.default = before
 
     def forget(self, name: Hashable) -> None:
-        """Take a name away; nothing happens to arrays in its context."""
+        """Remove a name; arrays in its context stay valid."""
         with self._lock:
             self.resolve(name)
             del self._specs[name]
@@ -167,7 +166,7 @@ class Contexts:
                 self._default = None
 
     def clear(self) -> None:
-        """Take all names away. Those of the flags come back when a name is looked for."""
+        """Remove all names. The next look-up registers those of the flags again."""
         with self._lock:
             self._specs.clear()
             self._made.clear()
@@ -177,7 +176,7 @@ class Contexts:
     def _ensure_filled(self) -> None:
         if self._filled:
             return
-        self._filled = True  # before it is true: filling looks names up
+        self._filled = True  # set first, because `fill` looks names up
         if self._fill is None:
             return
         try:
@@ -192,5 +191,5 @@ class Contexts:
             return ContextNotDefined(
                 f"there is no default context, and none was named; {hint}, and optdb.device makes it the default"
             )
-        known = ", ".join(map(str, self._specs)) or "none"
-        return ContextNotDefined(f"{name}: no such context; there is {known}; {hint}")
+        names = ", ".join(map(str, self._specs)) or "none"
+        return ContextNotDefined(f"{name}: no such context; there is {names}; {hint}")

@@ -1,8 +1,8 @@
-"""What the lift has to know of a device.
+"""The interface of a device that graphs are lifted to.
 
-A device is an array type, three ops that move arrays, and some answers. The
-OpenCL device is one (``optdb.opencl.device``); another needs nothing else, see
-``docs/howto-add-a-lifter.md``.
+A device is an array type, three ops that transfer arrays, and some properties.
+The OpenCL device is one (``optdb.opencl.device``). ``docs/howto-add-a-lifter.md``
+describes how to add another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ContextName = str | None
 
 
 def no_weight(op: Op) -> float:
-    """Weigh any op like one elementwise pass over an array."""
+    """Return the weight of one elementwise pass over an array, for any op."""
     return 1.0
 
 
@@ -33,35 +33,35 @@ class Device:
     Parameters
     ----------
     name : str
-        What users and messages call it.
+        Its name in messages and settings.
     array_type : type
-        Of device variables; instances have ``dtype``, ``broadcastable`` and ``context_name``.
+        The type of device variables; instances have ``dtype``, ``broadcastable`` and ``context_name``.
     from_host, to_host, between : type
         The transfer ops: ``from_host(context_name)``, ``to_host()`` and
         ``between(context_name)``. Instances of the first and last have ``context_name``.
     as_variable : callable
-        ``as_variable(x, context_name)`` returns `x` as a variable on that context, by way of
-        `optdb.lifters.transfers.transfer_once` where it makes a transfer.
+        ``as_variable(x, context_name)`` returns `x` as a variable on that context; it makes
+        transfers through `optdb.lifters.transfers.transfer_once`.
     default_context : callable
-        Returns the name of the context that is used where nothing says which; None if there is none.
+        Returns the name of the default context; None if there is none.
     ready : callable
-        Raises where the device of the default context is not there or does not work. It is called before a graph is
-        optimized: what raises during that is only logged, and the graph stays on the host.
+        Raises if the device of the default context is missing or does not work. It is called before a graph is
+        optimized: Theano only logs what raises during an optimization, and the graph would stay on the host.
     unsupported_reason : callable
         ``unsupported_reason(dtype, context_name)`` returns why the context cannot hold a dtype, None if it can.
     weight : callable
-        ``weight(op)`` returns what an op is worth having on the device, in elementwise passes over
-        an array; a view is worth nothing.
+        ``weight(op)`` returns the gain of running an op on the device, in elementwise passes over
+        an array; a view gains nothing.
     source_ops : tuple of types
-        Ops that make arrays out of nothing and go where they are needed.
+        Ops that create arrays without array inputs, and that run where their results are used.
     host_result_ops : tuple of types
-        Ops whose results are on the host wherever they run, such as shapes: what uses these has nothing on the device
-        by them.
+        Ops whose results are on the host wherever they run, such as shapes: their users get no input on the device
+        from them.
     is_host_input : callable
-        ``is_host_input(op, i)`` tells whether an op that is lifted wants its input `i` on the host all the same, as
-        indexes and sizes are; what makes that input out of nothing stays there, too.
+        ``is_host_input(op, i)`` returns whether a lifted op takes its input `i` on the host, as indexes and sizes are.
+        A source op that computes such an input stays on the host, too.
     contiguous : callable
-        ``contiguous(var)`` returns a device variable as one whose values lie in C order, for loops,
+        ``contiguous(var)`` returns a device variable with the values of `var` in C order, for loops,
         which write them slice by slice.
     """
 
@@ -82,7 +82,7 @@ class Device:
 
     def __post_init__(self) -> None:
         transfers = (self.from_host, self.to_host, self.between)
-        if any(issubclass(one, other) for one, other in itertools.permutations(transfers, 2)):
+        if any(issubclass(transfer, other) for transfer, other in itertools.permutations(transfers, 2)):
             raise TypeError(f"device {self.name}: no transfer op may be a child of another one")
         _devices.append(self)
 
@@ -90,7 +90,7 @@ class Device:
         return f"<device {self.name}>"
 
     def has(self, var: Variable) -> bool:
-        """Tell whether a variable is on the device."""
+        """Return whether a variable is on the device."""
         return isinstance(var.type, self.array_type)
 
     def context_of(self, var: Variable) -> ContextName:
@@ -98,7 +98,7 @@ class Device:
         return var.type.context_name if self.has(var) else None
 
     def home(self, var: Variable) -> Variable:
-        """Return a device variable's value on the host; what came from there is what was there."""
+        """Return a device variable's value on the host; for a transferred host variable, that variable itself."""
         source = var
         while source.owner is not None and isinstance(source.owner.op, self.between):
             [source] = source.owner.inputs
@@ -107,10 +107,10 @@ class Device:
         return self.to_host()(var)
 
     def moves(self, var: Variable) -> bool:
-        """Tell whether an input is worth moving: an array of floats, or complex, unless its tag says otherwise.
+        """Return whether an input is worth moving: a float or complex array, unless its tag says otherwise.
 
-        ``tag.target`` says which context an input is to be moved to; ``'cpu'`` keeps it on the host. ``tag.is_rng``
-        marks the state of a random generator, which goes along with what is drawn.
+        ``tag.target`` names the context to move an input to; ``'cpu'`` keeps it on the host. ``tag.is_rng`` marks the
+        state of a random generator, which moves to the device of its samples.
         """
         if not is_host_array(var):
             return False
@@ -121,33 +121,33 @@ class Device:
         return var.type.ndim > 0 and (has_parts or getattr(var.tag, "is_rng", False))
 
 
-#: All devices, the youngest last.
+#: All devices, the newest last.
 _devices: list[Device] = []
 #: The databases of lifters, by device.
 _databases: dict[Device, Any] = {}
 
 
 def devices() -> Iterator[Device]:
-    """Yield the devices that there are, the youngest first."""
+    """Yield all devices, the newest first."""
     return reversed(_devices)
 
 
 class NoLifterDatabase(LookupError):
-    """It is not clear in which database a lifter belongs."""
+    """The database for a lifter is ambiguous, or there is none."""
 
 
 def keep_database(device: Device, database: Any) -> None:
-    """Let `database` be where the lifters of a device are registered, unless it has one."""
+    """Make `database` the one that a device's lifters are registered in, unless the device has one."""
     _databases.setdefault(device, database)
 
 
 def only_database() -> Any:
-    """Return the database of lifters of the only device that there is.
+    """Return the lifters' database of the only device.
 
     Raises
     ------
     NoLifterDatabase
-        If there is none, or there are several devices. The message says what to write.
+        If there is no device, or there are several. The message names the cure.
     """
     if len(_databases) == 1:
         return next(iter(_databases.values()))

@@ -1,8 +1,8 @@
 """Why each op of a compiled function runs where it runs: `explain`.
 
-What lifts did is remembered with the graph (``report``); what the graph is now,
-after everything else that was done to it, is read off the graph. Both go into
-an :class:`Explanation`, which prints as tables and draws a picture.
+The reports of lifts are kept with the graph (``report``); the final placement is
+read from the graph itself. An :class:`Explanation` holds both, prints them as
+tables and draws a picture.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from optdb.lifters.tables import lift_tables, new_table, text_of
 from optdb.lifters.transfers import Traffic, count_transfers
 
 HOST = "host"
-#: Colours of the picture: nodes of the host, of contexts in the order they are met, and transfers.
+#: Colours of the picture: nodes of the host, of contexts in order of appearance, and transfers.
 HOST_COLOUR = "#f4f4f4"
 CONTEXT_COLOURS = ("#b7e1cd", "#c9daf8", "#fce8b2", "#ead1dc", "#d9d2e9")
 TRANSFER_COLOUR = "#f4b6a6"
@@ -36,16 +36,16 @@ class Explanation:
     Parameters
     ----------
     name : str
-        Of the function.
+        The function's name.
     graph : FunctionGraph
-        As it was compiled.
+        Its graph after optimization.
     reports : list of LiftReport
-        What lifts did to it.
+        The reports of the lifts.
     places : Counter
-        Name of a place to how many nodes run there; transfers are not counted.
+        The number of nodes by the device they run on; transfers are not counted.
     transfers : Counter
-        Transfer op, with its context, to how many nodes do it. Arguments, results and shared variables that a call
-        moves without one are in `traffic` alone.
+        The number of nodes by transfer op, with its context. Arguments, results and shared variables that a call
+        moves without such a node are in `traffic` only.
     traffic : Traffic or None
         The transfers of one call, if one was made.
     """
@@ -71,7 +71,7 @@ class Explanation:
         Parameters
         ----------
         path : str or Path
-            Where to; its suffix says how: ``.dot`` is Graphviz's own text, which needs nothing else;
+            The file. Its suffix selects the format: ``.dot`` is Graphviz's own text, which needs no program;
             ``.svg``, ``.png`` and ``.pdf`` need Graphviz's program ``dot``.
 
         Returns
@@ -82,7 +82,7 @@ class Explanation:
         Raises
         ------
         RuntimeError
-            If a package or program is missing; says which.
+            If a package or program is missing; the message names it.
         """
         return _draw(self.graph, Path(path))
 
@@ -91,7 +91,7 @@ class Explanation:
         rows = sorted(self.places.items())
         rows += [(f"transfer: {op}", count, *self._moved(_kind(op))) for op, count in sorted(self.transfers.items())]
         inside = set(self.traffic.transfers if self.traffic else ()) - set(map(_kind, self.transfers))
-        # Ops are named by their classes; what is in words is no op's.
+        # Traffic without a transfer op has a description instead of a class name.
         rows += [(kind if " " in kind else f"within {kind}", "", *self._moved(kind)) for kind in sorted(inside)]
         return new_table(f"{self.name}: where its ops run", ("place",), numbers, rows)
 
@@ -107,16 +107,16 @@ def _kind(op: str) -> str:
 
 
 def explain(function: Any, *inputs: Any) -> Explanation:
-    """Tell where the ops of a compiled function run, and why.
+    """Explain where the ops of a compiled function run, and why.
 
     Parameters
     ----------
     function : theano.compile.Function
-        As ``theano.function`` returned it. What its linker made of its graph counts: a function of mode ``OPENCL``
-        has one for the host, which is its ``maker.fgraph``, and runs another one.
+        A function from ``theano.function``. The explained graph is the one that its linker executes: a function of
+        mode ``OPENCL`` has a graph for the host, its ``maker.fgraph``, and runs another one.
     *inputs : objects
-        If there are any, the function is called with them once, updates and all, and what crosses
-        borders is counted in bytes.
+        If given, the function is called with them once, including its updates, and the bytes of its
+        transfers are counted.
 
     Returns
     -------
@@ -144,7 +144,7 @@ def explain(function: Any, *inputs: Any) -> Explanation:
 def explained(
     name: str, graph: FunctionGraph, reports: list[LiftReport], traffic: Traffic | None = None
 ) -> Explanation:
-    """Tell where the ops of a graph run, and why; the parameters are those of `Explanation`."""
+    """Explain where the ops of a graph run, and why; the parameters are those of `Explanation`."""
     return Explanation(name, graph, reports, *_count(graph), traffic)
 
 

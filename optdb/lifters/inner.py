@@ -1,14 +1,13 @@
-"""Ops with branches or loops inside, lifted for any device.
+"""Lifters of ops with branches or loops inside, for any device.
 
 `lift_inner` registers a device's lifters for IfElse and Scan.
 
-The condition of an IfElse stays on the host, which decides; both branches are
-the device's, and what it returns is one of them, as it is.
+The condition of an IfElse is evaluated on the host. Both branches are on the
+device, and the result is one of them, without a copy.
 
-Of a Scan, all arrays of floats and of complex numbers go to the device, those
-that go round the loop, those it reads and those it gives; the graph inside is
-lifted between them, in the same way as the one outside. What counts and indexes
-stays on the host.
+All arrays of floats and of complex numbers of a Scan move to the device: its
+recurrent states, its inputs and its outputs. The inner graph is lifted in the
+same way as the outer one. Counters and indexes stay on the host.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
 def _lifted_body(op: Any, context_name: ContextName, device: Device, database: TopoOptDB) -> FunctionGraph:
     """Return the graph inside of a Scan with its floats and complex numbers on the device.
 
-    Before it is lifted, all that comes before the lift is done to it, as it is to the graph outside.
+    Before the lift, the inner graph gets the same earlier optimizations as the outer one.
     """
     body = inner_graph(op)
     optimized_until(op, body, database)
@@ -81,7 +80,7 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
             there = device.array_type(var.type.dtype, var.type.broadcastable, context_name=context_name)
             inside[var] = there.make_variable(name=var.name)
     outputs = recompute(body.outputs, {var: device.home(there) for var, there in inside.items()})
-    last = len(outputs) - op.as_while  # the condition is the host's to read
+    last = len(outputs) - op.as_while  # the host reads the condition
     outputs = [
         device.as_variable(out, context_name)
         if number < last and is_host_array(out) and _goes(device, out.type.dtype, context_name)
@@ -94,7 +93,7 @@ def _lifted_body(op: Any, context_name: ContextName, device: Device, database: T
 
 
 def _outside(device: Device, var: Variable, context_name: ContextName) -> Variable:
-    """Return an outer input where the loop wants it: floats and complex numbers there, the rest on the host."""
+    """Return an outer input on the side that the loop takes it: floats and complex numbers on the device."""
     goes = _goes(device, getattr(var.type, "dtype", ""), context_name)
     if goes and (device.has(var) or is_host_array(var)):
         return device.contiguous(device.as_variable(var, context_name))
@@ -102,7 +101,7 @@ def _outside(device: Device, var: Variable, context_name: ContextName) -> Variab
 
 
 def _goes(device: Device, dtype: str, context_name: ContextName) -> bool:
-    """Tell whether arrays of a dtype go to the device: those of floats, and of complex numbers if it holds them."""
+    """Return whether arrays of a dtype move to the device: floats, and complex numbers if it supports them."""
     if dtype.startswith("complex"):
         return device.unsupported_reason(dtype, context_name) is None
     return dtype.startswith("float")
@@ -114,13 +113,13 @@ def lift_inner(database: TopoOptDB, device: Device, *tags: str, position: float 
     Parameters
     ----------
     database : TopoOptDB
-        Of the device's lifters.
+        The database of the device's lifters.
     device : Device
-        Where to.
+        The device.
     *tags : str
-        By which queries find them.
+        The tags to register them under.
     position : float
-        Where they stand among the lifters.
+        Their position among the lifters.
     """
     register_topo(*tags, db=database, position=position)(ifelse_lifter(device))
     register_topo(*tags, db=database, position=position)(scan_lifter(database, device))

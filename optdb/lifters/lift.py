@@ -1,14 +1,13 @@
-"""GraphToGPU: a whole graph moves to a device in one pass.
+"""GraphToGPU: lifts a whole graph to a device in one pass.
 
-Flow: a plan says where each node will run; the builder goes over the nodes in
-topological order and makes the new graph beside the old one, asking lifters for
-the nodes that go, making the others anew where their inputs changed; then the
-outputs of the old graph are replaced, all at once, and validated once.
+A plan decides where each node will run. The builder then visits the nodes in
+topological order and builds the new graph beside the old one: lifters replace
+the nodes that move, and the builder clones other nodes whose inputs changed.
+Finally one replacement of all outputs is validated once.
 
-Each variable of the old graph has a value on the host, on the device, or on
-both sides of a transfer that is made when somebody asks for it, and once. A
-transfer back of what was moved is what was there before, so no value goes back
-and forth.
+A variable of the old graph has a counterpart on the host, on the device, or on
+both sides of a transfer, which is made once, when it is first needed. Moving a
+value back gives the original variable, so no value makes a round trip.
 
 References
 ----------
@@ -44,18 +43,18 @@ class GraphToGPU(Optimizer):
     Parameters
     ----------
     lifters : TopoOptDB, sequence of Lifter or mapping
-        A database is queried each time a graph is lifted, so that what was registered late
-        takes part. A sequence is asked in its order. A mapping gives the lifters of each op
-        class or instance.
+        A database is queried for each graph, so that lifters registered later are included.
+        A sequence is tried in its order. A mapping gives the lifters of each op class or
+        instance.
     device : Device
-        Where to.
+        The device to lift to.
     tags : sequence of str
-        For a database: which of its lifters to take.
+        For a database: the tags of the lifters to use.
 
     Attributes
     ----------
     report : LiftReport or None
-        What the last lift did.
+        The report of the last lift.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class GraphToGPU(Optimizer):
                 copy_trace(source, transfer)
         if pairs:
             replace_all(fgraph, pairs, reason=self.name)
-        # Features that follow variables (``on_change_input``) are told of those inside of the graph, too.
+        # ``on_change_input`` names only the outputs: this callback gives features the inner variables, too.
         fgraph.execute_callbacks("on_lifted", builder.lifted())
         self.report = LiftReport(self.device.name, builder.reports, time.perf_counter() - start)
         keep_report(fgraph, self.report)
@@ -102,7 +101,7 @@ class GraphToGPU(Optimizer):
             return dict(self.lifters)
         if not isinstance(self.lifters, TopoOptDB):
             return tracked(self.lifters)
-        # Not the query of a GraphToGPUDB, which would give a lift to its own device.
+        # Not the query of a GraphToGPUDB, which would return a lift to its own device.
         return TopoOptDB.query(self.lifters, *(f"+{tag}" for tag in self.tags)).local_optimizers_map
 
     def print_summary(self, stream: Any, level: int = 0, depth: int = -1) -> None:
@@ -111,7 +110,7 @@ class GraphToGPU(Optimizer):
 
 
 class GraphToGPUDB(TopoOptDB):
-    """A database of lifters whose query gives a `GraphToGPU`.
+    """A database of lifters whose query returns a `GraphToGPU`.
 
     Registered in ``theano.compile.optdb``, it makes the lift a part of every mode that includes
     its tags; modes include and exclude single lifters by their names.
@@ -119,7 +118,7 @@ class GraphToGPUDB(TopoOptDB):
     Parameters
     ----------
     device : Device
-        Where to.
+        The device to lift to.
     """
 
     def __init__(self, device: Device) -> None:
@@ -128,7 +127,7 @@ class GraphToGPUDB(TopoOptDB):
         keep_database(device, self)
 
     def query(self, *tags: Any, **kwtags: Any) -> Any:
-        """Return the lift by the lifters that the query selects; raise what ``device.ready()`` raises."""
+        """Return a `GraphToGPU` with the lifters that the query selects; raise what ``device.ready()`` raises."""
         self.device.ready()
         if not tags and not kwtags:
             tags = (Query(include=["fast_run"]),)
@@ -137,25 +136,25 @@ class GraphToGPUDB(TopoOptDB):
 
 
 class LiftBuilder:
-    """Makes the lifted graph of a plan.
+    """Builds the lifted graph of a plan.
 
     Attributes
     ----------
     reports : list of NodeReport
-        What became of each node.
+        The placement of each node.
     """
 
     def __init__(self, plan: PlacementPlan) -> None:
         self.plan = plan
         self.device = plan.device
         self.reports: list[NodeReport] = []
-        #: Old variable to the new one of the same type, where they differ.
+        #: Old variable to the new one on the same side, if it differs.
         self._new: dict[Variable, Variable] = {}
         #: Old variable of the host to its value on the device.
         self._there: dict[Variable, Variable] = {}
 
     def build(self) -> list[tuple[Variable, Variable]]:
-        """Return pairs of old outputs and what replaces them."""
+        """Return pairs of old outputs and their replacements."""
         for node in self.plan.nodes:
             self._build(node)
         pairs = {}
@@ -180,7 +179,7 @@ class LiftBuilder:
             self._lift(node)
 
     def _build_transfer(self, node: Apply) -> None:
-        """Make a transfer to a context that the user wrote, unless the value is there."""
+        """Build a transfer that the user wrote, unless the value is already on its context."""
         [var] = node.inputs
         context_name = node.op.context_name
         source = self._there.get(var, self._new.get(var, var))
@@ -224,7 +223,7 @@ class LiftBuilder:
             self.reports.append(NodeReport(str(node.op), None, None, reason))
 
     def _for_lifter(self, var: Variable, context_name: Any) -> Variable:
-        """Return a node's input as lifters get it: on the device where it was lifted or is to be moved."""
+        """Return a node's input for lifters: on the device if it was lifted or is to be moved."""
         if var in self._there:
             return self._there[var]
         if self.plan.moved.get(var, self) == context_name:
@@ -232,7 +231,7 @@ class LiftBuilder:
         return self._new.get(var, var)
 
     def _same_place(self, var: Variable) -> Variable:
-        """Return the new variable where the old one was: on the host if it was there."""
+        """Return the new variable on the same side as the old one."""
         there = self._there.get(var)
         if there is None:
             return self._new.get(var, var)

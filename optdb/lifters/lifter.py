@@ -1,11 +1,10 @@
-"""Lifters: how an op of the host becomes one of a device.
+"""Lifters: functions that replace an op of the host by ops of a device.
 
 A lifter is a function ``lift(op, context_name, inputs, outputs)``. `op_lifter`
-says for which ops; `optdb.register_topo`, above it, says in which database,
-under which tags and at which position. What comes of both is used in two ways:
-`GraphToGPU` calls `Lifter.offer` for each node of a graph, once; and as a node
-rewriter of its own it lifts one node at a time between two transfers, which is
-the older and slower way.
+declares its ops; `optdb.register_topo`, above it, declares its database, tags
+and position. The resulting `Lifter` works in two ways: `GraphToGPU` calls
+`Lifter.offer` once for each node of a graph; or Theano applies it as a node
+rewriter, which lifts one node at a time between two transfers and is slower.
 """
 
 from __future__ import annotations
@@ -25,36 +24,36 @@ Predicate = Callable[[Op, ContextName, Sequence[Variable], Sequence[Variable]], 
 
 
 class BadLift(TypeError):
-    """A lifter gave something that cannot stand in for the node it was given."""
+    """A lifter returned something that cannot replace the node."""
 
 
 @dataclass(frozen=True)
 class Declined:
-    """A lifter's no.
+    """Why a lifter rejected a node.
 
     Parameters
     ----------
     reason : str
-        Why, in words for the user.
+        The reason, for the user.
     """
 
     reason: str
 
 
 class Lifter(LocalOptimizer):
-    """A function that lifts some ops, with its conditions.
+    """A function that lifts some ops, with a predicate.
 
     Parameters
     ----------
     ops : sequence of Op classes or Op instances
-        What it lifts. A class stands for itself, not for its children.
+        The ops that it lifts. A class does not include its subclasses.
     function : callable
         ``function(op, context_name, inputs, outputs)`` returns an op of the device, to be
         applied to `inputs`; a variable, or a list of variables, one for each of `outputs`; or
-        None if it does not lift this one.
+        None if it rejects the node.
     supports : callable, optional
-        Asked first, with the same arguments, also while a lift is planned: then `inputs` are
-        the variables of the host. Returns False or a reason in words where it does not lift.
+        Called first, with the same arguments, also during planning: then `inputs` are the
+        variables of the host. Returns False, or the reason as a text, to reject the node.
 
     Raises
     ------
@@ -84,25 +83,25 @@ class Lifter(LocalOptimizer):
         return self.function(op, context_name, inputs, outputs)
 
     def default_database(self) -> Any:
-        """Return where `optdb.register_topo` registers the lifter if it is not told: with the device's other lifters.
+        """Return the database that `optdb.register_topo` uses by default: that of the only device.
 
         Raises
         ------
         optdb.lifters.device.NoLifterDatabase
-            If that is not clear.
+            If there is no device, or there are several.
         """
         return only_database()
 
     def declines(
         self, op: Op, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> Declined | None:
-        """Return why it does not lift this op, as far as `supports` knows; None if it may."""
+        """Return why `supports` rejects this op; None if it does not."""
         if self.supports is None:
             return None
         answer = self.supports(op, context_name, inputs, outputs)
         if answer is None or answer is True:
             return None
-        return Declined(answer if isinstance(answer, str) else "its predicate says no")
+        return Declined(answer if isinstance(answer, str) else "rejected by `supports`")
 
     def offer(
         self,
@@ -117,15 +116,15 @@ class Lifter(LocalOptimizer):
         Parameters
         ----------
         op : Op
-            Of the host.
+            The op of the host.
         context_name : str or None
-            Where to.
+            The context to lift to.
         inputs : sequence of Variable
-            Of the node, those that were lifted already on the device.
+            The node's inputs; those that were already lifted are on the device.
         outputs : sequence of Variable
-            Of the node, on the host.
+            The node's outputs, on the host.
         asked : bool
-            Whether `supports` has said yes already.
+            Whether `supports` has already accepted the node.
 
         Returns
         -------
@@ -136,15 +135,15 @@ class Lifter(LocalOptimizer):
         Raises
         ------
         BadLift
-            If the function gave anything else.
+            If the function returned anything else.
         """
-        no = None if asked else self.declines(op, context_name, inputs, outputs)
-        if no is not None:
-            return no
-        given = self.function(op, context_name, inputs, outputs)
-        if given is None or given is False:
+        declined = None if asked else self.declines(op, context_name, inputs, outputs)
+        if declined is not None:
+            return declined
+        result = self.function(op, context_name, inputs, outputs)
+        if result is None or result is False:
             return Declined("the lifter declined")
-        lifted = _as_list(given, op, inputs)
+        lifted = _as_list(result, op, inputs)
         _check(self, op, lifted, outputs)
         for old, new in zip(outputs, lifted, strict=True):
             if new not in inputs:
@@ -152,11 +151,11 @@ class Lifter(LocalOptimizer):
         return lifted
 
     def transform(self, node: Apply) -> list[Variable] | bool:
-        """Lift one node between transfers, if some input comes from a device or every user is there."""
-        found = _neighbourhood(node)
-        if found is None:
+        """Lift one node between transfers, if an input comes from a device or every user is on it."""
+        placement = _neighbourhood(node)
+        if placement is None:
             return False
-        device, context_name = found
+        device, context_name = placement
         inputs = [_inside(device, var) for var in node.inputs]
         lifted = self.offer(node.op, context_name, inputs, node.outputs)
         if isinstance(lifted, Declined):
@@ -173,10 +172,10 @@ def op_lifter(ops: Sequence[Any], supports: Predicate | None = None) -> Callable
     Parameters
     ----------
     ops : sequence of Op classes or Op instances
-        What it lifts.
+        The ops that it lifts.
     supports : callable, optional
-        ``supports(op, context_name, inputs, outputs)`` returns False, or the reason in words,
-        for what it does not lift.
+        ``supports(op, context_name, inputs, outputs)`` returns False, or the reason as a text,
+        to reject a node.
 
     Returns
     -------
@@ -195,7 +194,7 @@ def op_lifter(ops: Sequence[Any], supports: Predicate | None = None) -> Callable
     References
     ----------
     Named after, and used like, Theano's ``theano.gpuarray.opt.op_lifter``; the two decorators
-    are apart because their parameters are (Theano PR 4672).
+    are separate because their parameters are (Theano PR 4672).
     """
 
     def decorate(function: LiftFunction) -> Lifter:
@@ -212,14 +211,14 @@ def _check_ops(ops: Sequence[Any], name: str) -> None:
             raise TypeError(f"op_lifter for '{name}': {op!r} is neither an op nor a class of ops")
 
 
-def _as_list(given: Any, op: Op, inputs: Sequence[Variable]) -> list[Variable]:
-    if isinstance(given, PureOp):
-        return given(*inputs, return_list=True)
-    if isinstance(given, Variable):
-        return [given]
-    if isinstance(given, list | tuple) and all(isinstance(var, Variable) for var in given):
-        return list(given)
-    raise BadLift(f"lifting {op} gave {given!r}: a lifter returns an op, a variable, a list of variables, or None")
+def _as_list(result: Any, op: Op, inputs: Sequence[Variable]) -> list[Variable]:
+    if isinstance(result, PureOp):
+        return result(*inputs, return_list=True)
+    if isinstance(result, Variable):
+        return [result]
+    if isinstance(result, list | tuple) and all(isinstance(var, Variable) for var in result):
+        return list(result)
+    raise BadLift(f"lifting {op} gave {result!r}: a lifter returns an op, a variable, a list of variables, or None")
 
 
 def _check(lifter: Lifter, op: Op, lifted: list[Variable], outputs: Sequence[Variable]) -> None:
@@ -229,15 +228,15 @@ def _check(lifter: Lifter, op: Op, lifted: list[Variable], outputs: Sequence[Var
         if _alike(new.type, old.type):
             continue
         for what in ("dtype", "ndim", "broadcastable"):
-            theirs, ours = getattr(old.type, what, None), getattr(new.type, what, None)
-            if theirs != ours:
-                raise BadLift(f"lifter {lifter} gave {what} {ours} for output {index} of {op}, which has {theirs}")
+            expected, actual = getattr(old.type, what, None), getattr(new.type, what, None)
+            if actual != expected:
+                raise BadLift(f"lifter {lifter} gave {what} {actual} for output {index} of {op}, which has {expected}")
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Tell whether two types are known to be of arrays of one dtype and pattern."""
-    pattern = getattr(one, "broadcastable", None)
-    return pattern is not None and one.dtype == other.dtype and pattern == other.broadcastable
+def _alike(new: Any, old: Any) -> bool:
+    """Return whether two types are array types of the same dtype and broadcast pattern."""
+    pattern = getattr(new, "broadcastable", None)
+    return pattern is not None and new.dtype == old.dtype and pattern == old.broadcastable
 
 
 def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
@@ -256,7 +255,7 @@ def _neighbourhood(node: Apply) -> tuple[Device, ContextName] | None:
 
 
 def _inside(device: Device, var: Variable) -> Variable:
-    """Return what a transfer from the device brought."""
+    """Return the device variable that a host variable was transferred from, or else the variable itself."""
     if var.owner is not None and isinstance(var.owner.op, device.to_host):
         return var.owner.inputs[0]
     return var

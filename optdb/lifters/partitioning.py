@@ -1,9 +1,9 @@
 """Moves small partitions of a graph to the other side where that saves more transfers than it costs.
 
-A partition is a set of connected nodes on one side that could all be on the other: working nodes of the device with the
-host around them, or nodes of the host that a lifter would take. Its cost where it is are the variables that are
-transferred at its boundary; on the other side, others would be. What the device gains is `Device.weight` of each op, in
-passes over an array, which is also what one transfer costs.
+A partition is a set of connected nodes on one side that could all run on the other: nodes of the device surrounded by
+the host, or nodes of the host that a lifter accepts. Its cost on either side is the number of variables transferred at
+its boundary. The device's gain is the sum of `Device.weight` over its ops, in passes over an array; one transfer costs
+one pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from optdb.host.graph import Apply, Variable, clients, is_output
 from optdb.lifters.device import ContextName
 from optdb.lifters.plan import NO_INPUT, PARTITION, PlacementPlan, is_constant
 
-#: Partitions of the device with more nodes stay: their boundary does not tell what a large graph gains.
+#: Larger partitions stay on the device: the transfers at their boundary say little about what they gain.
 MAX_PARTITION_NODES = 32
 
 
@@ -30,11 +30,11 @@ def rebalance_partitions(plan: PlacementPlan) -> None:
 
 
 def _move_to_device(plan: PlacementPlan, partition: list[Apply]) -> None:
-    """Move a partition of the host to the device, if that is worth its transfers."""
+    """Move a partition of the host to the device, if the gain exceeds the cost of its transfers."""
     context_name = _context_for(plan, partition)
     if _gain(plan, partition) <= _saved(plan, partition):
         return
-    # For the default context, its nodes were asked when the partition was found.
+    # `_could_move_to_device` has checked the nodes for the default context.
     if context_name != plan.default and any(plan.unwilling(node, context_name) is not None for node in partition):
         return
     for node in partition:
@@ -64,12 +64,12 @@ def _saved(plan: PlacementPlan, partition: list[Apply]) -> int:
 
 
 def _is_on_host(plan: PlacementPlan, var: Variable) -> bool:
-    """Tell whether a variable comes from the host, transferred or not."""
+    """Return whether a variable comes from the host, transferred or not."""
     return plan.on_host(var) or (var.owner is None and not plan.device.has(var))
 
 
 def _is_moved(plan: PlacementPlan, var: Variable) -> bool:
-    """Tell whether the device's side wants a variable from the host."""
+    """Return whether the device transfers a variable from the host."""
     return _is_on_host(plan, var) and plan.device.moves(var)
 
 
@@ -79,7 +79,7 @@ def _wanted(plan: PlacementPlan, var: Variable, inside: set[Apply], by_device: b
 
 
 def _wants_on_device(plan: PlacementPlan, user: Apply | str, i: int) -> bool:
-    """Tell whether a user wants its input `i` on the device."""
+    """Return whether a user takes its input `i` on the device."""
     return not is_output(user) and _runs_on_device(plan, user) and not plan.device.is_host_input(user.op, i)
 
 
@@ -88,7 +88,7 @@ def _runs_on_device(plan: PlacementPlan, node: Apply) -> bool:
 
 
 def _partitions(plan: PlacementPlan, on_device: bool) -> Iterator[list[Apply]]:
-    """Yield the small sets of connected nodes on one side that could be on the other."""
+    """Yield the small sets of connected nodes on one side that could run on the other."""
     members = set(plan.place) if on_device else {node for node in plan.nodes if _could_move_to_device(plan, node)}
     seen: set[Apply] = set()
     for node in plan.nodes:
@@ -107,21 +107,21 @@ def _could_move_to_device(plan: PlacementPlan, node: Apply) -> bool:
 
 
 def _connected(plan: PlacementPlan, start: Apply, members: set[Apply]) -> list[Apply]:
-    found = {start: None}
+    component = {start: None}
     todo = [start]
     while todo:
         node = todo.pop()
         near = [var.owner for var in node.inputs if var.owner is not None]
         near += [user for user in plan.users(node) if not is_output(user)]
         for other in near:
-            if other in members and other not in found:
-                found[other] = None
+            if other in members and other not in component:
+                component[other] = None
                 todo.append(other)
-    return list(found)
+    return list(component)
 
 
 def _forget_unused_inputs(plan: PlacementPlan) -> None:
-    """Do not move inputs that nobody on the device uses any more."""
+    """Do not move inputs that no node on the device uses any more."""
     for var in list(plan.moved):
         users = [user for user, _ in clients(plan.fgraph, var)]
         if not any(not is_output(user) and user in plan.place for user in users):

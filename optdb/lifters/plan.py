@@ -1,15 +1,15 @@
-"""Where each node of a graph will run, decided before anything is built.
+"""Decides where each node of a graph will run, before the lifted graph is built.
 
 Three passes over the nodes in topological order::
 
-    forward    a node goes where its inputs are, if it has a lifter
-    backward   a node whose every user is on a device goes there, too, and ops
-               that make arrays out of nothing go to whoever wants them there
-    partitions a few nodes that cost more in transfers than they gain by being
-               where they are change sides (see ``optdb.lifters.partitioning``)
+    forward    a node runs where its inputs are, if it has a lifter
+    backward   a node whose users are all on a device runs there, too, and source
+               ops run where their results are used
+    partitions small sets of nodes whose transfers cost more than their placement
+               gains change sides (see ``optdb.lifters.partitioning``)
 
-Lifters are only asked whether they would (`Lifter.declines`); building may still
-find one that will not, and then leaves that node on the host.
+The plan calls only the predicates of lifters (`Lifter.declines`). A lifter may
+still reject a node while the graph is built; the node then stays on the host.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ _HOST = object()
 
 
 class PlacementPlan:
-    """Places of the nodes and variables of one graph.
+    """The placement of the nodes and variables of one graph.
 
     Parameters
     ----------
     fgraph : FunctionGraph
-        To be lifted; it is not changed.
+        The graph to lift; it is not changed.
     device : Device
-        Where to.
+        The device to lift to.
     lifters : mapping
-        Op class or instance to its lifters, in the order they are asked.
+        Op class or instance to its lifters, in the order in which they are tried.
     nodes : sequence of Apply
-        Of the graph, in topological order.
+        The graph's nodes in topological order.
 
     Attributes
     ----------
     place : dict
-        Node that goes to the device to the name of its context.
+        Node on the device to the name of its context.
     moved : dict
-        Input of the graph that is wanted on the device to the name of its context.
+        Input of the graph that moves to the device to the name of its context.
     reasons : dict
-        Node that stays on the host to why.
+        Node that stays on the host to the reason.
     default : str or None
-        Name of the context for what is placed nowhere else; None if there is none.
+        Name of the default context; None if there is none.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class PlacementPlan:
         self.place: dict[Apply, ContextName] = {}
         self.moved: dict[Variable, ContextName] = {}
         self.reasons: dict[Apply, str] = {}
-        #: Node to the first of its lifters that would.
+        #: Node to the first of its lifters that accepts it.
         self.willing: dict[Apply, Lifter] = {}
         self._lifters = lifters
         self._tracks_instances = any(not isinstance(key, type) for key in lifters)
@@ -73,7 +73,7 @@ class PlacementPlan:
         self._refused: dict[tuple[str, ContextName], str | None] = {}
 
     def make(self) -> PlacementPlan:
-        """Decide; return the plan itself."""
+        """Place all nodes; return the plan itself."""
         for var in self.fgraph.inputs:
             self._place_input(var)
         for node in self.nodes:
@@ -83,17 +83,17 @@ class PlacementPlan:
         return self
 
     def candidates(self, node: Apply) -> list[Lifter]:
-        """Return the lifters to ask about a node, those of the op itself before those of its class."""
+        """Return the lifters of a node, those of the op itself before those of its class."""
         of_class = self._lifters.get(type(node.op), [])
         if not self._tracks_instances:
             return of_class
         try:
             return [*self._lifters.get(node.op, ()), *of_class]
-        except TypeError:  # an op without a hash is nobody's instance
+        except TypeError:  # an op without a hash is no key of the mapping
             return of_class
 
     def candidates_from(self, node: Apply, first: Lifter | None) -> list[Lifter]:
-        """Return the lifters of a node from `first` on; those before it have declined."""
+        """Return the lifters of a node from `first` on; those before it have rejected the node."""
         candidates = self.candidates(node)
         return candidates[candidates.index(first) :] if first in candidates else candidates
 
@@ -110,11 +110,11 @@ class PlacementPlan:
         return self.place.get(var.owner, _HOST)
 
     def on_host(self, var: Variable) -> bool:
-        """Tell whether `var` will be on the host."""
+        """Return whether `var` will be on the host."""
         return self.context(var) is _HOST
 
     def unwilling(self, node: Apply, context_name: ContextName) -> str | None:
-        """Return why a node cannot go to a context, None if it can, as far as is known now."""
+        """Return why a node cannot run on a context; None if dtypes and predicates allow it."""
         candidates = self.candidates(node)
         if not candidates:
             return NO_LIFTER
@@ -123,14 +123,14 @@ class PlacementPlan:
             if reason is not None:
                 return reason
         for lifter in candidates:
-            no = lifter.declines(node.op, context_name, node.inputs, node.outputs)
-            if no is None:
+            declined = lifter.declines(node.op, context_name, node.inputs, node.outputs)
+            if declined is None:
                 self.willing[node] = lifter
                 return None
-        return no.reason
+        return declined.reason
 
     def users(self, node: Apply) -> list[Apply | str]:
-        """Return who uses a node's outputs."""
+        """Return the users of a node's outputs."""
         return [client for out in node.outputs for client, _ in clients(self.fgraph, out)]
 
     def _unsupported_reason(self, var: Variable, context_name: ContextName) -> str | None:
@@ -186,10 +186,10 @@ class PlacementPlan:
             self._settle(node, wanted)
 
     def _wanted_in(self, node: Apply) -> Any:
-        """Return the one context in which a node's outputs are wanted; `_HOST` if there is none such."""
+        """Return the context in which all users take a node's outputs; `_HOST` if there is no such context."""
         source = isinstance(node.op, self.device.source_ops)
         if not source and not all(map(self.device.moves, node.outputs)):
-            return _HOST  # sizes and indexes are wanted on the host, even by ops of the device
+            return _HOST  # device ops, too, take sizes and indexes on the host
         contexts = [self._context_of_user(user, i) for out in node.outputs for user, i in clients(self.fgraph, out)]
         if source:
             contexts = [context for context in contexts if context is not _HOST]
@@ -197,7 +197,7 @@ class PlacementPlan:
         return contexts[0] if len(distinct) == 1 else _HOST
 
     def _context_of_user(self, user: Apply | str, i: int) -> Any:
-        """Return the context in which a user wants its input `i`."""
+        """Return the context in which a user takes its input `i`."""
         if is_output(user) or self.device.is_host_input(user.op, i):
             return _HOST
         if isinstance(user.op, (self.device.from_host, self.device.between)):
@@ -206,7 +206,7 @@ class PlacementPlan:
 
 
 def tracked(lifters: Iterable[Lifter]) -> dict[Any, list[Lifter]]:
-    """Sort lifters by what they lift: op class or instance to its lifters, in the order given."""
+    """Return the lifters by op class or instance, each list in the order of `lifters`."""
     by_op: dict[Any, list[Lifter]] = {}
     for lifter in lifters:
         for op in lifter.tracks():
@@ -215,5 +215,5 @@ def tracked(lifters: Iterable[Lifter]) -> dict[Any, list[Lifter]]:
 
 
 def is_constant(var: Variable) -> bool:
-    """Tell whether a variable is a constant, which is copied instead of moved."""
+    """Return whether a variable is a constant, which is copied instead of moved."""
     return isinstance(var, Constant)

@@ -1,4 +1,4 @@
-"""What a lift did to each node, as text that outlives the graph that was lifted."""
+"""Reports of lifts: the placement of each node, as text that holds no reference to the graph."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from optdb.host.graph import FunctionGraph
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What became of one node.
+    """The placement of one node.
 
     Parameters
     ----------
     op : str
         The host's op.
     context_name : str or None
-        Where the node went; None where it stayed, or where the default context has no name.
+        The node's context; None if it stayed on the host, or if the default context has no name.
     lifter : str or None
-        Who lifted it; None if it stayed.
+        The lifter that lifted it; None if it stayed on the host.
     reason : str or None
-        Why it stayed.
+        Why it stayed on the host.
     """
 
     op: str
@@ -32,14 +32,14 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class LiftReport:
-    """What a lift did.
+    """The report of one lift.
 
     Parameters
     ----------
     device : str
         Name of the device.
     nodes : list of NodeReport
-        In topological order; transfers are not among them.
+        All nodes except transfers, in topological order.
     seconds : float
         Wall-clock time of the lift.
     """
@@ -50,23 +50,23 @@ class LiftReport:
 
     @property
     def lifted(self) -> int:
-        """How many nodes went to the device."""
+        """The number of nodes that were lifted."""
         return sum(node.lifter is not None for node in self.nodes)
 
     def by_lifter(self) -> Counter[tuple[str, str]]:
-        """Count the nodes that went, by op and lifter."""
+        """Count the lifted nodes by op and lifter."""
         return Counter((node.op, node.lifter) for node in self.nodes if node.lifter is not None)
 
     def by_reason(self) -> Counter[tuple[str, str]]:
-        """Count the nodes that stayed, by op and reason."""
+        """Count the nodes that stayed on the host by op and reason."""
         return Counter((node.op, node.reason) for node in self.nodes if node.lifter is None)
 
 
 def keep_report(fgraph: FunctionGraph, report: LiftReport) -> None:
-    """Remember a lift with the graph that it changed."""
+    """Attach the report of a lift to the graph."""
     fgraph.lift_reports = [*lift_reports(fgraph), report]
 
 
 def lift_reports(fgraph: FunctionGraph) -> list[LiftReport]:
-    """Return what lifts did to a graph, the latest last."""
+    """Return the reports of the lifts of a graph, the latest last."""
     return getattr(fgraph, "lift_reports", [])

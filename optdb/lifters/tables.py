@@ -1,4 +1,4 @@
-"""Tables of what became of a graph, for `rich`, and as plain text."""
+"""Tables of a graph's placement, for `rich` and as plain text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["lift_tables", "new_table", "text_of"]
 
 
 def text_of(renderable: Any, width: int = 120) -> str:
-    """Return what `rich` would print, without colours."""
+    """Return the text that `rich` prints, without colours."""
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(renderable)
@@ -36,13 +36,13 @@ def new_table(
     Parameters
     ----------
     title : str
-        What stands above it.
+        Its title.
     texts, numbers : sequence of str
-        Its columns: those of words, then those of numbers.
+        The names of its columns: text columns, then number columns.
     rows : iterable of sequence
-        What its cells show, from the left; others are empty.
+        The cells of each row, from the left; missing cells are empty.
     most : int, optional
-        So many rows are shown, and how many more there are.
+        The most rows to show; a last row counts those left out.
     """
     table = Table(title=escape(title), title_justify="left", min_width=min(len(title), 100))
     for name in texts:
@@ -58,7 +58,7 @@ def new_table(
 
 
 def lift_tables(report: LiftReport) -> list[Table]:
-    """Return what was lifted, and what was not."""
+    """Return the tables of lifted nodes, and of those that stayed on the host."""
     return [
         _counted(f"lifted to {report.device}", "by", report.by_lifter()),
         _counted("stayed on the host", "because", report.by_reason()),

@@ -1,7 +1,7 @@
-"""Transfers between host and device: a graph makes each one once, and a call records what it moves.
+"""Transfers between host and device: one per value while a graph is lifted, and counters for one call.
 
-A device op makes the transfers of its inputs. While a graph is lifted, several ops ask for the same value; the first
-transfer serves them all. When a function runs, its transfer ops call `record_transfer`.
+A device op transfers its inputs. While a graph is lifted, ops that need the same value share its first transfer. When a
+function runs, its transfer ops call `record_transfer`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def dedup_transfers() -> Iterator[dict[Hashable, Any]]:
     Yields
     ------
     dict
-        Key of the transfer to the variable that it gave.
+        Key of the transfer to its result.
     """
     outer = getattr(_lifting, "made", None)
     _lifting.made = {}
@@ -35,14 +35,14 @@ def dedup_transfers() -> Iterator[dict[Hashable, Any]]:
 
 
 def transfer_once(key: Hashable, make: Callable[[], Any]) -> Any:
-    """Return the variable that was made for `key` in this lift; `make` it if there is none.
+    """Return the variable of the transfer `key` in this lift; call `make` if there is none yet.
 
     Parameters
     ----------
     key : hashable
-        The variable that is moved, and where to.
+        The variable that is transferred, and its destination.
     make : callable
-        Makes the transfer; called each time where no graph is being lifted.
+        Makes the transfer. Outside of a lift it is called each time.
     """
     made = getattr(_lifting, "made", None)
     if made is None:
@@ -59,9 +59,9 @@ class Traffic:
     Parameters
     ----------
     transfers : Counter
-        Name of the transfer op to how often it ran.
+        The number of runs by the name of the transfer op.
     nbytes : Counter
-        Name of the transfer op to how many bytes it moved.
+        The number of bytes moved by the name of the transfer op.
     """
 
     transfers: Counter[str] = field(default_factory=Counter)
@@ -85,7 +85,7 @@ def record_transfer(op: object, nbytes: int) -> None:
     Parameters
     ----------
     op : object
-        The transfer op that moved it, or a text that says what was moved, where no op did it.
+        The transfer op that moved it, or a description of the array if no op moved it.
     nbytes : int
         The size of the array.
     """
