@@ -1,19 +1,19 @@
-"""Builds the C code of Theano's ops in batches, and finds what was built before without a compiler.
+"""Builds the C code of Theano's ops in batches, and loads modules that were built before without a compiler.
 
 Theano compiles one module for each kind of node, one after another, under a lock for its whole compiledir. Here
 
-- `signatures` tells which nodes of a graph are computed by the same C code, and `linking` does for all of them at once
-  what Theano does for each: generate the code, make its key, load its module;
-- `collecting` walks a function and the inner functions of its Scans before the first thunk is made, so that everything
-  that is missing is known together;
-- `units` joins the source code of many modules in translation units, `outlining` shortens what they repeat, and
-  `building` runs the compiler on as many units at once as there are processors;
-- `store` puts each module into Theano's compiledir, in Theano's layout, in one step, and `cache` stands in for
-  Theano's ModuleCache;
-- `toolchain` remembers what was found out about the compiler, `extensions` builds the modules that Theano compiles for
-  itself, `locks` has the locks, and `progress` tells a waiting user what is going on;
-- `plug` puts all this in Theano's place, and takes it away again.
+- `signatures` identifies the nodes that share their C code, and `linking` does once for all of them what Theano does
+  for each: it generates the code, computes its key and loads its module;
+- `collecting` walks a function and the inner functions of its Scans before the first thunk is made, and gathers all
+  missing modules;
+- `units` joins the source code of many modules in translation units, `outlining` moves code that they repeat into
+  shared functions, and `building` runs one compiler per processor;
+- `store` writes modules atomically into Theano's compiledir, in Theano's layout, and `cache` replaces Theano's
+  ModuleCache;
+- `toolchain` caches properties of the compiler, `extensions` builds the modules that Theano compiles for itself,
+  `locks` has the locks, and `progress` shows the progress of a compilation;
+- `plug` installs all this in Theano, and removes it again.
 
 Each module keeps Theano's key and Theano's source code, and the compiler gets Theano's flags, so that a Theano without
-optdb can use the same compiledir. Nothing here imports another room.
+optdb can use the same compiledir. Nothing here imports another package of optdb.
 """

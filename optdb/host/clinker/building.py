@@ -1,9 +1,8 @@
-"""Runs the compiler on translation units, on as many at once as there are processors.
+"""Runs the compiler on translation units, one per processor at a time.
 
-The command is Theano's for one module, with Theano's flags. Three things differ, none of which changes the code that
-the compiler makes: debugging symbols are left out unless the flag ``cmodule.debug`` is on, the headers that nearly all
-modules begin with are precompiled where they are read often enough, and the limit of inlining for large units is
-lifted, which a module alone does not reach.
+The command is Theano's for one module, with Theano's flags. Three differences do not change the generated code: debug
+symbols are omitted unless the flag ``cmodule.debug`` is set, headers that nearly all modules include are precompiled if
+enough units read them, and the inlining limit for large units is lifted, which a single module does not reach.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ __all__ = ["ModuleBuilder", "can_build", "processors", "seconds_for_headers"]
 
 _PRECOMPILED = COMMON_HEADERS + HARMLESS_HEADERS
 
-#: From so many units on, precompiling the headers takes less time than reading them.
+#: From this number of units on, precompiling the headers takes less time than reading them.
 MIN_UNITS_TO_PRECOMPILE = 3
 
-#: Characters of code that take about as long to compile as the headers of a unit take to be read.
+#: Characters of code that take about as long to compile as the headers of a unit.
 MIN_UNIT_EFFORT = 60_000
 
 MAX_MODULES_IN_UNIT = 40
@@ -46,7 +45,7 @@ Tell = Callable[[int, int], None]
 
 
 def can_build(module: Translation) -> bool:
-    """Tell whether a module is for the compiler that Theano has for processors."""
+    """Return whether a module is for Theano's C++ compiler."""
     return module.environment.compiler is cmodule.GCC_compiler
 
 
@@ -56,7 +55,7 @@ class ModuleBuilder:
     Parameters
     ----------
     store : ModuleStore
-        Where they are made.
+        The store to build in.
     """
 
     def __init__(self, store: ModuleStore) -> None:
@@ -71,11 +70,11 @@ class ModuleBuilder:
         Parameters
         ----------
         modules : sequence of Translation
-            What is missing.
+            The missing modules.
         done : callable
-            Called for each module that is compiled, with the shared library that it is in.
+            Called for each compiled module, with its shared library.
         tell : callable, optional
-            Called with the number of modules that are done, and of all.
+            Called with the number of modules done, and the total.
         """
         parallel = processors()
         units = group(modules, parallel, MIN_UNIT_EFFORT, MAX_MODULES_IN_UNIT)
@@ -88,7 +87,7 @@ class ModuleBuilder:
                 unit = waiting.pop(future)
                 library = future.result()
                 if library is None and unit[0].can_share:
-                    # One of them does not compile, or not with the others: each for itself, as Theano does it.
+                    # One module does not compile, or not with the others: compile each alone, as Theano does.
                     waiting |= {pool.submit(self._compile, [_plain(module)], {}): [_plain(module)] for module in unit}
                     continue
                 for module in unit if library is not None else ():
@@ -99,7 +98,7 @@ class ModuleBuilder:
 
     @contextmanager
     def _pool(self, parallel: int) -> Iterator[ThreadPoolExecutor]:
-        """Give threads to wait for compilers in; where the user interrupts them, the compilers are ended."""
+        """Yield a pool of threads that wait for compilers; kill the compilers if the block raises, as on SIGINT."""
         pool = ThreadPoolExecutor(parallel, thread_name_prefix="optdb-compile")
         try:
             yield pool
@@ -112,7 +111,7 @@ class ModuleBuilder:
             pool.shutdown()
 
     def _compile(self, unit: Sequence[Translation], headers: dict[tuple[str, ...], Future[Path | None]]) -> Path | None:
-        """Compile one unit; return its shared library, or None where the compiler fails."""
+        """Compile one unit; return its shared library, or None if the compiler fails."""
         environment = unit[0].environment
         folder = self._store.stage().folder()
         source, library = folder / "unit.cpp", folder / "unit.so"
@@ -146,7 +145,7 @@ class ModuleBuilder:
     def _precompiled(
         self, units: Sequence[Sequence[Translation]], pool: ThreadPoolExecutor
     ) -> dict[tuple[str, ...], Future[Path | None]]:
-        """Return the headers to include first, by flags: those that are there, and those that are worth their time."""
+        """Return the precompiled headers by flags: existing ones, and new ones where enough units use them."""
         if not _is_gcc(config.cxx):
             return {}
         environments: dict[tuple[str, ...], list[Environment]] = {}
@@ -156,7 +155,7 @@ class ModuleBuilder:
                 environments.setdefault(_header_key(environment), []).append(environment)
         headers = {}
         for key, members in environments.items():
-            folder = self._store.own / "headers" / _digest(key)
+            folder = self._store.folder / "headers" / _digest(key)
             if (folder / "common.h.gch").exists():
                 headers[key] = pool.submit(lambda folder=folder: folder / "common.h")
             elif _count(folder.with_suffix(".uses"), len(members)) >= MIN_UNITS_TO_PRECOMPILE:
@@ -164,7 +163,7 @@ class ModuleBuilder:
         return headers
 
     def _precompile(self, folder: Path, environment: Environment) -> Path | None:
-        """Precompile the common headers; return the header, or None where that fails."""
+        """Precompile the common headers; return the header, or None if that fails."""
         draft = self._store.stage().folder()
         header = draft / "common.h"
         header.write_text("".join(f"#include {name}\n" for name in _PRECOMPILED))
@@ -179,12 +178,12 @@ class ModuleBuilder:
 
 
 def seconds_for_headers() -> float:
-    """Return how many CPU seconds the compiler takes for a module with nothing in it but Theano's headers.
+    """Return the CPU seconds that the compiler takes for a module that only includes Theano's headers.
 
     Raises
     ------
     OSError, subprocess.CalledProcessError
-        If the compiler cannot be started, or fails.
+        If the compiler does not start, or fails.
     """
     with tempfile.TemporaryDirectory(prefix="optdb-headers-") as folder:
         source = Path(folder, "headers.cpp")
@@ -202,7 +201,7 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-#: The growth of a unit by inlining is limited in relation to its size, from a size on that a module does not have.
+#: GCC limits the growth of large units by inlining; a single module stays below that size.
 _LARGE_UNITS = ("--param", "large-unit-insns=10000000")
 
 
@@ -222,18 +221,18 @@ def _present(paths: Sequence[str]) -> list[str]:
 
 
 def _plain(module: Translation) -> Translation:
-    """Return the same module for a unit of its own, with Theano's code."""
-    return replace(module, own="")
+    """Return the same module with Theano's unchanged code, to be compiled alone."""
+    return replace(module, own_code="")
 
 
 def _is_gcc(compiler: str) -> bool:
-    """Tell whether a compiler takes GCC's own flags. What is called g++ on a Mac is Clang."""
+    """Return whether a compiler accepts GCC's own flags. On macOS, g++ is Clang."""
     name = Path(compiler).name
     return "g++" in name and "clang" not in name and sys.platform != "darwin"
 
 
 def _header_key(environment: Environment) -> tuple[str, ...]:
-    """Return all that precompiled headers depend on."""
+    """Return everything that precompiled headers depend on."""
     folders = [*environment.header_dirs, *cmodule.std_include_dirs()]
     stamps = [file_stamp(Path(folder, name)) for folder in folders for name in ("Python.h", "numpy/arrayobject.h")]
     versions = [sys.version, np.__version__, theano.__version__, toolchain(config.cxx).identity]
@@ -245,7 +244,7 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def _count(path: Path, number: int) -> int:
-    """Add to the number that a file's size stands for; return the sum."""
+    """Add to a counter, which is the size of a file; return the sum."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(b"." * number)

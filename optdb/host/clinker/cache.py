@@ -1,4 +1,4 @@
-"""Stands in for Theano's ModuleCache: looks modules up by content, and has those that are missing built together."""
+"""Replaces Theano's ModuleCache: looks modules up by content, and builds missing ones in batches."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["SharedModuleCache", "Wanted"]
 
 logger = logging.getLogger("optdb.clinker")
 
-#: Locks that a process holds at a time; each is an open file.
+#: The most locks that a process holds at a time; each is an open file.
 MAX_LOCKS = 200
 
 Tell = Callable[[int, int], None]
 
 
 class Wanted:
-    """A module that somebody needs.
+    """A module that a function needs.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Wanted:
 
     @property
     def is_versioned(self) -> bool:
-        """Whether other processes may use it."""
+        """Whether other processes may use the module."""
         return bool(self.key[0])
 
 
@@ -62,7 +62,7 @@ class SharedModuleCache(ModuleCache):
     dirname : str
         The compiledir.
     check_for_broken_eq, do_refresh : bool
-        As Theano has them; nothing is read before it is needed.
+        As in Theano, but keys are read only when they are needed.
     """
 
     def __init__(self, dirname: str, check_for_broken_eq: bool = True, do_refresh: bool = True) -> None:
@@ -72,7 +72,7 @@ class SharedModuleCache(ModuleCache):
         self._foreign: dict[str, Path] = {}
         self._seen_folders: set[str] = set()
 
-    # What Theano calls.
+    # Methods that Theano calls.
 
     def module_from_key(self, key: Any, lnk: Any = None, keep_lock: bool = False) -> ModuleType:
         """Return a module, compiled if necessary; see ``ModuleCache``."""
@@ -84,13 +84,13 @@ class SharedModuleCache(ModuleCache):
         return self.module(Wanted(key, module_of(lnk)), lambda: lnk)
 
     def refresh(self, age_thresh_use: Any = None, delete_if_problem: bool = False, cleanup: bool = True) -> list[str]:
-        """Read all keys, as Theano does, where somebody asks for more than what modules are looked up by."""
+        """Read all keys, as Theano does, but only if the arguments ask for a clean-up; look-ups do not need them."""
         if age_thresh_use is None and not delete_if_problem:
             return []
         return super().refresh(age_thresh_use, delete_if_problem, cleanup)
 
     def clear_unversioned(self, min_age: Any = None) -> None:
-        """Remove the modules of this process alone, and what dead processes left of theirs."""
+        """Remove the unversioned modules of this process and of dead processes."""
         for module_hash, key_data in list(self.module_hash_to_key_data.items()):
             if any(key[0] for key in key_data.keys) or not key_data.keys:
                 continue
@@ -104,17 +104,17 @@ class SharedModuleCache(ModuleCache):
         self.store.clean_up(self.age_thresh_del)
         self.store.close()
 
-    # What takes its place.
+    # Methods that replace Theano's.
 
     def module(self, wanted: Wanted, make_linker: Callable[[], Any]) -> ModuleType:
-        """Return a module; where it is nowhere, compile it as Theano does.
+        """Return a module; build it if it is missing, by Theano's own command if ours fails.
 
         Parameters
         ----------
         wanted : Wanted
-            Which one.
+            The module.
         make_linker : callable
-            Returns the CLinker that it is made of, for Theano's error where it does not compile.
+            Returns the module's CLinker, for Theano's error if it does not compile.
         """
         module = self._loaded(wanted)
         if module is not None:
@@ -128,24 +128,24 @@ class SharedModuleCache(ModuleCache):
         return self._load(wanted, path)
 
     def find(self, wanted: Wanted) -> Path | None:
-        """Return where a module's shared library is, or None."""
-        known = self.module_hash_to_key_data.get(wanted.module_hash)
-        if known is not None:
-            return Path(known.get_entry())
+        """Return the path of a module's shared library, or None."""
+        key_data = self.module_hash_to_key_data.get(wanted.module_hash)
+        if key_data is not None:
+            return Path(key_data.get_entry())
         if not wanted.is_versioned:
             return None
         path = self.store.library(wanted.module_hash, wanted.translation.name)
         return path if path.exists() else self._foreign.get(wanted.module_hash)
 
     def build(self, modules: Iterable[Wanted], tell: Tell | None = None) -> None:
-        """Build those modules that are nowhere; what does not compile is left out.
+        """Build the modules that are missing; skip those that do not compile.
 
         Parameters
         ----------
         modules : iterable of Wanted
-            What is needed.
+            The needed modules.
         tell : callable, optional
-            Called with the number of modules that are done, and of all that had to be built.
+            Called with the number of modules done, and the number of missing ones.
         """
         missing = {wanted.module_hash: wanted for wanted in modules if self.find(wanted) is None}
         if missing and self._read_foreign():
@@ -163,7 +163,7 @@ class SharedModuleCache(ModuleCache):
             )
 
     def _claim(self, missing: dict[str, Wanted]) -> dict[str, FileLock]:
-        """Lock those that nobody else compiles; drop those that somebody has compiled meanwhile."""
+        """Lock the modules that no other process compiles; drop those that another process has compiled by now."""
         locks: dict[str, FileLock] = {}
         for name, wanted in list(missing.items()):
             if len(locks) == MAX_LOCKS:
@@ -179,7 +179,7 @@ class SharedModuleCache(ModuleCache):
         return locks
 
     def _wait_for_others(self, missing: dict[str, Wanted]) -> None:
-        """Wait until another process is done with one of the modules, if there is one left, or is dead."""
+        """Wait until another process has built the first module or died, if a module is left."""
         for name, wanted in list(missing.items())[:1]:
             with self.store.lock(name):
                 if self.find(wanted) is not None:
@@ -203,7 +203,7 @@ class SharedModuleCache(ModuleCache):
         logger.info("compiled %d modules in %.1f s", len(modules), time.perf_counter() - start)
 
     def _keep(self, wanted: Wanted, library: Path) -> None:
-        """Put a compiled module where it is found: by all processes, or, without a version, by this one."""
+        """Store a compiled module for all processes, or, if it is unversioned, for this one."""
         self.stats[2] += 1
         if wanted.is_versioned:
             translation = wanted.translation
@@ -238,8 +238,8 @@ class SharedModuleCache(ModuleCache):
         return self.find(wanted)
 
     def _loaded(self, wanted: Wanted) -> ModuleType | None:
-        known = self.module_hash_to_key_data.get(wanted.module_hash)
-        module = None if known is None else self.module_from_name.get(known.get_entry())
+        key_data = self.module_hash_to_key_data.get(wanted.module_hash)
+        module = None if key_data is None else self.module_from_name.get(key_data.get_entry())
         if module is not None:
             self.stats[0] += 1
         return module
@@ -252,15 +252,15 @@ class SharedModuleCache(ModuleCache):
         return module
 
     def _remember(self, wanted: Wanted, path: Path) -> None:
-        known = self.module_hash_to_key_data.get(wanted.module_hash)
-        if known is None:
-            known = KeyData(set(), wanted.module_hash, str(path.parent / "key.pkl"), str(path))
-            self.module_hash_to_key_data[wanted.module_hash] = known
-        known.keys.add(wanted.key)
+        key_data = self.module_hash_to_key_data.get(wanted.module_hash)
+        if key_data is None:
+            key_data = KeyData(set(), wanted.module_hash, str(path.parent / "key.pkl"), str(path))
+            self.module_hash_to_key_data[wanted.module_hash] = key_data
+        key_data.keys.add(wanted.key)
         self.entry_from_key[wanted.key] = str(path)
 
     def _read_foreign(self) -> bool:
-        """Find modules that a Theano without optdb compiled here; return whether there are new ones."""
+        """Find modules that a Theano without optdb compiled in this compiledir; return whether there are new ones."""
         before = len(self._foreign)
         try:
             folders = sorted(entry.name for entry in os.scandir(self.dirname) if entry.name.startswith("tmp"))
@@ -280,12 +280,12 @@ class SharedModuleCache(ModuleCache):
 
 
 def _read_keys(path: Path) -> KeyData | None:
-    """Read a module's keys; None where they cannot be read, as when the class of an op is not imported."""
+    """Read a module's keys; return None if they cannot be read, as when an op's class is not imported."""
     try:
         with path.open("rb") as file:
             key_data = pickle.load(file)
     except Exception as error:
-        # Unpickling may raise anything, and Theano leaves such modules alone, too.
+        # Unpickling may raise any exception. Theano ignores such modules, too.
         logger.debug("keys of %s were not read: %s", path, error)
         return None
     return key_data if isinstance(key_data, KeyData) else None

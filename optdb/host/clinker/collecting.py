@@ -1,9 +1,9 @@
-"""Collects the C code that a function needs, the inner functions of its Scans included, before its first thunk is made.
+"""Collects the C code of a function and of the inner functions of its Scans, before the first thunk is made.
 
 Theano compiles the inner function of a Scan when it makes the Scan's thunk: it optimizes the inner graph, and links it
-at once. `Collector` lets a Scan get as far as the optimized inner graph, keeps what would have linked it, and goes on
-with the next node; the nodes of the inner graph are collected like those of the outer one. Later, when all modules are
-there, the Scan's thunk is made again, and takes up its inner function where it was left.
+at once. `Collector` stops after the optimization, keeps the arguments of the linking step, and continues with the next
+node; it collects the nodes of the inner graph like those of the outer one. When all modules are built, the Scan's thunk
+is made again, and links the inner function that was postponed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["Collector", "collector"]
 
 
 class _Postponed(Exception):
-    """The inner function of a Scan is optimized, and is to be linked later."""
+    """The inner function of a Scan is optimized, and its linking is postponed."""
 
 
 class _Request:
-    """The inner function of a Scan, which is to be optimized now and linked later."""
+    """A request to optimize the inner function of a Scan now and link it later."""
 
     def __init__(self, op: Scan) -> None:
         self.op = op
@@ -48,7 +48,7 @@ class _Request:
 
 
 class Collector(threading.local):
-    """What a thread knows of the function that it compiles. Where functions nest, the outermost one has begun it."""
+    """The state of a thread's compilation. Nested compilations share the state of the outermost one."""
 
     def __init__(self) -> None:
         self.nodes = NodeLinker()
@@ -60,17 +60,17 @@ class Collector(threading.local):
         self._request: _Request | None = None
         self._is_collecting = False
 
-    # Around the linkers of Theano.
+    # Wrapped around Theano's linkers.
 
     def link(self, linker: Any, make_all: Callable[[], Any]) -> Any:
-        """Build all modules that a linker's graph needs, and then let it make its thunks.
+        """Build all modules that a linker's graph needs, then let the linker make its thunks.
 
         Parameters
         ----------
         linker : VM_Linker or OpWiseCLinker
-            It has its graph.
+            A linker that has accepted its graph.
         make_all : callable
-            Does Theano's part.
+            Theano's method, with its arguments.
         """
         self._depth += 1
         try:
@@ -106,7 +106,7 @@ class Collector(threading.local):
             except NoCode:
                 continue
             except Exception:
-                # Theano meets the same error when it makes this node's thunk, and says which node it was.
+                # Theano raises the same error when it makes this node's thunk, and names the node.
                 continue
 
     def _collect_code(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
@@ -118,14 +118,14 @@ class Collector(threading.local):
     def make_c_thunk(
         self, node: Apply, storage_map: dict[Variable, list[Any]], *rest: Any
     ) -> Callable[[], None] | None:
-        """Make a node's thunk, see `NodeLinker.make_c_thunk`; that of a small test value is one of Python."""
+        """Make a node's thunk, see `NodeLinker.make_c_thunk`; compute small test values in Python."""
         if not self._depth:
             if is_quick_in_python(node, storage_map):
                 return node.op.make_thunk(node, storage_map, *rest, impl="py")
             self.nodes.begin()
         return self.nodes.make_c_thunk(node, storage_map, *rest)
 
-    # Around Scan.
+    # Wrapped around Scan.
 
     def _collect_scan(self, node: Apply) -> None:
         op = node.op
@@ -140,7 +140,7 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def scan_thunk(self, op: Scan, make_thunk: Callable[[], Any]) -> Any:
-        """Let a Scan make its thunk, and remember that it is this one."""
+        """Make the thunk of a Scan, which is the current Scan for `scan_function` during the call."""
         self._scans.append(op)
         try:
             return make_thunk()
@@ -148,7 +148,7 @@ class Collector(threading.local):
             self._scans.pop()
 
     def scan_function(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Compile the inner function of the Scan whose thunk is being made, or get as far as linking it."""
+        """Compile the inner function of the current Scan, or stop before linking it."""
         op = self._scans[-1] if self._scans else None
         if not self._is_collecting and id(op) in self._postponed:
             return _finish(self._postponed.pop(id(op)))
@@ -174,17 +174,17 @@ class Collector(threading.local):
             self._is_collecting = was_collecting
 
     def begin_maker(self, maker: FunctionMaker) -> None:
-        """Take note of the first FunctionMaker after a request: it is the one that was asked for."""
+        """Record the first FunctionMaker after a request: it belongs to the requested function."""
         if self._request is not None and self._request.maker is None:
             self._request.maker = maker
 
     def postpone(self, maker: FunctionMaker, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Stop before a function is linked, if that was asked for; its nodes are collected.
+        """Collect the nodes of a requested function, and stop before it is linked; do nothing for other functions.
 
         Raises
         ------
         _Postponed
-            In this case.
+            If the function was requested.
         """
         request = self._request
         if request is None or request.maker is not maker:
@@ -198,7 +198,7 @@ class Collector(threading.local):
 
 
 def _finish(request: _Request) -> Any:
-    """Link a function that was postponed: what is left of ``orig_function``."""
+    """Link a postponed function: the rest of Theano's ``orig_function``."""
     start = time.time()
     maker = request.maker
     with theano.change_flags(compute_test_value="off"):
@@ -214,26 +214,26 @@ def _has_usual_maker(mode: Any) -> bool:
 
 
 def _has_usual_thunk(op: Any) -> bool:
-    """Tell whether an op's thunk is made of its C code alone."""
+    """Return whether an op's thunk is made from its C code alone."""
     kind = type(op)
     return isinstance(op, Op) and kind.make_thunk is Op.make_thunk and kind.make_c_thunk is Op.make_c_thunk
 
 
 def _storage(node: Apply) -> dict[Variable, list[Any]]:
-    """Return storage for a node whose thunk is not kept."""
+    """Return storage for a node whose thunk is discarded."""
     variables = (*node.inputs, *node.outputs)
     return {var: [var.data if isinstance(var, Constant) else None] for var in variables}
 
 
 def has_c_thunks(linker: Any) -> bool:
-    """Tell whether a linker makes a thunk of C code for each node that has some."""
+    """Return whether a linker makes a C thunk for each node that has C code."""
     if isinstance(linker, VM_Linker):
         return linker.c_thunks is not False
     return isinstance(linker, OpWiseCLinker)
 
 
 def no_recycling_of(linker: Any) -> Sequence[Variable]:
-    """Return what a linker tells the thunks of its nodes about storage that must not be used again."""
+    """Return the variables whose storage a linker forbids its thunks to reuse."""
     return [] if isinstance(linker, VM_Linker) else linker.no_recycling
 
 

@@ -1,7 +1,7 @@
-"""Computes small test values in Python: a module of C code for each of a model's nodes would take minutes.
+"""Computes small test values in Python: compiling a C module for each of a model's nodes would take minutes.
 
-With ``config.compute_test_value``, Theano computes each node as soon as it is made, by a thunk of its own. PyMC3 leaves
-that on: a model of a hundred nodes took a hundred compilers before `theano.function` was called.
+With ``config.compute_test_value``, Theano computes each node as soon as it is created, by a thunk of its own. PyMC3
+enables that: a model of a hundred nodes started a hundred compilers before `theano.function` was called.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from optdb.host.folding import MAX_PY_INPUTS
 
 __all__ = ["is_quick_in_python"]
 
-#: So many elements are computed in Python, some hundred nanoseconds each where NumPy has no function for the op.
+#: The most elements computed in Python; each takes some hundred nanoseconds where NumPy has no function for the op.
 _ELEMENTS = 10_000
-#: Where the ops are defined whose Python code is a call of NumPy or SciPy. Convolution and pooling are loops of Python.
+#: Modules of ops whose Python code calls NumPy or SciPy. Convolution and pooling are Python loops.
 _MODULES = tuple(
     f"theano.{name}"
     for name in (
@@ -31,12 +31,12 @@ _MODULES = tuple(
 
 
 def is_quick_in_python(node: Apply, storage_map: dict[Variable, list[Any]]) -> bool:
-    """Tell whether a node whose test value is wanted had better be computed by its Python code.
+    """Return whether a node's test value is computed sooner by its Python code than by compiling its C code.
 
     Parameters
     ----------
     node : Apply
-        Its thunk is to be made outside of any function.
+        A node outside of any function.
     storage_map : dict
         The values of its inputs.
     """

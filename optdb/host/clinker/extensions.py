@@ -1,8 +1,8 @@
-"""Builds the modules that Theano compiles for itself: its virtual machine, Scan's loop, and what calls C thunks.
+"""Builds the modules that Theano compiles for itself: its virtual machine, Scan's loop, and the caller of C thunks.
 
-Theano compiles each when it is first imported, under the lock of the whole compiledir, into the folder where others
-look for it. Here a process that needs one waits for nobody but a process that builds the same one, and the shared
-library appears in its folder in one step.
+Theano compiles each on first import, under the lock of the whole compiledir, into the folder where other processes look
+for it. Here a process waits only for another process that builds the same module, and the shared library appears
+atomically.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optdb.host.clinker.locks import FileLock
 
 __all__ = ["EXTENSIONS", "build_alone"]
 
-#: Theano's modules that compile something when they are imported, and the folder of what they compile.
+#: Theano's modules that compile an extension when they are imported, and the folder of the extension.
 EXTENSIONS = {
     "theano.gof.cutils": "cutils_ext",
     "theano.gof.lazylinker_c": "lazylinker_ext",
@@ -29,7 +29,7 @@ EXTENSIONS = {
 
 @contextmanager
 def build_alone(module: ModuleType) -> Iterator[None]:
-    """Let one of these modules be imported under a lock of its own."""
+    """Import one of `EXTENSIONS` in the block, under a lock of its own."""
     from theano.gof import cmodule, compilelock
 
     from optdb.host.clinker import plug
@@ -57,11 +57,11 @@ def build_alone(module: ModuleType) -> Iterator[None]:
 
 
 def _do_nothing(*args: Any, **options: Any) -> None:
-    """Stand in for Theano's lock."""
+    """Replace Theano's lock."""
 
 
 def _aside(compile_str: Callable[..., Any], compiledir: Path) -> Callable[..., Any]:
-    """Let a module be compiled in a folder of its own, and then moved where Theano wants it."""
+    """Return a `compile_str` that compiles in a staging folder and then moves the library to Theano's place."""
 
     @functools.wraps(compile_str)
     def compiled(

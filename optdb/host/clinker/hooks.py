@@ -1,6 +1,6 @@
-"""What happens around the import of Theano's modules that start a compiler; imports nothing before that.
+"""Hooks around the import of those modules of Theano that start a compiler; other modules are imported lazily.
 
-``optdb.host.bootstrap`` puts these in its list.
+``optdb.host.bootstrap`` registers these hooks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _is_wanted() -> bool:
 
 @contextmanager
 def around_configdefaults(module: ModuleType) -> Iterator[None]:
-    """Remember what the compiler says of itself while Theano's flags are declared."""
+    """Cache the compiler's answers to the queries that Theano makes while it declares its flags."""
     if not _is_wanted():
         yield
         return
@@ -31,7 +31,7 @@ def around_configdefaults(module: ModuleType) -> Iterator[None]:
 
 
 def after_cmodule(module: ModuleType) -> None:
-    """Remember what Theano's compiler class finds out by trial programs."""
+    """Cache the results of the trial programs of Theano's compiler class."""
     if _is_wanted():
         from optdb.host.clinker.probing import remember_trials
 
@@ -40,7 +40,7 @@ def after_cmodule(module: ModuleType) -> None:
 
 @contextmanager
 def around_extension(module: ModuleType) -> Iterator[None]:
-    """Let one of the modules that Theano compiles for itself be built under a lock of its own."""
+    """Build one of the modules that Theano compiles for itself under a lock of its own."""
     from optdb.host.clinker.extensions import build_alone
 
     with build_alone(module):

@@ -1,4 +1,4 @@
-"""Makes the C thunks of a function: nodes of one signature share their code, their key and their module."""
+"""Makes the C thunks of a function: nodes with the same signature share their code, their key and their module."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from optdb.host.clinker.units import module_of
 
 __all__ = ["Linked", "NodeLinker", "has_unsafe_halves"]
 
-#: What an op raises that has no C code for a node.
+#: The exceptions of an op that has no C code for a node.
 NoCode = (NotImplementedError, MethodNotDefined)
 
-#: How many kinds of nodes are remembered between functions.
+#: How many signatures are cached between functions.
 MAX_REMEMBERED = 20_000
 
 
 class Linked:
-    """The C code of all nodes of one signature.
+    """The C code of all nodes with one signature.
 
     Parameters
     ----------
     node : Apply
-        One of them.
+        One of the nodes.
     no_recycling : sequence of Variable
-        Outputs of it whose storage must not be used again.
+        Its outputs whose storage must not be reused.
     """
 
     def __init__(self, node: Apply, no_recycling: Sequence[Variable]) -> None:
@@ -59,7 +59,7 @@ class Linked:
 
     @property
     def is_keyed(self) -> bool:
-        """Whether Theano has a key for it; without one, each node is compiled for itself."""
+        """Whether Theano has a key for the code; without one, each node is compiled separately."""
         return self.wanted is not None or self._module is not None or self.no_code is not None
 
     def thunk(
@@ -89,7 +89,7 @@ class Linked:
         return _SharedCThunk(capsule, node, no_recycling, error, self._module)
 
     def _params(self, node: Apply) -> list[list[Any]]:
-        """Return the storage of what an op gives its C code beside the inputs."""
+        """Return the storage of an op's params, which its C code takes beside the inputs."""
         if not self._takes_params:
             return []
         params = node.run_params()
@@ -97,20 +97,20 @@ class Linked:
 
 
 class _SharedCThunk(_CThunk):
-    """A C thunk that works out which part of the code failed when one has.
+    """A C thunk that finds the part of the code that failed only after a failure.
 
     Parameters
     ----------
     capsule : capsule
         The compiled struct.
     node : Apply
-        What it computes.
+        The node that it computes.
     no_recycling : sequence of Variable
         As for `Linked`.
     error : list
-        Where the C code puts its exception.
+        The storage for the C code's exception.
     module : module
-        What it was made by.
+        The module that created it.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class _SharedCThunk(_CThunk):
         self.nodes: list[Apply] = []
 
     def find_task(self, failure_code: int) -> Any:
-        """Return the task that failed, see Theano."""
+        """Return the task that failed, as Theano's method does."""
         linker = _linker_of(self._node, self._no_recycling)
         self.init_tasks, self.tasks = linker.get_init_tasks()
         self.nodes = linker.node_order
@@ -130,34 +130,34 @@ class _SharedCThunk(_CThunk):
 
 
 class NodeLinker:
-    """Finds the C code for nodes, and remembers it for other nodes and other functions of this process."""
+    """Returns the C code of nodes, and caches it for other nodes and functions of this process."""
 
     def __init__(self) -> None:
         self._by_flags: dict[Hashable, dict[Hashable, Linked]] = {}
-        self._remembered: dict[Hashable, Linked] = {}
+        self._cached: dict[Hashable, Linked] = {}
 
     def begin(self) -> None:
-        """Take note of the flags that are in force now."""
+        """Select the cache for the current flags."""
         if sum(map(len, self._by_flags.values())) > MAX_REMEMBERED:
             self._by_flags.clear()
-        self._remembered = self._by_flags.setdefault(flags_in_force(), {})
+        self._cached = self._by_flags.setdefault(flags_in_force(), {})
 
     def linked(self, node: Apply, no_recycling: Sequence[Variable]) -> Linked:
-        """Return the C code of a node's kind.
+        """Return the C code for a node's signature.
 
         Parameters
         ----------
         node : Apply
             The node.
         no_recycling : sequence of Variable
-            As Theano's linker has it.
+            As in Theano's linker.
         """
-        kind = signature(node, no_recycling)
-        linked = None if kind is None else self._remembered.get(kind)
+        key = signature(node, no_recycling)
+        linked = None if key is None else self._cached.get(key)
         if linked is None:
             linked = Linked(node, no_recycling)
-            if kind is not None and linked.is_keyed:
-                self._remembered[kind] = linked
+            if key is not None and linked.is_keyed:
+                self._cached[key] = linked
         return linked
 
     def make_c_thunk(
@@ -167,7 +167,7 @@ class NodeLinker:
         compute_map: dict[Variable, list[bool]],
         no_recycling: Sequence[Variable],
     ) -> Callable[[], None] | None:
-        """Make a thunk as ``Op.make_c_thunk`` does, or return None where Theano has to make it.
+        """Make a thunk as ``Op.make_c_thunk`` does, or return None if Theano has to make it.
 
         Parameters
         ----------
@@ -198,14 +198,14 @@ class NodeLinker:
 
 
 def has_unsafe_halves(node: Apply) -> bool:
-    """Tell whether a node has float16 values that its op's C code is not made for."""
+    """Return whether a node has float16 values that its op's C code does not support."""
     if getattr(node.op, "_f16_ok", False):
         return False
     return any(getattr(var.type, "dtype", "") == "float16" for var in (*node.inputs, *node.outputs))
 
 
 def _linker_of(node: Apply, no_recycling: Sequence[Variable]) -> CLinker:
-    """Return Theano's linker of a graph with nothing but one node, as ``Op.make_c_thunk`` makes it."""
+    """Return Theano's linker for a graph of one node, as ``Op.make_c_thunk`` makes it."""
     graph = FunctionGraph(node.inputs, node.outputs)
-    kept = [new for new, old in zip(graph.outputs, node.outputs, strict=True) if old in no_recycling]
-    return CLinker().accept(graph, no_recycling=kept)
+    protected = [new for new, old in zip(graph.outputs, node.outputs, strict=True) if old in no_recycling]
+    return CLinker().accept(graph, no_recycling=protected)

@@ -1,4 +1,4 @@
-"""Locks between processes, which the kernel releases when their holder dies."""
+"""File locks between processes, which the kernel releases when their holder dies."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-#: What a file system answers that has no locks. Files still appear in one step there; work may be done twice.
+#: The errors of file systems without locks. Files still appear atomically there, but work may be done twice.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EROFS, errno.EACCES)
 
 
 class FileLock:
-    """An exclusive lock on a file, made when it is first acquired.
+    """An exclusive lock on a file, which is created when the lock is first acquired.
 
     As a context manager it waits for the lock, and releases it.
 
     Parameters
     ----------
     path : Path
-        The file. Its folder is made, too.
+        The file. Its folder is created, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class FileLock:
         Parameters
         ----------
         remove : bool
-            Whether to remove the file first. Others who wait for it look for it again.
+            Whether to remove the file first. Processes that wait for the lock then open the path again.
         """
         if self._descriptor is None:
             return

@@ -1,11 +1,10 @@
-"""Shortens what Theano's C code repeats, so that the compiler has less to optimize.
+"""Outlines repeated parts of Theano's C code, so that the compiler has less to optimize.
 
-Theano writes the checks of an input, and the messages where one fails, out for each input of each node: most of a small
-module is code that runs when something is wrong. `outline` puts calls of functions in its place that every module of a
-translation unit shares (`HELPERS`); the compiler knows that these are seldom called. What is checked, in which order,
-and what is raised stays the same, and the code that computes is not touched. The patterns are those of Theano 1.0.5;
-text that they do not match stays as it is. What counts references is shared, too: at the end of a call, and where a
-thunk is made or deleted, which need not be quick.
+Theano repeats the checks of an input and their error messages for each input of each node: most of a small module is
+error handling. `outline` replaces it by calls of cold functions that all modules of a translation unit share
+(`HELPERS`). The checks, their order and the errors stay the same, and the code that computes does not change. The
+patterns are those of Theano 1.0.5; `outline` leaves other text unchanged. It also outlines reference counting at the
+end of a call, and where a thunk is created or deleted, which is not time-critical.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 
 __all__ = ["HELPERS", "outline"]
 
-#: The namespace of the shared functions; no other name in it starts like this.
+#: The namespace of the shared functions; Theano's code has no name with this prefix.
 _NAMESPACE = "optdb_outlined"
 
 HELPERS = f"""
@@ -74,7 +73,7 @@ OPTDB_COLD static void store_error(PyObject* storage)
 }}
 """
 
-#: With <numpy/arrayobject.h>, which all modules of tensors include.
+#: Functions that need <numpy/arrayobject.h>, which all modules of tensors include.
 ARRAY_HELPERS = f"""
 namespace {_NAMESPACE} {{
 OPTDB_SHARED static bool is_array_of(PyObject* object, int type)
@@ -129,7 +128,7 @@ OPTDB_COLD static void set_output_error(PyArrayObject* array)
 }}
 """
 
-#: What follows a message: in a node's code, and in that of ParamsType.
+#: The code after an error is set: in a node's code, and in that of ParamsType.
 _FAIL = r"\{\s*__failure = \d+;.*?goto \w+;\s*\}|\{this->setErrorOccurred\(\); return;\}"
 
 _DEFAULT_ERROR = re.compile(
@@ -137,7 +136,7 @@ _DEFAULT_ERROR = re.compile(
     r'"Unexpected error in an Op\'s C code\. "\s*"No Python exception was set\."\);\s*\}'
 )
 
-#: TensorType.c_extract: the four checks of an input, each with the same code for its failure.
+#: TensorType.c_extract: the four checks of an input, each with the same failure code.
 _CHECKS = re.compile(
     r"if \((?P<object>py_\w+) == Py_None\) \{(?:\s*//[^\n]*)*"
     r'\s*PyErr_SetString\(PyExc_ValueError, "expected an ndarray, not None"\);\s*(?P<fail>' + _FAIL + r")\s*\}"
@@ -156,7 +155,7 @@ _CHECKS = re.compile(
     re.DOTALL,
 )
 
-#: TensorType.c_sync: the message where an output is not aligned.
+#: TensorType.c_sync: the error for an output that is not aligned.
 _SYNC = re.compile(
     r'PyErr_Format\(PyExc_NotImplementedError,\s*"c_sync: expected an aligned array[^;]*?'
     r"PyArray_NDIM\((?P<array>\w+)\)[^;]*?\);"
@@ -169,14 +168,14 @@ _STORE = re.compile(
 )
 
 
-#: What is done once for each thunk, when it is made and when it is deleted, or for each module: to be made small.
+#: Code that runs once for each thunk, on creation and deletion, or once for each module: optimized for size.
 _HOLD = re.compile(r"(?<!\{)Py_XINCREF\((storage_\w+)\);")
 _DROP = re.compile(r"Py_XDECREF\((this->storage_\w+)\);")
 _ONCE = re.compile(
     r"^([ \t]*)(static PyObject \* instantiate\(|static void __struct_compiled_op_\w+_destructor\()", re.MULTILINE
 )
 
-#: What each call ends with, for each variable: one call takes the place of two tests of two counters each.
+#: The end of each call, for each variable: one call replaces two tests of two reference counts each.
 _RELEASE = re.compile(
     r"if \((?P<array>V\w+)\) \{\s*Py_XDECREF\((?P=array)\);\s*\}\s*\{Py_XDECREF\((?P<object>py_(?P=array))\);\}"
 )
@@ -193,7 +192,7 @@ def outline(body: str) -> str:
     Returns
     -------
     str
-        Code that does the same after `HELPERS` and `ARRAY_HELPERS`.
+        Equivalent code that needs `HELPERS` and `ARRAY_HELPERS` before it.
     """
     body = _CHECKS.sub(_shared_checks, body)
     body = _RELEASE.sub(rf"::{_NAMESPACE}::release((PyObject*) \g<array>, \g<object>);", body)

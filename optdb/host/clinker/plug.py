@@ -1,4 +1,4 @@
-"""Puts the C linker in Theano's place, and takes it away again."""
+"""Installs optdb's C linker in Theano, and removes it again."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _patches = PatchGroup("C code in batches", "from optdb.enable() on, or by the fl
 
 
 def is_wanted() -> bool:
-    """Tell whether the flag ``optdb.clinker`` lets optdb have a part in compiling C code."""
+    """Return whether the flag ``optdb.clinker`` lets optdb compile C code."""
     from theano.configparser import config
 
     return config.optdb.clinker is not False
 
 
 def is_installed() -> bool:
-    """Tell whether C code is built by optdb."""
+    """Return whether optdb builds the C code."""
     return _patches.installed
 
 
 def install() -> None:
-    """Let optdb build the C code of each function from now on, where there is a compiler."""
+    """Build the C code of each function by optdb from now on, if there is a compiler."""
     from theano import config
 
     if not config.cxx or not is_wanted():
@@ -42,7 +42,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Put Theano's own linker back. Modules that were built stay where Theano finds them."""
+    """Restore Theano's own linker. Theano finds the modules that optdb has built."""
     with _lock:
         _patches.uninstall()
 

@@ -1,7 +1,7 @@
-"""Lets Theano ask the compiler about itself once, and remembers the answers.
+"""Caches Theano's queries of the compiler.
 
-Theano asks in three places: while its flags are declared (is there a g++, and which version), before the first module
-is compiled (what ``-march=native`` stands for), and where an op or a library is tried by a small program.
+Theano queries the compiler in three places: while it declares its flags (is there a g++, and which version), before it
+compiles the first module (the flags of ``-march=native``), and where it tries an op or a library by a small program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["remember_queries", "remember_trials"]
 
 @contextmanager
 def remember_queries() -> Iterator[None]:
-    """Remember what compilers that are started meanwhile by Theano's flags answer."""
+    """Cache the answers of compilers that Theano's flags start in the block."""
     from theano.misc import windows
 
     call, output = windows.call_subprocess_Popen, windows.output_subprocess_Popen
@@ -58,12 +58,12 @@ def _remembering_output(output: Callable[..., tuple[bytes, bytes, int]]) -> Call
 
 
 def remember_trials(cmodule: ModuleType) -> None:
-    """Remember what Theano's compiler class finds out by trial programs.
+    """Cache the results of the trial programs of Theano's compiler class.
 
     Parameters
     ----------
     cmodule : module
-        ``theano.gof.cmodule``, whose class is changed for good.
+        ``theano.gof.cmodule``, whose class is patched permanently.
     """
     compiler = cmodule.GCC_compiler
     compiler.compile_args = staticmethod(_remembering_march(cmodule, compiler.compile_args))
@@ -90,7 +90,7 @@ def _remembering_march(cmodule: ModuleType, compile_args: Callable[..., list[str
 
 
 def _machine_flags(cxxflags: str) -> list[str]:
-    """Return those of the user's flags that choose a processor: PyMC3 adds another one when it is imported."""
+    """Return the user's flags that select a processor: PyMC3 adds other flags when it is imported."""
     return [flag for flag in cxxflags.split() if flag.lstrip("-").startswith("m")]
 
 
@@ -101,13 +101,15 @@ def _remembering_trial(cmodule: ModuleType, trial: Callable[..., Any]) -> Callab
     def remembered(cls: type, *args: Any, **options: Any) -> Any:
         bound = signature.bind(cls, *args, **options)
         bound.apply_defaults()
-        asked = {name: _plain(value) for name, value in bound.arguments.items() if name not in ("cls", "tmp_prefix")}
-        if asked["output"] or not cmodule.config.cxx:
+        arguments = {
+            name: _plain(value) for name, value in bound.arguments.items() if name not in ("cls", "tmp_prefix")
+        }
+        if arguments["output"] or not cmodule.config.cxx:
             return trial(cls, *args, **options)
-        flags = [*asked.get("flags", ()), *asked.get("flag_list", ())]
-        flags += cls.compile_args() if asked["comp_args"] else []
+        flags = [*arguments.get("flags", ()), *arguments.get("flag_list", ())]
+        flags += cls.compile_args() if arguments["comp_args"] else []
         compiler = toolchain(cmodule.config.cxx)
-        question = [trial.__name__, sorted(asked.items()), flags, compiler.library_stamps(flags)]
+        question = [trial.__name__, sorted(arguments.items()), flags, compiler.library_stamps(flags)]
         answer = compiler.answer(question, lambda: trial(cls, *args, **options))
         return tuple(answer) if isinstance(answer, list) else answer
 
@@ -115,7 +117,7 @@ def _remembering_trial(cmodule: ModuleType, trial: Callable[..., Any]) -> Callab
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has for an argument of a trial."""
+    """Convert an argument of a trial to types that JSON can represent."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     return list(value) if isinstance(value, tuple) else value

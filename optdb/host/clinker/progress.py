@@ -1,6 +1,6 @@
-"""Tells a user who waits for theano.function what is going on: a progress bar on a terminal, log lines elsewhere.
+"""Shows the progress of theano.function: a progress bar on a terminal, log lines elsewhere.
 
-Nothing is shown of what takes less than `DELAY_S`.
+Compilations shorter than `DELAY_S` show nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["DELAY_S", "progress"]
 
 logger = logging.getLogger("optdb.progress")
 
-#: How long a compilation takes before anything is shown.
+#: Seconds before a compilation shows its progress.
 DELAY_S = 2.0
 
 
 class CompileProgress:
-    """What the outermost theano.function of this process is doing.
+    """The progress of the outermost theano.function of this process.
 
-    Phases nest; the innermost is shown. Other threads that compile meanwhile are not shown.
+    Phases nest, and the innermost is shown. Other threads that compile at the same time are not shown.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class CompileProgress:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Be in a phase, such as ``optimizing``."""
+        """Show a phase, such as ``optimizing``, until the block exits."""
         if self._owner not in (None, threading.get_ident()):
             yield
             return
@@ -51,7 +51,7 @@ class CompileProgress:
             self._leave()
 
     def count(self, done: int, total: int) -> None:
-        """Tell how much of the innermost phase is done."""
+        """Update the counts of the innermost phase."""
         if self._owner != threading.get_ident():
             return
         with self._lock:
@@ -89,7 +89,7 @@ class CompileProgress:
             bar.stop()
 
     def _show(self) -> None:
-        """Put the bar on the terminal; called by a timer."""
+        """Show the bar on the terminal; called by a timer."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -105,7 +105,7 @@ class CompileProgress:
             bar.start()
 
     def _begin_task(self) -> None:
-        """Show the innermost phase, of which nothing is counted yet."""
+        """Show the innermost phase, without counts yet."""
         with self._lock:
             self._counted = (0, None)
             if self._bar is not None:
@@ -113,7 +113,7 @@ class CompileProgress:
                 self._task = self._bar.add_task(self._phases[-1], total=None)
 
     def _log(self, line: str) -> None:
-        """Write a line, not more often than a user would read one."""
+        """Log a line, at most one every `DELAY_S`."""
         now = time.monotonic()
         if now - self._start >= DELAY_S and now - self._last_line >= DELAY_S:
             self._last_line = now

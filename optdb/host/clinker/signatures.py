@@ -1,8 +1,8 @@
-"""Tells which nodes are computed by the same C code, and which C code may be kept for other processes.
+"""Identifies nodes with the same C code, and corrects the versions by which modules are cached across processes.
 
-Theano makes the key of a module anew for each node, from its op, the types and constants among its inputs, and the
-flags. `signature` has what that key is made of, as far as it differs from node to node, without a graph and a linker
-for each node.
+Theano computes the key of a module for each node, from its op, the types and constants among its inputs, and the
+flags. `signature` contains the parts of that key that differ between nodes, and needs no graph and no linker for each
+node.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["flags_in_force", "keep_without_props", "signature", "stable_version"
 
 
 def stable_version(c_code_cache_version: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """Mend the version of ops that have their C code in files.
+    """Correct the version of ops that have their C code in files.
 
-    Theano takes Python's hash of that code, which is another one in each process. The version that the mended method
-    returns has a hash in its place that follows from the code alone.
+    Theano uses Python's hash of that code, which differs between processes. The corrected method returns a version with
+    a digest of the code instead.
 
     Parameters
     ----------
@@ -40,19 +40,19 @@ def stable_version(c_code_cache_version: Callable[..., tuple[Any, ...]]) -> Call
 
 
 def flags_in_force() -> Hashable:
-    """Return what the C code of all nodes depends on."""
+    """Return the flags that the C code of all nodes depends on."""
     return get_config_hash(), config.cxx, config.gcc.cxxflags, config.cmodule.remove_gxx_opt, config.cmodule.debug
 
 
 def signature(node: Apply, no_recycling: Sequence[Variable]) -> Hashable | None:
-    """Return what decides the C code of a node, or None where this cannot be told.
+    """Return a key that determines the C code of a node, or None if there is none.
 
     Parameters
     ----------
     node : Apply
         Any node.
     no_recycling : sequence of Variable
-        Outputs whose storage must not be used again.
+        Outputs whose storage must not be reused.
     """
     first: dict[Variable, int] = {}
     inputs = []
@@ -60,19 +60,19 @@ def signature(node: Apply, no_recycling: Sequence[Variable]) -> Hashable | None:
         value = _value(var) if isinstance(var, Constant) else None
         inputs.append((var.type, first.setdefault(var, index), value))
     outputs = tuple((var.type, bool(no_recycling) and var in no_recycling) for var in node.outputs)
-    everything = (_identity(node.op), tuple(inputs), outputs)
+    key = (_identity(node.op), tuple(inputs), outputs)
     try:
-        hash(everything)
+        hash(key)
     except TypeError:
         return None
-    return everything
+    return key
 
 
 def _identity(op: Any) -> Hashable:
-    """Return what tells an op's C code from that of others.
+    """Return a key that identifies an op's C code and compiler flags.
 
-    Ops that are equal have the same code, but perhaps not the same flags for the compiler: ``openmp`` is not compared
-    by Theano, and of others' ops nothing is known, so that each object counts for itself.
+    Equal ops have the same code, but perhaps not the same compiler flags: Theano does not compare ``openmp``. An op
+    from outside of Theano may have other such attributes, so that each object has a key of its own.
     """
     if type(op).__module__.startswith("theano."):
         return op, getattr(op, "openmp", None), getattr(getattr(op, "scalar_op", None), "openmp", None)
@@ -80,18 +80,18 @@ def _identity(op: Any) -> Hashable:
 
 
 def _value(constant: Constant) -> Hashable:
-    """Return what tells a constant from others, as Theano's keys do."""
+    """Return a key that identifies a constant's value, as Theano's keys do."""
     value = constant.signature()
     strong = getattr(value, "theano_hash", None)
     return value if strong is None else strong()
 
 
 def keep_without_props(cmodule_key_: Callable[..., Any]) -> Callable[..., Any]:
-    """Mend Theano's test of which modules may be kept.
+    """Correct Theano's test of which modules other processes may load.
 
-    Theano takes an op with ``__props__ = ()`` for one without a version, because it looks for an empty tuple among the
-    versions and the props alike, and compiles its module again in each process. The key that the mended method returns
-    has the same parts, and lacks a version only where an op or a type says that it has none.
+    Theano takes an op with ``__props__ = ()`` for an unversioned one, because it looks for an empty tuple among the
+    versions and the props alike, and compiles its module again in each process. The corrected method returns a key
+    with the same parts, which lacks a version only if an op or a type has none.
 
     Parameters
     ----------
@@ -118,5 +118,5 @@ def keep_without_props(cmodule_key_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _results(op: Any, method: str, *args: Any) -> list[Any]:
-    """Return what a method of an op returns, or nothing where the op lacks it."""
+    """Return a list with the result of an op's method; an empty one if the op lacks the method."""
     return [getattr(op, method)(*args)] if hasattr(op, method) else []

@@ -1,14 +1,14 @@
-"""Puts compiled modules into Theano's compiledir, each in one step, and finds them there by their content.
+"""Stores compiled modules atomically in Theano's compiledir, and finds them there by their content.
 
-Theano keeps a module in a folder ``tmp...`` of its compiledir, with the source code, the shared library, and the keys
-that stand for it (``key.pkl``). Theano names these folders at random; here the name follows from the module's hash (of
-the source code, the flags and the versions), so that a module is found by one look at the file system::
+Theano keeps a module in a folder ``tmp...`` of its compiledir, with the source code, the shared library, and its keys
+(``key.pkl``). Theano names these folders at random. Here the name is a digest of the module's hash (of the source code,
+the flags and the versions), so that one file system look-up finds a module::
 
     compiledir/
         tmp<digest>/         a module: __init__.py, mod.cpp, <name>.so, key.pkl
         optdb/
-            locks/           who compiles what, while it is compiled
-            staging/         what is being made, by process; renamed into place when it is whole
+            locks/           locks on the modules that are being compiled
+            staging/         unfinished files, by process; renamed into place when they are complete
             headers/         precompiled headers
 
 The modules of one translation unit are one shared library, hard-linked into the folder of each.
@@ -36,20 +36,20 @@ __all__ = ["ModuleStore", "Stage", "StoredModule", "link", "rename"]
 #: Digits of a module's hash in its folder's name.
 _DIGITS = 40
 
-#: How long nobody looks for old modules after somebody did.
+#: How long processes wait after a clean-up before one of them starts the next.
 SECONDS_BETWEEN_CLEANUPS = 24 * 60 * 60
 
 
 @dataclass(frozen=True)
 class StoredModule:
-    """What is written for one module.
+    """The content of one module.
 
     Parameters
     ----------
     module_hash : str
-        Of all that decides what is in it, see ``theano.gof.cmodule.get_module_hash``.
+        The hash of everything that determines the module, see ``theano.gof.cmodule.get_module_hash``.
     name : str
-        The module's name, which its init function has, too.
+        The module's name, which is part of its init function's name.
     source : str
         Theano's source code.
     key : tuple
@@ -68,32 +68,32 @@ class ModuleStore:
     Parameters
     ----------
     compiledir : str or Path
-        Theano's.
+        Theano's compiledir.
     """
 
     def __init__(self, compiledir: str | os.PathLike[str]) -> None:
         self.compiledir = Path(compiledir)
-        self.own = self.compiledir / "optdb"
+        self.folder = self.compiledir / "optdb"
         self._stage: Stage | None = None
 
     def library(self, module_hash: str, name: str) -> Path:
-        """Return where a module's shared library is, or will be."""
+        """Return the path of a module's shared library, which may not exist yet."""
         digest = hashlib.sha256(module_hash.encode()).hexdigest()[:_DIGITS]
         return self.compiledir / f"tmp{digest}" / f"{name}.{get_lib_extension()}"
 
     def is_own(self, folder: str) -> bool:
-        """Tell whether a folder has a name that this class gives, and not one of Theano's."""
+        """Return whether this class named a folder, and not Theano."""
         return len(folder) == len("tmp") + _DIGITS
 
     def lock(self, name: str) -> FileLock:
-        """Return the lock of what is called `name`."""
-        return FileLock(self.own / "locks" / f"{name}.lock")
+        """Return the lock called `name`."""
+        return FileLock(self.folder / "locks" / f"{name}.lock")
 
     def stage(self) -> Stage:
-        """Return this process's place for what is being made; what dead processes left is removed before."""
+        """Return this process's stage for unfinished files; first remove those of dead processes."""
         if self._stage is None or not self._stage.is_ours():
             self._remove_abandoned()
-            self._stage = Stage(self.own / "staging")
+            self._stage = Stage(self.folder / "staging")
         return self._stage
 
     def close(self) -> None:
@@ -104,23 +104,23 @@ class ModuleStore:
         self._stage = None
 
     def _remove_abandoned(self) -> None:
-        _remove_abandoned(self.own / "staging")
-        _remove_abandoned(self.own / "locks")
+        _remove_abandoned(self.folder / "staging")
+        _remove_abandoned(self.folder / "locks")
 
     def publish(self, module: StoredModule, library: Path) -> Path:
-        """Put a module in its place.
+        """Move a module to its place.
 
         Parameters
         ----------
         module : StoredModule
-            What to write.
+            The module's content.
         library : Path
-            A shared library with the module in it, on the same file system.
+            A shared library that contains the module, on the same file system.
 
         Returns
         -------
         Path
-            Its shared library: this one, or another process's.
+            The path of its shared library, which another process may have stored first.
         """
         place = self.library(module.module_hash, module.name)
         draft = self.stage().folder()
@@ -131,28 +131,28 @@ class ModuleStore:
         link(library, draft / place.name)
         rename(draft, place.parent)
         if not place.exists():
-            # What stood there is a module that somebody removed in part.
+            # The place holds the rest of a module that was partly removed.
             shutil.rmtree(place.parent, ignore_errors=True)
             return self.publish(module, library)
         return place
 
     def clean_up(self, max_age_s: float) -> None:
-        """Remove what dead processes left, and, once a day for all processes, modules that nobody has read for long.
+        """Remove files of dead processes, and, once a day for all processes, modules that were not read for long.
 
         Parameters
         ----------
         max_age_s : float
-            How long, in seconds.
+            The age of a module's last access from which it is removed, in seconds.
         """
-        # Also where nothing had to be compiled: whoever was killed may have been the last to compile.
+        # Always, because a killed process may have been the last one to compile.
         self._remove_abandoned()
-        stamp = self.own / "cleaned"
+        stamp = self.folder / "cleaned"
         now = time.time()
         try:
             if now - stamp.stat().st_mtime < SECONDS_BETWEEN_CLEANUPS:
                 return
         except FileNotFoundError:
-            if not self.own.is_dir():
+            if not self.folder.is_dir():
                 return
         stamp.touch()
         for library in self.compiledir.glob(f"tmp*/*.{get_lib_extension()}"):
@@ -161,7 +161,7 @@ class ModuleStore:
 
 
 class Stage:
-    """A folder for what a process is making; other processes remove it once this one is dead.
+    """A folder for a process's unfinished files; other processes remove it once this one is dead.
 
     Parameters
     ----------
@@ -172,28 +172,28 @@ class Stage:
     def __init__(self, parent: Path) -> None:
         parent.mkdir(parents=True, exist_ok=True)
         self._process = os.getpid()
-        # The lock is there before the folder: nobody takes the folder for one that is abandoned.
+        # The lock exists before the folder, so that no process takes the folder for an abandoned one.
         self._lock = FileLock(Path(tempfile.mktemp(prefix=f"{self._process}-", suffix=".lock", dir=parent)))
         self._lock.acquire()
         self.root = self._lock.path.with_suffix("")
         self.root.mkdir()
 
     def is_ours(self) -> bool:
-        """Tell whether this process made it, and not one that this one was forked from."""
+        """Return whether this process created the stage, and not its parent before a fork."""
         return self._process == os.getpid() and self.root.is_dir()
 
     def folder(self) -> Path:
-        """Make a folder in it; one whose name Theano would give to a module."""
+        """Create a folder in the stage, with a name that Theano would give to a module."""
         return Path(tempfile.mkdtemp(prefix="tmp", dir=self.root))
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the stage."""
         shutil.rmtree(self.root, ignore_errors=True)
         self._lock.release(remove=True)
 
 
 def rename(draft: Path, place: Path) -> None:
-    """Put a folder in its place in one step, unless there is one: then the draft is removed."""
+    """Move a folder to its place atomically; if the place exists, remove the draft."""
     try:
         draft.chmod(0o777 & ~_umask())
         draft.rename(place)
@@ -211,7 +211,7 @@ def _umask() -> int:
 
 
 def _pickled(key_data: KeyData) -> bytes:
-    """Pickle keys as Theano does; a module whose key does not pickle is found by its content alone."""
+    """Pickle keys as Theano does; omit a key that cannot be pickled: the module is found by its content alone."""
     try:
         return pickle.dumps(key_data, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -220,11 +220,11 @@ def _pickled(key_data: KeyData) -> bytes:
 
 
 def link(library: Path, place: Path) -> None:
-    """Let a file be in another place, too."""
+    """Hard-link or copy a file to another place."""
     try:
         place.hardlink_to(library)
     except OSError:
-        # File systems without hard links, or with few for each file.
+        # Some file systems have no hard links, or few for each file.
         shutil.copyfile(library, place)
 
 

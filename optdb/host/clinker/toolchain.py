@@ -1,9 +1,9 @@
-"""Remembers what was found out about the compiler, so that a process starts none to find it out again.
+"""Caches properties of the compiler on disk, so that later processes do not start it to query them again.
 
-Theano asks at each start which version the compiler has, which flags stand for ``-march=native``, and whether OpenMP
-and a BLAS work. `Toolchain.answer` asks once, and keeps the answer on disk under a digest of what it depends on: the
-compiler's file, this machine's processor, and the environment that compilers read. An upgrade of the compiler, or
-another machine that shares the home folder, finds out for itself.
+At each start, Theano queries the compiler's version, the flags of ``-march=native``, and whether OpenMP and a BLAS
+work. `Toolchain.answer` caches the answers under a digest of their dependencies: the compiler's file, this machine's
+processor, and the environment variables that compilers read. An upgrade of the compiler, or another machine with the
+same home folder, has a cache of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from optdb.user_cache import cache_dir, replace_file
 
 __all__ = ["Toolchain", "file_stamp", "toolchain"]
 
-#: Variables that change what GCC, Clang or the loader of programs find.
+#: Environment variables that change the search paths of GCC, Clang or the dynamic loader.
 ENVIRONMENT = (
     *("PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("LIBRARY_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "SYSROOT", "SDKROOT", "LANG", "LC_ALL"),
@@ -31,7 +31,7 @@ ENVIRONMENT = (
 
 
 def file_stamp(path: str | os.PathLike[str]) -> tuple[str, int, int] | None:
-    """Return what changes when a file is replaced: its real path, time and size; None where there is no file."""
+    """Return a file's real path, time and size, which change when it is replaced; None if there is no file."""
     try:
         stat = Path(path).stat()
     except OSError:
@@ -40,14 +40,14 @@ def file_stamp(path: str | os.PathLike[str]) -> tuple[str, int, int] | None:
 
 
 class Toolchain:
-    """What is known of one compiler on this machine.
+    """The cached properties of one compiler on this machine.
 
     Parameters
     ----------
     compiler : str
-        Its name or path, as in ``config.cxx``.
+        The compiler's name or path, as in ``config.cxx``.
     folder : Path, optional
-        Where answers are kept; optdb's folder in the user's cache, unless another is given.
+        The folder of the cache; by default optdb's folder in the user's cache.
     """
 
     def __init__(self, compiler: str, folder: Path | None = None) -> None:
@@ -57,14 +57,14 @@ class Toolchain:
         self._answers: dict[str, Any] | None = None
 
     def answer(self, question: Iterable[Any], find: Callable[[], Any]) -> Any:
-        """Return the answer to a question: the one that was kept, or else what `find` finds, which is kept.
+        """Return the cached answer to a question, or else the result of `find`, which is then cached.
 
         Parameters
         ----------
         question : iterable
-            What is asked, with all that the answer depends on beside the compiler; of objects that JSON has, or None.
+            The question, with everything else that the answer depends on, as objects of JSON.
         find : callable
-            Finds the answer, an object that JSON has. What it raises is not kept.
+            Returns the answer, an object of JSON. Exceptions are not cached.
         """
         if _compiler_stamp(self.compiler) is None:
             return find()
@@ -84,23 +84,23 @@ class Toolchain:
         return answers if isinstance(answers, dict) else {}
 
     def _write(self) -> None:
-        """Keep all answers, those of other processes included, in one step."""
+        """Write all answers, including those of other processes, atomically."""
         answers = {**self._read(), **self._answers}
         try:
             replace_file(self._file, json.dumps(answers).encode())
         except OSError:
-            # A read-only home costs the same questions at each start, and nothing else.
+            # With a read-only home, each process queries the compiler again.
             return
 
     def library_stamps(self, flags: Iterable[str], folders: Iterable[str] = ()) -> list[Any]:
-        """Return what changes when a library that the linker would take is installed, replaced or removed.
+        """Return the stamps of the libraries that the linker may find; they change when a library is replaced.
 
         Parameters
         ----------
         flags : iterable of str
-            Flags for the linker; of these, each ``-l`` names a library, and each ``-L`` a folder.
+            The linker's flags; each ``-l`` names a library, and each ``-L`` a folder.
         folders : iterable of str
-            More folders that are searched.
+            Additional folders to search.
         """
         flags = list(flags)
         named = [flag[2:] for flag in flags if flag.startswith("-L")]
@@ -118,25 +118,25 @@ _LIBRARY = (".so", ".a", ".dylib")
 
 @functools.lru_cache(maxsize=8)
 def toolchain(compiler: str) -> Toolchain:
-    """Return what is known of a compiler, read once in a process."""
+    """Return the properties of a compiler, cached in the process."""
     return Toolchain(compiler)
 
 
 @functools.lru_cache(maxsize=1)
 def processor() -> str:
-    """Return what tells this machine's processor from others: the flags that ``-march=native`` stands for follow it."""
+    """Return a text that identifies this machine's processor, which determines the flags of ``-march=native``."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()} {platform.node()}"
-    telling = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU implementer", "CPU part")
-    chosen = dict.fromkeys(line for line in lines if line.split("\t")[0].strip() in telling)
-    # Virtual machines hide cache sizes that the compiler asks the processor for: the name stands for them.
+    names = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU implementer", "CPU part")
+    chosen = dict.fromkeys(line for line in lines if line.split("\t")[0].strip() in names)
+    # In virtual machines, /proc/cpuinfo lacks cache sizes that the compiler reads: the node's name covers them.
     return "\n".join([platform.machine(), platform.node(), *chosen])
 
 
 def _library_dirs(compiler: str) -> list[str]:
-    """Ask a compiler where it looks for libraries."""
+    """Return the folders in which a compiler searches for libraries."""
     try:
         done = subprocess.run(
             [compiler, "-print-search-dirs"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL

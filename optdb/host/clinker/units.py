@@ -1,11 +1,11 @@
 """Joins the source code of many modules in translation units.
 
-Modules share a unit when the compiler would be told the same of them: the same flags and libraries, and headers that
-make no difference to each other. The code of each stands in a namespace of its own; a macro that it defines is put back
-behind it, and its init function has a name that no other has. So the modules of a unit do not see each other. Two kinds
-of support code stand in front of the namespaces instead, once, and only modules that have the same share a unit: what
-declares functions of C libraries, and what ops and types from outside of Theano bring along, of which nothing is known.
-A module whose own part includes a file or has a pragma is compiled alone.
+Modules share a unit if they have the same flags and libraries, and headers that do not affect each other. The code of
+each is in a namespace of its own, the macros that it defines are restored after it, and its init function has a unique
+name: so the modules of a unit do not see each other. Two kinds of support code precede the namespaces, once, and only
+modules with the same such code share a unit: declarations of functions of C libraries, and the support code of ops and
+types from outside of Theano, which may contain anything. A module whose own part includes a file or has a pragma is
+compiled alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.host.clinker.outlining import ARRAY_HELPERS, HELPERS, outline
 
 __all__ = ["Environment", "Translation", "group", "module_of", "unit_text"]
 
-#: A module with more text than this is compiled alone: it gains little, and inlining has limits for large units.
+#: A longer module is compiled alone: sharing gains little, and inlining has limits for large units.
 MAX_SHARED_CHARS = 200_000
 
 #: The headers that modules of tensors begin with, in this order.
@@ -31,8 +31,8 @@ COMMON_HEADERS = (
     *("<numpy/arrayobject.h>", "<numpy/arrayscalars.h>"),
 )
 
-#: Headers that Theano's ops ask for and that change nothing for code which does not: the common headers bring their
-#: names outside of ``std`` along, and no op of Theano uses the namespace ``std`` as a whole.
+#: Headers that some of Theano's ops include, and that do not affect other code: the common headers already declare
+#: their names outside of ``std``, and no op of Theano has a using-directive for ``std``.
 HARMLESS_HEADERS = ("<vector>", "<algorithm>", "<cmath>", "<time.h>", "<sys/time.h>")
 
 _ARRAY_HEADER = "<numpy/arrayobject.h>"
@@ -40,7 +40,7 @@ _ARRAY_HEADER = "<numpy/arrayobject.h>"
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w+)", re.MULTILINE)
 _MACRO = re.compile(r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(\w+)", re.MULTILINE)
 
-#: What the own part of a module may tell the preprocessor, if it is to share a unit.
+#: The preprocessor directives that the own part of a module may have if it shares a unit.
 _CONTAINED = frozenset({"define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif"})
 _OPENMP = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", re.MULTILINE)
 _PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma\b", re.MULTILINE)
@@ -48,14 +48,14 @@ _PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma\b", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Environment:
-    """What the compiler is told, and reads, before the own code of a module.
+    """The compiler's flags, and the code that precedes the own code of a module.
 
     Parameters
     ----------
     compiler : type
         Theano's compiler class.
     args, header_dirs, libraries, lib_dirs : tuple of str
-        Its flags, in Theano's order.
+        The compiler's flags, in Theano's order.
     includes : tuple of str
         Headers, in Theano's order, each with its brackets or quotes.
     prelude : tuple of str
@@ -80,48 +80,48 @@ class Translation:
     name : str
         The module's name.
     source : str
-        Theano's code, whole.
-    own : str
-        The part that is this module's own; '' where it has to be compiled alone.
+        Theano's complete code.
+    own_code : str
+        The part that is this module's own; '' if it has to be compiled alone.
     environment : Environment
-        What goes before.
+        The flags and the code that precedes the own part.
     """
 
     name: str
     source: str
-    own: str
+    own_code: str
     environment: Environment
 
-    # Only what has to be compiled is looked at so closely.
+    # Computed on demand, for modules that have to be compiled.
 
     @functools.cached_property
     def can_share(self) -> bool:
-        """Whether it may stand in a unit with others."""
-        return bool(self.own) and len(self.own) <= MAX_SHARED_CHARS and is_contained(self.own)
+        """Whether the module may share a unit with others."""
+        return bool(self.own_code) and len(self.own_code) <= MAX_SHARED_CHARS and is_contained(self.own_code)
 
     @functools.cached_property
     def body(self) -> str:
-        """What stands in a unit: its own part, shortened."""
-        return outline(self.own) if self.can_share else self.source
+        """The module's text in a unit: its own part, outlined."""
+        return outline(self.own_code) if self.can_share else self.source
 
     @property
     def effort(self) -> int:
-        """How much there is to compile, in characters."""
+        """The amount of code to compile, in characters."""
         return len(self.body)
 
 
 def module_of(linker: Any) -> Translation:
-    """Return the code of the module that a CLinker makes.
+    """Return the code of a CLinker's module.
 
     Parameters
     ----------
     linker : CLinker
-        With a graph.
+        A linker that has accepted a graph.
 
     Raises
     ------
     NotImplementedError, MethodNotDefined
-        Where an op has no C code.
+        If an op has no C code.
     """
     module = linker.get_dynamic_module()
     source = module.code()
@@ -139,32 +139,33 @@ def module_of(linker: Any) -> Translation:
 
 
 def _own_part(source: str, prelude: Sequence[str]) -> str:
-    """Return a module's code without its includes and the support code in front; '' where they are not found."""
+    """Return a module's code without its includes and the support code before it; '' if the source lacks them."""
     heading = "//////////////////////\n////  Support Code\n//////////////////////\n"
-    _, found, body = source.partition(heading)
+    _, separator, body = source.partition(heading)
+    is_complete = bool(separator)
     for code in prelude:
-        before, code_found, after = body.partition(f"{code}\n")
-        found, body = found and code_found, before + after
-    return body if found else ""
+        before, separator, after = body.partition(f"{code}\n")
+        is_complete, body = is_complete and bool(separator), before + after
+    return body if is_complete else ""
 
 
 def _prelude(linker: Any) -> tuple[str, ...]:
-    """Return the support code of ops and types that has to stand in front of namespaces."""
+    """Return the support code of ops and types that has to precede the namespaces."""
     texts: dict[str, None] = {}
     for owner in (*(var.type for var in linker.variables), *(node.op for node in linker.node_order)):
         try:
             code = owner.c_support_code()
         except MethodNotDefined:
             continue
-        is_known = _is_theanos(owner)
+        is_trusted = _is_theanos(owner)
         for text in code if isinstance(code, list) else [code]:
-            if text and not (is_known and 'extern "C"' not in text):
+            if text and not (is_trusted and 'extern "C"' not in text):
                 texts[text] = None
     return tuple(texts)
 
 
 def _is_theanos(owner: Any) -> bool:
-    """Tell whether an op or a type, and all that it is made of, is Theano's own."""
+    """Return whether an op or a type, and all ops that it contains, are Theano's own."""
     if not type(owner).__module__.startswith("theano."):
         return False
     if hasattr(owner, "scalar_op"):
@@ -174,7 +175,7 @@ def _is_theanos(owner: Any) -> bool:
 
 
 def _includes(includes: Iterable[str]) -> tuple[str, ...]:
-    """Return a module's includes; the same for all that have no others than those that make no difference."""
+    """Return a module's includes; the same tuple for all modules with only common and harmless headers."""
     bracketed = list(dict.fromkeys(_bracketed(include) for include in includes if include))
     front, rest = tuple(bracketed[: len(COMMON_HEADERS)]), bracketed[len(COMMON_HEADERS) :]
     if front == COMMON_HEADERS and set(rest).issubset(HARMLESS_HEADERS):
@@ -183,7 +184,7 @@ def _includes(includes: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_contained(body: str) -> bool:
-    """Tell whether what a module's own code tells the preprocessor can be undone behind it."""
+    """Return whether the effects of a module's preprocessor directives can be undone after it."""
     pragmas = len(_PRAGMA.findall(body))
     directives = [name for name in _DIRECTIVE.findall(body) if name != "pragma"]
     return _CONTAINED.issuperset(directives) and pragmas == len(_OPENMP.findall(body))
@@ -194,23 +195,23 @@ def _bracketed(include: str) -> str:
 
 
 def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_modules: int) -> list[list[Translation]]:
-    """Divide modules among units that take about as long as each other.
+    """Divide modules among units of about the same compile time.
 
     Parameters
     ----------
     modules : iterable of Translation
-        All that are missing.
+        The modules to compile.
     parallel : int
         How many units are compiled at the same time.
     min_effort : int
-        Units with less are not worth the headers that each unit reads.
+        The least effort of a unit: smaller ones cost more in reading the headers than they gain.
     max_modules : int
-        The most in one unit: those of a unit that does not compile are compiled again, alone.
+        The most modules in one unit: if a unit does not compile, its modules are compiled again, alone.
 
     Returns
     -------
     list of list of Translation
-        Those with most to do first.
+        The units, the largest first.
     """
     modules = sorted(modules, key=lambda module: (-module.effort, module.name))
     alone = [[module] for module in modules if not module.can_share]
@@ -227,14 +228,14 @@ def group(modules: Iterable[Translation], parallel: int, min_effort: int, max_mo
 
 
 def _dealt(modules: list[Translation], number: int) -> list[list[Translation]]:
-    """Deal modules out, largest first, each to the hand with the least so far."""
-    hands: list[list[Translation]] = [[] for _ in range(number)]
+    """Distribute modules, largest first, each to the unit with the least effort so far."""
+    units: list[list[Translation]] = [[] for _ in range(number)]
     efforts = [0] * number
     for module in modules:
         least = efforts.index(min(efforts))
-        hands[least].append(module)
+        units[least].append(module)
         efforts[least] += module.effort
-    return hands
+    return units
 
 
 def unit_text(modules: Sequence[Translation]) -> str:
@@ -243,7 +244,7 @@ def unit_text(modules: Sequence[Translation]) -> str:
     Parameters
     ----------
     modules : sequence of Translation
-        Several of one environment that can share; or one, whose source code is the text.
+        Modules of one environment that can share a unit; or a single one, whose source code is the text.
     """
     if len(modules) == 1 and not modules[0].can_share:
         return modules[0].source
