@@ -14,7 +14,7 @@ from optdb.host.compat.modules.numpy._functions import to_dtype
 
 
 def _single(value: Any) -> Any:
-    """Return the element of an array with one, anything else as it is."""
+    """Return the element of an array with one element, and any other value unchanged."""
     return value.item() if isinstance(value, np.ndarray) and value.ndim and value.size == 1 else value
 
 
@@ -34,14 +34,14 @@ def to_complex(value: Any) -> complex:
 
 
 def to_bool(value: Any) -> bool:
-    """Return the truth of a value; that of an array without elements is False."""
+    """Convert to bool; an empty array is False."""
     if isinstance(value, np.ndarray) and not value.size:
         return False
     return bool(value)
 
 
 def to_repr(value: Any) -> str:
-    """Show a value; NumPy's scalars without their type."""
+    """Return repr() of a value, with NumPy's scalars as in NumPy 1."""
     if np.lib.NumpyVersion(np.__version__) < "2.0.0":
         return repr(value)
     with np.printoptions(legacy="1.25"):
@@ -49,19 +49,19 @@ def to_repr(value: Any) -> str:
 
 
 def make_dtype(dtype: Any, *rest: Any, **options: Any) -> np.dtype:
-    """Make a dtype, also from an object that has one."""
+    """Return a dtype, also from an object with the attribute ``dtype``."""
     return np.dtype(to_dtype(dtype), *rest, **options)
 
 
 def fill(array: Any, value: Any) -> Any:
-    """Call an object's method fill; in an array, integers beyond the type's limits wrap around."""
+    """Call an object's method fill; integers out of an integer array's range wrap around."""
     if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and type(value) is int:
         value = np.asarray(value).astype(array.dtype)
     return array.fill(value)
 
 
 def format_text(template: str, values: Any) -> str:
-    """Return ``template % values``, where arrays with one element are numbers."""
+    """Return ``template % values``, with arrays of one element as numbers."""
     values = tuple(map(_single, values)) if type(values) is tuple else _single(values)
     if "r" not in template or np.lib.NumpyVersion(np.__version__) < "2.0.0":
         return template % values
@@ -70,7 +70,7 @@ def format_text(template: str, values: Any) -> str:
 
 
 def to_index(indexed: Any, index: Any) -> Any:
-    """Return an index; a list with slices or sequences in it indexes an array as a tuple does."""
+    """Return an index; a list that contains slices or sequences becomes a tuple for arrays."""
     if isinstance(indexed, np.ndarray) and type(index) is list and any(map(_needs_tuple, index)):
         return tuple(index)
     return index

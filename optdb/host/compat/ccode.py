@@ -1,4 +1,4 @@
-"""Lets the C code that Theano compiles, and Scan's own, compile with today's Python and NumPy.
+"""Makes Theano's C code, and that of Scan, compile with current versions of Python and NumPy.
 
 The header is ``include/theano_compat.h``. The compiler includes it before the source (``-include``) and finds it by
 the include path, so that the keys of compiled modules contain no path but the digest of all of our headers. Where no
@@ -21,7 +21,7 @@ from optdb.host.compat import versions
 
 INCLUDE_DIR = Path(__file__).parent.parent / "include"
 HEADER = INCLUDE_DIR / "theano_compat.h"
-#: What only NumPy 2 needs.
+#: Headers that only NumPy 2 needs.
 NUMPY_2_DIR = INCLUDE_DIR / "numpy2"
 
 
@@ -32,12 +32,12 @@ def compile_args() -> tuple[str, ...]:
         return ()
     headers = sorted(INCLUDE_DIR.rglob("*.h"))
     digest = hashlib.sha256(b"".join(header.read_bytes() for header in headers)).hexdigest()[:12]
-    # One word: Theano sorts arguments, and drops repeated ones.
+    # One word each: Theano sorts arguments and removes duplicates.
     return (f"-include{HEADER.name}", f"-DOPTDB_COMPAT=0x{digest}")
 
 
 def install(cmodule: Any) -> None:
-    """Make Theano's compiler use the header.
+    """Make Theano's compiler include the header.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def replace_inc_code(inc_code: Any) -> None:
 
 @contextmanager
 def compiling_scan(cmodule: Any) -> Iterator[None]:
-    """Let Scan's C code compile, which Cython 0.28 made for Python 3.7 and NumPy 1.
+    """Make Scan's C code compile, which Cython 0.28 generated for Python 3.7 and NumPy 1.
 
     Parameters
     ----------
@@ -88,18 +88,18 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
         try:
             return compile_str(name, source, *args, **options)
         except Exception as error:
-            # Scan goes on in Python, slowly, where this import fails.
+            # If this import fails, Scan falls back to its slow loop in Python.
             raise ImportError(f"Scan's C code does not compile here: {error}") from error
 
     if versions.needs_translation():
         compiler.compile_str = staticmethod(compile_adapted)
-    # Not through config.gcc.cxxflags: that is the user's, and part of every op's cache key.
+    # Not through config.gcc.cxxflags, which belongs to the user and is part of every op's cache key.
     folder = "py312" if sys.version_info >= (3, 12) else "py311" if sys.version_info >= (3, 11) else None
     if folder:
         cmodule.std_include_dirs = lambda: [*include_dirs(), str(INCLUDE_DIR / folder)]
     try:
         with warnings.catch_warnings():
-            # NumPy 2 has room for more arrays in this struct than its header tells. Scan does not use it.
+            # In NumPy 2 this struct is larger than its header declares. Scan does not use it.
             warnings.filterwarnings("ignore", message="numpy.broadcast size changed")
             yield
     finally:
@@ -107,7 +107,7 @@ def compiling_scan(cmodule: Any) -> Iterator[None]:
 
 
 def _with_accessors(source: str) -> str:
-    """Let C source read the fields of dtypes that moved in NumPy 2 by NumPy's macros."""
+    """Make C source read those fields of dtypes that NumPy 2 moved through NumPy's macros."""
     return re.sub(
         r"\b(__pyx_v_\w+)->(subarray|names|fields)\b",
         lambda match: f"PyDataType_{match[2].upper()}({match[1]})",

@@ -1,4 +1,4 @@
-"""Puts off importing SciPy's largest packages until Theano uses them.
+"""Defers the import of SciPy's largest packages until Theano uses them.
 
 ``scipy.stats`` and ``scipy.signal`` take a third of the time of ``import theano``, which uses one distribution of the
 former, and of the latter the convolution in Python. Where Theano's source is translated,
@@ -17,7 +17,7 @@ from optdb.host.compat import versions
 
 __all__ = ["MODULES", "deferred"]
 
-#: Theano's modules that import them.
+#: Theano's modules that import these packages.
 MODULES = ("theano.scalar.basic_scipy", "theano.tensor.nnet.conv", "theano.tensor.nnet.abstract_conv")
 
 _HERE = "optdb.host.compat.modules"
@@ -37,13 +37,13 @@ def _import(
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> ModuleType:
-    """Stand in for ``__import__``."""
+    """Replace ``__import__``, with the redirected names."""
     return builtins.__import__(name if level else _INSTEAD.get(name, name), globals, locals, fromlist, level)
 
 
 @contextmanager
 def deferred(module: ModuleType) -> Iterator[None]:
-    """Have the import statements of a module find something else while its code is run.
+    """Redirect the import statements of a module until the block exits.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def deferred(module: ModuleType) -> Iterator[None]:
     if versions.needs_translation() or versions.installed("scipy") < versions.SCIPY_LAZY:
         yield
         return
-    # Only this module's statements see it: other threads may be importing the same packages.
+    # Only this module's statements are affected: other threads may import the same packages.
     module.__builtins__ = {**vars(builtins), "__import__": _import}
     try:
         yield

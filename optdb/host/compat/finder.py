@@ -1,4 +1,4 @@
-"""Finds Theano's modules for `loader`, which it imports with the first of them."""
+"""Finds Theano's modules for `loader`, which it imports on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optdb.host.compat import versions
 
 
 class TranslatingFinder(MetaPathFinder):
-    """A finder whose modules are translated as they are loaded.
+    """A finder whose modules are translated when they are loaded.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from optdb.host.compat import versions
 THEANO = "Theano==1.0.5"
 COMMAND = "python -m optdb install-theano"
 
-#: What builds Theano. Later versions may drop the way in which setup scripts are run.
+#: The build tool. Later versions may no longer run setup scripts.
 SETUPTOOLS = "setuptools>=77,<86"
 
 SITECUSTOMIZE = """\
@@ -42,17 +42,17 @@ class CannotInstall(RuntimeError):
 
 
 def install(options: Sequence[str] = ()) -> None:
-    """Install Theano in this environment, unless it is there.
+    """Install Theano in this environment, unless it is already installed.
 
     Parameters
     ----------
     options : sequence of str
-        More options for ``pip install``, such as ``--index-url``.
+        Additional options for ``pip install``, such as ``--index-url``.
 
     Raises
     ------
     CannotInstall
-        Where pip is missing, or fails.
+        If pip is missing, or fails.
     """
     if versions.installed("Theano") == (1, 0, 5):
         return
@@ -63,7 +63,7 @@ def install(options: Sequence[str] = ()) -> None:
         shim.mkdir()
         (shim / "sitecustomize.py").write_text(SITECUSTOMIZE)
         _pip("install", "--quiet", "--target", str(tools), *options, SETUPTOOLS)
-        # Isolated builds have a sys.path of pip's own making.
+        # No build isolation, because pip would replace sys.path, where the shim is.
         _pip("install", "--use-pep517", "--no-build-isolation", *options, THEANO, path=[str(shim), str(tools)])
 
 

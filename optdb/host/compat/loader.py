@@ -1,4 +1,4 @@
-"""Loads Theano's modules from translated source, and keeps the compiled result on disk.
+"""Loads Theano's modules from translated source, and caches the compiled code on disk.
 
 A cached result belongs to one source file, by path, time and size, to one version of Python and of this translation.
 Where the cache folder cannot be written, each process translates again.
@@ -22,7 +22,7 @@ class TranslatingLoader(SourceFileLoader):
     """Loads a module from its translated source."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module's code, with the functions that translated code calls in its namespace."""
+        """Run the module's code, with the helpers of translated code in its namespace."""
         vars(module).update(translation.helpers(versions.needs_promotion()))
         super().exec_module(module)
 
@@ -40,7 +40,7 @@ class TranslatingLoader(SourceFileLoader):
         return code
 
     def source_to_code(self, data: bytes, path: str, *, _optimize: int = -1) -> CodeType:
-        """Compile source after it is translated."""
+        """Translate and compile source."""
         tree = translation.translate(data, path, versions.needs_promotion())
         return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
 
@@ -78,7 +78,7 @@ def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
     try:
         code = marshal.loads(memoryview(content)[len(stamp) :])
     except (EOFError, ValueError, TypeError):
-        return None  # cut short, by a full disk for one
+        return None  # truncated, for example by a full disk
     return code if isinstance(code, CodeType) else None
 
 
@@ -87,4 +87,4 @@ def _write(cache_path: Path, stamp: bytes, code: CodeType) -> None:
     try:
         user_cache.replace_file(cache_path, stamp + marshal.dumps(code))
     except OSError:
-        return  # a read-only home costs a translation at each start, and nothing else
+        return  # with a read-only home, each process translates again

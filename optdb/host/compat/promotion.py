@@ -1,11 +1,11 @@
 """Operators with the result types of NumPy 1, for NumPy 2.
 
-NumPy 1 looked at the values of scalars and 0-d arrays: ``float32_array * np.float64(0.1)`` was float32, and
-``np.float32(1) * 0.1`` was float64. NumPy 2 looks at types alone (NEP 50). What Theano infers by NumPy depends on
-the former, so `translation` replaces the operators of Theano's modules by the functions of `OPERATORS`. They convert
-an operand where the two versions differ, and otherwise cost two dictionary look-ups.
+NumPy 1 promoted scalars and 0-d arrays by value: ``float32_array * np.float64(0.1)`` was float32, and
+``np.float32(1) * 0.1`` was float64. NumPy 2 promotes by type alone (NEP 50). Theano's type inference through NumPy
+depends on the former, so `translation` replaces the operators of Theano's modules by the functions of `OPERATORS`. They
+convert an operand where the two versions differ, and otherwise cost two dictionary look-ups.
 
-The rules of NumPy 1, as `result_dtype` tells them:
+The rules of NumPy 1, which `result_dtype` implements:
 
 - a Python number is a scalar of the default type: int64, float64 or complex128;
 - scalars among themselves promote by type;
@@ -42,7 +42,7 @@ _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 2}
 
 
 def result_dtype(array: np.dtype, scalar: Any) -> np.dtype:
-    """Return the type that NumPy 1 gave to an operation of an array with dimensions and a scalar.
+    """Return NumPy 1's result type of an operation on an array with dimensions and a scalar.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ def result_dtype(array: np.dtype, scalar: Any) -> np.dtype:
 
 
 def convert(a: Any, b: Any) -> tuple[Any, Any]:
-    """Convert two operands so that NumPy 2 computes what NumPy 1 did with the originals.
+    """Convert two operands so that NumPy 2 gives the same result as NumPy 1 with the originals.
 
-    Operands that are no numbers, scalars or arrays come back as they are.
+    Other operands than numbers, scalars and arrays are returned unchanged.
     """
     role_a, role_b = _role(type(a)), _role(type(b))
     if role_a is None or role_b is None:
@@ -75,7 +75,7 @@ def convert(a: Any, b: Any) -> tuple[Any, Any]:
         return a, _beside_array(a.dtype, b)
     if role_b is ARRAY:
         return _beside_array(b.dtype, a), b
-    # A Python number beside a scalar: by type, as one of the default type.
+    # A Python number and a NumPy scalar promote by type, with the number as a scalar of the default type.
     return (_strong(a), b) if role_a is PYTHON_NUMBER else (a, _strong(b))
 
 
@@ -90,7 +90,7 @@ def _smallest(value: np.ndarray, array: np.dtype) -> np.dtype:
 
 
 def _strong(number: Any) -> Any:
-    """Return a Python number as the scalar that NumPy 1 took it for."""
+    """Return a Python number as a scalar of NumPy 1's default type."""
     if type(number) is float:
         return np.float64(number)
     if type(number) is complex:
@@ -99,7 +99,7 @@ def _strong(number: Any) -> Any:
 
 
 def _beside_array(array: np.dtype, scalar: Any) -> Any:
-    """Return a scalar that promotes with an array's type to what NumPy 1 gave."""
+    """Convert a scalar so that it promotes with an array's type as in NumPy 1."""
     if array.kind not in _KINDS:
         return scalar
     if isinstance(scalar, np.ndarray | np.generic):
@@ -107,26 +107,26 @@ def _beside_array(array: np.dtype, scalar: Any) -> Any:
             return scalar
     elif _fits_plainly(scalar, array):
         return scalar
-    wanted = result_dtype(array, scalar)
-    if wanted.kind not in _KINDS:
+    dtype = result_dtype(array, scalar)
+    if dtype.kind not in _KINDS:
         return scalar
     with np.errstate(all="ignore"):
-        return np.asarray(scalar).astype(wanted)
+        return np.asarray(scalar).astype(dtype)
 
 
 _INT_LIMITS = {
     **{np.dtype(code): (int(np.iinfo(code).min), int(np.iinfo(code).max)) for code in np.typecodes["AllInteger"]},
-    # An integer that needs more bits than a small floating type has makes the result larger.
+    # An integer out of these ranges promotes a small floating type to a larger one.
     **{np.dtype(code): (-(2**7), 2**8 - 1) for code in "e"},
     **{np.dtype(code): (-(2**15), 2**16 - 1) for code in "fF"},
     **{np.dtype(code): (-(2**63), 2**63 - 1) for code in "?dDgG"},
 }
-#: Beyond these, NumPy takes the next larger type (``np.min_scalar_type``): rounder than the types' own limits.
+#: From these values on, ``np.min_scalar_type`` gives the next larger type. They are below the types' own limits.
 _FLOAT_LIMITS = {np.dtype("e"): 65000.0, np.dtype("f"): 3.4e38, np.dtype("F"): 3.4e38}
 
 
 def _fits_plainly(number: Any, array: np.dtype) -> bool:
-    """Whether NumPy 2 treats a Python number beside an array as NumPy 1 did."""
+    """Return whether NumPy 2 promotes a Python number with an array as NumPy 1 did."""
     if type(number) is int:
         limits = _INT_LIMITS.get(array)
         return limits is None or limits[0] <= number <= limits[1]
@@ -134,12 +134,12 @@ def _fits_plainly(number: Any, array: np.dtype) -> bool:
     if limit is None:
         return True
     parts = (number.real, number.imag)
-    # Infinities and nan are held by every floating type.
+    # Every floating type can represent infinities and nan.
     return all(-limit < part < limit or not math.isfinite(part) for part in parts)
 
 
 def _promoting(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Make an operator that converts its operands first."""
+    """Return an operator that converts its operands first."""
 
     def apply(a: Any, b: Any) -> Any:
         role_a = _role(type(a))
@@ -154,7 +154,7 @@ def _promoting(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return apply
 
 
-#: Exponents for which NumPy 1 kept the type of a 0-d array: it calls another function than power.
+#: Exponents for which NumPy 1 kept the type of a 0-d array, because it called another function than power.
 _KEEPING_EXPONENTS = (-1, 0, 1, 2, 0.5)
 
 
@@ -213,9 +213,9 @@ def call_ufunc(ufunc: Callable[..., Any], a: Any, b: Any, *rest: Any, **options:
 
 
 def result_type(operands: Iterable[Any]) -> np.dtype:
-    """Return the type that NumPy 1 gave to an operation of some arrays, scalars and types.
+    """Return NumPy 1's result type of an operation on some arrays, scalars and types.
 
-    Types count as arrays; scalars and 0-d arrays count by value, unless all operands are.
+    Types count as arrays; scalars and 0-d arrays promote by value, unless all operands are scalars or 0-d arrays.
     """
     arrays, scalars = [], []
     for operand in operands:
@@ -239,7 +239,7 @@ def result_type(operands: Iterable[Any]) -> np.dtype:
 
 
 def can_cast_value(value: Any, dtype: np.dtype, casting: str = "safe") -> bool:
-    """Whether a scalar's value survives a cast, as NumPy 1 told."""
+    """Return whether a scalar's value can be cast, by the rules of NumPy 1."""
     array = np.asarray(value)
     if array.dtype.kind not in _KINDS or dtype.kind not in _KINDS:
         return bool(np.can_cast(array.dtype, dtype, casting))

@@ -1,12 +1,11 @@
 """Rewrites the syntax tree of a module of Theano.
 
-Imports are redirected by the table `REDIRECTED` to modules of `modules`, so that ``np`` in a module of Theano is a
-module that has NumPy's names of old. Attributes that objects no longer have are renamed (`RENAMED`). Where NumPy
-decides result types without looking at values, operators on what may be numbers become calls of
-`promotion.OPERATORS`, and so do NumPy's functions of two operands.
+The table `REDIRECTED` redirects imports to modules of `modules`, so that ``np`` in a module of Theano is a module with
+NumPy's removed names. `RENAMED` renames removed attributes. If NumPy promotes by type alone, operators on possible
+numbers become calls of `promotion.OPERATORS`, and so do NumPy's functions of two operands.
 
-The functions that translated code calls stand in the module's namespace under names like ``__optdb_Add__``; `helpers`
-gives them. Line numbers stay what they are.
+Translated code finds the functions that it calls in the module's namespace under names like ``__optdb_Add__``;
+`helpers` returns them. Line numbers do not change.
 """
 
 from __future__ import annotations
@@ -54,15 +53,15 @@ REDIRECTED = {
     "six.moves.cPickle": f"{HERE}.pickle",
 }
 
-#: Modules that take long to import and that few programs use: SciPy imports them when they are asked for.
+#: Modules that are slow to import and that few programs use: SciPy imports them on first use.
 LAZY = frozenset(["scipy.stats", "scipy.signal"])
 
-#: Attributes that are gone, of objects whose type the source does not tell. Nothing else in Theano has these names.
+#: Removed attributes of objects whose type the source does not reveal. Nothing else in Theano has these names.
 RENAMED = {
     "tostring": "tobytes",
 }
 
-#: Methods of unittest.TestCase that are gone, for Theano's own tests.
+#: Removed methods of unittest.TestCase, for Theano's own tests.
 RENAMED_IN_TESTS = {
     "assertEquals": "assertEqual",
     "assertNotEquals": "assertNotEqual",
@@ -113,7 +112,7 @@ BINARY_UFUNCS = frozenset(
     ]
 )
 
-#: Attributes that are no numbers of NumPy, so that comparing them needs no look at types.
+#: Attributes that are never NumPy numbers: comparisons of them are not translated.
 _PLAIN_ATTRIBUTES = frozenset(
     ["ndim", "type", "dtype", "owner", "op", "name", "__class__", "broadcastable", "nin", "nout", "inputs", "outputs"]
 )
@@ -146,12 +145,12 @@ def translate(source: bytes | str, filename: str, promoting: bool) -> ast.Module
     source : bytes or str
         The module's source.
     filename : str
-        Where it comes from, for messages.
+        The module's file, for messages.
     promoting : bool
-        Whether operators are to give the result types of NumPy 1.
+        Whether to give operators the result types of NumPy 1.
     """
     with warnings.catch_warnings():
-        # Escapes such as "\d" in strings: the user can do nothing about them.
+        # Warnings of escapes such as "\d" in strings do not help the user.
         warnings.simplefilter("ignore", SyntaxWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         tree = ast.parse(source, filename)
@@ -165,7 +164,7 @@ def table_digest() -> str:
 
 
 def helpers(promoting: bool) -> dict[str, Callable[..., Any]]:
-    """Return the functions that translated code calls, by their names in it."""
+    """Return the functions that translated code calls, by the names that it uses."""
     from optdb.host.compat import builtins
 
     functions: dict[str, Callable[..., Any]] = {
@@ -187,7 +186,7 @@ def _helper(name: str) -> str:
 class _Translator(ast.NodeTransformer):
     """Rewrites one module; see the module's docstring."""
 
-    #: Built-in functions that took arrays with one element, or showed NumPy's scalars as Python's.
+    #: Built-in functions that accepted arrays with one element, or printed NumPy's scalars like Python's.
     CONVERSIONS: ClassVar = {
         "float": "to_float",
         "int": "to_int",
@@ -198,7 +197,7 @@ class _Translator(ast.NodeTransformer):
 
     def __init__(self, promoting: bool) -> None:
         self.promoting = promoting
-        #: Names that the present function assigns lists to.
+        #: Names that the current function assigns lists to.
         self.lists: frozenset[str] = frozenset()
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
@@ -283,7 +282,7 @@ class _Translator(ast.NodeTransformer):
         return node
 
     def _method_call(self, node: ast.Call, function: ast.Attribute) -> ast.expr:
-        """Rewrite a call of an attribute, a method's or a function's of NumPy."""
+        """Rewrite the call of a method, or of a function of NumPy."""
         if function.attr == "fill" and len(node.args) == 1 and not node.keywords:
             return _call("fill", [function.value, *node.args], node)
         if not (isinstance(function.value, ast.Name) and function.value.id in ("np", "numpy")):
@@ -311,7 +310,7 @@ def _import(alias: ast.alias) -> list[ast.stmt]:
         return [ast.Import([ast.alias(package)])]
     if package not in REDIRECTED or alias.asname:
         return [ast.Import([alias])]
-    # `import numpy.random` binds numpy: bring the submodule in, and bind what stands for the package.
+    # `import numpy.random` binds numpy: import the submodule, and bind the package's replacement.
     import_submodule = ast.Import([ast.alias(REDIRECTED.get(alias.name, alias.name), "__optdb_imported__")])
     return [import_submodule, ast.Import([ast.alias(REDIRECTED[package], package)])]
 
@@ -322,7 +321,7 @@ def _call(name: str, arguments: list[ast.expr], node: ast.AST) -> ast.Call:
 
 
 def _lists_of(function: ast.FunctionDef) -> frozenset[str]:
-    """Return the names that a function assigns lists to which it writes out itself, as ``[None] * n``."""
+    """Return the names that a function assigns list expressions to, such as ``[None] * n``."""
     return frozenset(
         target.id
         for statement in ast.walk(function)
@@ -341,7 +340,7 @@ def _is_list(node: ast.expr) -> bool:
 
 
 def _formats_numbers(node: ast.expr) -> bool:
-    """Whether an expression is a text to be formatted that shows numbers, or objects as repr() does."""
+    """Return whether an expression is a format string for numbers, or for the repr() of objects."""
     if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
         return False
     return re.search(r"%[-+ #0]*[\d*]*(\.\d+)?[diouxXeEfFgGr]", node.value) is not None
@@ -352,7 +351,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _is_plain(node: ast.expr) -> bool:
-    """Whether an expression is evidently no number of NumPy's and no Python number beside one."""
+    """Return whether an expression can be neither a NumPy number nor a Python number beside one."""
     if isinstance(node, ast.Constant):
         return not isinstance(node.value, int | float | complex) or isinstance(node.value, bool)
     if isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""Which parts of the compatibility layer the versions at hand need.
+"""Decides which parts of the compatibility layer the installed versions need.
 
 Versions are read from the packages' metadata: ``import optdb`` imports neither NumPy nor SciPy.
 """
@@ -10,7 +10,7 @@ import importlib.metadata
 import re
 import sys
 
-#: The first versions that Theano's source does not run on as it is.
+#: The first versions that cannot run Theano's unchanged source.
 PYTHON_WITHOUT_DISTUTILS = (3, 12)
 PYTHON_WITHOUT_OLD_CALLS = (3, 13)
 NUMPY_WITHOUT_LISTS = (1, 23)
@@ -21,13 +21,13 @@ SCIPY_CHANGED = (1, 12)
 #: The modules that index arrays by lists of slices.
 INDEXING_BY_LISTS = frozenset(["theano.tensor.signal.pool"])
 
-#: From this version on ``import scipy`` is enough to use ``scipy.stats``.
+#: From this version on, ``import scipy`` suffices to use ``scipy.stats``.
 SCIPY_LAZY = (1, 10)
 
 
 @functools.cache
 def installed(package: str) -> tuple[int, ...]:
-    """Return the installed version of a package as numbers, () where there is none."""
+    """Return the installed version of a package as numbers; () if it is not installed."""
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -37,7 +37,7 @@ def installed(package: str) -> tuple[int, ...]:
 
 
 def needs_translation() -> bool:
-    """Whether Theano's source has to be translated to run here."""
+    """Return whether Theano's source has to be translated to run."""
     return (
         sys.version_info >= PYTHON_WITHOUT_DISTUTILS
         or installed("numpy") >= NUMPY_WITHOUT_ALIASES
@@ -46,15 +46,15 @@ def needs_translation() -> bool:
 
 
 def is_translated(module: str) -> bool:
-    """Whether a module of Theano's has to be translated: all of them, or the few that NumPy 1.23 refuses already."""
+    """Return whether a module of Theano has to be translated: all, or only the few that fail with NumPy 1.23."""
     return needs_translation() or (module in INDEXING_BY_LISTS and installed("numpy") >= NUMPY_WITHOUT_LISTS)
 
 
 def needs_promotion() -> bool:
-    """Whether NumPy decides result types without looking at values (NEP 50)."""
+    """Return whether NumPy promotes by type alone (NEP 50)."""
     return installed("numpy") >= NUMPY_WITHOUT_VALUES
 
 
 def needs_header() -> bool:
-    """Whether Theano's C code needs the header of `ccode` to compile."""
+    """Return whether Theano's C code needs the header of `ccode` to compile."""
     return sys.version_info >= PYTHON_WITHOUT_OLD_CALLS or installed("numpy") >= NUMPY_WITHOUT_VALUES
