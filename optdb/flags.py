@@ -194,7 +194,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.topo",
         False,
-        "Put optdb's topological engine behind Theano's rewrite phases, from the moment "
+        "Run Theano's rewrite phases by optdb's topological engine, from the moment "
         "Theano is imported. Later, optdb.enable() and optdb.disable() do it.",
         live=False,
     ),
@@ -227,7 +227,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.device",
         "cpu",
-        "Where graphs are computed, and where theano.shared puts arrays, unless something else is said.",
+        "The default device of graphs and of arrays in theano.shared.",
         live=False,
         check=device_spec,
         takes="cpu, opencl, opencl<platform>:<device>, gpu, a driver (pocl, nvidia, intel, amd, oclgrind), part of a "
@@ -244,7 +244,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.kernel_cache_dir",
         "",
-        "The folder where built OpenCL programs are kept; a folder in the user's cache, unless something else is said.",
+        "The folder where built OpenCL programs are kept; by default a folder in the user's cache.",
         live=False,
         check=str,
         takes="a folder",

@@ -119,7 +119,7 @@ def cache(clear: bool) -> int:
     help="Of the matrices; may be given several times.",
 )
 @click.option("--clblast/--no-clblast", default=True, help="Measure CLBlast, too, if it is installed (the default).")
-@click.option("--forget", is_flag=True, help="Go back to what is used without tuning.")
+@click.option("--forget", is_flag=True, help="Remove the results of tuning, and use the defaults.")
 def tune(device: str, dtypes: tuple[str, ...], clblast: bool, forget: bool) -> int:
     """Measure how matrix products are best computed on a device, and keep what was found."""
     from optdb.cli.tune import report
