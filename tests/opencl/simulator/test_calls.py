@@ -169,7 +169,9 @@ def test_only_some_outputs():
     x = tt.dvector("x")
     f = theano.function([x], {"a": x + 1, "b": x * 2})
     sim = optdb.SimulatorOCL(f, device="dev0")
-    np.testing.assert_equal(sim(np.arange(3.0), output_subset=["b"]), f(np.arange(3.0), output_subset=["b"]))
+    # Without a compiler, Theano's own machine does not know the parameter.
+    wanted = f(np.arange(3.0), output_subset=["b"]) if theano.config.cxx else {"b": np.arange(3.0) * 2}
+    np.testing.assert_equal(sim(np.arange(3.0), output_subset=["b"]), wanted)
 
 
 def test_inputs_with_updates_are_kept_by_the_simulator():
