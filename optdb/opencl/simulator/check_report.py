@@ -1,4 +1,4 @@
-"""What a check of a call has found: a table for people, fields for programs."""
+"""The result of checking a call: a table for people, fields for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from optdb.lifters.tables import new_table, text_of
 from optdb.opencl.simulator.comparing import Difference
 
-#: So many differences are shown as rows; the first one is shown in full.
+#: How many differences the table has as rows; the first difference is shown in full.
 SHOWN = 20
 
 
@@ -23,7 +23,7 @@ class StepsDiffer(AssertionError):
     Attributes
     ----------
     report : CheckReport
-        All that the check has found.
+        The whole result of the check.
     """
 
     def __init__(self, report: CheckReport) -> None:
@@ -39,25 +39,25 @@ class StepCheck:
     number: int
     #: Of the device.
     op: str
-    #: Ops of the device in front of it that have no counterpart of their own: the fault may be theirs.
+    #: Preceding ops of the device that have no counterpart of their own: one of these may be wrong.
     within: list[str]
-    #: What the host has computed with, the last one first.
+    #: The ops by which the host has computed the value, the last one first.
     host_ops: list[str]
     #: Which output of the op.
     output: int
-    #: The line of the user's code that it comes from; empty if that is not known.
+    #: The line of the user's code that it comes from; empty if unknown.
     line: str
     #: How the user's code came to that line, as Theano tells it.
     trace: str
-    #: None if the values are alike.
+    #: None if the values agree.
     difference: Difference | None = None
-    #: What both have computed from, by names, where they differ.
+    #: The inputs of both sides, by name, where the values differ.
     inputs: list[tuple[str, Any]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class CheckReport:
-    """What a check has found; it prints as tables."""
+    """The result of a check; it prints as tables."""
 
     #: Of the function.
     name: str
@@ -65,7 +65,7 @@ class CheckReport:
     steps: list[StepCheck]
     #: Nodes of the device that could not be compared: the op, and why.
     not_compared: list[tuple[str, str]]
-    #: What the device has computed, on the host.
+    #: The device's results, on the host.
     outputs: list[Any]
     #: How many nodes are on the ``device``, on the ``host``, and a ``transfer``.
     places: Counter[str] = field(default_factory=Counter)
@@ -121,32 +121,32 @@ class CheckReport:
 
 
 def _row(step: StepCheck) -> tuple[Any, ...]:
-    found = step.difference
-    where = "" if found.index is None else found.index
-    return step.number, step.op, step.line, found.what, where, f"{found.count:,} of {found.size:,}"
+    difference = step.difference
+    where = "" if difference.index is None else difference.index
+    return step.number, step.op, step.line, difference.what, where, f"{difference.count:,} of {difference.size:,}"
 
 
 def _in_full(step: StepCheck) -> Table:
-    """Return all that is known of a difference."""
-    found = step.difference
+    """Return every field of a difference as a table."""
+    difference = step.difference
     rows = [("op", step.op), ("output", step.output)]
     if step.within:
         rows.append(("with, in front of it", ", ".join(step.within)))
     rows.append(("on the host", ", ".join(step.host_ops)))
-    rows.append(("how", f"{found.what}; {found.count:,} of {found.size:,} elements"))
-    if found.index is not None:
-        rows.append(("where by most", found.index))
-    rows.append(("the device has", _short(found.on_device)))
-    rows.append(("the host has", _short(found.on_host)))
-    if found.tolerance is not None:
-        rows.append(("allowed there", f"{found.tolerance:.3g}"))
+    rows.append(("how", f"{difference.what}; {difference.count:,} of {difference.size:,} elements"))
+    if difference.index is not None:
+        rows.append(("where by most", difference.index))
+    rows.append(("the device has", _short(difference.on_device)))
+    rows.append(("the host has", _short(difference.on_host)))
+    if difference.tolerance is not None:
+        rows.append(("allowed there", f"{difference.tolerance:.3g}"))
     rows += [(f"input: {name}", summary(value)) for name, value in step.inputs]
     rows.append(("made by", step.trace or "no trace was kept: see Theano's flag traceback.limit"))
     return new_table(f"the first that differs: step {step.number}", ("", ""), (), rows)
 
 
 def summary(value: Any) -> str:
-    """Return what an array is, in one line: dtype, shape, and where its numbers lie."""
+    """Describe an array in one line: dtype, shape, and the range of its numbers."""
     if not isinstance(value, np.ndarray):
         return _short(value)
     what = f"{value.dtype} {value.shape}"

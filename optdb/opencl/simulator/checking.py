@@ -1,12 +1,12 @@
-"""A call step by step, each node of the device beside what the host computes from the same inputs.
+"""Checks a call step by step: compares each node of the device with the host's result for the same inputs.
 
 Flow: the device graph's nodes compute one by one (``stepping``). The graph knows which of its variables stand for one
-of the function's own graph (``graph``). Such a value is brought home when it is there; then Theano's own ops compute
-that variable from the values that were brought home before, and the two are compared (``comparing``). So each step is
-given the device's own inputs: one that is wrong is found where it is wrong, and not again in all that follow.
+of the function's own graph (``graph``). The checker downloads such a value once it is computed; then Theano's own ops
+compute that variable from the values downloaded before, and ``comparing`` compares the two. So each step gets the
+device's own inputs: a wrong step is reported where it is wrong, and not again in all that follow.
 
-A step is a node of the device with those in front of it that have no counterpart of their own on the host, as the parts
-of a fused op have not. Nothing that outlives a call is written to, on either side.
+A step is a node of the device with its predecessors that have no counterpart of their own on the host, as the parts of
+a fused op have not. A check writes to nothing that outlives a call, on either side.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class Checker:
         self._origins = executable.graph.origins
         self._counterparts = set(self._origins.values())
         self._on_device = Steps()
-        # Some ops have no ``perform``, or a wrong one: where that does not agree, C is compiled and asked, too.
+        # Some ops have no ``perform``, or a wrong one: where it disagrees, the checker compares C, too.
         self._on_host = [Steps()] if executable.c_thunks else [Steps("py"), Steps()]
         self._cuts = {var: self._cut(origin) for var, origin in self._origins.items() if _is_compared(var, origin)}
 
     def run(self) -> CheckReport:
-        """Check a call with what is in the storage of the function's inputs."""
+        """Check a call with the values in the storage of the function's inputs."""
         self._values: Values = self._executable.given()
         self._home: Values = {}
         self._checks: list[StepCheck] = []
         self._covered: set[Apply] = set()
         self._trouble: dict[Apply, str] = {}
-        # An output's is never taken away.
+        # An output's count never drops to zero.
         self._uses = {var: len(clients(self._graph, var)) for var in self._graph.variables}
         self._needs = Counter(origin for cut in self._cuts.values() for origin in cut)
         for var in self._graph.inputs:
@@ -62,7 +62,7 @@ class Checker:
         return report
 
     def _look(self, node: Apply) -> None:
-        """Compare what a node has computed, as far as that can be done; then forget what nobody needs."""
+        """Compare a node's outputs where possible; then drop the values that no later node needs."""
         for out in node.outputs:
             if out in self._cuts:
                 self._compare(out)
@@ -93,13 +93,13 @@ class Checker:
                 break
         if done:
             self._keep(var, difference)
-        for one in self._cuts[var]:
-            self._needs[one] -= 1
-            if not self._needs[one]:
-                self._home.pop(one, None)
+        for origin in self._cuts[var]:
+            self._needs[origin] -= 1
+            if not self._needs[origin]:
+                self._home.pop(origin, None)
 
     def _difference(self, steps: Steps, var: Variable) -> Difference | None:
-        """Compare a variable with what the host computes in one way."""
+        """Compare a variable with the value that the host computes by `steps`."""
         origin = self._origins[var]
 
         def again() -> list[Any]:
@@ -110,40 +110,44 @@ class Checker:
         return compare(as_host_value(self._values[var]), host, origin.type.values_eq, again)
 
     def _keep(self, var: Variable, difference: Difference | None) -> None:
-        """Write down a comparison that could be made."""
+        """Record a comparison that was made."""
         origin, node = self._origins[var], var.owner
         group = self._group(node)
         self._covered.update(group)
-        known = [] if difference is None else [one for one in self._cuts[var] if one in self._home]
+        inputs = [] if difference is None else [source for source in self._cuts[var] if source in self._home]
         self._checks.append(
             StepCheck(
                 *(len(self._checks), str(node.op), [str(other.op) for other in group if other is not node]),
-                *([str(one.op) for one in self._host_nodes(origin)], node.outputs.index(var)),
-                *(*place_in_code(origin), difference, [(_name(one), as_host_value(self._home[one])) for one in known]),
+                *([str(host_node.op) for host_node in self._host_nodes(origin)], node.outputs.index(var)),
+                *(
+                    *place_in_code(origin),
+                    difference,
+                    [(_name(source), as_host_value(self._home[source])) for source in inputs],
+                ),
             )
         )
 
     def _host_value(self, steps: Steps, origin: Variable, random: np.random.RandomState | None = None) -> Any:
-        """Return what the host computes from values of the device; from some a little away, if there is `random`."""
-        known = {var: value for var, value in self._home.items() if var is not origin}
+        """Return what the host computes from values of the device; with `random`, from slightly perturbed ones."""
+        values = {var: value for var, value in self._home.items() if var is not origin}
         if random is not None:
-            known = {var: nudged(value, random) for var, value in known.items()}
-        return steps.compute([origin], known)[0]
+            values = {var: nudged(value, random) for var, value in values.items()}
+        return steps.compute([origin], values)[0]
 
     def _cut(self, origin: Variable) -> list[Variable]:
-        """Return what a variable of the host is computed from, as far as the device has that, too."""
+        """Return the variables, known on the device, too, from which the host computes a variable."""
         inputs = (var for node in self._host_nodes(origin) for var in node.inputs)
         return list(dict.fromkeys(filter(self._is_known, inputs)))
 
     def _host_nodes(self, origin: Variable) -> list[Apply]:
-        """Return the nodes of the host that compute a variable from what the device has, too, the last one first."""
+        """Return the host nodes that compute a variable from values that the device has, too, the last node first."""
         return _behind(origin.owner, self._is_known)
 
     def _is_known(self, var: Variable) -> bool:
         return not isinstance(var, Constant) and (var in self._counterparts or var.owner is None)
 
     def _group(self, node: Apply) -> list[Apply]:
-        """Return a node and those in front of it that have no counterpart of their own."""
+        """Return a node and its predecessors that have no counterpart of their own."""
         return _behind(
             node, lambda var: var in self._origins or var.owner is None or isinstance(var.owner.op, TransferOp)
         )
@@ -171,14 +175,14 @@ def _place(node: Apply) -> str:
 
 
 def _behind(node: Apply, known: Callable[[Variable], bool]) -> list[Apply]:
-    """Return a node, and those that its inputs depend on, as far as these are not known."""
+    """Return a node and the ancestors that compute its unknown inputs."""
     return list(
         reachable([node], lambda node: [var.owner for var in node.inputs if not known(var) and var.owner is not None])
     )
 
 
 def _is_compared(var: Variable, origin: Variable) -> bool:
-    """Tell whether a variable of the device is computed there, and is something certain."""
+    """Tell whether the device computes a variable, and its value is defined."""
     if var.owner is None or origin.owner is None or isinstance(origin.owner.op, AllocEmpty):
         return False
     return _place(var.owner) == "device"

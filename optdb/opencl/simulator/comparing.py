@@ -1,9 +1,9 @@
-"""Compares what a device has computed with what the host has, as far as their dtype lets one expect it.
+"""Compares a device's results with the host's, within tolerances that depend on the dtype.
 
 Two numbers are alike if they differ by no more than a part of either, or a smaller part of the largest one in the array
 (`TOLERANCES`). A sum whose terms cancel out may differ by more, with nothing wrong. So where numbers are not alike, the
-host computes again from inputs that are some units in the last place away: what this does to an element, many times
-over (`FREEDOM`), is allowed there.
+host computes again from inputs that are some units in the last place away: an element may differ by a multiple
+(`FREEDOM`) of the change that this causes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-#: By the dtype of a real part: what is allowed, relative to the number, and relative to the largest one.
+#: By the dtype of a real part: the tolerance relative to the number, and relative to the largest number.
 TOLERANCES = {"float16": (1e-2, 1e-3), "float32": (1e-4, 1e-6), "float64": (1e-8, 1e-10)}
 #: How often the host computes again.
 TRIALS = 4
-#: So many units in the last place away.
+#: By how many units in the last place inputs are perturbed.
 UNITS = 2
-#: How many times what that does is allowed.
+#: Which multiple of the change that a perturbation causes is allowed.
 FREEDOM = 16
 
 
@@ -50,8 +50,8 @@ def compare(
 ) -> Difference | None:
     """Compare two values, both on the host: arrays, or anything else; None is returned if they are alike.
 
-    `equal` tells whether values that are no arrays are equal. `again` returns what the host computes from inputs that
-    are a little away; it is asked only where the two are not alike.
+    `equal` tells whether values that are no arrays are equal. `again` returns what the host computes from perturbed
+    inputs; it is called only where the two are not alike.
     """
     arrays = isinstance(device, np.ndarray) and isinstance(host, np.ndarray)
     if arrays and device.shape != host.shape:
@@ -77,7 +77,7 @@ def compare(
 
 
 def nudged(value: Any, random: np.random.RandomState) -> Any:
-    """Return a value with its numbers some units in the last place away; what holds no floats as it is."""
+    """Return a value with its numbers some units in the last place away; return a value without floats as it is."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc" or not value.size:
         return value
     factor = 1 + UNITS * np.finfo(value.dtype).eps * (2 * random.rand(*value.shape) - 1)

@@ -1,4 +1,4 @@
-"""What a simulator's users call: a compiled function on a device, with all that can be asked about a call.
+"""Runs a compiled function on a device; checks, profiles and reports on its calls.
 
 `DeviceFunction.run_async` returns a :class:`Future` before the device is done.
 """
@@ -34,7 +34,7 @@ __all__ = ["DeviceFunction", "Future"]
 
 T = TypeVar("T")
 
-#: Seconds between two looks at whether the device is done, for who waits only so long.
+#: Seconds between two polls of the device, in a wait with a timeout.
 _PATIENCE = 2e-4
 
 
@@ -88,10 +88,10 @@ class DeviceFunction:
 
             def repeat(steps: int) -> None:
                 executable.repeat(steps)
-                if with_bar:  # progress is what is done, not what is in the queue
+                if with_bar:  # the bar counts finished steps, not enqueued ones
                     self._state.context.queue.finish()
 
-            if any(one.may_change for one in executable.inputs):
+            if any(binding.may_change for binding in executable.inputs):
                 return in_chunks(call_repeatedly, times, with_bar)
             run = functools.partial(in_chunks, repeat, times, with_bar)
             return self._override_compute(functools.partial(executable, run=run), args, kwargs)
@@ -99,7 +99,7 @@ class DeviceFunction:
     def run_async(self, /, *args: Any, **kwargs: Any) -> Future:
         """Begin a call, and return before the device is done with it, as far as no node needs the host.
 
-        Later calls come behind it; the arguments may be changed.
+        Later calls run after it; the caller may change the arguments.
         """
         with self._state:
             events: list[Any] = []
@@ -144,10 +144,10 @@ class DeviceFunction:
         """
         with self._state:
             self._checker = self._checker or Checker(self._executable, self._title)
-            found = self._inspect(self._checker.run, args, kwargs)
+            report = self._inspect(self._checker.run, args, kwargs)
         if raise_on_difference:
-            found.raise_if_different()
-        return found
+            report.raise_if_different()
+        return report
 
     def profile(self, *args: Any, n: int = 10, **kwargs: Any) -> ProfileReport:
         """Measure where the time of a call goes: each kernel's on the device, each node's on the host.
@@ -159,7 +159,7 @@ class DeviceFunction:
         *args, **kwargs
             As for a call.
         n : int
-            How many calls are measured, behind one that is not.
+            How many calls are measured, after a warm-up call.
 
         Returns
         -------
@@ -208,19 +208,19 @@ class DeviceFunction:
 
     def _inspect(self, look: Callable[[], T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Take arguments as a call does, and compute nothing; return what `look` returns when they are taken."""
-        found: list[T] = []
+        inspected: list[T] = []
 
         def compute(output_subset: Any = None) -> list[Any]:
-            found.append(look())
+            inspected.append(look())
             return [None] * len(self._executable.output_cells)
 
         self._override_compute(compute, args, kwargs)
-        return found[0]
+        return inspected[0]
 
     def _override_compute(
         self, compute: Callable[..., list[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Take arguments as a call does, and let something else compute, in the executable's place."""
+        """Take arguments as a call does, and let `compute` run in the executable's place."""
         compute.need_update_inputs = False
         self._taker.fn = compute
         try:
@@ -232,7 +232,7 @@ class DeviceFunction:
             self._taker.fn = self._executable
 
     def _restore_defaults(self, error: BaseException) -> None:
-        """Forget arguments that stood in for defaults; behind an `Exception`, Theano's Function does it itself."""
+        """Drop arguments that stood in for defaults; after an `Exception`, Theano's Function does so itself."""
         if isinstance(error, Exception):
             return
         for container, (_, refeed, value) in zip(self._taker.input_storage, self._taker.defaults, strict=True):
@@ -253,19 +253,19 @@ class DeviceFunction:
         self._keep_inputs(copy.copy(container.storage[0]) for container in _updated(self._function))
 
     def _release(self) -> None:
-        """Release what computes, and its memory; the simulator is closed."""
+        """Release the executable and its memory; the simulator is closed."""
         self._taker = self._executable = self._checker = None
 
 
 class Future:
-    """A call of which the device may not be done."""
+    """A call that the device may not have finished."""
 
     def __init__(self, returned: Any, span: CommandRange, events: list[Any]) -> None:
-        #: Arrays of the host in it may not have their numbers yet.
+        #: Its host arrays may not have been filled yet.
         self._returned = returned
-        #: All that the call has put into the queue.
+        #: The commands that the call has enqueued.
         self._span = span
-        #: Of the values that are on their way to the device and from there.
+        #: Events of the pending uploads and downloads.
         self._events = events
 
     def done(self) -> bool:
@@ -307,10 +307,13 @@ class Future:
 
 
 def _executable(function: Function, taker: Function, state: State) -> Executable:
-    """Return what computes a function, from the arguments in the storage of another one."""
+    """Return the executable of a function; the arguments are in the storage of `taker`."""
     specs, source = function.maker.inputs, function.maker.fgraph
     containers = zip(specs, function.input_storage, taker.input_storage, strict=True)
-    inputs = [(spec.variable, (theirs if spec.shared else own).storage) for spec, theirs, own in containers]
+    inputs = [
+        (spec.variable, (function_container if spec.shared else taker_container).storage)
+        for spec, function_container, taker_container in containers
+    ]
     mutable = {var for var, spec in zip(source.inputs, specs, strict=True) if spec.mutable}
     borrowed = [spec.borrow for spec in function.maker.outputs]
     return Executable(source, state, inputs, updates_of(function), mutable, borrowed, has_c_thunks(function))
@@ -349,7 +352,7 @@ def _signature(function: Function) -> Signature:
 
 
 def _names(given: list[str | None]) -> list[str]:
-    """Return a name for each input: its own, if that is an identifier that nobody else has."""
+    """Return a name for each input: its own, if that is an identifier and unique."""
     return [
         name
         if name is not None and name.isidentifier() and not keyword.iskeyword(name) and given.count(name) == 1

@@ -1,8 +1,8 @@
-"""What computes a function's graph on a device: inputs go there, the machine runs, outputs come home.
+"""Computes a function's graph on a device: uploads the inputs, runs the machine, brings the outputs home.
 
 Theano's own ``Function`` takes the arguments: names, defaults, checks and outputs are the original's. What it calls to
-compute is an :class:`Executable`. Where the values of shared variables are kept is up to its state: on the device, as a
-simulator has it (``state``), or on the host (``opencl_linker``).
+compute is an :class:`Executable`. Its state decides where shared variables have their values: on the device, for a
+simulator (``state``), or on the host (``opencl_linker``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Executable"]
 
 
 class Executable:
-    """Computes a graph on a device, from what is in Theano's storages; called as a machine of Theano's is.
+    """Computes a graph on a device from the values in Theano's storages; called as a machine of Theano's is.
 
     Parameters
     ----------
@@ -44,12 +44,12 @@ class Executable:
     borrowed : sequence of bool
         For each output that the caller gets, whether the next call may overwrite it.
     c_thunks : bool
-        Whether what is left on the host may be compiled.
+        Whether nodes that stay on the host may be compiled.
     results : sequence of list
         Where Theano finds the outputs, if it does not only take what a call returns.
     """
 
-    # As Theano's Function asks it of what computes: updates are done here.
+    # Theano's Function reads this: the executable does the updates itself.
     need_update_inputs = False
 
     def __init__(
@@ -69,20 +69,22 @@ class Executable:
         self.c_thunks = c_thunks
         self._results = results
         self.allow_gc = bool(results)
-        #: Nothing: values between are on the device, and cannot be shared with copies of the function.
+        #: Empty: intermediate values are on the device, and copies of the function cannot share them.
         self.storage_map: dict[Variable, list[Any]] = {}
-        wanted = placed_on_device(source, state.context)
+        uploaded = placed_on_device(source, state.context)
         updated = set(updates.values())
         bindings = [
-            state.add(variable, storage, var in wanted)
+            state.add(variable, storage, var in uploaded)
             if isinstance(variable, SharedVariable)
-            else Input(var, storage, [None], var in wanted, number in updated, var in mutable)
+            else Input(var, storage, [None], var in uploaded, number in updated, var in mutable)
             for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True))
         ]
-        is_shared = [not isinstance(one, Input) for one in bindings]
+        is_shared = [not isinstance(binding, Input) for binding in bindings]
         # A shared variable is where it is for other functions.
-        placed = {var for var, one in zip(source.inputs, bindings, strict=True) if one is not None and one.placed}
-        # What is brought to the device is the executable's own; on the host, it is the caller's.
+        placed = {
+            var for var, binding in zip(source.inputs, bindings, strict=True) if binding is not None and binding.placed
+        }
+        # The executable owns uploaded arguments; the caller owns those on the host.
         overwritable = {*mutable, *(source.inputs[number] for number in updated if source.inputs[number] in placed)}
         with as_when_compiling():
             self.graph = device_graph(source, state.context_name, placed, updates, overwritable)
@@ -93,20 +95,20 @@ class Executable:
                 lasting = set(itertools.compress(self.graph.fgraph.inputs, is_shared))
         #: Of one element each: where `run` finds inputs, and leaves outputs.
         self.input_cells = [
-            storage if one is None else one.cell for one, (_, storage) in zip(bindings, inputs, strict=True)
+            storage if binding is None else binding.cell for binding, (_, storage) in zip(bindings, inputs, strict=True)
         ]
         #: Computes, and lets next values be the present ones.
         self.run, self.output_cells = link(self.graph.fgraph, self.input_cells, lasting, c_thunks)
         self._updated_cells = [self.input_cells[number] for number in updated]
-        #: Those that are not shared.
-        self.inputs = [one for one in bindings if isinstance(one, Input)]
-        #: Those that the caller gets.
+        #: The inputs that are not shared.
+        self.inputs = [binding for binding in bindings if isinstance(binding, Input)]
+        #: The outputs that the caller gets.
         self.outputs = [
             Output(cell, isinstance(var.type, TensorType), borrow)
             for cell, var, borrow in zip(self.output_cells, source.outputs, borrowed)
         ]
         self._padding = [None] * len(updates)
-        self._shared = [one for one in bindings if isinstance(one, Shared)]
+        self._shared = [binding for binding in bindings if isinstance(binding, Shared)]
         #: Shared variables of which each call changes the host's value.
         self._changing = [] if state.is_only_copy else [bindings[i] for i in updated if isinstance(bindings[i], Shared)]
         self._zero_copy = ZeroCopyScope(state.context, self)
@@ -119,31 +121,31 @@ class Executable:
     ) -> list[Any]:
         """Compute; return all outputs, whichever Theano asks for, and nothing in the place of next values.
 
-        `run` is what to do between inputs and outputs, if not to compute once. `events` gets the events of copies,
-        which are waited for only if it is not given.
+        `run` replaces the one computation between inputs and outputs. `events` gets the events of copies; without it,
+        the call waits for them.
         """
         scope = self._zero_copy if events is None else None
         try:
             with scope or contextlib.nullcontext():
                 self.take(scope, events)
                 (run or self.run)()
-                outputs = [one.give(scope, events) for one in self.outputs]
-                following = [one.value() for one in self._changing]
+                outputs = [output.give(scope, events) for output in self.outputs]
+                following = [binding.value() for binding in self._changing]
         except BaseException:
-            for one in self._changing:
-                one.lose()
+            for binding in self._changing:
+                binding.lose()
             raise
         # Only now, so that all of them are those of one call.
-        for one, value in zip(self._changing, following):
-            one.bring_home(value)
-        for one in self.inputs:
-            one.give_back()
+        for binding, value in zip(self._changing, following):
+            binding.bring_home(value)
+        for binding in self.inputs:
+            binding.give_back()
         for cell, value in zip(self._results, outputs):
             cell[0] = value
         return outputs + self._padding
 
     def repeat(self, times: int) -> None:
-        """Compute several times from what is in the cells of the inputs."""
+        """Compute several times from the values in the input cells."""
         if isinstance(self.run, PlannedVM) and all(isinstance(cell[0], Array) for cell in self._updated_cells):
             self.run.repeat(times)
             return
@@ -153,24 +155,24 @@ class Executable:
     @property
     def arguments(self) -> list[Variable]:
         """Inputs of the graph that each call brings to the device."""
-        moved = {id(one.cell) for one in self.inputs if one.placed}
+        moved = {id(binding.cell) for binding in self.inputs if binding.placed}
         return [var for var, cell in zip(self.graph.fgraph.inputs, self.input_cells, strict=True) if id(cell) in moved]
 
     def take(self, scope: ZeroCopyScope | None = None, events: list[Any] | None = None) -> None:
-        """Put the inputs on the device, or lend them, as far as that can be; the parameters are `Input.take`'s."""
+        """Put the inputs on the device, or lend them where possible; the parameters are `Input.take`'s."""
         self._state.begin_call(self._shared)
-        for one in self.inputs:
-            one.take(self._state.context, events, scope)
+        for binding in self.inputs:
+            binding.take(self._state.context, events, scope)
 
     def given(self) -> dict[Variable, Any]:
-        """Put the inputs on the device; return the values of the graph's inputs, which are nobody's to overwrite."""
+        """Put the inputs on the device; return the values of the graph's inputs, which must not be overwritten."""
         self.take()
         return dict(zip(self.graph.fgraph.inputs, (cell[0] for cell in self.input_cells), strict=True))
 
     def brought_home(self, values: Sequence[Any]) -> list[tuple[Variable, Array]]:
         """Return which of the values of the graph's outputs a call copies to the host, with their variables."""
         outputs = zip(self.graph.fgraph.outputs, values, self.outputs)
-        return [(var, value) for var, value, one in outputs if one.on_host and isinstance(value, Array)]
+        return [(var, value) for var, value, output in outputs if output.on_host and isinstance(value, Array)]
 
     def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:
         """Return the graph that is computed, and what the lift did to the nodes of the host's graph."""

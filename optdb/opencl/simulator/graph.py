@@ -1,12 +1,12 @@
 """A function's optimized graph, made one for the device.
 
 The copy has the same inputs and outputs, in the same order; those that are placed on the device are arrays there, and
-so is each output that is computed there. What the phases of Theano's optimizer behind the lift do is done to the copy:
-the lift itself, fusion, and in-place operation.
+so is each output that is computed there. The phases of Theano's optimizer from the lift on run on the copy: the lift
+itself, fusion, and in-place operation.
 
-Of the inputs, arrays of floats live on the device. Whole numbers, and numbers by themselves, are often what an op wants
-to know on the host: an index, a length, a factor of a product. They go only where all that is done with them, until
-they are arrays of floats, can be done on the device, and nothing asks for them on the host.
+Of the inputs, arrays of floats live on the device. Ops often read whole numbers and scalars on the host: an index, a
+length, a factor of a product. These are placed on the device only if the device can run every op on them, until they
+are arrays of floats, and no op reads them on the host.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ def device_graph(
         _part_again(fgraph, updates, set(itertools.compress(fgraph.inputs, called_with)))
     for new, old in zip(fgraph.outputs, source.outputs, strict=True):
         origins.of.setdefault(new, without_copies(old))
-    known = {var: origin for var, origin in origins.of.items() if var in fgraph.variables}
-    return DeviceGraph(fgraph, lift_reports(lifting)[-1], known)
+    final_origins = {var: origin for var, origin in origins.of.items() if var in fgraph.variables}
+    return DeviceGraph(fgraph, lift_reports(lifting)[-1], final_origins)
 
 
-#: On the host, only small things are left: sizes and indexes, which plans compare with those of the last call. What is
-#: overwritten cannot be compared.
+#: Only sizes and indexes are left on the host. Plans compare these with those of the last call, and cannot compare a
+#: value that was overwritten.
 _LEFT_OUT = ("inplace_elemwise_opt",)
 
 
@@ -133,7 +133,7 @@ def _phases() -> list[Optimizer]:
 
 
 def _there_already(var: Variable) -> Variable:
-    """Return an output where it is computed: who calls brings home what he wants."""
+    """Return an output where it is computed: the caller downloads the outputs that it wants."""
     return var.owner.inputs[0] if var.owner is not None and isinstance(var.owner.op, HostFromOpenCL) else var
 
 
@@ -190,9 +190,9 @@ def _viewed(var: Variable) -> Variable:
     return var
 
 
-#: What may be done with a number on the device.
+#: Ops on a number that the device runs.
 _ARITHMETIC = (ops.Elemwise, ops.DimShuffle, ops.CAReduce, DeepCopyOp)
-#: What may be done with an array of whole numbers, besides.
+#: Further ops, on an array of whole numbers, that the device runs.
 _OF_ARRAYS = (ops.Subtensor, ops.Reshape, ops.Rebroadcast, ops.SpecifyShape, ops.Join, ops.Split, ops.MaxAndArgmax)
 
 
@@ -205,7 +205,7 @@ def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
     if not is_host_array(var) or context.unsupported_reason(var.type.dtype) is not None:
         return False
     users = [(user, i) for user, i in clients(fgraph, var) if not is_output(user)]
-    # From the state of a generator, random numbers are drawn there.
+    # The device draws random numbers from the state of a generator.
     is_drawn_from = any(isinstance(user.op, mrg_uniform_base) and i == 0 for user, i in users)
     return _is_array_of_floats(var) or is_drawn_from or (bool(users) and _only_computed_with(fgraph, var))
 
@@ -221,7 +221,7 @@ def _only_computed_with(fgraph: FunctionGraph, var: Variable) -> bool:
                 continue
             if OPENCL.is_host_input(user.op, i) or not isinstance(user.op, allowed):
                 return False
-            # What may yet be wanted on the host.
+            # An op may yet want these on the host.
             fresh = [out for out in user.outputs if out not in seen and not _is_array_of_floats(out)]
             seen.update(fresh)
             todo += fresh

@@ -1,4 +1,4 @@
-"""The inputs and outputs of a function on a device: between Theano's storage and what computes.
+"""The inputs and outputs of a function on a device: between Theano's storage and the machine.
 
 An :class:`Input` brings an argument to the device, or lends it; an :class:`Output` brings a result home, unless it was
 computed there.
@@ -29,9 +29,9 @@ from optdb.runtime.recording import ArrayLayout
 if TYPE_CHECKING:
     from optdb.opencl.simulator.executable import Executable
 
-#: What transfers are called that are no op's.
+#: Names of transfers that no op makes.
 ARGUMENTS, RESULTS = "arguments of a call", "results of a call"
-#: For so many shapes of an input, its memory on the device is kept, to be used again.
+#: For how many shapes an input keeps its memory on the device, for reuse.
 _KEPT = 8
 
 
@@ -80,8 +80,8 @@ class Input:
                 self.cell[0] = self._around(context, buffer, value.shape)
                 return
         record_transfer(ARGUMENTS, value.nbytes)
-        kept = self._kept.get(value.shape)
-        self.cell[0] = from_host(context, value, kept, events=events)
+        cached = self._kept.get(value.shape)
+        self.cell[0] = from_host(context, value, cached, events=events)
         self._kept[value.shape] = self.cell[0]
         self._kept.move_to_end(value.shape)
         if len(self._kept) > _KEPT:
@@ -134,13 +134,13 @@ class Output:
 
 
 class ZeroCopyScope:
-    """What is lent to a device while a function is called.
+    """Binds the caller's arrays to a device while a function is called.
 
-    It is open within a ``with`` block, and lends nothing else. Nothing is ever lent to a function that gives arrays of
-    the device to the caller, since these might be parts of arguments; nor where a call does not wait for results, since
-    it would have to wait until arguments are read.
+    It is open within a ``with`` block only, and lends nothing outside of it. It never lends to a function that returns
+    device arrays to the caller, since these might be parts of arguments; nor where a call does not wait for results,
+    since it would have to wait until arguments are read.
 
-    The plans of the executable get to know what moves.
+    It marks the executable's rebindable inputs and external outputs.
     """
 
     def __init__(self, context: Context, executable: Executable) -> None:
@@ -148,25 +148,25 @@ class ZeroCopyScope:
         self._executable = executable
         self._open = False
         graph, outputs, machine = executable.graph.fgraph, executable.outputs, executable.run
-        here = [(var, one) for var, one in zip(graph.outputs, outputs) if on_device(var)]
-        stays = all(one.on_host for _, one in here)
-        waits = any(one.on_host for one in outputs)
+        here = [(var, output) for var, output in zip(graph.outputs, outputs) if on_device(var)]
+        stays = all(output.on_host for _, output in here)
+        waits = any(output.on_host for output in outputs)
         self._possible = context.profile.shares_host_memory and isinstance(machine, PlannedVM) and stays and waits
         if self._possible:
             linked = machine.linked
             self._by_cell = {id(cell): var for var, cell in zip(graph.inputs, executable.input_cells, strict=True)}
-            lendable = (one for one in executable.inputs if one.may_be_external)
-            linked.rebindable_inputs = frozenset(self._by_cell[id(one.cell)] for one in lendable)
-            for var, one in here:
-                linked.external_outputs.setdefault(var, functools.partial(self.bind_output, one))
-        #: The arrays that belong to the call: those that are lent, and others that are read meanwhile.
+            lendable = (binding for binding in executable.inputs if binding.may_be_external)
+            linked.rebindable_inputs = frozenset(self._by_cell[id(binding.cell)] for binding in lendable)
+            for var, output in here:
+                linked.external_outputs.setdefault(var, functools.partial(self.bind_output, output))
+        #: The arrays that belong to the call: those that are lent, and others that nodes read during it.
         self._minded: list[np.ndarray] = []
         self._buffers: list[Any] = []
-        #: By the cell: the array where a result is to be, and what that is for the machine.
+        #: By the cell: the array for a result, and the buffer that the machine writes.
         self._homes: dict[int, tuple[np.ndarray, Any]] = {}
 
     def __enter__(self) -> ZeroCopyScope:
-        self._settle()  # what a call has left that was interrupted twice
+        self._settle()  # arrays left over from a call that was interrupted twice
         self._open = self._possible
         return self
 
@@ -178,7 +178,7 @@ class ZeroCopyScope:
         """Lend the argument that a cell gets, to be read; return the buffer, or None if it has to be copied."""
         if not self._open or not isinstance(value, np.ndarray):
             return None
-        # Of two buffers with the same memory nothing is certain.
+        # OpenCL leaves accesses by two buffers over the same memory undefined.
         if self._by_cell[id(cell)] not in self._executable.run.linked.rebindable_inputs or self._overlaps(value):
             return None
         return self._note(value, wrap_host_array(self._context, value))
@@ -229,7 +229,7 @@ class ZeroCopyScope:
         return buffer
 
     def _settle(self) -> None:
-        """Wait for the device, and let all go of what was lent."""
+        """Wait for the device, and drop every reference to arrays that were lent."""
         self._minded.clear()
         if not self._buffers:
             return

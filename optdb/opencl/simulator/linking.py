@@ -1,7 +1,7 @@
-"""Makes what computes a device graph: Theano's virtual machine around plans, with what is final at the end.
+"""Links a device graph: Theano's virtual machine around plans, with nodes that overwrite state at the end.
 
-A function may write the next values of shared variables over the present ones. Nodes that do so, and what depends on
-them, run last: until then nothing is lost if a node raises, as one that is given an index out of range does.
+A function may write the next values of shared variables over the present ones. Nodes that do so, and their dependents,
+run last: until then nothing is lost if a node raises, as one that is given an index out of range does.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def link(
 ) -> tuple[Callable[[], Any], list[list[Any]]]:
     """Link a graph for a device.
 
-    Return what computes from what is in the cells of the inputs, and gives these their next values; and the cells of
-    the outputs. The inputs in `state` have values that outlive a call.
+    Return the thunk, which computes from the values in the input cells and stores the next values there, and the cells
+    of the outputs. The inputs in `state` have values that outlive a call.
     """
     following = {fgraph.inputs[number]: fgraph.outputs[place] for place, number in fgraph.update_mapping.items()}
     schedule = functools.partial(final_last, state=state)
     linker = VM_Linker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
-    # What is kept must not be written to by the next call; what is returned is brought home before that.
+    # The next call must not write to next values; results are downloaded before it.
     linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, list(following.values())))
     linker.accept_var_updates(following)
     with one_program():
@@ -54,13 +54,13 @@ def link(
 
 
 def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Return the nodes in an order in which those that overwrite some inputs come last, as far as that can be."""
+    """Return the nodes in an order in which those that overwrite some inputs come last, where possible."""
     early, late = _by_finality(fgraph, state)
     return early + late
 
 
 def endangered(fgraph: FunctionGraph, state: set[Variable]) -> bool:
-    """Tell whether a node of the host, which may raise, cannot but come behind one that overwrites some inputs."""
+    """Tell whether a host node, which may raise, has to run after a node that overwrites some inputs."""
     _, late = _by_finality(fgraph, state)
     return any(not all(map(on_device, node.outputs)) for node in late)
 
@@ -74,7 +74,7 @@ def _by_finality(fgraph: FunctionGraph, state: set[Variable]) -> tuple[list[Appl
     for node in order:
         of_state.update(out for out, slot in viewed_slots(node) if node.inputs[slot] in of_state)
         overwrites = any(node.inputs[slot] in of_state for slot in destroyed_slots(node))
-        behind = any(var.owner in final for var in node.inputs) or not final.isdisjoint(before.get(node, ()))
-        if overwrites or behind:
+        depends = any(var.owner in final for var in node.inputs) or not final.isdisjoint(before.get(node, ()))
+        if overwrites or depends:
             final.add(node)
     return [node for node in order if node not in final], [node for node in order if node in final]

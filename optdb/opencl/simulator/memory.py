@@ -1,8 +1,7 @@
 """How much memory of the device a call takes, before it is made.
 
-What a function has recorded for such arguments is known exactly. Else the function is traced, as for a file: its nodes
-run with arrays that have shapes and no memory, and nothing is computed. Then values get their places, as a plan would
-give them.
+A recording for such arguments gives it exactly. Else the function is traced, as for a file: its nodes run with arrays
+that have shapes and no memory, and compute nothing. Then values get buffers, as a plan would assign them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from optdb.runtime.tracing import Untraceable
 
 __all__ = ["MemoryReport", "memory_of"]
 
-#: So many of the largest values are told.
+#: How many of the largest values a report names.
 _LARGEST = 5
 
 
@@ -39,7 +38,7 @@ _LARGEST = 5
 class MemoryReport:
     """What a call takes on the device, in bytes."""
 
-    #: What nodes compute, where those share memory that do not live at the same time.
+    #: Results of nodes; values that do not live at the same time share memory.
     values: int
     #: The same with a buffer for each.
     separately: int
@@ -87,7 +86,7 @@ class MemoryReport:
 
 
 def memory_of(executable: Executable, state: State) -> MemoryReport:
-    """Return what a call with what is in the storage of a function's inputs takes."""
+    """Return the memory of a call with the values in the storage of a function's inputs."""
     values = executable.given()
     machine = executable.run
     if not isinstance(machine, PlannedVM):
@@ -100,7 +99,7 @@ def memory_of(executable: Executable, state: State) -> MemoryReport:
         raise Untraceable("which branches a call takes is not known before it: call it with such arguments first")
     else:
         live, io, names = _traced(machine.linked, values, state)
-    shared = {id(one): one for one in (shared.cell[0] for shared in state)}
+    shared = {id(array): array for array in (shared.cell[0] for shared in state)}
     constants = (var for var in machine.linked.cells if var.owner is None and var not in machine.linked.inputs)
     sizes = [(memory.nbytes, names.get(memory, "on the way")) for memory in live.ranges]
     return MemoryReport(
@@ -122,13 +121,17 @@ def _nbytes(values: Iterable[object]) -> int:
 def _traced(
     linked: LinkedFunction, values: dict[Variable, object], state: State
 ) -> tuple[Liveness, IOBinding, dict[Memory, str]]:
-    here = [var for var in values if on_device(var)]
-    there = [var for var in values if not on_device(var)]
-    entries = {var: _entry(number, var, values[var]) for some in (here, there) for number, var in enumerate(some)}
+    device_inputs = [var for var in values if on_device(var)]
+    host_inputs = [var for var in values if not on_device(var)]
+    entries = {
+        var: _entry(number, var, values[var])
+        for some in (device_inputs, host_inputs)
+        for number, var in enumerate(some)
+    }
     returned = len(linked.outputs) - len(linked.updates)
     made = trace(linked, state.context_name, entries, returned, state.context.profile.device_kind, True)
-    given = {var: output.value for var, output in zip(linked.outputs, made.outputs)}
-    lying = {var: layout for var, layout in given.items() if isinstance(layout, ArrayLayout)}
+    output_values = {var: output.value for var, output in zip(linked.outputs, made.outputs)}
+    lying = {var: layout for var, layout in output_values.items() if isinstance(layout, ArrayLayout)}
     external = [var for var in linked.external_outputs if var in lying and may_be_external(lying[var])]
     outputs = {var: lying[var].memory for var in external}
     results = [layout.memory for layout in lying.values() if layout.memory is not None]
@@ -141,7 +144,7 @@ def _traced(
 
 
 def _entry(number: int, var: Variable, value: object) -> InputSpec:
-    """Return an input as a trace knows it: what is on the device has memory already."""
+    """Return an input as a trace knows it: an array on the device has memory already."""
     if on_device(var):
         return InputSpec("state", number, value.shape)
     value = np.asarray(value)

@@ -1,8 +1,8 @@
 """The linker ``opencl``: links a function to compute on a device, while the host keeps the shared variables' values.
 
-A function for the host is lifted as a simulator's is. They differ in where shared values are kept: here, on the host.
-After each call, Theano's storage gets the next values; before each call, values that were changed there are uploaded
-again. Values that did not change stay on the device between calls, one copy for all functions.
+A function for the host is lifted as a simulator's is. Only here, shared values are kept on the host.
+After each call, Theano's storage gets the next values; before each call, the linker uploads values that were changed
+there. Values that did not change stay on the device between calls, one copy for all functions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Mirror(Shared):
         self._storage[0] = self._seen = value
 
     def lose(self) -> None:
-        """Note that what is on the device is of no use."""
+        """Mark the value on the device as invalid."""
         self._version = -1
 
 
@@ -64,8 +64,8 @@ class HostState(State):
 
     def begin_call(self, used: Sequence[Mirror]) -> None:
         """Let copies have the host's values."""
-        for one in used:
-            one.refresh()
+        for mirror in used:
+            mirror.refresh()
 
 
 def link_with_host_state(
@@ -81,7 +81,7 @@ def link_with_host_state(
     state = host_state_of(context_of(linker.device))
     with state.turn:
         compute = Executable(
-            *(fgraph, state, [(var, one.storage) for var, one in zip(fgraph.inputs, inputs, strict=True)]),
+            *(fgraph, state, [(var, container.storage) for var, container in zip(fgraph.inputs, inputs, strict=True)]),
             *(dict(enumerate(updated, start=len(returned))), _mutable(fgraph)),
             [var.owner is not None and var not in linker.no_recycling for var in returned],
             *(linker.c_thunks, [container.storage for container in outputs]),
@@ -101,7 +101,7 @@ def _containers(variables: Sequence[Variable], storages: Sequence[list[Any]] | N
 
 
 def _mutable(fgraph: FunctionGraph) -> set[Variable]:
-    """Return the inputs that the user lets be overwritten; none where nobody says, as in `Function.copy`."""
+    """Return the inputs that the user lets be overwritten; none without a `Supervisor`, as in `Function.copy`."""
     supervisors = [feature for feature in fgraph._features if isinstance(feature, Supervisor)]
     if not supervisors:
         return set()

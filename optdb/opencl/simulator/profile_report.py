@@ -1,4 +1,4 @@
-"""What a profile has found: tables for people, rows for programs, a trace for browsers."""
+"""The result of a profile: tables for people, rows for programs, a trace for browsers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from optdb.lifters.tables import new_table, text_of
 
 HOST = "host"
-#: So many rows a table has.
+#: How many rows a table has at most.
 SHOWN = 25
 #: Commands that move values between the host and the device.
 TRANSFERS = ("upload", "download")
@@ -25,7 +25,7 @@ TRANSFERS = ("upload", "download")
 class Row:
     """A command, or a node of the host, in one call."""
 
-    #: Of the node; ``argument`` or ``result`` for what is moved with a call.
+    #: Of the node; ``argument`` or ``result`` for a transfer of the call's.
     op: str
     #: Of the node's result; empty if it has none.
     name: str
@@ -44,7 +44,7 @@ class Row:
     host: float = 0.0
     #: What was read and written, each array once.
     nbytes: int = 0
-    #: Floating-point operations of the node, at the longest of its commands; None if they are not known.
+    #: Floating-point operations of the node, at the longest of its commands; None if unknown.
     operations: int | None = None
 
     @property
@@ -74,7 +74,7 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class ProfileReport:
-    """What a profile has found; it prints as tables."""
+    """The result of a profile; it prints as tables."""
 
     #: Of the function.
     name: str
@@ -82,7 +82,7 @@ class ProfileReport:
     calls: int
     #: For each command, and each node of the host, in order; times are medians.
     rows: list[Row]
-    #: When what was done in the last call.
+    #: The timeline of the last call.
     spans: list[Span]
 
     @property
@@ -119,7 +119,7 @@ class ProfileReport:
         return Group(*[table for table in tables if table.row_count])
 
     def chrome_trace(self, path: str | Path) -> Path:
-        """Write when what was done in the last call, for ``chrome://tracing`` and Perfetto.
+        """Write the timeline of the last call, for ``chrome://tracing`` and Perfetto.
 
         Parameters
         ----------
@@ -187,9 +187,9 @@ def _sums(rows: Sequence[Row], seconds: Callable[[Row], float]) -> tuple[int, st
 
 
 def _flops(rows: Sequence[Row]) -> str:
-    """Return the rate of operations of those whose number is known; nothing if that of some nodes is not."""
-    known = [row.operations for row in rows if row.operations is not None]
-    return _rate(sum(known), sum(map(_device, rows))) if known else ""
+    """Return the rate of operations of the rows whose count is known; an empty text if no count is."""
+    counts = [row.operations for row in rows if row.operations is not None]
+    return _rate(sum(counts), sum(map(_device, rows))) if counts else ""
 
 
 def _rate(amount: float, seconds: float) -> str:

@@ -1,10 +1,9 @@
-"""Where the time of a call goes: its nodes are run one by one, each of their commands timed by the device.
+"""Measures where the time of a call goes: runs its nodes one by one, and the device times each command.
 
 Flow: as a check does, a profile computes the device graph node by node (``stepping``), without a plan and without
-changing anything; what is put into the queue goes into one that keeps times (``optdb.runtime.timing``). The first round
-is not measured: it compiles, and makes the memory that the others use again. Of the others, each command has a row,
-with the median of its times, the bytes that it touches, and the floating-point operations that its node makes, by the
-shapes of its arrays.
+changing anything; commands go into a queue that keeps times (``optdb.runtime.timing``). The first round is a warm-up:
+it compiles, and allocates the memory that the others reuse. Of the others, each command has a row, with the median of
+its times, the bytes that it touches, and the floating-point operations of its node, by the shapes of its arrays.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from optdb.runtime.timing import Timed, Timer
 
 
 def profile(executable: Executable, name: str, n: int) -> ProfileReport:
-    """Measure `n` calls of the function of a name, with what is in the storage of its inputs."""
+    """Measure `n` calls of the function of a name, with the values in the storage of its inputs."""
     if n < 1:
         raise ValueError(f"a profile measures at least one call, not {n}")
     profiler = Profiler(executable)
@@ -46,7 +45,7 @@ def profile(executable: Executable, name: str, n: int) -> ProfileReport:
 
 
 class Profiler:
-    """Measures calls with what is in the storage of a function's inputs."""
+    """Measures calls with the values in the storage of a function's inputs."""
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
@@ -55,7 +54,7 @@ class Profiler:
         self._arguments = {var: to_host(self._given[var]) for var in executable.arguments}
         self._steps = Steps(keep=True, around=self._node)
         self._places = {node: _origin(executable.graph.origins, node) for node in self._graph.apply_nodes}
-        #: When what was done in the last call.
+        #: The timeline of the last call.
         self.spans: list[Span] = []
 
     def run(self) -> list[Row]:
@@ -75,12 +74,12 @@ class Profiler:
         return self._rows
 
     def _on_device(self) -> list[Span]:
-        """Return when the device did what, by Python's clock: a command is queued before Python has it in the queue."""
+        """Return the device's timeline, by Python's clock: a command is queued before its enqueuing call returns."""
         lag = [timed.enqueued - timed.event.profile.queued * 1e-9 for _, timed in self._done]
         return [_span(row, timed, min(lag) - self._begun) for row, timed in self._done]
 
     def _node(self, node: Apply, thunk: Callable[[], Any], cells: Cells) -> None:
-        """Run a node, and write down what it did."""
+        """Run a node, and record its commands."""
         inputs = [cells[var][0] for var in node.inputs]  # before one of them is written over
         begun, ended = self._timed(thunk)
         outputs = [cells[var][0] for var in node.outputs]
@@ -127,14 +126,14 @@ class Profiler:
 
 
 def _span(row: Row, timed: Timed, shift: float) -> Span:
-    told = {"op": row.op, "line": row.line, "bytes": row.nbytes, "operations": row.operations}
+    details = {"op": row.op, "line": row.line, "bytes": row.nbytes, "operations": row.operations}
     if isinstance(timed.command, EnqueueKernel):
-        told |= {"items": str(timed.command.global_size), "group": str(timed.command.local_size)}
-    return Span(row.kernel, "device", timed.event.profile.start * 1e-9 + shift, timed.seconds, told)
+        details |= {"items": str(timed.command.global_size), "group": str(timed.command.local_size)}
+    return Span(row.kernel, "device", timed.event.profile.start * 1e-9 + shift, timed.seconds, details)
 
 
 def _medians(rounds: Sequence[list[Row]]) -> list[Row]:
-    """Return the rows of a round with the medians of all; what a round did otherwise than the last is left out."""
+    """Return the rows of a round with the medians of all; leave out rounds whose commands differ from the last."""
     keys = [[(row.op, row.kernel) for row in rows] for rows in rounds]
     alike = [rows for rows, key in zip(rounds, keys, strict=True) if key == keys[-1]]
     return [
@@ -161,7 +160,7 @@ Given = Sequence[Any]
 
 
 def operations(node: Apply, inputs: Given, outputs: Given) -> int | None:
-    """Return how many floating-point operations a node makes; None if nobody has said so for its op.
+    """Return how many floating-point operations a node makes; None for an op without a count.
 
     A product and a sum are two, and so is each of what a scalar op does: an exponential counts as one. `inputs` and
     `outputs` are the node's values.
@@ -173,14 +172,14 @@ def operations(node: Apply, inputs: Given, outputs: Given) -> int | None:
 def touched(arrays: Iterable[Any], buffers: Sequence[Any]) -> int:
     """Return how many bytes a launch touches of its node's inputs and outputs, and of the buffers that it was given.
 
-    Elements that are repeated, as by a stride of 0, count once. Buffers that no array lies in are memory for the op's
-    own use, and count in full.
+    Elements that are repeated, as by a stride of 0, count once. A buffer without an array of the node is the op's
+    scratch memory, and counts in full.
     """
-    given = {buffer.int_ptr: buffer.size for buffer in buffers}
-    found = [array for array in arrays if isinstance(array, Array) and array.base_data is not None]
-    inside = [array for array in found if array.base_data.int_ptr in given]
-    outside = set(given) - {array.base_data.int_ptr for array in inside}
-    return sum(map(_distinct, inside)) + sum(given[handle] for handle in outside)
+    sizes = {buffer.int_ptr: buffer.size for buffer in buffers}
+    device_arrays = [array for array in arrays if isinstance(array, Array) and array.base_data is not None]
+    inside = [array for array in device_arrays if array.base_data.int_ptr in sizes]
+    outside = set(sizes) - {array.base_data.int_ptr for array in inside}
+    return sum(map(_distinct, inside)) + sum(sizes[handle] for handle in outside)
 
 
 def _distinct(array: Array) -> int:

@@ -26,7 +26,7 @@ def shows_progress(wanted: bool | None) -> bool:
 def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> Any:
     """Make many steps in chunks, with a progress bar if they take long; in one chunk if no bar is wanted.
 
-    `run` makes so many steps, one or more, and returns when they are done. What it returned last is returned.
+    `run` makes a number of steps, one or more, and returns when they are done. Return its last result.
     """
     if not with_bar:
         return run(steps)
@@ -53,7 +53,7 @@ def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> A
 
 
 def _started_bar(steps: int) -> Progress:
-    """Return a bar of so many steps; imported here, since simulators are made in processes that show nothing."""
+    """Return a bar of `steps` steps; rich is imported here, since some processes with simulators show no bar."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

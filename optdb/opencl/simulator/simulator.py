@@ -21,7 +21,7 @@ from optdb.unpickling import restore
 
 __all__ = ["SimulatorOCL", "fixed_size_opencl_backend", "opencl_backend", "rebuild"]
 
-#: What the function that a simulator is made of is called among its methods, and in a file if it has no name.
+#: The name of a simulator's own function among its methods, and in a file if the function has none.
 CALL, OWN = "__call__", "call"
 
 #: Arguments, by place or by name.
@@ -33,7 +33,7 @@ class SimulatorOCL(DeviceFunction):
     """Runs compiled functions on an OpenCL device.
 
     The functions stay as they are. Their shared variables are copied to the device, and live there from then on:
-    what the simulator does to them Theano sees after `sync_to_theano`, and the other way round.
+    Theano sees the simulator's changes after `sync_to_theano`, the simulator sees Theano's after `sync_from_theano`.
 
     Parameters
     ----------
@@ -100,8 +100,8 @@ class SimulatorOCL(DeviceFunction):
         added = self.__dict__.get("_added", {})
         if name in added:
             return added[name]
-        there = ", ".join(sorted(added)) or "none"
-        raise AttributeError(f"the simulator has no attribute {name!r}; methods that were added: {there}")
+        methods = ", ".join(sorted(added)) or "none"
+        raise AttributeError(f"the simulator has no attribute {name!r}; methods that were added: {methods}")
 
     def __getitem__(self, name: str) -> DeviceFunction:
         self._state.check_open()
@@ -169,7 +169,7 @@ class SimulatorOCL(DeviceFunction):
         Parameters
         ----------
         path : str or Path
-            Where to; what is there is replaced.
+            Where to; an existing file is replaced.
         examples : sequence or mapping, optional
             Calls, each a sequence of arguments or a mapping of them by name; for the methods that were added, a mapping
             of their names to calls, in which None stands for the simulator's own function. Shapes matter, and whole
@@ -182,7 +182,7 @@ class SimulatorOCL(DeviceFunction):
         Returns
         -------
         list of Report
-            What came of each example.
+            The outcome of each example.
 
         Raises
         ------
@@ -192,20 +192,22 @@ class SimulatorOCL(DeviceFunction):
         if flavours is not None:
             warn_renamed("export(flavours=...)", "export(device_kinds=...)")
             device_kinds = flavours
-        given = examples if isinstance(examples, Mapping) else {None: () if examples is None else examples}
+        calls_by_method = examples if isinstance(examples, Mapping) else {None: () if examples is None else examples}
         with self._state:
             methods = self._methods
-            unknown = [name for name in given if name is not None and name not in methods]
+            unknown = [name for name in calls_by_method if name is not None and name not in methods]
             if unknown:
-                there = ", ".join(map(repr, self)) or "none besides its own"
+                available = ", ".join(map(repr, self)) or "none besides its own"
                 raise ValueError(
-                    f"there are examples for {unknown[0]!r}, and the simulator has no such method: it has {there}"
+                    f"there are examples for {unknown[0]!r}, and the simulator has no such method: it has {available}"
                 )
-            own = self._function.name
-            own = own if own and own.isidentifier() and own not in methods else OWN
-            names = {None: own, CALL: own, **{name: name for name in self}}
-            functions = {names[name]: of_method(one._function, one._executable) for name, one in methods.items()}
-            calls = {names[name]: _calls(some) for name, some in given.items()}
+            own_name = self._function.name
+            own_name = own_name if own_name and own_name.isidentifier() and own_name not in methods else OWN
+            names = {None: own_name, CALL: own_name, **{name: name for name in self}}
+            functions = {
+                names[name]: of_method(method._function, method._executable) for name, method in methods.items()
+            }
+            calls = {names[name]: _calls(some) for name, some in calls_by_method.items()}
             return write(path, functions, calls, device_kinds)
 
     # Looking inside
@@ -283,9 +285,9 @@ class SimulatorOCL(DeviceFunction):
     def __repr__(self) -> str:
         if self.closed:
             return self._state.closed_as
-        own = self._function.name
+        function_name = self._function.name
         methods = "".join(f", {name}" for name in self)
-        return f"<SimulatorOCL {own or 'of a function'}{methods} on {self.device}: {len(self._state)} shared>"
+        return f"<SimulatorOCL {function_name or 'of a function'}{methods} on {self.device}: {len(self._state)} shared>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Say how the simulator is pickled and copied: as its functions, the device as it was asked for, and the state.
@@ -294,12 +296,12 @@ class SimulatorOCL(DeviceFunction):
         """
         with self._state:
             values = [shared.value() for shared in self._state]
-            kept = {name: function._kept_inputs() for name, function in self._methods.items()}
-            return restore, (self.functions, self._device, values, kept)
+            method_inputs = {name: function._kept_inputs() for name, function in self._methods.items()}
+            return restore, (self.functions, self._device, values, method_inputs)
 
 
 def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
-    """Return what makes simulators on a device, for `optimize`.
+    """Return a function that makes simulators on a device, for `optimize`.
 
     Parameters
     ----------
@@ -350,7 +352,7 @@ def _device_here(device: str) -> str:
     except DeviceError as error:
         if device in (None, "auto"):
             raise
-        found = get_context(context_of("auto")).profile.name
-        logger.warning("A simulator was on the device %s. It is now on %s: %s", device, found, error)
+        fallback = get_context(context_of("auto")).profile.name
+        logger.warning("A simulator was on the device %s. It is now on %s: %s", device, fallback, error)
         return "auto"
     return device

@@ -165,23 +165,23 @@ class State:
 
         It is where the first function has wanted it. None is returned if functions use Theano's storage itself.
         """
-        known = self._known.get(id(storage))
-        if known is None:
-            known = self._known[id(storage)] = self._kind(variable, storage, on_device, self.context_name)
-        return known
+        shared = self._known.get(id(storage))
+        if shared is None:
+            shared = self._known[id(storage)] = self._kind(variable, storage, on_device, self.context_name)
+        return shared
 
     def find(self, which: Any) -> Shared:
         """Return a shared variable by Theano's variable or its name; raise `UnknownShared` unless there is just one."""
         storage = getattr(getattr(which, "container", None), "storage", None)
-        found = [shared for shared in self if shared.variable is which or storage is shared._storage]
-        if not found and isinstance(which, str):
-            found = [shared for shared in self if shared.variable.name == which]
-        if len(found) == 1:
-            return found[0]
+        matches = [shared for shared in self if shared.variable is which or storage is shared._storage]
+        if not matches and isinstance(which, str):
+            matches = [shared for shared in self if shared.variable.name == which]
+        if len(matches) == 1:
+            return matches[0]
         names = ", ".join(str(shared.variable.name) for shared in self) or "none"
-        what = "several shared variables are" if found else "no shared variable of this simulator is"
+        what = "several shared variables are" if matches else "no shared variable of this simulator is"
         raise UnknownShared(f"{what} called {which!r}; there are: {names}. Give Theano's variable itself")
 
     def chosen(self, which: tuple[Any, ...]) -> list[Shared]:
         """Return the shared variables that are named; all of them if none is."""
-        return [self.find(one) for one in which] if which else list(self)
+        return [self.find(key) for key in which] if which else list(self)

@@ -1,7 +1,7 @@
 """Computes variables of a graph on demand, node by node, without a plan, and without writing over anything.
 
-Each node has storage of its own. What its op works on in place is copied before, so that values may be looked at, and
-used again, in any order. Branches that are not taken are not computed.
+Each node has storage of its own. Inputs that its op overwrites are copied first, so that values may be read, and used
+again, in any order. Branches that are not taken are not computed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NotKnown(Exception):
 
 
 class Steps:
-    """Computes nodes; what is made for one is kept for the next time.
+    """Computes nodes; keeps each node's thunk for the next time.
 
     Nodes compute by `impl`, ``'py'`` or ``'c'``, if it is given. With `keep`, they compute into the memory of their
     last results, as they do in functions. ``around(node, thunk, cells)`` is called to run a node, and calls `thunk`.
@@ -52,9 +52,9 @@ class Steps:
     ) -> list[Any]:
         """Compute variables, and what they depend on; return their values.
 
-        What is in `values` is not computed; what is computed is added. `computed` is told of each node when its
-        outputs are known, and may take away values that are neither needed nor wanted. What a node raises tells of the
-        node, and where it comes from.
+        Variables in `values` are not computed; computed ones are added. `computed` is called with each node when its
+        outputs are known, and may remove values that are neither needed nor wanted. An error of a node names the node
+        and where it comes from.
         """
         todo = list(wanted)[::-1]
         while todo:
@@ -104,7 +104,7 @@ class NodeStep:
 
     def run(self, values: Values, around: Callable[..., None]) -> list[Any]:
         """Return the values of the outputs; `around` is that of `Steps`."""
-        if not self._lazy:  # what is lazy has computed when it was asked what is missing
+        if not self._lazy:  # a lazy thunk has computed when it was asked for missing inputs
             self._fill(values)
             try:
                 around(self._node, self._thunk, self._cells)
@@ -115,13 +115,13 @@ class NodeStep:
         return results
 
     def _fill(self, values: Values) -> None:
-        """Put into the cells what is known; copies of what the op works on in place."""
+        """Put known values into the cells; copies of those that the op overwrites."""
         self._clear()
         for var in self._node.inputs:
-            known = isinstance(var, Constant) or var in values
+            available = isinstance(var, Constant) or var in values
             value = var.data if isinstance(var, Constant) else values.get(var)
-            self._computed[var][0] = known
-            self._cells[var][0] = deep_copy(value) if known and var in self._destroyed else value
+            self._computed[var][0] = available
+            self._cells[var][0] = deep_copy(value) if available and var in self._destroyed else value
 
     def _clear(self) -> None:
         for var, cell in self._cells.items():
