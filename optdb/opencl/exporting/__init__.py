@@ -1,7 +1,7 @@
 """Writes functions on a device into a file that runs without Theano.
 
-`functions` finds what of a compiled function belongs there; `walking` traces it, for each example and each kind of
-device, with `host_steps` for what the host does between; `optdb.runtime.exported` writes the file, and reads it.
+`functions` selects the parts of a compiled function that the file holds; `walking` traces it, for each example and each
+kind of device, and `host_steps` follows the host's nodes; `optdb.runtime.exported` writes the file, and reads it.
 """
 
 from __future__ import annotations

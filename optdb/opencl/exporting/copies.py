@@ -57,7 +57,7 @@ def copied(linked: LinkedFunction, step: Step) -> LinkedFunction:
 def thunks_of(
     nodes: Sequence[Apply], cells: dict[Variable, list[Any]], loops: Mapping[Apply, Within] = MappingProxyType({})
 ) -> list[Any]:
-    """Return what does each of some nodes, from cells to cells; `loops` run in place of the inner functions."""
+    """Return the thunks of some nodes, which work on cells; `loops` run in place of the inner functions."""
     computed = {var: [False] for var in cells}
 
     def thunk_of(node: Apply) -> Any:
@@ -70,7 +70,7 @@ def thunks_of(
 
 
 def _traceable(node: Apply, step: Step) -> Within:
-    """Return what takes the place of a loop's inner function."""
+    """Return the stand-in for a loop's inner function."""
     op = node.op
     if op.as_while:
         raise Untraceable(
@@ -86,14 +86,14 @@ def _traceable(node: Apply, step: Step) -> Within:
 
 
 class _Container:
-    """What a loop reads inputs of its inner function from, and writes them to; and its outputs."""
+    """Holds an input or an output of an inner function, for the loop to read and write."""
 
     def __init__(self, cell: list[Any]) -> None:
         self.storage = cell
 
     @property
     def data(self) -> Any:
-        """What is there."""
+        """The value in the cell."""
         return self.storage[0]
 
     @data.setter
@@ -102,7 +102,7 @@ class _Container:
 
 
 class Within:
-    """Stands in for the function inside of a loop; it has of ``theano.Function`` what a loop asks for."""
+    """Stands in for the function inside of a loop; it has the part of ``theano.Function`` that a loop uses."""
 
     def __init__(self, function: Any, step: Step) -> None:
         self.maker = function.maker
@@ -110,10 +110,10 @@ class Within:
         self._thunks = linked.thunks
         self.input_storage = [_Container(linked.cells[var]) for var in linked.inputs]
         self.output_storage = [_Container(linked.cells[var]) for var in linked.outputs]
-        # The loop itself has put there what each output may be written to.
-        given = {id(linked.cells[var]) for var in (*linked.inputs, *linked.outputs)}
+        # The loop itself puts the memory for each output into these cells.
+        io_cell_ids = {id(linked.cells[var]) for var in (*linked.inputs, *linked.outputs)}
         made = [linked.cells[var] for node in linked.nodes for var in node.outputs]
-        self._between = [cell for cell in made if id(cell) not in given]
+        self._between = [cell for cell in made if id(cell) not in io_cell_ids]
 
     def fn(self) -> None:
         """Do one step of the loop."""
@@ -124,4 +124,4 @@ class Within:
             thunk()
 
     def free(self) -> None:
-        """Keep what there is; it goes with the trace."""
+        """Keep the values; the trace releases them."""

@@ -1,4 +1,4 @@
-"""What of a compiled function goes into a file: its nodes, how it is called, and its shared values."""
+"""Collects the parts of a compiled function that go into a file: nodes, signature, and shared values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Exportable", "Held", "of_function", "of_method"]
 
 @dataclass(frozen=True)
 class Held:
-    """A shared variable: its cell of one element, the same in whichever function, and its name, if it has one."""
+    """A shared variable: its cell of one element, the same in all functions, and its name, if it has one."""
 
     cell: list[Any]
     name: str | None
@@ -42,21 +42,21 @@ class Exportable:
     shared: Mapping[Variable, Held]
     #: How many of its outputs are for the caller: the first ones.
     returned: int
-    #: Returns what is known of the inputs of earlier calls: for each call, input to shape and, if it is a small one of
-    #: the host, value.
+    #: Returns the remembered inputs of earlier calls: for each call, input to shape and, if it is a small one of the
+    #: host, value.
     seen: Callable[[], Sequence[Mapping[Variable, tuple[tuple[int, ...], Any]]]] = tuple
 
     def calls(self) -> list[list[np.ndarray]]:
         """Return examples like the latest calls of the function, as far as they are remembered; the last one first."""
-        found = []
+        examples = []
         for call in self.seen():
             example = [np.zeros((), argument.dtype) for argument in self.signature.arguments]
             for var, place in self.arguments.items():
                 shape, value = call[var]
                 dtype = self.signature.arguments[place].dtype
                 example[place] = np.zeros(shape, dtype) if value is None else np.asarray(value, dtype)
-            found.append(example)
-        return found[::-1]
+            examples.append(example)
+        return examples[::-1]
 
     def context_name(self) -> Hashable:
         """Return the name of the context that all its arrays are in.
@@ -79,7 +79,7 @@ class Exportable:
 
 
 def of_function(function: Any) -> Exportable:
-    """Return what of a ``theano.function`` goes into a file.
+    """Return the parts of a ``theano.function`` that go into a file.
 
     Parameters
     ----------
@@ -89,13 +89,13 @@ def of_function(function: Any) -> Exportable:
     Raises
     ------
     Untraceable
-        If it is not one that can be exported.
+        If the function cannot be exported.
     """
     return _exportable(function, function.fn, lambda container: container.storage)
 
 
 def of_method(function: Any, executable: Any) -> Exportable:
-    """Return what of a method of a simulator goes into a file, with the simulator's own values of shared variables.
+    """Return the parts of a simulator's method that go into a file, with its own values of shared variables.
 
     The method was made of `function`, and the `executable` of ``optdb.opencl.simulator`` computes it. Raises what
     `of_function` does.
@@ -105,7 +105,7 @@ def of_method(function: Any, executable: Any) -> Exportable:
 
 
 def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]) -> Exportable:
-    """Return what goes into a file of what runs a function; `cell_of` tells where it has a shared value."""
+    """Return the parts of a linked function that go into a file; `cell_of` returns the cell of a shared value."""
     if not isinstance(machine, PlannedVM):
         raise Untraceable(
             "nothing of the function is on a device, or it runs without plans (profiles and other linkers than the "
@@ -122,14 +122,14 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
     shared: dict[Variable, Held] = {}
     taken: list[Argument] = []
     inputs = zip(linked.inputs, function.maker.inputs, function.input_storage, function.defaults, strict=True)
-    for var, given, container, default in inputs:
+    for var, spec, container, default in inputs:
         if container.implicit:
-            shared[var] = Held(cell_of(container), given.name or given.variable.name)
+            shared[var] = Held(cell_of(container), spec.name or spec.variable.name)
             continue
-        if given.update is not None:
-            raise Untraceable(f"the argument {given.name or given.variable} has an update: make it a shared variable")
+        if spec.update is not None:
+            raise Untraceable(f"the argument {spec.name or spec.variable} has an update: make it a shared variable")
         arguments[var] = len(taken)
-        taken.append(_argument(given, container, default))
+        taken.append(_argument(spec, container, default))
     returns = "none" if function.return_none else "single" if function.unpack_single else "list"
     keys = None if function.output_keys is None else tuple(map(str, function.output_keys))
     signature = Signature(tuple(taken), returns, keys)

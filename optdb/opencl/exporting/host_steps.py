@@ -3,10 +3,9 @@
 A value of the host that is not known before a call is a `SymInt`, a vector of them (`SymIntVector`), or a
 `DeferredArray`. `follow` does with these what a node does with numbers, so that the result can be worked out again.
 
-What it does not know would have to stay on the host, with values of the call: a number that is counted up, as by an
-optimizer, or a shared number that is multiplied. `device_counterpart` finds the same step for the device. What that
-gives is at home there then, and goes no further on the host than to be returned, kept, or brought to the device. Where
-there is none, the trace ends by the name of the node.
+Other steps would have to stay on the host, with values of the call: an optimizer's counter, or a product of a shared
+number. `device_counterpart` returns the same step for the device. Its result then lives there; the host only
+returns it, keeps it, or brings it to the device. Without a counterpart, the trace fails and names the node.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _ARITHMETIC: dict[type, Callable[..., Any]] = {
     scalars.Minimum: smallest,
     scalars.Sqr: lambda x: x * x,
 }
-#: Answers are those of the example, and guarded.
+#: Results are those of the example, and guarded.
 _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.LT: operator.lt,
     scalars.LE: operator.le,
@@ -78,19 +77,19 @@ def is_open(value: Any) -> bool:
 
 
 class _NotFollowed(Exception):
-    """It is not known how to work out again what a node gives."""
+    """No rule reproduces the result of a node."""
 
 
 def follow(node: Apply, values: Sequence[Any]) -> list[Any]:
-    """Return what a node of the host gives for values of which some are open.
+    """Return the results of a host node for values of which some are open.
 
-    If it is not known how to work that out again, this raises `Untraceable`.
+    Raise `Untraceable` if no rule reproduces them.
     """
     step = next((step for kinds, step in _STEPS if isinstance(node.op, kinds)), None)
     try:
         if step is not None:
             value = step(node, *values)
-            # What is known after all is an array, for steps that are computed as ever.
+            # A value that is known after all becomes an array, for steps that run as usual.
             return [value if is_open(value) else np.asarray(value, node.outputs[0].type.dtype)]
     except _NotFollowed:
         pass
@@ -105,10 +104,10 @@ def device_counterpart(node: Apply, context_name: Hashable) -> tuple[Apply, int]
 
     The node has variables of its own for the inputs there. None if the device has nothing like it.
     """
-    found = next(((make, count) for kind, make, count in _COUNTERPARTS if isinstance(node.op, kind)), None)
-    if found is None:
+    counterpart = next(((make, count) for kind, make, count in _COUNTERPARTS if isinstance(node.op, kind)), None)
+    if counterpart is None:
         return None
-    make, count = found
+    make, count = counterpart
     count = len(node.inputs) if count is None else count
     try:
         arrays = [opencl_type(var.type.dtype, var.type.broadcastable, context_name)() for var in node.inputs[:count]]
@@ -127,12 +126,12 @@ def _require_numbers(*values: Any) -> None:
 
 
 def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
-    """Have the shape be what it is said to be."""
+    """Require the shape that the op asserts."""
     if isinstance(node.op, ops.SpecifyShape):
         lengths = lengths_of(wanted[0]) if not isinstance(wanted[0], DeferredArray) else ()
         fits = len(lengths) == len(value.shape) and all(map(operator.eq, lengths, value.shape))
     else:
-        fits = all(value.shape[axis] == 1 for axis, one in node.op.axis.items() if one)
+        fits = all(value.shape[axis] == 1 for axis, broadcastable in node.op.axis.items() if broadcastable)
     if not fits:
         raise _NotFollowed
     return value
@@ -200,7 +199,7 @@ def _of_one_number(node: Apply, value: Any) -> Any:
 
 
 def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
-    """Give an argument, or what is made of it, another shape."""
+    """Give an argument, or a value made of one, another shape."""
     if not isinstance(value, DeferredArray) or value.source[0] not in ("argument", "table", "shaped"):
         raise _NotFollowed
     shape = full_shape(value.shape, lengths_of(wanted), node.op.ndim)
@@ -212,7 +211,7 @@ def _product(node: Apply, value: Any) -> Any:
         raise _NotFollowed
     dtype = node.outputs[0].type.dtype
     dtypes = [value.dtype.name] * 2
-    result = functools.reduce(lambda one, other: scalar(node.op.scalar_op, dtypes, (one, other), dtype), value)
+    result = functools.reduce(lambda left, right: scalar(node.op.scalar_op, dtypes, (left, right), dtype), value)
     return _cast(result, dtype)
 
 
@@ -252,7 +251,7 @@ def _one_number(value: Any) -> Any:
 
 
 def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) -> Any:
-    """Return what a scalar op gives for numbers of which some are sizes."""
+    """Return the result of a scalar op for numbers of which some are sizes."""
     if isinstance(op, scalars.Composite):
         return _composite(op, values)
     if not any(isinstance(value, SymInt) for value in values):
@@ -266,7 +265,7 @@ def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) ->
         return values[0]
     if kind in (scalars.Second, scalars.Cast):
         return _cast(values[-1], dtype)
-    is_whole = "int" in dtype and all("int" in given or given == "bool" for given in dtypes)
+    is_whole = "int" in dtype and all("int" in input_dtype or input_dtype == "bool" for input_dtype in dtypes)
     if kind not in (_ARITHMETIC if is_whole else _HOST_SCALAR_OPS):
         raise _NotFollowed
     if is_whole:
@@ -276,13 +275,13 @@ def scalar(op: Any, dtypes: Sequence[str], values: Sequence[Any], dtype: str) ->
 
 
 def _composite(op: Any, values: Sequence[Any]) -> Any:
-    """Go through the scalar ops of which one is made."""
-    known = dict(zip(op.inputs, values, strict=True))
+    """Go through the scalar ops of a composite."""
+    results = dict(zip(op.inputs, values, strict=True))
     for node in io_toposort(op.inputs, op.outputs[:1]):
-        given = [known.get(x, getattr(x, "data", None)) for x in node.inputs]
+        operands = [results.get(x, getattr(x, "data", None)) for x in node.inputs]
         (out,) = node.outputs
-        known[out] = scalar(node.op, [x.type.dtype for x in node.inputs], given, out.type.dtype)
-    return known[op.outputs[0]]
+        results[out] = scalar(node.op, [x.type.dtype for x in node.inputs], operands, out.type.dtype)
+    return results[op.outputs[0]]
 
 
 def _cast(value: Any, dtype: str) -> Any:

@@ -1,9 +1,9 @@
 """Traces a compiled function: each of its nodes once, with sizes for shapes, and nothing computed.
 
-The nodes are copied first, and compiled for a context that stands in for the function's own, of the kind that is
-wanted and with nothing remembered: so neither do launches for plain shapes get into a trace, nor those of a trace into
-the function. Nodes of the device run as ever, and a tracer writes down what they do; those of the host are followed
-(``host_steps``). At the end the next values of shared variables are written over the present ones.
+The nodes are copied first, and compiled for a context that stands in for the function's own, of the wanted kind and
+with empty caches: so launches for plain shapes stay out of a trace, and those of a trace out of the function. The
+device's nodes run as usual, and a tracer records their commands; ``host_steps`` follows those of the host. At the end,
+the next values of shared variables are written over the present ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
 
 __all__ = ["InputSpec", "trace"]
 
-#: What computes a GPU's share of the work, where the device at hand is none.
+#: The compute units of a GPU, where the device at hand is none.
 USUAL_UNITS = 64
 
 
@@ -56,7 +56,7 @@ class InputSpec:
 
 
 class _Traced(Context):
-    """A context that stands in for another one, and notes what kernels ask of it."""
+    """A context that stands in for another one, and notes the dtypes that kernels ask for."""
 
     def __init__(self, context: Context, device_kind: DeviceKind, compute_units: Any) -> None:
         vars(self).update(vars(context))
@@ -82,7 +82,7 @@ def trace(
     """Trace a function, all of whose arrays are in one context: for the example's shapes alone, if these are `fixed`.
 
     `entries` say what its inputs are. The first `returned` outputs are for the caller; the others are next values.
-    A function that does what cannot be written down raises `Untraceable`.
+    A function with a step that a trace cannot hold raises `Untraceable`.
     """
     _all_lifted(linked)
     context = contexts.get(context_name)
@@ -102,7 +102,7 @@ def trace(
 
 
 def _all_lifted(linked: LinkedFunction) -> None:
-    """Do nothing if no array of the device is computed with on the host."""
+    """Raise `Untraceable` if the host computes with an array of the device."""
     left = collections.Counter(str(node.op.op) for node in linked.nodes if isinstance(node.op, OpenCLOnHost))
     if left:
         named = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in left.items())
@@ -128,7 +128,7 @@ class _Walk:
         self._copying: dict[tuple[str, int], tuple[ElementKernels, Any]] = {}
 
     def enter(self, entries: Mapping[Variable, InputSpec]) -> None:
-        """Put what stands for the inputs into their cells."""
+        """Put the stand-ins for the inputs into their cells."""
         arguments = [entry for entry in entries.values() if entry.kind == "argument"]
         self._trace.arguments = [()] * len(arguments)
         for var in self._linked.inputs:
@@ -145,11 +145,11 @@ class _Walk:
             cell[0] = self._argument(var, entry, shape)
 
     def _argument(self, var: Variable, entry: InputSpec, shape: tuple[Any, ...]) -> Any:
-        given = DeferredArray(shape, np.dtype(var.type.dtype), ("argument", entry.number))
+        argument = DeferredArray(shape, np.dtype(var.type.dtype), ("argument", entry.number))
         if on_device(var):
-            return arrays.from_host(self._context, given)
+            return arrays.from_host(self._context, argument)
         if entry.value is None:
-            return given
+            return argument
         return self._trace.rules.symbol(entry.value, "value", entry.number)
 
     def run(self) -> None:
@@ -201,7 +201,7 @@ class _Walk:
         thunk()
 
     def _settle(self, cells: Mapping[Variable, list[Any]], node: Apply) -> None:
-        """Let a loop have plain numbers of steps and of what it keeps: its steps are written out."""
+        """Give a loop plain numbers of steps and of values to keep: the trace unrolls its steps."""
         op = node.op
         for var in node.inputs[: op.nit_sot_arg_offset + op.n_nit_sot]:
             cell = cells[var]
@@ -209,11 +209,11 @@ class _Walk:
                 cell[0] = np.asarray(cell[0]).astype(var.type.dtype)
 
     def _on_the_device(self, node: Apply, values: Sequence[Any]) -> list[DeferredArray] | None:
-        """Return what a node of the host gives, computed on the device; None if that cannot be done."""
-        found = device_counterpart(node, self._context_name)
-        if found is None:
+        """Return the results of a host node, computed on the device; None if the device has no counterpart."""
+        counterpart = device_counterpart(node, self._context_name)
+        if counterpart is None:
             return None
-        twin, count = found
+        twin, count = counterpart
         cells = {var: [value] for var, value in zip(twin.inputs, values, strict=True)}
         for var in twin.inputs[:count]:
             cells[var][0] = self._brought(cells[var][0], var.type.dtype)
@@ -225,7 +225,7 @@ class _Walk:
     def _brought(self, value: Any, dtype: str) -> Array:
         """Return an array of the device with a value that is not known yet."""
         if isinstance(value, DeferredArray) and value.source[0] == "home":
-            # Not the array itself: whoever has this one may overwrite it.
+            # Not the array itself: the node that gets this one may overwrite it.
             return self._in_order(value.source[1], always=True)
         return arrays.from_host(self._context, _as_host_array(value, dtype))
 
@@ -260,7 +260,7 @@ class _Walk:
         return value if is_open(value) else np.array(value)
 
     def _is_in_place(self, present: Array, following: Any) -> bool:
-        """Tell whether a next value has been computed in the place of the present one."""
+        """Tell whether a next value was computed in place of the present one."""
         if not present.size or buffer_of(following) != buffer_of(present):
             return False
         return bool(following.shape == present.shape and not following.offset and following.flags.c_contiguous)

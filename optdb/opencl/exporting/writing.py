@@ -38,7 +38,7 @@ Example = Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Report:
-    """What became of one example of a function."""
+    """The outcome of one example of a function."""
 
     #: The function's name.
     function: str
@@ -72,7 +72,7 @@ def write(
     Parameters
     ----------
     path : str or Path
-        Where to; what is there is replaced.
+        Where to; an existing file is replaced.
     functions : mapping
         Name to function; the first is what a call of the loaded file calls.
     examples : mapping, optional
@@ -136,21 +136,21 @@ def _traces(
     reports: list[Report],
 ) -> list[Trace]:
     linked, context_name = function.linked, function.context_name()
-    found: list[Trace] = []
+    traces: list[Trace] = []
     for example in examples:
         args, kwargs = ((), example) if isinstance(example, Mapping) else (tuple(example), {})
         values = function.signature.bind(args, kwargs, name)
         entries = _entries(function, values, states)
         traced = functools.partial(trace, linked, context_name, entries, function.returned, device_kind)
-        known = next((earlier for earlier in found if covers(earlier, values, traced)), None)
-        made, why = (known, None) if known is not None else _trace(traced)
-        if known is None:
-            found.append(made)
+        covering = next((earlier for earlier in traces if covers(earlier, values, traced)), None)
+        made, why = (covering, None) if covering is not None else _trace(traced)
+        if covering is None:
+            traces.append(made)
         shapes = tuple(value.shape for value in values)
         sizes = len(made.commands), len(made.rules.guards)
         pinned = pinned_lengths(made, function.signature)
-        reports.append(Report(name, device_kind, shapes, *sizes, why, known is not None, pinned))
-    return found
+        reports.append(Report(name, device_kind, shapes, *sizes, why, covering is not None, pinned))
+    return traces
 
 
 def _trace(traced: Any) -> tuple[Trace, str | None]:
@@ -162,19 +162,19 @@ def _trace(traced: Any) -> tuple[Trace, str | None]:
 
 
 def _entries(function: Exportable, values: Sequence[np.ndarray], states: _States) -> dict[Variable, InputSpec]:
-    found: dict[Variable, InputSpec] = {}
+    entries: dict[Variable, InputSpec] = {}
     for var in function.linked.inputs:
         if var in function.shared:
             number, value = states.number(function.shared[var], var)
-            found[var] = InputSpec("state", number, value.shape)
+            entries[var] = InputSpec("state", number, value.shape)
             continue
         place = function.arguments[var]
         value = values[place]
         number = None
         if not on_device(var) and value.ndim == 0 and value.dtype.kind in "iuf":
             number = value[()] if value.dtype.kind == "f" else int(value)
-        found[var] = InputSpec("argument", place, value.shape, number)
-    return found
+        entries[var] = InputSpec("argument", place, value.shape, number)
+    return entries
 
 
 class _States:
@@ -199,15 +199,15 @@ class _States:
         start = name or f"shared{len(self.all)}"
         taken = {state.name for state in self.all}
         names = itertools.chain([start], (f"{start}_{number}" for number in itertools.count(2)))
-        return next(wanted for wanted in names if wanted not in taken)
+        return next(candidate for candidate in names if candidate not in taken)
 
 
 def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool], Trace]) -> bool:
     """Tell whether a trace of an earlier example holds for the arguments of another one.
 
-    Rules of shapes are worked out for the other example, and compared, number by number, with a trace of it that was
-    made for its shapes alone: by `traced`, which is told True for that. If the trace says that it holds, and does
-    something else, this raises `Untraceable`.
+    Evaluate the rules of shapes for the other example, and compare them, number by number, with a trace that
+    ``traced(True)`` makes for its shapes alone. Raise `Untraceable` if the trace says that it holds, and does something
+    else.
     """
     names = [f"argument {i}" for i in range(len(arguments))]
     call = Call(arguments, trace.compute_units)
@@ -217,7 +217,7 @@ def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool
     if shapes != [x.shape for x in arguments] or rules.broken(values) is not None:
         return False
     alone = traced(True)
-    # Of numbers that the call gives, a trace for one shape has entries of its own.
+    # A trace for one shape has its own entries for numbers that the call gives.
     values_alone = _rules(alone, names).values(call)
     if _resolved(*describe(trace), values) != _resolved(*describe(alone), values_alone):
         shapes = ", ".join(str(x.shape) for x in arguments)
@@ -234,8 +234,8 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
     names = [signature.called(place) for place in range(len(trace.arguments))]
     rules = _rules(trace, names)
     equal = (guard[1:] for guard in trace.rules.guards if guard[0] == "==")
-    pinned = ((one, other) for one, other in equal if isinstance(other, int) and _leaves_one_length(trace, one))
-    return tuple(f"{rules.described(one)} == {other}" for one, other in pinned)
+    pinned = ((size, length) for size, length in equal if isinstance(length, int) and _leaves_one_length(trace, size))
+    return tuple(f"{rules.described(size)} == {length}" for size, length in pinned)
 
 
 def _leaves_one_length(trace: Trace, reference: Any) -> bool:
@@ -263,7 +263,7 @@ def _resolved(described: Any, members: Mapping[str, bytes], values: Values) -> A
         return {name: _resolved(value, members, values) for name, value in described.items()}
     if isinstance(described, list):
         if len(described) == 3 and described[0] == "value":
-            # What follows from a shape is an array, where shapes are known.
+            # Where shapes are known, a value that follows from a shape is an array.
             return array_bytes(np.array([values.value(x) for x in described[2]], described[1]))
         if len(described) == 2 and described[0] == "array":
             return _flat(members[described[1]])
