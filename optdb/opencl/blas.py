@@ -119,13 +119,13 @@ def _kernels(
     context: Context, name: str, dtype: str, describe: Callable[[str, Context], list[Kernel]]
 ) -> dict[str, CompiledKernel]:
     """Return the kernels of a kind of product, compiled once for each choice of block shapes."""
-    kept = context.kept.setdefault(__name__, {})
+    cache = context.kept.setdefault(__name__, {})
     blocks = chosen(context, dtype)
-    found = kept.get((name, dtype))
-    if found is None or found[0] is not blocks:
+    entry = cache.get((name, dtype))
+    if entry is None or entry[0] is not blocks:
         kernels = compile_kernels(describe(dtype, context), context, f"optdb.opencl.blas.{name}")
-        found = kept[name, dtype] = (blocks, kernels)
-    return found[1]
+        entry = cache[name, dtype] = (blocks, kernels)
+    return entry[1]
 
 
 def _transposed(a: Array) -> Array:

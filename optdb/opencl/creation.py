@@ -39,14 +39,14 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Con
     optdb.opencl.contexts.ContextNotDefined
         If there is no such context.
     """
-    there = context if isinstance(context, Context) else get_context(context)
+    array_context = context if isinstance(context, Context) else get_context(context)
     lengths = tuple(map(as_int, shape)) if isinstance(shape, Sequence) else (as_int(shape),)
-    reason = there.unsupported_reason(dtype)
+    reason = array_context.unsupported_reason(dtype)
     if reason is not None:
         raise TypeError(f"an array of {np.dtype(dtype)}: {reason}")
     if any(isinstance(length, int) and length < 0 for length in lengths):
         raise ValueError(f"an array of shape {lengths}: lengths are not negative")
-    return arrays.empty(there, lengths, np.dtype(dtype))
+    return arrays.empty(array_context, lengths, np.dtype(dtype))
 
 
 def zeros(shape: int | Sequence[int], dtype: DTypeLike = "float64", context: Context | Hashable = None) -> Array:

@@ -1,7 +1,7 @@
 """The OpenCL device, as the lift knows it, and the database of its lifters.
 
-Lifters register in `lifters_db`. It stands in Theano's main database, behind
-canonicalization and specialization and before what is for CPUs alone, under the
+Lifters register in `lifters_db`. It stands in Theano's main database, after
+canonicalization and specialization and before rewrites for CPUs alone, under the
 tag ``opencl``: a mode that includes the tag lifts, and so does every mode where
 the flag ``optdb.device`` names a device.
 """
@@ -42,16 +42,16 @@ HEAVY = (
     convolutions.BaseAbstractConv,
     Scan,
 )
-#: Random numbers are made where they are wanted, and those of Python's generator are asked why they cannot be.
+#: Random numbers are made where they are wanted; for those of Python's generator, the lift reports why they are not.
 SOURCE_OPS = (ops.Alloc, ops.AllocEmpty, ops.ARange, ops.Eye, ops.Tri, mrg_uniform, RandomFunction)
 
-#: Asked of an array on the device, and answered on the host.
+#: Their input is on the device, their result on the host.
 HOST_RESULT_OPS = (ops.Shape, ops.Shape_i)
 
 #: Where the inputs begin that ops without a counterpart want on the host, when they are lifted.
 FIRST_HOST_INPUT = {ops.RepeatOp: 1, mrg_uniform: 1}
 
-#: What goes over its arrays several times, on the host at least.
+#: Ops that pass over their arrays several times, at least on the host.
 PASSES = {layers.AbstractBatchNormTrain: 4.0, layers.AbstractBatchNormTrainGrad: 6.0}
 
 #: A product of matrices, a convolution or a loop, in elementwise passes over its arrays.
@@ -59,7 +59,7 @@ HEAVY_WEIGHT = 10.0
 
 
 def weight(op: Op) -> float:
-    """Return what an op is worth having on the device, in elementwise passes over an array."""
+    """Return the benefit of an op on the device, in elementwise passes over an array."""
     if isinstance(op, (*VIEWS, *ON_HOST)):
         return 0.0
     return HEAVY_WEIGHT if isinstance(op, HEAVY) else PASSES.get(type(op), 1.0)

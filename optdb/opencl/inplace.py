@@ -1,6 +1,6 @@
-"""Device ops that overwrite one of their inputs, where nobody needs that any more.
+"""Device ops that overwrite one of their inputs, where no other op needs that any more.
 
-Both rewriters stand behind the lift, and the destroy handler has the last word: what it refuses
+Both rewriters run after the lift, and the destroy handler has the last word: an op that it refuses
 stays as it was.
 """
 
@@ -28,7 +28,7 @@ from optdb.topo.inplace import InplaceElemwise
 _PRODUCTS = (OpenCLGemm, OpenCLGemv, OpenCLGer, OpenCLSparseBlockGemv, OpenCLSparseBlockOuter)
 _CHANGES_OF_NAMED = (OpenCLAdvancedIncSubtensor1, OpenCLAdvancedIncSubtensor, OpenCLAdvancedBooleanIncSubtensor)
 
-#: To each class of ops that write their result over the first input, or not: what makes one of the other.
+#: Class of ops that may write their result over the first input, to a function that switches this on or off.
 _OVERWRITING: dict[type, Callable[[Any, bool], Op]] = {
     **dict.fromkeys(_PRODUCTS, lambda op, inplace: type(op)(inplace)),
     **dict.fromkeys(_CHANGES_OF_NAMED, lambda op, inplace: type(op)(inplace, op.set_instead_of_inc)),
@@ -37,7 +37,7 @@ _OVERWRITING: dict[type, Callable[[Any, bool], Op]] = {
     ),
 }
 
-#: What gives back the op that overwrites nothing, for graphs that go through the phases from the lift on once more.
+#: Functions that return the op that overwrites nothing, for graphs that run through the phases from the lift on again.
 PLAIN: Plain = {
     **{kind: functools.partial(make, inplace=False) for kind, make in _OVERWRITING.items()},
     OpenCLElemwise: lambda op: OpenCLElemwise(op.scalar_op),

@@ -17,7 +17,7 @@ from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.type import OpenCLArrayType
 
-#: Behind fusion, before anything works in place.
+#: After fusion, before any in-place rewrite.
 POSITION = 48.8
 
 #: Views in which elements may lie in another order.

@@ -2,7 +2,7 @@
 
 `as_opencl_variable` brings anything to a device in as few moves as possible; the three ops
 are the moves. They always copy: a value on one side never shares memory with one on the
-other, whatever becomes of either.
+other.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The type of arrays on an OpenCL device.
 
 A value of this type is a ``pyopencl.array.Array`` on the queue of the type's context; views
-with strides and offsets are welcome. What is given as NumPy arrays or numbers goes through
-the host's own array type first, which says what may be cast, and is copied to the device
-then. The type itself holds the context's name alone, so that it can be pickled.
+with strides and offsets are welcome. NumPy arrays and numbers go through the host's own array
+type first, which decides about casts; then they are copied to the device. The type itself
+holds the context's name alone, so that it can be pickled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class UnsupportedDtype(TypeError):
     """A device cannot hold arrays of that dtype, or cannot compute with them."""
 
 
-#: Types that were made, by what they were made of, as long as their context is there.
+#: Types by the arguments that made them, as long as their context lives.
 _made: weakref.WeakKeyDictionary[Context, dict[tuple, OpenCLArrayType]] = weakref.WeakKeyDictionary()
 
 
@@ -145,7 +145,7 @@ class OpenCLArrayType(Type):
         return arrays.from_host(context, self.host_type.filter(on_host, allow_downcast=allow_downcast))
 
     def own(self, data: Any, borrow: bool = False, allow_downcast: bool | None = None) -> arrays.Array:
-        """Return a value of this type that nobody else has, or may have if `borrow` is set."""
+        """Return a value of this type that is not shared, or may be if `borrow` is set."""
         value = self.filter(data, allow_downcast=allow_downcast)
         if borrow or not self.may_share_memory(value, data):
             return value
@@ -199,7 +199,10 @@ class OpenCLArrayType(Type):
         if (
             type(self) is not type(other)
             or (self.dtype, self.ndim, self.context_name) != (other.dtype, other.ndim, other.context_name)
-            or any(ours and not theirs for ours, theirs in zip(self.broadcastable, other.broadcastable))
+            or any(
+                broadcastable and not other_broadcastable
+                for broadcastable, other_broadcastable in zip(self.broadcastable, other.broadcastable)
+            )
         ):
             return None
         return patternbroadcast(var, self.broadcastable)

@@ -54,7 +54,7 @@ class OpenCLConstant(_Operators, Constant):
 
     @functools.cached_property
     def on_host(self) -> np.ndarray:
-        """The value, on the host. It is kept there, too: whoever merges constants compares them."""
+        """The value, on the host. It is kept there, too: merging constants compares them."""
         value = arrays.to_host(self.data)
         value.flags.writeable = False
         return value
