@@ -1,17 +1,16 @@
-"""Functions on a device run by plans: what they did once is done again without Python.
+"""Functions on a device run by plans: a plan repeats the commands of a recorded call without Python.
 
-Flow of a call (``vm``): the shapes of the inputs, and where the shared arrays are, say which plan. For new ones the
-nodes compute as ever, and a recorder writes down what they put into the queue. At the next call with the same, a
-``plan`` is made of that: values get their places in one piece of memory, kernels their arguments, once. From then on a
-call enqueues.
+Flow of a call (``vm``): the shapes of the inputs and the buffers of the shared arrays select a plan. Without one, the
+nodes compute as in Theano, and a recorder keeps the commands that they enqueue. The next call with the same key makes a
+``plan`` of the recording: buffer assignment and kernel arguments are done once. From then on a call only enqueues.
 
-What a node does may depend on values that the host knows, and these may change: an index, a learning rate, classes.
-``roles`` finds out, once for a function, which nodes that concerns. They are asked at each call whether something they
-see has changed, and compute in Python if so; so do nodes whose arrays have moved because of that.
+A node may depend on values of the host that change: an index, a learning rate, classes. ``roles`` finds these nodes
+once for a function. Each call compares their inputs with the recorded ones, and computes a node in Python if an input
+has changed, or has moved because of such a change.
 
-What a node leaves on the host is kept from one call to the next only where the plan owns it: where no variable that
-may share its memory is an input, an output, a next value, or overwritten. All else is computed at each call. A
-next value is where its input is, on the host or on the device.
+A plan keeps a node's result on the host from one call to the next only if it owns the result: no variable that may
+share its memory is an input, an output, a next value, or overwritten. Each call computes the other results. A next
+value is where its input is, on the host or on the device.
 """
 
 from optdb.opencl.planning.linking import install, uninstall

@@ -1,8 +1,8 @@
-"""How much memory a function may take on a device, and the words for a function that would take more.
+"""How much memory a function may take on a device, and the error for a function that would take more.
 
-Some drivers promise any memory, and fail, or are ended by the system, when it is used. So what a function makes is
-counted: by a :class:`BudgetedRecorder` while it is recorded, when values are made one by one, and by :func:`check_plan`
-before a plan gets its memory. What the function is given counts, too. Other functions and other processes do not.
+Some drivers grant any allocation, and fail, or are killed by the system, when the memory is used. So the memory of a
+function's values is counted: by a :class:`BudgetedRecorder` while a call is recorded, value by value, and by
+:func:`check_plan` before a plan allocates. The function's inputs count, too. Other functions and processes do not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 
 __all__ = ["BudgetedRecorder", "allowed", "check_plan", "named"]
 
-#: So many of the largest values are named.
+#: How many of the largest values the error names.
 _NAMED = 5
 _ON_THE_WAY = "a value on the way"
 
@@ -42,7 +42,7 @@ def _given_bytes(linked: LinkedFunction, context: cl.Context) -> int:
 def _arrays(
     linked: LinkedFunction, context: cl.Context, wanted: Callable[[Variable], bool]
 ) -> Iterator[tuple[Variable, Array]]:
-    """Yield the variables of a function whose cells hold arrays in a context now, and these."""
+    """Yield the variables of a function whose cells hold arrays in a context now, each with its array."""
     for var in filter(wanted, linked.cells):
         value = linked.value(var)
         if isinstance(value, Array) and value.base_data is not None and value.context == context:
@@ -50,18 +50,18 @@ def _arrays(
 
 
 class BudgetedRecorder(Recorder):
-    """Records a function, whose inputs are in their cells, and stops it when it takes too much."""
+    """Records a function whose inputs are in their cells, and stops it when it exceeds the budget."""
 
     def __init__(self, linked: LinkedFunction) -> None:
         super().__init__()
         self._linked = linked
         self._in_loop = False
         self._given: dict[cl.Context, int] = {}
-        #: At most so many bytes of what the function has made are still held.
+        #: An upper bound of the bytes that the function has allocated and still holds.
         self._taken: dict[cl.Context, int] = {}
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
-        """Write down a new buffer, and return what stands for it; refuse it if the device is not to have that much."""
+        """Record a new buffer and return its memory; raise if the function would exceed the budget of the device."""
         memory = super().allocate(buffer, nbytes)
         context = memory.context
         if context not in self._given:
@@ -69,19 +69,21 @@ class BudgetedRecorder(Recorder):
         self._taken[context] = self._taken.get(context, 0) + memory.nbytes
         if self._given[context] + self._taken[context] > allowed(context):
             held = self._held(memory)
-            self._taken[context] = sum(one.nbytes for one in held)
-            sizes = ((named(*what) if what else _ON_THE_WAY, one.nbytes) for one, what in held.items())
+            self._taken[context] = sum(allocation.nbytes for allocation in held)
+            sizes = (
+                (named(*origin) if origin else _ON_THE_WAY, allocation.nbytes) for allocation, origin in held.items()
+            )
             _require(context, self._taken[context], self._given[context], sizes)
         return memory
 
     def node(self, node: Apply) -> AbstractContextManager[Segment]:
-        """Write what a node does into a segment of its own."""
+        """Record the commands of a node in a segment of its own."""
         self._in_loop = isinstance(node.op, Scan)
         return self.segment()
 
     def _held(self, last: Memory) -> dict[Memory, tuple[Variable, ArrayLayout] | None]:
-        """Return what was made and is still held, and the variable that it is of; `last` has just been made."""
-        # The steps of a loop leave behind what they have made.
+        """Return the memories that are still held, each with its variable; `last` was allocated just now."""
+        # The steps of a loop release what they have allocated.
         fresh = [last] if self._in_loop else self._segment.allocated
         held: dict[Memory, Any] = dict.fromkeys(memory for memory in fresh if memory.context == last.context)
         for var, array in _arrays(self._linked, last.context, lambda var: var.owner is not None):
@@ -92,7 +94,7 @@ class BudgetedRecorder(Recorder):
 
 
 def check_plan(recording: Recording) -> Check:
-    """Return what refuses a plan that would take too much; see `BufferAssignment`."""
+    """Return the check that refuses a plan over the budget; see `BufferAssignment`."""
 
     def check(context: cl.Context, nbytes: int, memories: Iterable[Memory]) -> None:
         names = {layout.memory: (var, layout) for var, layout in reversed(recording.layouts.items())}
@@ -103,20 +105,20 @@ def check_plan(recording: Recording) -> Check:
 
 
 def named(var: Variable, layout: ArrayLayout) -> str:
-    """Return what a value is called, what computes it, and how large it is."""
+    """Describe a value: its name, its dtype and shape, and the op that computes it."""
     what = f"{layout.dtype} {layout.shape}"
     by = "" if var.owner is None else f" by {var.owner.op}"
     return f"{var.name}, {what}{by}" if var.name else f"{what}{by}"
 
 
 def _require(context: cl.Context, nbytes: int, given: int, sizes: Iterable[tuple[str, int]]) -> None:
-    """Refuse what is too much; say which values are the largest, and what to do."""
+    """Raise if the budget is exceeded; name the largest values and the cure."""
     if nbytes + given <= allowed(context):
         return
     device = context.devices[0]
     part = config.optdb.device_memory_fraction
     limit = f"{device.global_mem_size:,} bytes" + (f", of which {part:g} may be taken" if part < 1 else "")
-    largest = sorted(sizes, key=lambda one: -one[1])[:_NAMED]
+    largest = sorted(sizes, key=lambda entry: -entry[1])[:_NAMED]
     listed = "\n".join(f"  {size:,} bytes: {name}" for name, size in largest)
     raise MemoryError(
         f"the values of this function need {nbytes:,} bytes at once, beside {given:,} of its inputs, shared variables "

@@ -1,9 +1,9 @@
 """How functions with arrays on a device are linked: to a planned machine, without a compiler where none is needed.
 
-What gives or takes arrays on the device has no C code. Beside these, a graph computes sizes and indexes. Theano
-compiles C for each kind of op among them: from an empty cache that takes longer than all else, and a plan computes most
-of it but once. So ops that give numbers and vectors of whole numbers alone run by their ``perform``, and so do those
-that take nothing else than a few numbers.
+Ops that take or give arrays on the device have no C code. Beside these, a graph computes sizes and indexes. Theano
+compiles C for each kind of op among them: from an empty cache that dominates the compile time, and a plan computes most
+of them only once. So ops that give only numbers and vectors of whole numbers run by their ``perform``, and so do those
+that take only a few numbers.
 
 Theano's linker looks for each input of each node among the outputs, and for numbers of the host that could share a
 place among all nodes that follow. In large functions that takes longer than to make the thunks.
@@ -33,7 +33,7 @@ from optdb.runtime.context import Turn
 
 
 class _Linking(threading.local):
-    """What a thread links: whether that has arrays on a device."""
+    """Whether the function that a thread links has arrays on a device."""
 
     device = False
 
@@ -42,7 +42,7 @@ _linking = _Linking()
 
 
 class Outputs(list):
-    """The outputs of a graph, which knows of a variable at once whether it is one."""
+    """The outputs of a graph, with membership tests in constant time."""
 
     def __init__(self, variables: Iterable[Variable]) -> None:
         super().__init__(variables)
@@ -55,7 +55,7 @@ class Outputs(list):
 def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_all)
     def make_all_of_device(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
-        """Link a function; one inside of another one, as Scan has it, decides for itself."""
+        """Link a function; an inner function, as Scan has it, decides for itself."""
         outer = _linking.device
         _linking.device = _turn(self.fgraph.apply_nodes) is not None
         if _linking.device:
@@ -72,9 +72,9 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _order_destroyers(fgraph: FunctionGraph) -> None:
-    """See to it that nodes that overwrite a value come behind those that read it; in a copy of a function, none does.
+    """Order the nodes that overwrite a value after those that read it, in a copy of a function.
 
-    `Function.copy` copies the graph without what orders its nodes.
+    `Function.copy` copies the graph without the feature that orders its nodes.
     """
     in_place = any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes)
     if in_place and not hasattr(fgraph, "destroy_handler"):
@@ -86,7 +86,7 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     def make_thunk_beside_device(
         self: Op, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
     ) -> Any:
-        """Return what computes a node; by Python, if that is small work beside a device, or of its arrays."""
+        """Return the thunk of a node: in Python if the node is small work beside a device, or touches the device."""
         # Without a compiler, Theano asks for Python by itself.
         if impl in (None, "py") and _linking.device:
             if is_small(node):
@@ -101,14 +101,14 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
 def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reallocate)
     def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
-        """Return which numbers of the host take each other's places; none does beside a device."""
+        """Return which numbers of the host may share a cell; beside a device, none may."""
         return {} if _linking.device else reallocate(*args)
 
     return calculate_reallocate_info
 
 
 def _without_inplace(node: Apply) -> Apply:
-    """Return a node that computes the same as an elementwise one, into memory of its own."""
+    """Return a node that computes the same as an elementwise one, into new memory."""
     if overwrites(node) or not getattr(node.op, "destroy_map", None):
         return node
     twin = copy.copy(node)
@@ -119,7 +119,7 @@ def _without_inplace(node: Apply) -> Apply:
 def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_vm)
     def make_planned_vm(self: VM_Linker, nodes: list, thunks: list, *args: Any) -> Any:
-        """Return the planned machine for a function that it suits, Theano's own for others."""
+        """Return the planned machine for a function that it suits, Theano's machine for others."""
         turn = _turn(nodes)
         if turn is None or not _suits(self, nodes, thunks):
             self.use_cloop = self.use_cloop and HAS_C_LOOP
@@ -128,7 +128,7 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
             _inputs, _outputs, storage_map, post_thunk_clear, *_, updated_vars = args
             before: dict[Apply, list[Apply]] = {}
             if any(thunk.lazy for thunk in thunks):
-                # They are those of `ifelse`, of which it is known before they compute which branch is taken.
+                # Only `ifelse` is lazy here: its branch is chosen before the node computes.
                 before = self.fgraph.orderings()
                 pairs = zip(nodes, thunks, strict=True)
                 thunks = [chooser(node, storage_map) if thunk.lazy else thunk for node, thunk in pairs]
@@ -136,7 +136,7 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
                 *(nodes, thunks, storage_map, [], list(self.fgraph.inputs), list(self.fgraph.outputs)),
                 *(dict(updated_vars), before, post_thunk_clear is not None),
             )
-            # Theano takes what small work of the host would overwrite for a part of the result; here it is kept.
+            # Theano counts what small host work would overwrite as part of the result; here nothing overwrites it.
             linked.clear_before += [storage_map[var] for var in self.no_recycling if var in linked.exposed]
             machine = PlannedVM(linked)
         machine.turn = turn
@@ -149,7 +149,7 @@ def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:
     if not config.optdb.plans:
         return False
     watched = linker.callback is not None or linker.callback_input is not None or config.profile
-    # Without a compiler, Theano's default is the loop in Python, which nobody has chosen then.
+    # Without a compiler, Theano's default is the loop in Python: that is not the user's choice.
     chosen = linker.use_cloop or not HAS_C_LOOP
     if watched or linker.allow_partial_eval or not chosen:
         return False
@@ -157,7 +157,7 @@ def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:
 
 
 def _turn(nodes: Iterable[Apply]) -> Turn | None:
-    """Return what a thread holds that calls a function of these nodes; None if none gives an array on a device."""
+    """Return the turn that a thread holds while it calls these nodes; None if none gives an array on a device."""
     here = (var for node in nodes for var in node.outputs if on_device(var))
     var = next(here, None)
     return None if var is None else var.type.context.turn
@@ -178,7 +178,7 @@ _patches = PatchGroup(
 
 
 def install() -> None:
-    """Let functions on a device run by plans, those that are compiled from now on."""
+    """Let functions on a device that are compiled from now on run by plans."""
     _patches.install()
 
 

@@ -1,17 +1,17 @@
-"""Small launches of a plan, done by one launch where they stand behind each other.
+"""Merges consecutive small launches of a plan into one launch.
 
-On a processor a launch takes some ten microseconds, and most kernels of a small graph less than one. :class:`Merging`
-looks which of a plan's commands are of a single work item, which one core had computed anyway, and which others are so
-small that several cores gain less than the launch costs. Where these stand behind each other, they are written into a
-list that one kernel goes through (``optdb.codegen.kernels.sequences``).
+On a CPU a launch takes some ten microseconds, and most kernels of a small graph less than one. :class:`Merging` finds
+the commands of a plan that have a single work item, which one core computes anyway, and those that are so small that
+several cores gain less than the launch costs. Where such commands are consecutive, they are written into a list that
+one kernel executes (``optdb.codegen.kernels.sequences``).
 
-How long a command runs is told by the device: for some calls, commands go through a queue that keeps times, and are
-waited for. That is done in order and within calls that are made anyway, since many commands cannot be done twice. The
-host's clock would not do: to wake a thread that waits takes longer than many a kernel.
+The device measures how long a command runs: for some calls, commands go through a profiling queue, and the host waits
+for each. Commands are timed in order and within the program's calls, since many commands cannot be repeated. The host's
+clock would not do: to wake a waiting thread takes longer than many a kernel.
 
-To compile that kernel takes as long as to compile those that it replaces. So it is made when the launches that it
-would have spared have taken that long: a program that ends before then has lost nothing, and one that goes on has lost
-no more than twice what it had to (ski rental; Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
+To compile the merged kernel takes as long as to compile those that it replaces. So it is compiled when the launches
+that it would have saved have taken that long: a program that ends before then has lost nothing, and one that goes on
+has lost at most twice the minimum (ski rental; Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ from optdb.runtime.timing import seconds_of, timed_beside
 
 __all__ = ["LAUNCH_OVERHEAD_S", "PROBED_CALLS", "Merging", "may_be_merged"]
 
-#: So many bytes are copied by one work item.
+#: The most bytes that one work item copies.
 _MAX_COPIED_BYTES = 1 << 15
-#: Launches of more work items than these are not worth to be timed.
+#: Launches of more work items are not timed.
 _MAX_WORK_ITEMS = 64
-#: A pattern of a fill is at most so long.
+#: The longest pattern of a fill that can be merged.
 _MAX_PATTERN_BYTES = 8
 #: What it costs to compile a kernel on PoCL.
 KERNEL_COMPILE_S = 0.1
-#: What a launch costs on PoCL, and what one costs that several cores share, which are woken for it.
+#: What a launch costs on PoCL, on one core and on several, which it has to wake.
 LAUNCH_OVERHEAD_S, SHARED_LAUNCH_OVERHEAD_S = 1e-5, 2e-5
-#: Commands are timed in so many calls: the quickest counts, since other programs disturb.
+#: The number of calls that time commands: the quickest counts, since other programs disturb.
 PROBED_CALLS = 5
 
 
 class Merging:
-    """What is to be merged of a plan, and when; `done` if there is nothing left to do."""
+    """Decides which launches of a plan are merged, and when; `done` if nothing is left to decide."""
 
     def __init__(self, segments: Sequence[Sequence[Any]]) -> None:
-        #: Bound commands that are enqueued one behind the other.
+        #: Bound commands, each segment enqueued in order.
         self._segments = segments
         self._calls = 0
         self._probes: list[list[Any]] = []
@@ -73,7 +73,7 @@ class Merging:
         self._wait(may_be_merged)
 
     def next(self) -> Sequence[Sequence[Any]] | None:
-        """Return what to enqueue in place of the segments from the next call on; None if that is as before."""
+        """Return the segments to enqueue from the next call on; None if they stay as they are."""
         self._calls += 1
         if self.done or self._calls <= self._due:
             return None
@@ -92,7 +92,7 @@ class Merging:
         return self._merged()
 
     def expect(self, times: int) -> bool:
-        """Credit `times` calls that are to come without Python; return whether a change is due before them."""
+        """Credit `times` calls that will run without Python; return whether a merge or a probe is due before them."""
         if self.done:
             return False
         if self._calls < self._due and (self._small is not None or not self._probes):
@@ -100,7 +100,7 @@ class Merging:
         return self._calls >= self._due or bool(self._probes and self._small is None)
 
     def _wait(self, is_small: Callable[[Any], bool]) -> None:
-        """Find out after how many calls it pays to merge commands."""
+        """Compute after how many calls it pays to merge commands."""
         runs = self._runs(is_small)
         kinds = _kinds(runs)
         self.done = self.done or not kinds
@@ -110,7 +110,7 @@ class Merging:
             self._due = math.ceil((len(kinds) + 2) * KERNEL_COMPILE_S / saved_s)
 
     def _merged(self) -> Sequence[Sequence[Any]]:
-        """Return the commands of each segment, as few as can be; as they were, if the driver refuses."""
+        """Return the merged commands of each segment; the unmerged ones if the program does not build."""
         try:
             program = _Program(_kinds(self._runs(self._is_small)))
         except BuildError as error:
@@ -138,13 +138,13 @@ class Probe:
     """A bound command that is timed whenever it is enqueued."""
 
     command: Any
-    #: A queue of the same device, that keeps times.
+    #: A profiling queue of the same device.
     timed: cl.CommandQueue
-    #: How long the quickest ran.
+    #: The shortest run so far.
     seconds: float = float("inf")
 
     def enqueue(self) -> None:
-        """Do the command, and measure how long that takes."""
+        """Run the command, and measure how long it takes."""
         self.command.queue.finish()
         event = self.command.enqueue_on(self.timed)
         event.wait()
@@ -152,14 +152,14 @@ class Probe:
 
     @property
     def small(self) -> bool:
-        """Whether one core loses less by doing it all alone than a launch costs."""
-        # At most: that the others are late has let the first one do more than its share.
+        """Whether one core alone loses less on the command than a launch costs."""
+        # An upper bound: late cores leave the first one more than its share.
         others = profile_of(self.timed.device).compute_units - 1
         return self.seconds * others < SHARED_LAUNCH_OVERHEAD_S
 
 
 def probed(segments: Iterable[Sequence[Any]]) -> list[list[Any]]:
-    """Return segments with a probe in place of each command, with one more queue for each queue that they use."""
+    """Return segments with a probe in place of each command, and a profiling queue beside each of their queues."""
     queues: dict[int, cl.CommandQueue] = {}
 
     def probe(command: Any) -> Any:
@@ -174,7 +174,7 @@ def probed(segments: Iterable[Sequence[Any]]) -> list[list[Any]]:
 
 
 class _Program:
-    """A program of sequences for some kernels, all of one context."""
+    """A program that runs sequences of some kernels, all of one context."""
 
     def __init__(self, kinds: Sequence[tuple[TranslationUnit, str]]) -> None:
         source, self._cases = sequence_program(kinds)
@@ -182,11 +182,11 @@ class _Program:
         self._addresses: dict[int, int] = {}
 
     def supports(self, command: Any) -> bool:
-        """Tell whether it can do a command."""
+        """Tell whether the program can run a command."""
         return not isinstance(command, EnqueueKernel) or origin(command.kernel) in self._cases
 
     def commands(self, run: Sequence[Any]) -> list[Any]:
-        """Return what does a run of commands."""
+        """Return the launch that replaces a run of commands."""
         queue = run[0].queue
         self._find(queue, (buffer for command in run for _, buffer in command.operands()))
         content = listed(self._entry(command) for command in run)
@@ -223,7 +223,7 @@ class _Program:
 
 
 def _runs(segment: Sequence[Any], is_small: Callable[[Any], bool]) -> Iterator[tuple[list[Any], bool]]:
-    """Yield runs of commands of one queue, all of which are small, or none; and whether there is what to merge."""
+    """Yield runs of commands of one queue, either all small or none, and whether the run can be merged."""
 
     def key(command: Any) -> tuple[bool, int]:
         return is_small(command), command.queue.int_ptr
@@ -234,13 +234,13 @@ def _runs(segment: Sequence[Any], is_small: Callable[[Any], bool]) -> Iterator[t
 
 
 def _kinds(runs: Iterable[Sequence[Any]]) -> list[tuple[TranslationUnit, str]]:
-    """Return what some runs of commands launch, each once."""
+    """Return the kernels that some runs of commands launch, each once."""
     commands = itertools.chain(*runs)
     return list(dict.fromkeys(origin(command.kernel) for command in commands if isinstance(command, EnqueueKernel)))
 
 
 def _is_single(command: Any) -> bool:
-    """Tell whether a command that can be merged is for a single work item."""
+    """Tell whether one work item computes a command that can be merged."""
     if isinstance(command, EnqueueKernel):
         return math.prod(command.global_size) == 1
     return command.nbytes <= _MAX_COPIED_BYTES
@@ -249,20 +249,20 @@ def _is_single(command: Any) -> bool:
 def may_be_merged(command: Command) -> bool:
     """Tell whether a command, recorded or bound, can be merged if it is small.
 
-    A list has addresses, so it cannot be rebound.
+    A list holds addresses, so it cannot be rebound.
     """
     if config.optdb.merge_launches == "never" or command.is_rebindable:
         return False
     quirks = profile_of(command.queue.device).quirks
     if not (quirks.wakes_threads_per_launch and quirks.compiles_body_repeatedly):
-        return False  # it does not pay, or kernels' bodies cannot be called by others
+        return False  # merging does not pay, or kernels' bodies cannot be called by others
     if isinstance(command, EnqueueFill):
         return command.pattern.nbytes <= _MAX_PATTERN_BYTES
     return not isinstance(command, EnqueueKernel) or _may_be_listed(command)
 
 
 def _may_be_listed(command: EnqueueKernel) -> bool:
-    """Tell whether a launch of a kernel can be done by another kernel, one work item behind the other."""
+    """Tell whether another kernel can run a launch, one work item after the other."""
     kind = origin(command.kernel)
     outlined = kind is not None and kind[0].outlines(kind[1])
     is_ungrouped = math.prod(command.local_size or command.global_size) == 1

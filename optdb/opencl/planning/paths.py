@@ -1,14 +1,14 @@
 """Which nodes a call computes, and in which order: all of them, or those that the conditions of its branches ask for.
 
 A :class:`Path` is one way through a function. A function without branches has a single one. With branches (`ifelse`),
-the conditions say which, and the path is what is planned: what a condition was is a guard, as shapes are.
+the conditions select the path, and a plan is made for a path: the values of the conditions are guards, as shapes are.
 
-:class:`Branches` finds the path of a call, in *rounds*. A round computes all that is certainly needed and that the
-known conditions let it compute; then it looks at those conditions that have been computed by now, and they decide which
-round follows. So no node of a branch that is not taken computes, and a path has few guards. Conditions that depend on
-the host's inputs alone, as a net's learning phase does, are *early*: they are known before the first round, and plans
-are chosen by them. What overwrites an input comes behind all conditions, if that can be: a call that finds a guard
-broken begins anew.
+:class:`Branches` finds the path of a call, in *rounds*. A round computes all nodes that are certainly needed and whose
+inputs the evaluated conditions allow; then it evaluates the conditions that have been computed by now, and they select
+the next round. So no node of a branch that is not taken computes, and a path has few guards. Conditions that depend on
+the host's inputs alone, as a net's learning phase does, are *early*: they are evaluated before the first round, and
+select the plan. Nodes that overwrite an input come after all conditions where possible: a call whose guard fails starts
+again.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Path:
     def __init__(self, branches: Branches, rounds: tuple[Round, ...]) -> None:
         self._branches = branches
         self.rounds = rounds
-        #: Each node that is computed, with its number.
-        self.steps = [(number, branches.nodes[number]) for one in rounds for number in one.order]
+        #: Each node that the call computes, with its number.
+        self.steps = [(number, branches.nodes[number]) for round_ in rounds for number in round_.order]
         final = (place for place, (number, _) in enumerate(self.steps) if number in branches.final)
-        #: The place of the first step that overwrites what the function was given; that of the end, if none does.
+        #: The place of the first step that overwrites an input of the function; the number of steps, if none does.
         self.final = next(final, len(self.steps))
-        places = itertools.accumulate(len(one.order) for one in rounds)
-        #: The rounds that asked for conditions, with the place of the step behind each.
-        self.guards = [(place, one) for place, one in zip(places, rounds) if one.asked]
+        places = itertools.accumulate(len(round_.order) for round_ in rounds)
+        #: The rounds that ask for conditions, with the place of the step after each.
+        self.guards = [(place, round_) for place, round_ in zip(places, rounds) if round_.asked]
 
     def inputs_of(self, node: Apply) -> Sequence[Variable]:
         """Return the inputs that a node uses on this path."""
@@ -54,28 +54,28 @@ class Path:
 
     @functools.cached_property
     def roles(self) -> Roles:
-        """The roles of the nodes, if all that they do can be recorded."""
+        """The roles of the nodes, provided that everything they do can be recorded."""
         return find_roles(self._branches.linked, self)
 
     @property
     def can_begin_anew(self) -> bool:
-        """Whether nothing of what the function was given is lost where a guard does not hold."""
+        """Whether the function's inputs are still intact wherever a guard fails."""
         return all(place <= self.final for place, _ in self.guards)
 
 
 @dataclass(eq=False)
 class Round:
-    """What is computed between two looks at conditions."""
+    """The nodes computed between two evaluations of conditions."""
 
-    #: What each condition is, as far as it is known.
+    #: The value of each condition; None before it is evaluated.
     state: tuple[bool | None, ...]
     #: The numbers of nodes, in order.
     order: tuple[int, ...]
-    #: The conditions to be looked at behind them.
+    #: The conditions to evaluate after them.
     asked: tuple[int, ...]
     #: All nodes that were computed so far.
     done: frozenset[int]
-    #: Number of a node to the cells that are needed no longer behind it.
+    #: Number of a node to the cells that are dead after it.
     dead: dict[int, list[list[Any]]]
     prior: Round | None
     following: dict[tuple[bool, ...], Round] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Branches:
         self.linked = linked
         self.nodes = nodes = linked.nodes
         self._number = {node: number for number, node in enumerate(nodes)}
-        #: The numbers of the nodes that overwrite what the function was given.
+        #: The numbers of the nodes that overwrite inputs of the function.
         self.final = _final_nodes(nodes, linked.inputs)
         self._before = [[self._number[prior] for prior in linked.before.get(node, ())] for node in nodes]
         choices = [node for node in nodes if _chooses(node)]
@@ -111,7 +111,7 @@ class Branches:
     # What a call does
 
     def first(self, compute: Callable[[int], Any]) -> Round:
-        """Look at the early conditions of a call; return its first round. `compute` computes a node by its number."""
+        """Evaluate the early conditions of a call; return its first round. `compute` computes a node by its number."""
         state: tuple[bool | None, ...] = (None,) * len(self.conditions)
         while True:
             if state not in self._early:
@@ -128,20 +128,20 @@ class Branches:
         return self._firsts[state]
 
     def next(self, done: Round) -> Round:
-        """Look at the conditions that a round asks for; return the round that follows."""
+        """Evaluate the conditions that a round asks for; return the next round."""
         answers = self.answers(done)
         if answers not in done.following:
             done.following[answers] = self._round(self._answered(done.state, done.asked), done)
         return done.following[answers]
 
     def answers(self, done: Round) -> tuple[bool, ...]:
-        """Return what the conditions are that a round asks for."""
+        """Return the values of the conditions that a round asks for."""
         return tuple(self._truth(place) for place in done.asked)
 
     def walk(self, compute: Callable[[int], Any], here: Round) -> Path:
         """Compute what the call needs, from the first round on, and return its path.
 
-        Cells that are needed no longer are emptied. `compute` computes a node by its number.
+        Dead cells are emptied. `compute` computes a node by its number.
         """
         while True:
             for number in here.order:
@@ -165,40 +165,40 @@ class Branches:
 
     def _answered(self, state: tuple[bool | None, ...], asked: Iterable[int]) -> tuple[bool | None, ...]:
         answers = {place: self._truth(place) for place in asked}
-        return tuple(answers.get(place, known) for place, known in enumerate(state))
+        return tuple(answers.get(place, value) for place, value in enumerate(state))
 
     def used(self, node: Apply, state: tuple[bool | None, ...], certainly: bool = True) -> list[Variable]:
-        """Return the inputs of a node that are used where the conditions are so: certainly, or perhaps."""
+        """Return the inputs of a node that are used under these conditions: certainly, or possibly."""
         if not _chooses(node):
             return node.inputs
-        known = state[self._place[node.inputs[0]]]
-        if known is None:
+        truth = state[self._place[node.inputs[0]]]
+        if truth is None:
             return node.inputs[:1] if certainly else node.inputs
         count = node.op.n_outs
-        return [node.inputs[0], *(node.inputs[1 : 1 + count] if known else node.inputs[1 + count :])]
+        return [node.inputs[0], *(node.inputs[1 : 1 + count] if truth else node.inputs[1 + count :])]
 
     def _reached(self, state: tuple[bool | None, ...], certainly: bool = True, more: Iterable[int] = ()) -> set[int]:
-        """Return the numbers of the nodes that the outputs depend on, certainly or perhaps, and some more."""
+        """Return the numbers of the nodes that the outputs and `more` depend on, certainly or possibly."""
         todo = [*(self._number[var.owner] for var in self.linked.outputs if var.owner is not None), *more]
-        found = set(todo)
+        reached = set(todo)
         while todo:
             for var in self.used(self.nodes[todo.pop()], state, certainly):
                 number = None if var.owner is None else self._number[var.owner]
-                if number is not None and number not in found:
-                    found.add(number)
+                if number is not None and number not in reached:
+                    reached.add(number)
                     todo.append(number)
-        return found
+        return reached
 
     def _pending(self, state: tuple[bool | None, ...], needed: Iterable[int]) -> list[int]:
-        """Return the conditions that some nodes need, and that are not known."""
+        """Return the conditions that some nodes need and that have no value yet."""
         choices = filter(_chooses, (self.nodes[number] for number in sorted(needed)))
         places = dict.fromkeys(self._place[node.inputs[0]] for node in choices)
         return [place for place in places if state[place] is None]
 
     def _early_cone(self, condition: Variable) -> list[int] | None:
         """Return the nodes that compute a condition of the host's inputs alone, in order; None if more is needed."""
-        given = set(self.linked.inputs)
-        found: set[int] = set()
+        function_inputs = set(self.linked.inputs)
+        cone: set[int] = set()
         todo = [condition]
         while todo:
             var = todo.pop()
@@ -209,10 +209,10 @@ class Branches:
             node = var.owner
             if _chooses(node) or getattr(node.op, "destroy_map", None) or any(map(on_device, node.outputs)):
                 return None
-            found.add(self._number[node])
-            known = isinstance(node.op, SHAPES) and node.inputs[0] in given
-            todo.extend(() if known else node.inputs)
-        return sorted(found)
+            cone.add(self._number[node])
+            needs_shape_only = isinstance(node.op, SHAPES) and node.inputs[0] in function_inputs
+            todo.extend(() if needs_shape_only else node.inputs)
+        return sorted(cone)
 
     def _round(self, state: tuple[bool | None, ...], prior: Round | None) -> Round:
         done = set() if prior is None else set(prior.done)
@@ -225,14 +225,16 @@ class Branches:
             new = self._ready(needed, possible, done, state, not pending)
             asked = self._askable(pending, done)
             if not new and not asked:
-                # What overwrites inputs waits for the conditions, but for those that depend on it.
+                # Nodes that overwrite inputs wait for all conditions except those that depend on them.
                 new = self._ready(needed, possible, done, state, True)
                 asked = self._askable(pending, done)
             order += new
             if asked or not needed - done:
                 break
             if not new:
-                forced |= {one for number in needed - done for one in self._before[number] if one in possible} - done
+                forced |= {
+                    before for number in needed - done for before in self._before[number] if before in possible
+                } - done
         dead = self._dead(order, done, possible) if self.linked.frees else {}
         return Round(state, tuple(order), tuple(asked), frozenset(done), dead, prior)
 
@@ -244,38 +246,38 @@ class Branches:
     def _ready(
         self, needed: set[int], possible: set[int], done: set[int], state: tuple[bool | None, ...], with_final: bool
     ) -> list[int]:
-        """Return the nodes that can be computed now, and add them to those that are done."""
-        found = []
+        """Return the nodes that can be computed now, and add them to `done`."""
+        ready = []
         for number in sorted(needed - done):
             node = self.nodes[number]
             used = self.used(node, state)
             if (_chooses(node) and len(used) == 1) or (number in self.final and not with_final):
                 continue
-            there = all(var.owner is None or self._number[var.owner] in done for var in used)
-            if there and all(prior in done or prior not in possible for prior in self._before[number]):
+            inputs_done = all(var.owner is None or self._number[var.owner] in done for var in used)
+            if inputs_done and all(prior in done or prior not in possible for prior in self._before[number]):
                 done.add(number)
-                found.append(number)
-        return found
+                ready.append(number)
+        return ready
 
     def _dead(self, order: Sequence[int], done: set[int], possible: set[int]) -> dict[int, list[list[Any]]]:
-        """Return which cells are needed no longer behind each node of a round."""
-        found: dict[int, list[list[Any]]] = {}
-        kept = set(self.linked.outputs)
+        """Return which cells are dead after each node of a round."""
+        dead: dict[int, list[list[Any]]] = {}
+        outputs = set(self.linked.outputs)
         seen: set[Variable] = set()
         ahead = possible - done
         for number in reversed(order):
             node = self.nodes[number]
             for var in (*node.inputs, *node.outputs):
-                if var in seen or var.owner is None or var in kept:
+                if var in seen or var.owner is None or var in outputs:
                     continue
                 if self._number[var.owner] in done and ahead.isdisjoint(self._users.get(var, ())):
-                    found.setdefault(number, []).append(self.linked.cells[var])
+                    dead.setdefault(number, []).append(self.linked.cells[var])
                 seen.add(var)
-        return found
+        return dead
 
 
 def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]:
-    """Return what computes a node with branches, of which the one that is taken has been computed."""
+    """Return the thunk of a node with branches; the taken branch has been computed before."""
     condition = cells[node.inputs[0]]
     count = node.op.n_outs
     outputs = [cells[var] for var in node.outputs]
@@ -285,7 +287,7 @@ def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]
     def choose() -> None:
         taken = bool(np.all(np.asarray(condition[0]) != 0))
         for out, cell in zip(outputs, branches[taken]):
-            # As Theano's own does: the graph says that the first branch may be viewed, not the second.
+            # As in Theano: the graph says that the first branch may be viewed, not the second.
             out[0] = cell[0] if taken and as_view else _copied(cell[0])
 
     choose.lazy = False
@@ -295,14 +297,14 @@ def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]
 
 
 def _final_nodes(nodes: Sequence[Apply], inputs: Iterable[Variable]) -> frozenset[int]:
-    """Return the numbers of the nodes that overwrite what a function was given."""
-    given = set(inputs)
-    found = set()
+    """Return the numbers of the nodes that overwrite inputs of a function."""
+    input_aliases = set(inputs)
+    numbers = set()
     for number, node in enumerate(nodes):
-        given.update(out for out, slot in viewed_slots(node) if node.inputs[slot] in given)
-        if any(node.inputs[slot] in given for slot in destroyed_slots(node)):
-            found.add(number)
-    return frozenset(found)
+        input_aliases.update(out for out, slot in viewed_slots(node) if node.inputs[slot] in input_aliases)
+        if any(node.inputs[slot] in input_aliases for slot in destroyed_slots(node)):
+            numbers.add(number)
+    return frozenset(numbers)
 
 
 def _chooses(node: Apply) -> bool:

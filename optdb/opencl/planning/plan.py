@@ -1,10 +1,10 @@
 """A function's commands with buffers assigned, and the nodes that still compute in Python between them.
 
 A :class:`Plan` is made of a recording, for the shapes and the branches of one call. Steady nodes become commands, each
-other node a :class:`GuardedStep`, which compares what the node sees with the recording, in value or in place. If
-nothing has changed, its commands are repeated, else the node computes. Its outputs then go where the plan has their
-places, so that later nodes find them there; only if one does not fit, as another shape does not, those nodes compute in
-turn. A :class:`CommandSegment` compares once for many steps. The plan enqueues what a step says is ``due``.
+other node a :class:`GuardedStep`, which compares the node's inputs with the recording, in value or in place. If nothing
+has changed, its commands are repeated, else the node computes. Its outputs are then moved into the plan's buffers,
+where later nodes read them; only if one does not fit, as with another shape, the later nodes compute in turn. A
+:class:`CommandSegment` compares once for many steps. The plan enqueues the commands that a step returns as ``due``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from optdb.runtime.recording import Segment
 
 
 class Plan:
-    """What a function does for inputs of some shapes, ready to be done again."""
+    """The commands and steps of a function for inputs of some shapes, ready to be repeated."""
 
     def __init__(self, recording: Recording) -> None:
         self.linked = linked = recording.linked
@@ -36,11 +36,11 @@ class Plan:
         path = recording.path
         once = recording.invariant
         live = plan_liveness(recording)
-        #: The memory of its values.
+        #: The buffers of its values.
         self.buffers = BufferAssignment(live, check_plan(recording), recording.io)
-        #: How many commands are enqueued if nothing changes.
+        #: How many commands a run enqueues if nothing changes.
         self.commands = sum(len(segment.commands) for number, _, segment in recording.steps if number not in once)
-        #: Variable to its array, for all that nodes put on the device.
+        #: Variable to its array, for all outputs of nodes on the device.
         self._arrays = {
             var: self.buffers.array(layout) for var, layout in recording.layouts.items() if var.owner is not None
         }
@@ -58,7 +58,7 @@ class Plan:
                 steps.append(Step(bound))
             else:
                 steps.append(GuardedStep(recording, number, node, segment, bound, self._arrays))
-        #: Alone are those that compute each time, and those that see what the caller gives, or what such a step gives.
+        #: Steps stay alone if they compute each time, or see a host input of the function, or a result of such a step.
         changing = set(recording.given)
         early = in_segments(steps[:final], changing)
         late = in_segments(steps[final:], changing)
@@ -66,7 +66,7 @@ class Plan:
         self._halves = early, late
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
         self._merging = Merging([segment.commands for segment in self._segments])
-        # What comes behind a call (`commit`, `release`) may have put copies in place of results.
+        # After a call, `commit` and `release` may have replaced results by copies.
         emptied = {id(cell) for cell in linked.clear_before} | {id(linked.cells[var]) for var in linked.outputs}
         cells = [(linked.cells[var], array) for var, array in self._arrays.items()]
         self._emptied = [(cell, array) for cell, array in cells if id(cell) in emptied]
@@ -84,12 +84,12 @@ class Plan:
             step.restore()
 
     def unload(self) -> None:
-        """Take the plan's arrays out again: whoever computes next must not write to them."""
+        """Take the plan's arrays out of the cells: the next computation must not write to them."""
         for var in self._arrays:
             self.linked.cells[var][0] = None
 
     def run(self) -> None:
-        """Do it."""
+        """Run it."""
         if not self._merging.done:
             self._merge()
         self.restore_cells()
@@ -102,18 +102,18 @@ class Plan:
             commit_point()
 
     def expect(self, times: int) -> bool:
-        """Credit `times` calls that may come without Python; return whether one has to be made as before."""
+        """Credit `times` calls that may run without Python; return whether one has to run with it first."""
         return self._merging.expect(times)
 
     def _merge(self) -> None:
-        """Time small launches, or merge them, if that is due before this call."""
+        """Time or merge small launches, if that is due before this call."""
         merged = self._merging.next()
         if merged is not None:
             for segment, commands in zip(self._segments, merged, strict=True):
                 segment.commands = CommandList(commands)
 
     def rebind_io(self) -> None:
-        """Let external memory be where this call has its inputs, and wants its outputs."""
+        """Rebind external memories to the buffers of this call's inputs and outputs."""
         io = self.buffers.io
         for var, memory in io.inputs.items():
             self.buffers.rebind(memory, self.linked.value(var).base_data)
@@ -122,7 +122,7 @@ class Plan:
             self.buffers.rebind(memory, self.buffers.fallback(memory) if buffer is None else buffer)
 
     def drop_external(self) -> None:
-        """Release the buffers of the inputs and outputs of the last call; the next one gives its own."""
+        """Release the buffers of the inputs and outputs of the last call; the next call binds new ones."""
         for memory in self.buffers.io.external:
             self.buffers.rebind(memory, None)
 
@@ -132,13 +132,13 @@ class Plan:
             cell[0] = array
 
     def unconditional_commands(self) -> CommandList | None:
-        """Return all commands of a next run in which nothing has changed; None if some node would compute in it."""
+        """Return all commands of a next run in which nothing changes; None if a node would compute in it."""
         if any(step.computes for step in self._steps):
             return None
         return CommandList(command for step in self._steps for command in step.commands)
 
     def release(self, borrowed: frozenset[int]) -> None:
-        """Give the caller results of its own, but at `borrowed` places: the next call overwrites the plan's."""
+        """Copy the results for the caller, except at `borrowed` places: the next call overwrites the plan's arrays."""
         for place, var in enumerate(self.linked.outputs):
             cell = self.linked.cells[var]
             if place not in borrowed and isinstance(cell[0], Array) and self.buffers.owns(cell[0]):
@@ -146,12 +146,12 @@ class Plan:
 
 
 def plan_liveness(recording: Recording) -> Liveness:
-    """Return when each memory of a recording is needed: what variables lie in, for whole nodes."""
+    """Return the liveness of the memories of a recording: those of variables live for whole nodes."""
     layouts = recording.layouts
 
     def memories(variables: Iterable[Variable]) -> list[Memory]:
-        found = (layouts[var].memory for var in variables if var in layouts)
-        return [memory for memory in found if memory is not None]
+        candidates = (layouts[var].memory for var in variables if var in layouts)
+        return [memory for memory in candidates if memory is not None]
 
     steps = [
         CommandGroup(segment.commands, memories((*recording.path.inputs_of(node), *node.outputs)))
@@ -164,23 +164,23 @@ def plan_liveness(recording: Recording) -> Liveness:
         for memory in segment.allocated
     ]
     live = liveness(steps, memories(recording.linked.outputs), set(recording.io.inputs.values()), persistent)
-    # Kernels that an op launches by itself may be told no offset: what `empty` returns begins where a buffer does.
+    # Kernels that a foreign op launches may ignore offsets: an array from `empty` begins where its buffer does.
     foreign = [node for number, node in recording.path.steps if number in recording.linked.foreign]
     alone = {memory for node in foreign for memory in memories((*node.inputs, *node.outputs))}
     return replace(live, own_buffer={*live.own_buffer, *alone})
 
 
 class Step:
-    """Commands that are repeated as long as nothing changes that is looked at: here, at all times."""
+    """Commands that are repeated while the guarded inputs stay the same; here, always."""
 
     #: Whether it computes each time.
     free = False
-    #: What it gives on the host.
+    #: Its outputs on the host.
     on_host: Sequence[Variable] = ()
 
     def __init__(self, commands: CommandList, inputs: Iterable[Variable] = ()) -> None:
         self.commands = commands
-        #: What it looks at.
+        #: The inputs that it compares.
         self.inputs = frozenset(inputs)
         #: Whether it has to compute next time, whatever its inputs are.
         self.stale = False
@@ -191,16 +191,16 @@ class Step:
         return self.free or self.stale
 
     def restore(self) -> None:
-        """Take note that the cells of host values may hold others than those of the recording.
+        """Mark that the cells of host values may hold others than the recorded ones.
 
-        What is on the device is in its place again, and is computed there by the commands.
+        The arrays on the device are in place again, and the commands compute them there.
         """
         self.stale = self.stale or bool(self.on_host)
 
     def due(self, changed: set[Variable]) -> Sequence[Command]:
-        """Return the commands that repeat the step, or compute it, and return none.
+        """Return the commands that repeat the step; or compute it, and return none.
 
-        Those outputs are added to `changed` that are not where or what they were.
+        Outputs whose value or place is not the recorded one are added to `changed`.
         """
         if not (self.free or self.stale) and changed.isdisjoint(self.inputs):
             return self.commands
@@ -208,7 +208,7 @@ class Step:
         return ()
 
     def _compute(self, changed: set[Variable]) -> None:
-        """Compute anew; a step that looks at something knows how."""
+        """Compute anew; steps with guarded inputs override this."""
         raise NotImplementedError
 
 
@@ -230,23 +230,25 @@ class GuardedStep(Step):
         self.free = node in recording.roles.always_recompute
         self.on_host = [var for var in node.outputs if var not in arrays]
         layouts, values = recording.layouts, recording.values
-        own = {var for var in node.outputs if var in layouts and layouts[var].memory in segment.allocated}
-        #: The cell of each output, the output, its place in the plan if it is on the device, what it was if it is on
-        #: the host, as `kept` gives it, and whether its memory is its own, or an input's of which it is a view.
-        self._outputs = [(linked.cells[var], var, arrays.get(var), values.get(var), var in own) for var in node.outputs]
+        owned = {var for var in node.outputs if var in layouts and layouts[var].memory in segment.allocated}
+        #: For each output: its cell, the variable, its array in the plan if it is on the device, its recorded value
+        #: from `kept` if it is on the host, and whether it has its own memory, and is no view of an input.
+        self._outputs = [
+            (linked.cells[var], var, arrays.get(var), values.get(var), var in owned) for var in node.outputs
+        ]
 
     def _compute(self, changed: set[Variable]) -> None:
         self._linked.run(self._number)
         self.stale = False
-        for cell, var, array, value, own in self._outputs:
-            unchanged = same(cell[0], value) if array is None else _is_in_place(cell, array, own)
+        for cell, var, array, value, owns_memory in self._outputs:
+            unchanged = same(cell[0], value) if array is None else _is_in_place(cell, array, owns_memory)
             if not unchanged:
                 changed.add(var)
                 self.stale = True
 
 
 class BranchTaken(Exception):
-    """A condition is not what a plan was made for; no step of the branch has been done behind a `round`."""
+    """A condition differs from the plan's; no step after the `round` has run."""
 
     def __init__(self, round_: Round) -> None:
         super().__init__(round_)
@@ -254,7 +256,7 @@ class BranchTaken(Exception):
 
 
 class BranchGuard(Step):
-    """A look at conditions that are known only within a call, before the steps of the branches that they choose."""
+    """Checks the conditions that are evaluated within a call, before the steps of the branches that they select."""
 
     #: Its conditions may change at each call.
     free = True
@@ -262,7 +264,7 @@ class BranchGuard(Step):
     def __init__(self, branches: Branches, path: Path, round_: Round) -> None:
         super().__init__(CommandList())
         self._branches, self._round = branches, round_
-        #: What the conditions are on the path, that the round asks for.
+        #: The values on the path of the conditions that the round asks for.
         self._expected = tuple(path.rounds[-1].state[place] for place in round_.asked)
 
     def _compute(self, changed: set[Variable]) -> None:
@@ -271,7 +273,7 @@ class BranchGuard(Step):
 
 
 class CommandSegment(Step):
-    """Steps behind each other that are mostly repeated together, so that one look is enough for all of them."""
+    """Consecutive steps that are mostly repeated together, so that one comparison covers all of them."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         commands = CommandList(command for step in steps for command in step.commands)
@@ -279,13 +281,13 @@ class CommandSegment(Step):
         self._steps = steps
 
     def restore(self) -> None:
-        """Take note that the cells of host values may hold others than those of the recording."""
+        """Mark that the cells of host values may hold others than the recorded ones."""
         for step in self._steps:
             step.restore()
         self.stale = self.stale or any(step.stale for step in self._steps)
 
     def _compute(self, changed: set[Variable]) -> None:
-        """Let each step look for itself."""
+        """Let each step compare its inputs."""
         self.stale = True  # and stays so if a node raises
         for step in self._steps:
             for command in step.due(changed):
@@ -294,12 +296,12 @@ class CommandSegment(Step):
 
 
 def in_segments(steps: Iterable[Step], changing: set[Variable]) -> list[Step]:
-    """Gather steps that stay the same together.
+    """Gather consecutive steps whose inputs rarely change into segments.
 
-    Steps stay alone that compute each time, or that look at what is `changing`, as it may at each call. What these give
-    on the host is added to that.
+    Steps stay alone if they compute each time, or compare a variable that is `changing`, as it may at each call. Their
+    host outputs are added to `changing`.
     """
-    found: list[Step] = []
+    gathered: list[Step] = []
     together: list[Step] = []
     for step in steps:
         if not step.free and changing.isdisjoint(step.inputs):
@@ -307,18 +309,18 @@ def in_segments(steps: Iterable[Step], changing: set[Variable]) -> list[Step]:
             continue
         changing.update(step.on_host)
         if together:
-            found.append(CommandSegment(together))
+            gathered.append(CommandSegment(together))
             together = []
-        found.append(step)
-    return [*found, CommandSegment(together)] if together else found
+        gathered.append(step)
+    return [*gathered, CommandSegment(together)] if together else gathered
 
 
 def _is_in_place(cell: list[Any], array: DeviceArray, own: bool) -> bool:
-    """Tell whether an output lies in its place; bring it there if that can be done."""
-    got = cell[0]
-    if got is array:
+    """Tell whether an output lies in its place; move it there if possible."""
+    value = cell[0]
+    if value is array:
         return True
-    if not _lies_like(got, array) and not (own and overwrite(array, got)):
+    if not _lies_like(value, array) and not (own and overwrite(array, value)):
         return False
     cell[0] = array
     return True

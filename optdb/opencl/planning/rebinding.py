@@ -1,8 +1,8 @@
 """How the inputs and outputs of a recorded call are bound: copied, or as external memory that is rebound in each call.
 
-On a device that shares the host's memory an argument is used where it lies, and a result is computed where the caller
-finds it. The buffers of these differ from call to call; all else of a plan stays where it is. :func:`bind_io` decides
-once, behind the call that was recorded, and gives an immutable table.
+On a device that shares the host's memory, arguments are used in place, and results are computed in the caller's memory.
+Their buffers differ from call to call; the plan's other buffers stay the same. :func:`bind_io` decides once, after the
+recorded call, and returns an immutable table.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from optdb.runtime.recording import ArrayLayout
 
 __all__ = ["advances_from_external", "bind_io", "copied_inputs", "may_be_external"]
 
-#: What is saved by not copying: at least, and for each byte.
+#: The time that zero-copy saves: at least, and for each byte.
 _SAVED_S, _SAVED_BY_BYTE_S = 3e-5, 5e-11
 
 
 def bind_io(recording: Recording) -> IOBinding:
     """Decide how the inputs and outputs of a recorded call are bound.
 
-    A command with external memory cannot be merged with others (``merging``). Where that costs more than a copy, the
-    value is copied. The buffers of external inputs are dropped from the recording, since they are the caller's.
+    A command with external memory cannot be merged (``merging``). Where that costs more than a copy, the value is
+    copied. The buffers of external inputs are dropped from the recording, since they are the caller's.
 
     Raises
     ------
     ValueError
-        If inputs that may be external are not in buffers of their own: the function's caller has to see to it.
+        If inputs that may be external share a buffer: the function's caller has to separate them.
     """
     merged = _merged(recording)
     inputs: dict[Variable, Memory] = {}
@@ -57,21 +57,21 @@ def bind_io(recording: Recording) -> IOBinding:
 
 
 def copied_inputs(recording: Recording) -> frozenset[Variable]:
-    """Return the inputs that may be external, are large enough, and had better be copied."""
+    """Return the inputs that may be external and are large enough, but are cheaper to copy."""
     candidates = recording.linked.rebindable_inputs - recording.io.inputs.keys()
     memories = {var: recording.layouts[var].memory for var in candidates}
     return frozenset(var for var, memory in memories.items() if memory is not None and pays_zero_copy(memory.nbytes))
 
 
 def advances_from_external(recording: Recording) -> bool:
-    """Tell whether a next value lies in an external input, so that the copy of it is another one each time."""
+    """Tell whether a next value lies in an external input, so that each call copies another buffer."""
     external = set(recording.io.inputs.values())
     layouts = recording.layouts
     return any(var in layouts and layouts[var].memory in external for var in recording.linked.updates.values())
 
 
 def may_be_external(layout: ArrayLayout) -> bool:
-    """Tell whether a value is all of a memory that the function has allocated, and is large."""
+    """Tell whether a value is large, and fills a memory that the function has allocated."""
     memory = layout.memory
     return memory is not None and memory.buffer is None and layout.is_whole and pays_zero_copy(memory.nbytes)
 
@@ -83,5 +83,5 @@ def _merged(recording: Recording) -> Counter[Memory]:
 
 
 def _pays(memory: Memory, merged: Counter[Memory]) -> bool:
-    """Tell whether a memory had better be external: as long as that saves more time than its commands would, merged."""
+    """Tell whether zero-copy of a memory saves more time than merging its commands would."""
     return merged[memory] * LAUNCH_OVERHEAD_S < _SAVED_S + memory.nbytes * _SAVED_BY_BYTE_S

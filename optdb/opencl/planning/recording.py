@@ -1,7 +1,7 @@
-"""What one call of a function did: the commands of each node, and what its variables were.
+"""Records one call of a function: the commands of each node, and the layouts and values of its variables.
 
-:func:`record` runs the nodes, and gives a :class:`Recording`, which holds no array of the device that the call has
-made, only how it lay; so the call needs no more memory than any other.
+:func:`record` runs the nodes, and returns a :class:`Recording`, which holds the layouts of the device arrays that the
+call has made, not the arrays; so the call needs no more memory than any other.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 if TYPE_CHECKING:
     from optdb.opencl.planning.budget import BudgetedRecorder
 
-#: Values of the host with more elements are not compared, but taken for changed.
+#: Host values with more elements are not compared, but count as changed.
 COMPARED = 64
-#: So many bytes that a node makes may lie there for good: what is larger shares its memory with others.
+#: The most bytes of a node whose memory is never reused; larger results share memory with others.
 _MAX_INVARIANT_BYTES = 1 << 18
 
 
@@ -41,7 +41,7 @@ class LinkedFunction:
     thunks: list[Callable[[], Any]]
     #: Variable to the list of one element that holds its value.
     cells: dict[Variable, list[Any]]
-    #: Cells to be emptied before a call: what views of results for the caller are views of must be new each time.
+    #: Cells to be emptied before a call: the arrays that the caller's results are views of must be new each time.
     clear_before: list[list[Any]]
     inputs: list[Variable]
     outputs: list[Variable]
@@ -49,37 +49,37 @@ class LinkedFunction:
     updates: dict[Variable, Variable]
     #: Node to nodes that have to be computed before it, if at all: they read what it overwrites.
     before: Mapping[Apply, Iterable[Apply]] = field(default_factory=dict)
-    #: Whether cells are emptied within a call as soon as they are needed no longer.
+    #: Whether cells are emptied within a call as soon as they are dead.
     frees: bool = True
     #: Inputs on the device that may be in another buffer in each call, if they are large: in C order, all of a buffer
     #: that no other input is in, and not overwritten.
     rebindable_inputs: frozenset[Variable] = frozenset()
-    #: Output on the device to what says in each call into which buffer its value is to be computed: it is told how the
-    #: value lies, and returns a buffer, or None if that is all the same.
+    #: Output on the device to a function that selects the buffer of its value in each call: it takes the layout of
+    #: the value, and returns a buffer, or None for any.
     external_outputs: dict[Variable, Callable[[ArrayLayout], Any]] = field(default_factory=dict)
 
     @functools.cached_property
     def branches(self) -> Branches:
-        """What finds out which nodes a call computes."""
+        """Finds which nodes a call computes."""
         return Branches(self)
 
     @functools.cached_property
     def exposed(self) -> set[Variable]:
-        """Variables whose memory others than the nodes see, or that a node overwrites."""
+        """Variables whose memory is seen outside of the nodes, or that a node overwrites."""
         return exposed_variables(self.nodes, self.inputs, self.outputs, overwrites)
 
     @functools.cached_property
     def advancing(self) -> list[tuple[Variable, Variable]]:
-        """Shared arrays on the device and their next values, but for those whose present values are results."""
+        """Shared arrays on the device and their next values, except those whose present values are results."""
         pairs = self.updates.items()
         return [(var, following) for var, following in pairs if on_device(var) and var not in self.outputs]
 
     def value(self, var: Variable) -> Any:
-        """Return what a variable's cell holds."""
+        """Return the value in a variable's cell."""
         return self.cells[var][0]
 
     def run(self, number: int) -> None:
-        """Compute one node; what it raises tells the node and where that comes from."""
+        """Compute one node; an error names the node and where it was made."""
         if number in self.foreign:
             self._prepare_foreign(self.nodes[number])
         try:
@@ -89,13 +89,13 @@ class LinkedFunction:
 
     @functools.cached_property
     def foreign(self) -> frozenset[int]:
-        """The numbers of the nodes that may do to the device what nobody records."""
+        """The numbers of the nodes that may enqueue commands that the recorder does not see."""
         return frozenset(number for number, node in enumerate(self.nodes) if is_foreign(node))
 
     def _prepare_foreign(self, node: Apply) -> None:
-        """Say that a node cannot be repeated, and let its results begin where a buffer does.
+        """Record that a node cannot be repeated, and let its results begin where a buffer does.
 
-        Its kernels may be told no offset of an array that it has made by `empty` in an earlier call.
+        Its kernels may ignore the offset of an array that the node has made by `empty` in an earlier call.
         """
         enqueue(HostCall(f"{node.op} launches kernels by itself"))
         for var in node.outputs:
@@ -104,7 +104,7 @@ class LinkedFunction:
                 self.cells[var][0] = None
 
     def forget(self) -> None:
-        """Empty the cells of all that nodes have made for the device."""
+        """Empty the cells of all device arrays that nodes have made."""
         for var, cell in self.cells.items():
             if var.owner is not None and isinstance(cell[0], Array):
                 cell[0] = None
@@ -112,14 +112,14 @@ class LinkedFunction:
 
 @dataclass(eq=False)
 class Recording:
-    """What a call did."""
+    """The record of one call."""
 
     linked: LinkedFunction
-    #: Which nodes it computed.
+    #: The nodes that it computed.
     path: Path | None = None
     #: The commands of each of these.
     segments: list[Segment] = field(default_factory=list)
-    #: Device variable to how it lay.
+    #: Device variable to its layout.
     layouts: dict[Variable, ArrayLayout] = field(default_factory=dict)
     #: Host variable to its value, as `kept` keeps it.
     values: dict[Variable, Any] = field(default_factory=dict)
@@ -137,38 +137,38 @@ class Recording:
 
     @functools.cached_property
     def roles(self) -> Roles:
-        """The roles of the nodes, of which some were seen to do what cannot be recorded."""
+        """The roles of the nodes, given those whose segments cannot be repeated."""
         unrepeatable = {node for _, node, segment in self.steps if segment.unsupported_reason is not None}
-        known = unrepeatable <= self.path.roles.always_recompute
-        return self.path.roles if known else find_roles(self.linked, self.path, unrepeatable)
+        already_recomputed = unrepeatable <= self.path.roles.always_recompute
+        return self.path.roles if already_recomputed else find_roles(self.linked, self.path, unrepeatable)
 
     @functools.cached_property
     def invariant(self) -> frozenset[int]:
-        """The numbers of nodes that give the same small arrays at each call, which nobody changes.
+        """The numbers of nodes that give the same small arrays at each call, which no node overwrites.
 
-        To do their commands once is enough, if their memory is not shared. A graph takes many a number to the device
-        that the host has computed of shapes alone, such as the length of an axis by which a mean is divided. Others
-        compute of constants and shapes alone, such as the zeros that the gradient of a branch that is not taken is.
+        Their commands run once, if their memory is not shared. Many of these nodes move a number to the device that
+        the host has computed from shapes alone, such as the length of an axis by which a mean is divided. Others
+        depend on constants and shapes alone, such as the zero gradient of a branch that is not taken.
         """
-        found: set[int] = set()
-        known: set[Variable] = set()
+        numbers: set[int] = set()
+        invariant_arrays: set[Variable] = set()
         for number, node, segment in self.steps:
             inputs = filter(on_device, self.path.inputs_of(node))
-            varies = not all(isinstance(var, Constant) or var in known for var in inputs)
+            varies = not all(isinstance(var, Constant) or var in invariant_arrays for var in inputs)
             if varies or node in self.roles.value_dependent:
                 continue
             small = segment.allocated and sum(memory.nbytes for memory in segment.allocated) <= _MAX_INVARIANT_BYTES
             unchanged = all(on_device(var) and var not in self.linked.exposed for var in node.outputs)
             if segment.commands and small and unchanged:
-                found.add(number)
-                known.update(node.outputs)
-        return frozenset(found)
+                numbers.add(number)
+                invariant_arrays.update(node.outputs)
+        return frozenset(numbers)
 
 
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | None = None) -> Recording:
-    """Run a function's nodes, and write down what they do.
+    """Run a function's nodes, and record their commands.
 
-    The recorder may stop it. `first` is the first round, if the early conditions have been looked at.
+    The recorder may raise. `first` is the first round, if the early conditions have been evaluated.
     """
     branches = linked.branches
     first = first or branches.first(linked.run)
@@ -194,7 +194,7 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
             if var in recording.values and node not in surely_watched:
                 copies[var] = copy.copy(linked.value(var))
 
-    # Where rounds follow, which nodes are watched is known only when the path is.
+    # Where rounds follow, only the whole path tells which nodes are watched.
     surely_watched = frozenset() if first.asked else branches.path(first).roles.value_dependent
     recording.path = branches.walk(compute, first)
     watched = recording.path.roles.value_dependent
@@ -210,14 +210,14 @@ def _note(recording: Recording, recorder: Recorder, var: Variable, value: Any) -
 
 
 def kept(value: Any) -> Any:
-    """Return what to compare a later value with: a copy of a small array, else what equals nothing."""
+    """Return a copy of a small array, to compare later values with; None, which equals no value, for others."""
     if isinstance(value, np.ndarray | np.generic) and value.size <= COMPARED and value.dtype != object:
         return np.array(value)
     return None
 
 
 def same(value: Any, before: Any) -> bool:
-    """Tell whether a value is certainly what `kept` has kept of an earlier one."""
+    """Tell whether a value certainly equals the earlier one that `kept` has copied."""
     if before is None or not isinstance(value, np.ndarray | np.generic) or value.shape != before.shape:
         return False
     return value.tobytes() == before.tobytes()

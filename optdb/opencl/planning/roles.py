@@ -1,14 +1,14 @@
-"""Which nodes of a function do the same in each call, as far as the graph tells.
+"""Which nodes of a function run the same commands in each call, as far as the graph tells.
 
-A node is *steady* if all that it sees of the host is fixed by the shapes of the function's inputs: its commands are
-repeated without a look. It is *value-dependent* if it depends on a value of the host that may change, directly or by
-way of others: such nodes are guarded, their inputs are compared in each call. It is *always recomputed* if it brings
-values of the device to the host, gives a value of the host that the plan does not own, or does what cannot be recorded.
-Small work of the host (see `is_small`) overwrites nothing.
+A node is *steady* if the shapes of the function's inputs fix all host values that it sees: its commands are repeated
+without a guard. It is *value-dependent* if it depends on a host value that may change, directly or through other nodes:
+such nodes are guarded, each call compares their inputs. It is *always recomputed* if it moves values of the device to
+the host, gives a host value that the plan does not own, or runs commands that cannot be recorded. Small work of the
+host (see `is_small`) overwrites nothing.
 
-A plan keeps what a node has left on the host from one call to the next, and then skips the node. That is right only
-while nobody else can write there or take it away. So there is one rule: **a plan owns a value of the host only if no
-variable of its alias class is seen outside of the nodes that read it** (see `exposed_variables`).
+A plan keeps a node's host results from one call to the next, and then skips the node. That is right only while no other
+code can overwrite or empty them. So there is one rule: **a plan owns a value of the host only if no variable of its
+alias class is seen outside of the nodes that read it** (see `exposed_variables`).
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from optdb.opencl.planning.paths import Path
     from optdb.opencl.planning.recording import LinkedFunction
 
-#: What ops of the host's do to a device is all recorded, too, if they are of these classes. The device's own ops say
-#: so themselves (`repeatable`).
+#: Host ops of these classes run only commands that can be recorded. The device's ops say so by their attribute
+#: `repeatable`.
 REPEATABLE = (Scan, IfElse, DeepCopyOp, ViewOp, Rebroadcast, SpecifyShape)
-#: They ask for shapes, which are known on the host.
+#: Ops that return shapes, which the host knows.
 SHAPES = (Shape, Shape_i)
 
 
 @dataclass(frozen=True)
 class Roles:
-    """What is known of a function's nodes."""
+    """The roles of a function's nodes."""
 
     #: Depend on values of the host that may change; those that are always recomputed are among them.
     value_dependent: frozenset[Apply]
@@ -65,13 +65,13 @@ def is_small(node: Apply) -> bool:
         return False
     if not all(is_host_array(var) and var.type.ndim <= 1 for var in node.outputs):
         return False
-    # What is computed of a few numbers is as few, in whichever dtype.
+    # Few numbers in give few numbers out, in any dtype.
     is_short = all(var.type.ndim == 0 or "int" in var.type.dtype for var in node.outputs)
     return is_short or all(map(_is_few, node.inputs))
 
 
 def _is_few(var: Variable) -> bool:
-    """Tell whether a variable is one number, or a vector that was put together of numbers."""
+    """Tell whether a variable is one number, or a vector made of numbers."""
     if not is_host_array(var):
         return False
     return all(var.type.broadcastable) or (var.owner is not None and isinstance(var.owner.op, MakeVector))
@@ -83,15 +83,15 @@ def overwrites(node: Apply) -> bool:
 
 
 def find_roles(linked: LinkedFunction, path: Path, unrepeatable: Collection[Apply] = ()) -> Roles:
-    """Find the roles of the nodes of a path, of which some were seen to do what cannot be recorded."""
-    given = set(linked.inputs)
-    changing = {var for var in given if not on_device(var)}
+    """Find the roles of the nodes of a path; the `unrepeatable` ones could not be recorded."""
+    inputs = set(linked.inputs)
+    changing = {var for var in inputs if not on_device(var)}
     value_dependent: set[Apply] = set()
     always_recompute: set[Apply] = set()
     for _, node in path.steps:
         if node in unrepeatable or _always_recomputes(node, linked.exposed):
             always_recompute.add(node)
-        elif not any(var in changing for var in _seen(node, given, path.inputs_of(node))):
+        elif not any(var in changing for var in _seen(node, inputs, path.inputs_of(node))):
             continue
         value_dependent.add(node)
         changing.update(node.outputs)
@@ -99,14 +99,14 @@ def find_roles(linked: LinkedFunction, path: Path, unrepeatable: Collection[Appl
 
 
 def _seen(node: Apply, given: set[Variable], inputs: Sequence[Variable]) -> list[Variable]:
-    """Return the inputs that a node looks at; of a function's input, its shape is fixed, and a condition is a guard."""
+    """Return the inputs to guard; not shapes of the function's inputs, which are fixed, nor conditions."""
     if isinstance(node.op, SHAPES):
         return [var for var in inputs if var not in given]
     return [var for var in inputs[isinstance(node.op, IfElse) :] if not isinstance(var, Constant)]
 
 
 def is_foreign(node: Apply) -> bool:
-    """Tell whether a node's op may do to a device what optdb knows nothing of: no other op asks for its arrays."""
+    """Tell whether a node's op may run commands that optdb does not see: a foreign op that touches the device."""
     return not hasattr(node.op, "repeatable") and not _is_repeatable(node.op) and touches_device(node)
 
 
@@ -129,12 +129,12 @@ def exposed_variables(
     outputs: Iterable[Variable],
     overwrites: Callable[[Apply], object] = destroyed_slots,
 ) -> set[Variable]:
-    """Find the variables whose memory others than the function's nodes see, or that a node overwrites.
+    """Find the variables whose memory is seen outside of the function's nodes, or that a node overwrites.
 
     These are the inputs, whose memory is the caller's or a shared variable's; the outputs and next values, which the
-    caller gets, and whose cells are emptied before each call; and what a node that works in place overwrites, with all
-    that may share memory with one of these. `overwrites` tells whether a node works in place as it is computed; by
-    default, whether the graph lets it.
+    caller gets, and whose cells are emptied before each call; the inputs that nodes overwrite in place; and all
+    variables that may share memory with one of these. `overwrites` tells whether a node works in place as it is
+    computed; by default, whether the graph lets it.
     """
     exposed = {*inputs, *outputs}
     aliases: dict[Variable, list[Variable]] = defaultdict(list)

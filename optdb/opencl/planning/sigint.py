@@ -6,7 +6,7 @@ A call writes the next values of its shared arrays at its end. Until then an int
 
 from __future__ import annotations
 
-import _signal  # what `signal` is made of: its words are numbers, which it takes in a tenth of the time
+import _signal  # the C module below `signal`: it takes plain numbers, in a tenth of the time
 import os
 import signal
 import threading
@@ -52,7 +52,7 @@ class _Holder:
         self._came: tuple[int, FrameType | None] | None = None
 
     def hold(self) -> None:
-        """Take over, if that can be done."""
+        """Take over, if this is the main thread."""
         if self._usual is not None or threading.current_thread() is not threading.main_thread():
             return
         self._usual = _signal.getsignal(_SIGINT)
@@ -60,7 +60,7 @@ class _Holder:
             _signal.signal(_SIGINT, self._note)
 
     def release(self) -> None:
-        """Give the usual handler back, and let it have what came meanwhile."""
+        """Restore the usual handler, and pass a deferred interrupt to it."""
         if self._usual is None:
             return
         _signal.signal(_SIGINT, self._usual)

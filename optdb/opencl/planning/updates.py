@@ -1,10 +1,10 @@
 """Commits updates: the next values of shared arrays are written over the present ones.
 
-Otherwise each call would find them in another place, and no plan would be of use twice. So a next value is written
-over the present one at the end of a call, unless it was computed there. Other values that lie there, such as a result
-that is the present value, are copied elsewhere first. :func:`find_commit` decides which, for calls, plans and traces.
-:func:`commit` does it for a call. :class:`CommitUpdates` records the commands of that for a plan, and repeats them for
-as long as all arrays are where they were.
+Otherwise the arrays would move with each call, and no plan could be used twice. So a next value is written over the
+present one at the end of a call, unless it was computed there. Other values in that buffer, such as a result that is
+the present value, are copied elsewhere first. :func:`find_commit` decides which, for calls, plans and traces.
+:func:`commit` does it for a call. :class:`CommitUpdates` records the commands of a commit for a plan, and repeats them
+while all arrays stay in place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optdb.runtime.recording import Recorder
 
 __all__ = ["MAX_RECORDINGS", "CellPairs", "CommitUpdates", "advance", "buffer_of", "commit", "find_commit"]
 
-#: So often a commit is recorded for a plan: where arrays are elsewhere in each call, that is of no use.
+#: The most recordings of a commit for a plan: where arrays move in each call, recording is useless.
 MAX_RECORDINGS = 3
 
 #: The cells of inputs, each with that of its next value.
@@ -30,7 +30,7 @@ CellPairs = Sequence[tuple[list[Any], list[Any]]]
 
 
 def advance(pairs: CellPairs) -> None:
-    """Give the cells of inputs their next values, all of which are read before any is written."""
+    """Give the cells of inputs their next values; read all of them before writing any."""
     for cell, value in [(cell, following[0]) for cell, following in pairs]:
         cell[0] = value
 
@@ -38,21 +38,21 @@ def advance(pairs: CellPairs) -> None:
 def commit(linked: LinkedFunction) -> None:
     """Write the next values of shared arrays over the present ones, at the end of a call.
 
-    Other values that the call has computed there, in place of the present ones, are copied elsewhere first.
+    Other values that lie in the buffers of the present ones are copied elsewhere first.
     """
     updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
     cells = [linked.cells[var] for var in dict.fromkeys([*linked.outputs, *linked.updates.values()])]
-    found = find_commit(updates, [(cell, cell[0]) for cell in cells], buffer_of, _is_in_place)
-    for cell in found.aliased:
+    changes = find_commit(updates, [(cell, cell[0]) for cell in cells], buffer_of, _is_in_place)
+    for cell in changes.aliased:
         cell[0] = copy(cell[0])
-    for var, following in found.written:
+    for var, following in changes.written:
         present = linked.value(var)
         if overwrite(present, linked.value(following)):
             linked.cells[following][0] = present
 
 
 class Commit(NamedTuple):
-    """What is done at the end of a call."""
+    """The copies to make at the end of a call."""
 
     written: list[Any]  #: The keys of the updates whose next values are written over the present ones.
     aliased: list[Any]  #: The keys of the values that lie there, and are copied first.
@@ -66,9 +66,9 @@ def find_commit(
 ) -> Commit:
     """Find which next values are to be written, and which values are to be copied before.
 
-    The `updates` are the keys of what is updated, each with its present and its next value; `values` are needed after
-    them: the results, and the next values themselves. `buffer_of` returns what stands for the buffer that a value lies
-    in, None if it lies in none. `is_in_place` tells whether a next value need not be written over the present one.
+    The `updates` are keys, each with its present and its next value; `values` are needed after the updates: the
+    results, and the next values themselves. `buffer_of` returns an id of the buffer that a value lies in, None if it
+    lies in none. `is_in_place` tells whether a next value need not be written over the present one.
     """
     moved = [(key, present) for key, present, following in updates if not is_in_place(present, following)]
     overwritten = {buffer_of(present) for _, present in moved} - {None}
@@ -77,7 +77,7 @@ def find_commit(
 
 
 def buffer_of(value: Any) -> int | None:
-    """Return what stands for the buffer that an array of the device lies in; None for all else."""
+    """Return the id of the buffer that an array of the device lies in; None for other values."""
     return value.base_data.int_ptr if isinstance(value, Array) and value.size else None
 
 
@@ -87,7 +87,7 @@ def _is_in_place(present: Array, following: Array) -> bool:
 
 
 class CommitUpdates:
-    """`commit` for one plan of a function, whose arrays are mostly the same ones in each call."""
+    """`commit` for one plan of a function, whose arrays are mostly the same in each call."""
 
     def __init__(self, linked: LinkedFunction, max_recordings: int = MAX_RECORDINGS) -> None:
         self._linked = linked
@@ -100,7 +100,7 @@ class CommitUpdates:
         self._recordings_left = max_recordings
 
     def commands(self) -> CommandList | None:
-        """Return what commits the values that are in the cells now; None if that was not recorded."""
+        """Return the commands that commit the values now in the cells; None if they were not recorded."""
         return self._commands if self._is_recorded([cell[0] for cell in self._cells]) else None
 
     def run(self) -> None:
@@ -125,7 +125,7 @@ class CommitUpdates:
             commit(self._linked)
         self._after = [cell[0] for cell in self._cells]
         allocated = set(segment.allocated)
-        # What has been copied for the caller must be new each time.
+        # The caller's copies must be new each time.
         is_new = any(isinstance(array, Array) and recorder.layout(array).memory in allocated for array in self._after)
         if segment.unsupported_reason is not None or is_new:
             self._before = None

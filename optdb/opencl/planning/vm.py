@@ -1,7 +1,7 @@
 """The virtual machine of functions on a device: it records, plans, and repeats.
 
-It stands in for Theano's where a function has arrays on a device. Which branches a call takes is a guard, as shapes
-are (``paths``): early conditions are looked at before a plan is chosen, others within it.
+It replaces Theano's machine where a function has arrays on a device. The branches that a call takes are guards, as
+shapes are (``paths``): early conditions are evaluated before a plan is selected, others within it.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.commands import CommandList, listening
 from optdb.runtime.host_buffers import pays_zero_copy
 
-#: So many plans are kept, for as many different shapes of inputs.
+#: The most plans that are cached, each for other shapes of inputs.
 PLAN_CACHE_SIZE = 8
-#: After so many recordings in a row, none of which was of use, a function computes without plans.
+#: After this number of recordings in a row without a plan used, a function computes without plans.
 MAX_UNUSED_RECORDINGS = 16
-#: So many plans are begun by a call whose branches are not those of the last one; then it computes without.
+#: The most plans that a call starts when its branches differ from the last call's; then it computes without.
 _MOST_GUESSES = 3
-#: For so many combinations of shapes and early conditions it is remembered which path was taken.
+#: The most combinations of shapes and early conditions whose last path is cached.
 _MOST_EXPECTED = 64
-#: For fewer steps it does not pay to hand commands over to the driver.
+#: For fewer steps a command buffer of the driver does not pay.
 _MIN_STEPS_FOR_DRIVER = 8
 
 
 class PlannedVM(VM):
-    """Runs a function, by a plan if there is one for inputs like those that it is given."""
+    """Runs a function, by a plan if one exists for inputs like the present ones."""
 
-    # The function's outputs are not the machine's to forget: they may be the plan's.
+    # The machine must not drop the function's outputs: they may be the plan's.
     allow_gc = False
 
     def __init__(self, linked: LinkedFunction) -> None:
         super().__init__(linked.nodes, linked.thunks, linked.clear_before)
         self.linked = linked
-        #: Where this machine lets inputs have their next values.
+        #: The cells of inputs that this machine gives their next values.
         self.advancing: CellPairs = ()
         #: By the shapes of the inputs and the path of the call.
         self._known: OrderedDict[tuple, _Known] = OrderedDict()
@@ -56,12 +56,12 @@ class PlannedVM(VM):
         self._loaded: Plan | None = None
         self._fruitless = 0
         self._inputs = [(var, linked.cells[var], on_device(var)) for var in linked.inputs]
-        own = {id(cell) for cell in linked.clear_before}
+        precleared = {id(cell) for cell in linked.clear_before}
         following = set(linked.updates.values())
         self._borrowed = frozenset(
             place
             for place, var in enumerate(linked.outputs)
-            if var not in following and id(linked.cells[var]) not in own
+            if var not in following and id(linked.cells[var]) not in precleared
         )
 
     @property
@@ -71,32 +71,32 @@ class PlannedVM(VM):
 
     @storage_map.setter
     def storage_map(self, cells: dict[Variable, list[Any]]) -> None:
-        """Take what a linker says: the machine knows its cells already."""
+        """Ignore the linker's map: the machine has its cells already."""
 
     @property
     def plans(self) -> list[Plan]:
-        """The plans that there are, that of the last call at the end."""
-        return [known.plan for known in self._known.values() if known.plan is not None]
+        """The cached plans, that of the last call at the end."""
+        return [entry.plan for entry in self._known.values() if entry.plan is not None]
 
     def seen(self) -> list[dict[Variable, tuple[Any, Any]]]:
         """Return the inputs of recorded calls, the last one at the end: their shapes, and small values of the host."""
         return [
-            {var: (shape, known.recording.given.get(var)) for var, shape in zip(self.linked.inputs, shapes)}
-            for (shapes, _), known in self._known.items()
+            {var: (shape, entry.recording.given.get(var)) for var, shape in zip(self.linked.inputs, shapes)}
+            for (shapes, _), entry in self._known.items()
         ]
 
     @property
     def recorded(self) -> Recording | None:
-        """What the function has done for inputs like those in its cells now; None if there were none."""
-        known = self._known_now()
-        return None if known is None else known.recording
+        """The recording for inputs like those in the cells now; None if there is none."""
+        entry = self._known_now()
+        return None if entry is None else entry.recording
 
     def __call__(self) -> None:
-        """Compute the outputs from what is in the cells of the inputs."""
+        """Compute the outputs from the values in the cells of the inputs."""
         for cell in self.pre_call_clear:
             cell[0] = None
         with defer_sigint():
-            # Within another function, such as Scan around this one, that one is recorded.
+            # Within another function, such as a Scan around this one, the outer function is recorded.
             if listening() is not None or self._fruitless >= MAX_UNUSED_RECORDINGS:
                 self._compute()
             else:
@@ -104,37 +104,37 @@ class PlannedVM(VM):
                 first = self._first()
                 path = self._expected_path(shapes, first)
                 guesses = _MOST_GUESSES
-                while (known := self._load(shapes, places, path)) is not None:
+                while (entry := self._load(shapes, places, path)) is not None:
                     try:
-                        known.plan.run()
+                        entry.plan.run()
                         break
                     except BranchTaken as taken:
-                        known.plan.unload()
+                        entry.plan.unload()
                         guesses -= 1
                         path = self._path_behind(taken.round, shapes) if guesses else None
                     except BaseException:
-                        known.plan.unload()
+                        entry.plan.unload()
                         raise
-                if known is None:
+                if entry is None:
                     path = self._record(shapes, places, first)
                 else:
-                    known.commit.run()
-                    known.plan.release(self._borrowed)
-                    self._loaded = known.plan
+                    entry.commit.run()
+                    entry.plan.release(self._borrowed)
+                    self._loaded = entry.plan
                 if path is not None:
                     self._expected[shapes, first] = path
             commit_point()
             advance(self.advancing)
 
     def repeat(self, times: int) -> None:
-        """Compute several times from what is in the cells of the inputs, with as little Python between as can be.
+        """Compute several times from the values in the cells of the inputs, with as little Python between as possible.
 
-        The next values of the inputs are all on the device. The first steps are calls as any other, until there is a
-        plan and the function finds its arrays where the plan has them. From then on a step is the plan's commands and
-        those that commit the updates, in one call of the driver where that can keep them. The last step is again a call
-        as any other, which leaves all as such a call does.
+        The next values of the inputs are all on the device. The first steps are ordinary calls, until there is a plan
+        and the function's arrays are where the plan has them. From then on a step is the plan's commands and those that
+        commit the updates, in one driver call where the driver has command buffers. The last step is again an ordinary
+        call, and leaves the same state as any call.
 
-        A plan with nodes that compute in Python in each call is run by these calls alone.
+        A plan with nodes that compute in Python in each call is run by ordinary calls alone.
         """
         while times:
             self()
@@ -142,10 +142,10 @@ class PlannedVM(VM):
             commands = None if times < 2 else self._unconditional_commands(times - 1)
             if commands is None:
                 continue
-            kept = kept_by_driver(commands) if times > _MIN_STEPS_FOR_DRIVER else None
+            command_buffer = kept_by_driver(commands) if times > _MIN_STEPS_FOR_DRIVER else None
             for _ in range(times - 1):
-                if kept is not None:
-                    kept.enqueue()
+                if command_buffer is not None:
+                    command_buffer.enqueue()
                     continue
                 with defer_sigint():
                     commit_point()
@@ -153,19 +153,19 @@ class PlannedVM(VM):
             times = 1
 
     def _unconditional_commands(self, times: int) -> CommandList | None:
-        """Return all that each of `times` calls enqueues, with inputs as they are now, if nothing changes between them.
+        """Return all commands that each of `times` calls enqueues, with the present inputs, if nothing changes between.
 
-        None if Python has to look at what such a call does.
+        None if such a call needs Python.
         """
-        known = self._known_now()
-        is_ready = known is not None and known.plan is not None and known.plan is self._loaded
-        if not is_ready or known.plan.expect(times):
+        entry = self._known_now()
+        is_ready = entry is not None and entry.plan is not None and entry.plan is self._loaded
+        if not is_ready or entry.plan.expect(times):
             return None
-        commands = known.plan.unconditional_commands()
+        commands = entry.plan.unconditional_commands()
         if commands is None:
             return None
-        known.plan.restore_cells()
-        updates = known.commit.commands()
+        entry.plan.restore_cells()
+        updates = entry.commit.commands()
         return None if updates is None else CommandList([*commands, *updates])
 
     def drop_external(self) -> None:
@@ -193,29 +193,29 @@ class PlannedVM(VM):
         self.linked.branches.walk(self.linked.run, self._first())
 
     def _first(self) -> Round:
-        """Look at the early conditions; return the first round."""
+        """Evaluate the early conditions; return the first round."""
         return self.linked.branches.first(self.linked.run)
 
     def _expected_path(self, shapes: tuple, first: Round) -> Path | None:
-        """Return the path that a call will probably take: that of the last one like it; None if there was none."""
+        """Return the path that a call will probably take: that of the last call like it; None if there was none."""
         return self._expected.get((shapes, first)) if first.asked else self.linked.branches.path(first)
 
     def _path_behind(self, found: Round, shapes: tuple) -> Path | None:
-        """Return a known path that goes on from a round as the conditions say that it asked for; None if none does."""
+        """Return a cached path that continues a round as its conditions now demand; None if none does."""
         following = self.linked.branches.next(found)
         paths = [path for known_shapes, path in reversed(self._known) if known_shapes == shapes]
         return next((path for path in paths if following in path.rounds), None)
 
     def _known_now(self) -> _Known | None:
-        """Return what is known for inputs like those in the cells now."""
+        """Return the cache entry for inputs like those in the cells now."""
         shapes, places = self._key()
-        known = self._known.get((shapes, self._expected_path(shapes, self._first())))
-        return known if known is not None and known.places == places else None
+        entry = self._known.get((shapes, self._expected_path(shapes, self._first())))
+        return entry if entry is not None and entry.places == places else None
 
     def _record(self, shapes: tuple, places: tuple, first: Round) -> Path | None:
-        """Compute, and write down what is done; return the path that was taken, if it is to be planned."""
+        """Compute, and record the commands; return the path that was taken, if it is to be planned."""
         self._unload()
-        # What a recording keeps only grows, so the collector would find nothing, and that again and again.
+        # A recording only grows, so the collector would run again and again and free nothing.
         try:
             with collector_paused():
                 recording = record(self.linked, BudgetedRecorder(self.linked), first)
@@ -228,7 +228,7 @@ class PlannedVM(VM):
         commit_point()
         commit(self.linked)
         path = recording.path
-        # In the next call, inputs that are copied from now on are elsewhere.
+        # In the next call, inputs that are copied from now on lie in other buffers.
         if copied or not path.can_begin_anew:
             return None
         self._known[shapes, path] = _Known(places, recording)
@@ -242,34 +242,34 @@ class PlannedVM(VM):
         return path
 
     def _load(self, shapes: tuple, places: tuple, path: Path | None) -> _Known | None:
-        """Return what is known of a path, with its plan made and in the cells; None if nothing is that fits."""
-        known = self._known.get((shapes, path))
-        if known is None or known.places != places:
+        """Return the cache entry of a path, with its plan made and loaded; None if no entry fits."""
+        entry = self._known.get((shapes, path))
+        if entry is None or entry.places != places:
             return None
         self._known.move_to_end((shapes, path))
-        if known.plan is None:
+        if entry.plan is None:
             self._unload()
             self.linked.forget()
-            times = 0 if advances_from_external(known.recording) else MAX_RECORDINGS
-            known.plan, known.commit = self._plan(known.recording), CommitUpdates(self.linked, times)
+            times = 0 if advances_from_external(entry.recording) else MAX_RECORDINGS
+            entry.plan, entry.commit = self._plan(entry.recording), CommitUpdates(self.linked, times)
         self._fruitless = 0
-        if self._loaded is not known.plan:
+        if self._loaded is not entry.plan:
             self._unload()
-            known.plan.load()
-        # Not before it has succeeded: behind an error, the cells hold what it left there.
+            entry.plan.load()
+        # Set again only after the plan has succeeded: after an error, the cells hold what it left there.
         self._loaded = None
-        return known
+        return entry
 
     def _plan(self, recording: Recording) -> Plan:
-        """Return a plan; if there is no room, the others go first."""
+        """Return a plan; if memory is short, drop the other plans first."""
         with collector_paused():
             try:
                 return Plan(recording)
             except MemoryError:
                 if not self.plans:
                     raise
-            for known in self._known.values():
-                known.plan = known.commit = None
+            for entry in self._known.values():
+                entry.plan = entry.commit = None
             return Plan(recording)
 
     def _unload(self) -> None:
@@ -280,7 +280,7 @@ class PlannedVM(VM):
 
 @dataclass(eq=False)
 class _Known:
-    """What is known for inputs of some shapes: where arrays are, and a recording that may become a plan."""
+    """A cache entry for inputs of some shapes: the places of arrays, the recording, and its plan once made."""
 
     places: tuple
     recording: Recording
