@@ -1,5 +1,5 @@
-"""Loop fusion on the device: elementwise ops become one kernel, and reductions compute what they fold.
+"""Loop fusion on the device: elementwise ops become one kernel, and reductions compute their operands.
 
-`groups` finds what belongs together, and how a kernel sees arrays of other shapes; `build` makes the ops; `reductions`
-is for what comes before and behind a reduction; `rewriters` is where Theano calls.
+`groups` finds the nodes of a kernel, and how it sees arrays of other shapes; `build` makes the ops; `reductions` fuses
+prologues and epilogues into reductions; `rewriters` registers the rewriter with Theano.
 """

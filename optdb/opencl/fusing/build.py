@@ -1,4 +1,4 @@
-"""The op of a group, and what takes the place of its outputs."""
+"""The op of a group, and the variables that replace its outputs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from optdb.opencl.scalars.program import Number, Program, ProgramBuilder, Slot
 from optdb.opencl.transfers import OpenCLFromHost
 from optdb.opencl.variables import OpenCLConstant
 
-#: Where a value comes from: an array as it is seen from the kernel, or a constant.
+#: The source of a value: an array as the kernel sees it, or a constant.
 Source = tuple[Variable, Frame] | Number
 
 
 class GroupBuilder:
-    """Builds what computes a group, whose nodes are in `order`, operands first."""
+    """Builds the op of a group, whose nodes are in `order`, operands first."""
 
     def __init__(self, fgraph: FunctionGraph, unit: FusionUnit, order: Sequence[Apply]) -> None:
         self._fgraph = fgraph
@@ -30,31 +30,31 @@ class GroupBuilder:
         self.wanted = [out for node in order for out in node.outputs if self._is_wanted(out)]
 
     def replacements(self) -> list[tuple[Variable, Variable]]:
-        """Return what the group computes for others, each with what is to take its place.
+        """Return the outputs that nodes outside of the group use, each with its replacement.
 
-        There is nothing to replace where the group is one node without constants, or has nothing but constants.
+        None are replaced where the group is one node without constants, or has only constants.
         """
         if not self.inputs or (len(self._order) == 1 and not self._has_numbers):
             return []
         inputs = [seen(*source) for source in self.inputs]
         new = OpenCLElemwise(self.program()).make_node(*inputs).outputs
         if any(a.type != b.type for a, b in zip(self.wanted, new, strict=True)):
-            return []  # without a constant, less is known of the shape
+            return []  # without the constant, the type has fewer known lengths
         return list(zip(self.wanted, new, strict=True))
 
     def program(self) -> Program:
-        """Return what is done to each element."""
+        """Return the program that computes each element."""
         builder = ProgramBuilder([var.type.dtype for var, _ in self.inputs])
-        known: dict[Source, Slot] = {source: place for place, source in enumerate(self.inputs)}
+        operand_slots: dict[Source, Slot] = {source: place for place, source in enumerate(self.inputs)}
         for node in self._order:
             frame = self._unit.members[node]
             sources = [self._source(var, frame) for var in node.inputs]
-            slots = builder.apply(node.op.scalar_op, [known.get(source, source) for source in sources])
-            known.update(zip([(out, frame) for out in node.outputs], slots, strict=True))
-        return builder.build([known[out, self._unit.members[out.owner]] for out in self.wanted])
+            slots = builder.apply(node.op.scalar_op, [operand_slots.get(source, source) for source in sources])
+            operand_slots.update(zip([(out, frame) for out in node.outputs], slots, strict=True))
+        return builder.build([operand_slots[out, self._unit.members[out.owner]] for out in self.wanted])
 
     def _source(self, var: Variable, frame: Frame) -> Source:
-        """Return where an input of a node comes from, if there are DimShuffles in between."""
+        """Return the source of an input of a node; DimShuffles in between are seen through."""
         base, seen_by = seen_through(var, frame)
         if self._is_inside(base, seen_by):
             return base, seen_by
@@ -76,11 +76,11 @@ class GroupBuilder:
         if type(client.op) is not OpenCLDimShuffle:
             return False
         users = clients(self._fgraph, client.outputs[0])
-        own = self._unit.members.get(client.inputs[0].owner)
+        input_frame = self._unit.members.get(client.inputs[0].owner)
         return all(
             not is_output(user)
             and user in self._unit.members
-            and through(self._unit.members[user], client.op.new_order) == own
+            and through(self._unit.members[user], client.op.new_order) == input_frame
             for user, _ in users
         )
 

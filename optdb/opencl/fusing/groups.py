@@ -1,16 +1,16 @@
 """Which nodes become one kernel.
 
-Outputs towards inputs, a node joins a group of its users. What it computes may be wanted
-elsewhere, too: then the kernel has one more output. Two groups that use one value become one.
-DimShuffles between members are seen through.
+From the outputs to the inputs, a node joins a group of its users. If other nodes use its result,
+too, the kernel has one more output. Two groups that use one value become one. DimShuffles between
+members are seen through.
 
-No path may leave a group and come back. So the groups, with each other node for itself, are
-kept in a topological order, as Pearce and Kelly do (see :mod:`optdb.topo.order`): to join, the
-other users of a node have to find places behind the group. Nothing is computed twice, and what
-is expensive is not computed for more elements than before.
+No path may leave a group and come back. So the groups and all other nodes are kept in a
+topological order, as Pearce and Kelly do (see :mod:`optdb.topo.order`): a node joins only if its
+other users can be ordered after the group. Nothing is computed twice, and expensive ops are not
+computed for more elements than before.
 
-A frame says how an array is seen from a kernel that goes over a shape of other axes. It has an entry for each axis of
-the kernel: the array's own axis, or ``'x'`` where the array is the same all along. A DimShuffle's ``new_order`` is one.
+A frame maps the axes of a kernel to those of an array. It has an entry for each axis of the kernel: the array's axis,
+or ``'x'`` where the array is broadcast. A DimShuffle's ``new_order`` is a frame.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from optdb.topo.order import TopologicalOrder
 
 Frame = tuple[int | str, ...]
 
-#: So many scalar ops are put in one kernel: more take long to compile, and find no registers.
+#: The most scalar ops in one kernel: more take long to compile, and spill registers.
 MOST_STEPS = 80
 
-#: Costs no more than to read a value: may be computed for each element anew.
+#: Ops that cost no more than to read a value: they may be recomputed for each element.
 _CHEAP = {
     *(scalars.Add, scalars.Mul, scalars.Sub, scalars.Neg, scalars.Sqr, scalars.Cast, scalars.Identity, scalars.Second),
     *(scalars.EQ, scalars.NEQ, scalars.LT, scalars.LE, scalars.GT, scalars.GE, scalars.Switch),
@@ -40,17 +40,17 @@ _CHEAP = {
 
 
 def identity(ndim: int) -> Frame:
-    """Return the frame of an array of the kernel's own axes."""
+    """Return the frame of an array with the kernel's axes."""
     return tuple(range(ndim))
 
 
 def through(frame: Frame, new_order: Sequence[int | str]) -> Frame:
-    """Return how the input of a DimShuffle is seen where its output is seen by `frame`."""
+    """Return the frame of a DimShuffle's input where `frame` is that of its output."""
     return tuple("x" if axis == "x" else new_order[axis] for axis in frame)
 
 
 def seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
-    """Return what an array is a DimShuffle of, and how that is seen where the array is seen by `frame`."""
+    """Return the array that a variable is a DimShuffle of, and its frame where `frame` is the variable's."""
     while var.owner is not None and type(var.owner.op) is OpenCLDimShuffle:
         frame = through(frame, var.owner.op.new_order)
         (var,) = var.owner.inputs
@@ -58,26 +58,26 @@ def seen_through(var: Variable, frame: Frame) -> tuple[Variable, Frame]:
 
 
 def pattern(var: Variable, frame: Frame) -> tuple[bool, ...]:
-    """Return along which axes of the kernel an array is known to be the same."""
+    """Return along which axes of the kernel an array is known to be broadcast."""
     return tuple(axis == "x" or var.type.broadcastable[axis] for axis in frame)
 
 
 def seen(var: Variable, frame: Frame) -> Variable:
-    """Return an array as it is seen by `frame`: itself, or a view."""
+    """Return an array as `frame` sees it: itself, or a view."""
     if frame == identity(var.type.ndim):
         return var
     return OpenCLDimShuffle(var.type.broadcastable, frame)(var)
 
 
 class FusionUnit:
-    """A node, or the nodes of a group: what stands at one place of the order."""
+    """A node, or the nodes of a group: one element of the topological order."""
 
     __slots__ = ("before", "behind", "context_name", "frame_of", "inputs", "members", "pattern", "steps", "wanted")
 
     def __init__(self, node: Apply) -> None:
         #: The frame of each node.
         self.members: dict[Apply, Frame] = {}
-        #: What it depends on, and what depends on it.
+        #: The units that it depends on, and those that depend on it.
         self.before: set[FusionUnit] = set()
         self.behind: set[FusionUnit] = set()
         if not can_fuse(node):
@@ -97,7 +97,7 @@ def can_fuse(node: Apply) -> bool:
 
 
 def _scalar_ops(node: Apply) -> list[Any]:
-    """Return the scalar ops that an elementwise op is made of."""
+    """Return the scalar ops of an elementwise op."""
     op = node.op.scalar_op
     if isinstance(op, Program):
         return [step for step, _ in op.steps]
@@ -137,17 +137,17 @@ class FusionGroups:
                 self._join(node, unit, frame, between)
 
     def _users(self, node: Apply) -> dict[tuple[FusionUnit, Frame], list[Apply]]:
-        """Return the groups that use a node and how they see it, with the DimShuffles between."""
-        found: dict[tuple[FusionUnit, Frame], list[Apply]] = {}
+        """Return the groups that use a node, each with its frame of the node, and the DimShuffles between."""
+        uses: dict[tuple[FusionUnit, Frame], list[Apply]] = {}
         for out in node.outputs:
             for client, _ in clients(self._fgraph, out):
                 use = None if is_output(client) else self._seen_by(client)
                 if use is not None:
-                    found.setdefault(use, []).extend(() if client in use[0].members else (client,))
-        return found
+                    uses.setdefault(use, []).extend(() if client in use[0].members else (client,))
+        return uses
 
     def _seen_by(self, client: Apply) -> tuple[FusionUnit, Frame] | None:
-        """Return the only group that sees what a node uses, and how; a DimShuffle is seen through."""
+        """Return the only group that reads a value through a client, and its frame; a DimShuffle is seen through."""
         unit = self._unit_of[client]
         if client in unit.members:
             return unit, unit.members[client]
@@ -162,16 +162,16 @@ class FusionGroups:
         return seen.pop() if len(seen) == 1 else None
 
     def _fits(self, node: Apply, unit: FusionUnit, frame: Frame, between: list[Apply]) -> bool:
-        """Tell whether a node may join a group, as far as it is not about the order."""
-        own = self._unit_of[node]
+        """Tell whether a node may join a group, apart from the topological order."""
+        node_unit = self._unit_of[node]
         out = node.outputs[0]
-        if own.context_name != unit.context_name or not _has_room(unit, own):
+        if node_unit.context_name != unit.context_name or not _has_room(unit, node_unit):
             return False
         if any(other != frame for var, other in unit.inputs if var.owner is node):
             return False
-        if frame == identity(out.type.ndim) and own.pattern == unit.pattern:
+        if frame == identity(out.type.ndim) and node_unit.pattern == unit.pattern:
             return True
-        if len(own.members) > 1 or len(node.outputs) > 1 or self._is_wanted_outside(node, unit, between):
+        if len(node_unit.members) > 1 or len(node.outputs) > 1 or self._is_wanted_outside(node, unit, between):
             return False
         here = pattern(out, frame)
         return here == unit.pattern or all(here) or is_cheap(node)
@@ -184,24 +184,24 @@ class FusionGroups:
         )
 
     def _join(self, node: Apply, unit: FusionUnit, frame: Frame, between: list[Apply]) -> None:
-        own = self._unit_of[node]
+        node_unit = self._unit_of[node]
         for view in between:
             if not self._merge(self._unit_of[view], unit):
                 return
             self._unit_of[view] = unit
-        if not self._merge(own, unit):
+        if not self._merge(node_unit, unit):
             return
-        is_alone = len(own.members) == 1
-        unit.members.update({node: frame} if is_alone else own.members)
-        self._unit_of.update(dict.fromkeys(own.members, unit))
+        is_alone = len(node_unit.members) == 1
+        unit.members.update({node: frame} if is_alone else node_unit.members)
+        self._unit_of.update(dict.fromkeys(node_unit.members, unit))
         inside = {*unit.members, *between}
-        inputs = unit.inputs | ({(var, frame) for var in node.inputs} if is_alone else own.inputs)
+        inputs = unit.inputs | ({(var, frame) for var in node.inputs} if is_alone else node_unit.inputs)
         unit.inputs = {(var, seen) for var, seen in inputs if var.owner not in inside}
-        unit.steps += own.steps
-        unit.wanted += sum(self._is_wanted_outside(member, unit, between) for member in own.members)
+        unit.steps += node_unit.steps
+        unit.wanted += sum(self._is_wanted_outside(member, unit, between) for member in node_unit.members)
 
     def _merge(self, gone: FusionUnit, kept: FusionUnit) -> bool:
-        """Let two units stand at the place of the later one, unless a path leads from one to the other by a third."""
+        """Merge two units at the place of the later one, unless a path leads from one to the other by a third."""
         if gone is kept:
             return True
         first, later = (kept, gone) if self._order.precedes(kept, gone) else (gone, kept)
@@ -213,7 +213,7 @@ class FusionGroups:
 
     def _contract(self, gone: FusionUnit, kept: FusionUnit, place_of: FusionUnit) -> None:
         if place_of is not kept:
-            # The one that stays takes over the later place.
+            # The remaining unit takes over the later place.
             self._order.remove(kept)
             place = self._order.place_of.pop(gone)
             place.node = kept
@@ -230,7 +230,7 @@ class FusionGroups:
 
 
 def _has_room(unit: FusionUnit, own: FusionUnit) -> bool:
-    """Tell whether a kernel of both would not be too large."""
+    """Tell whether a kernel of both units stays within the limits."""
     if unit.steps + own.steps > MOST_STEPS:
         return False
     ndim = max(len(unit.pattern), 1)
@@ -241,10 +241,10 @@ def _has_room(unit: FusionUnit, own: FusionUnit) -> bool:
 
 
 def argument_bytes(ndim: int, arrays: int) -> int:
-    """Return how many bytes the arguments of a kernel for so many arrays take, at most."""
+    """Return an upper bound of the bytes that the arguments of a kernel take."""
     return 8 * (2 + ndim) + arrays * (16 + 8 * ndim)
 
 
 def is_cheap(node: Apply, besides: frozenset[type] = frozenset()) -> bool:
-    """Tell whether an elementwise op costs no more than to read a value, but for ops that are named besides."""
+    """Tell whether an elementwise op costs no more than to read a value, apart from the ops in `besides`."""
     return all(type(op) in _CHEAP or type(op) in besides for op in _scalar_ops(node))

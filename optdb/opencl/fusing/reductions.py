@@ -1,9 +1,9 @@
-"""Reductions that compute what they fold, and that go on with what they give: neither is a kernel of its own.
+"""Prologue and epilogue fusion of reductions: elementwise ops before and after a reduction join its kernel.
 
-What is computed for a reduction alone is never stored. ``-log(sum(...))``, a mean, or the update of a parameter by a
-gradient that is a sum are computed as each result is stored (epilogue fusion). That holds for what is of the result's
-shape; DimShuffles that only put axes in another order, or add some of length 1, are seen through. An elementwise op is
-computed behind one reduction that nothing else uses. What other reductions give comes in as other arrays do.
+Operands that only a reduction uses are never stored (prologue). ``-log(sum(...))``, a mean, or the update of a
+parameter by a gradient that is a sum are computed as each result is stored (epilogue). An epilogue has the result's
+shape; DimShuffles that only permute axes, or add some of length 1, are seen through. An elementwise op is the epilogue
+of one reduction, whose result no other node uses. Results of other reductions are inputs, as other arrays are.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from optdb.opencl.fusing.groups import Frame, can_fuse, identity, is_cheap, patt
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalars.program import Program, ProgramBuilder
 
-#: What costs little enough to be computed one result after the other, and not in vectors.
+#: Ops cheap enough to compute result by result, and not in vectors.
 _QUICK = frozenset({scalars.TrueDiv, scalars.Inv, scalars.Sqrt})
 
 
 def of_what_is_computed(fgraph: FunctionGraph, node: Apply) -> Variable | None:
-    """Return what a reduction gives, folded from what its input is computed of; None if that is wanted elsewhere."""
+    """Return a reduction with its operand's op as prologue; None if that cannot be, or other nodes use the operand."""
     op = node.op
     if type(op) is not OpenCLCAReduce or op.pre_scalar_op is not None or op.post_scalar_op is not None:
-        return None  # one that is fused already, in the graph of a function that was compiled for a device, stays so
+        return None  # already fused, in the graph of a function that was compiled for a device
     (x,) = node.inputs
     maker = x.owner
     if maker is None or not can_fuse(maker) or len(maker.outputs) > 1 or len(clients(fgraph, x)) > 1:
@@ -34,9 +34,9 @@ def of_what_is_computed(fgraph: FunctionGraph, node: Apply) -> Variable | None:
 
 
 def behind_a_reduction(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variable, Variable]]:
-    """Return what elementwise work gives, each with what takes its place if a reduction does that work, too.
+    """Return the outputs of an elementwise node, each with its replacement by a reduction with the node as epilogue.
 
-    There is nothing where that cannot be, or does not pay.
+    Return none where that cannot be, or does not pay.
     """
     if not can_fuse(node) or _is_an_update(fgraph, node):
         return []
@@ -50,13 +50,13 @@ def behind_a_reduction(fgraph: FunctionGraph, node: Apply) -> list[tuple[Variabl
 
 
 def _is_an_update(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether a node makes the next value of an input, which it may be able to write over."""
+    """Tell whether a node computes the next value of an input, which it may be able to overwrite."""
     following = getattr(fgraph, "update_mapping", None) or {}
     return any(fgraph.outputs[place] in node.outputs for place in following)
 
 
 def _fits(fgraph: FunctionGraph, node: Apply, var: Variable, base: Variable, frame: Frame) -> bool:
-    """Tell whether an array is what a reduction gives for a node alone, and of the shape of what the node makes."""
+    """Tell whether a reduction gives an array for one node alone, in the shape of the node's outputs."""
     if base.owner is None or type(base.owner.op) is not OpenCLCAReduce or base.owner.op.post_scalar_op is not None:
         return False
     if sorted(axis for axis in frame if axis != "x") != list(range(base.type.ndim)):
@@ -84,7 +84,7 @@ def _pairs(node: Apply, base: Variable, frame: Frame) -> list[tuple[Variable, Va
 
 
 def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable], Program]:
-    """Return the other inputs of a node, as they are seen from the result, and what is done with it and them."""
+    """Return the other inputs of a node, as the result sees them, and the program of the epilogue."""
     back = tuple(frame.index(axis) for axis in range(base.type.ndim))
     inputs = [seen_through(var, back) for var in node.inputs]
     sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))
@@ -94,6 +94,6 @@ def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable],
 
 
 def _has_room(x: Variable, arrays: int) -> bool:
-    """Tell whether a device takes the arguments of a reduction of `x` with so many arrays."""
+    """Tell whether a device takes the arguments of a reduction of `x` with that number of arrays."""
     axes = max(x.type.ndim, 2)
     return 8 * (6 + axes) + arrays * (16 + 8 * axes) <= x.type.context.profile.max_parameter_bytes

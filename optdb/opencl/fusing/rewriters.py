@@ -1,4 +1,4 @@
-"""Where Theano calls for fusion: just behind the lift, in the modes that lift."""
+"""The rewriter that fuses: Theano runs it just after the lift, in the modes that lift."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from optdb.opencl.fusing.build import GroupBuilder
 from optdb.opencl.fusing.groups import FusionGroups
 from optdb.opencl.fusing.reductions import behind_a_reduction, of_what_is_computed
 
-#: Behind the lift, and what is for devices alone; before the host's own fusion.
+#: After the lift and the rewriters for devices alone; before the host's fusion.
 POSITION = 48.7
 
 
 class OpenCLFusion(Optimizer):
     """Puts elementwise ops of the device that belong together into one kernel each.
 
-    What is computed for a reduction alone goes into the reduction's kernel, and so does what is computed of its result.
+    The operands that only a reduction uses join its kernel, and so do the ops on its result.
     """
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
         attach_validation(fgraph)
 
     def apply(self, fgraph: FunctionGraph) -> Any:
-        """Fuse the elementwise ops of a graph, with each other, into reductions and behind them."""
+        """Fuse the elementwise ops of a graph with each other, and with reductions as prologues and epilogues."""
         groups = FusionGroups(fgraph)
         for unit in groups:
             self._replace(fgraph, GroupBuilder(fgraph, unit, groups.in_order(unit)).replacements())
