@@ -1,4 +1,4 @@
-"""Lifters of ops that make arrays, look at them in another way, ask for their shape, or become several ops."""
+"""Lifters of ops that make arrays, view them, return their shape, or become several ops."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _PLACE = get_scalar_type("int64")
 
 @functools.lru_cache(maxsize=4096)
 def _dimshuffle(pattern: tuple[bool, ...], order: tuple[int | str, ...]) -> OpenCLDimShuffle:
-    """Return one and the same op for the same parameters."""
+    """Return the same op for the same parameters."""
     return OpenCLDimShuffle(pattern, order)
 
 
 @lifts([host.DimShuffle], 20)
 def lift_dimshuffle(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an exchange of axes."""
+    """Lift a permutation of axes."""
     return node_like(_dimshuffle(op.input_broadcastable, op.new_order), context_name, inputs, outputs)
 
 
@@ -57,13 +57,13 @@ def lift_subtensor(op: Op, context_name: str | None, inputs: Inputs, outputs: In
 
 @lifts([host.Rebroadcast, host.SpecifyShape, host.Shape, host.Shape_i], 23)
 def lift_same_op(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Apply an op of the host that hands its input on, wherever that is, or asks it for its shape: nothing moves."""
+    """Apply an op of the host that passes its input on, wherever that is, or returns its shape: nothing moves."""
     return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
 
 
 @lifts([host.Assert], 27)
 def lift_assert(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an array that is handed on if conditions hold; an array of the host stays there."""
+    """Lift an array that is passed on if conditions hold; an array of the host stays there."""
     if not isinstance(inputs[0].type, OpenCLArrayType):
         return None
     return OpenCLAssert(op.msg)(*inputs)
@@ -109,7 +109,7 @@ def lift_contiguous(op: Op, context_name: str | None, inputs: Inputs, outputs: I
 
 @lifts([host.RepeatOp], 60)
 def lift_repeat(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
-    """Lift an array with each element so many times: which ones is worked out on the host, and they are taken."""
+    """Lift an array with repeated elements: the host computes their indexes, and the device takes them."""
     x, repeats = as_opencl_variable(inputs[0], context_name), to_host_variable(inputs[1])
     axis = op.axis
     if axis is None:

@@ -20,14 +20,14 @@ from optdb.opencl.ops.axes import OpenCLArgmax, OpenCLMaxAndArgmax
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce, folding_unsupported_reason
 
-#: The ops made here by the identity of the scalar op that each holds. Equal scalar ops may compute differently.
+#: The ops made here, by the identity of their scalar op. Equal scalar ops may compute differently.
 _ops: WeakValueDictionary[int, OpenCLElemwise] = WeakValueDictionary()
 
 
 def _elemwise(scalar_op: Any) -> OpenCLElemwise:
-    """Return one and the same op for a scalar op: it is compared and hashed at once."""
+    """Return the same op for the same scalar op: comparing and hashing it is fast."""
     op = _ops.get(id(scalar_op))
-    # With the op cache the op may hold an equal scalar op, and the id be that of another one by now.
+    # With the op cache the op may hold an equal scalar op, and another scalar op may have the id by now.
     if op is None or op.scalar_op is not scalar_op:
         op = _ops[id(scalar_op)] = OpenCLElemwise(scalar_op)
     return op
@@ -47,7 +47,7 @@ _REDUCTIONS = (host.CAReduce, host.CAReduceDtype, host.Sum, host.Prod, host.Prod
 
 
 def _acc_dtype(op: Op, inputs: Inputs, outputs: Inputs) -> str:
-    """Return the accumulator's dtype that the host would take."""
+    """Return the accumulator's dtype that the host would use."""
     (x,), (out,) = inputs, outputs
     if isinstance(op, host.CAReduceDtype):
         return op._acc_dtype(x.type.dtype)

@@ -1,4 +1,4 @@
-"""What lifters ask before they lift."""
+"""Predicates and helpers of the lifters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.topo.db import register_topo
 
-#: What lifters and their predicates are given: the inputs, or the outputs, of a node.
+#: The inputs, or the outputs, of a node, as lifters and their predicates take them.
 Inputs = Sequence[Variable]
 
 
@@ -32,12 +32,12 @@ def unsupported_reason(context_name: str | None, dtypes: Iterable[str]) -> str |
 
 def scalar_unsupported_reason(op: Any, context_name: str | None, dtypes: Sequence[str]) -> str | None:
     """Return why a context cannot compute a scalar op; None if it can."""
-    known = signature(op, tuple(dtypes))
-    return known.reason or unsupported_reason(context_name, known.computed)
+    scalar_signature = signature(op, tuple(dtypes))
+    return scalar_signature.reason or unsupported_reason(context_name, scalar_signature.computed)
 
 
 def real_arrays(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Say no to complex numbers: what has kernels of its own computes with real ones."""
+    """Reject complex numbers: ops with kernels of their own compute with real numbers."""
     for var in (*inputs, *outputs):
         if getattr(var.type, "dtype", "").startswith("complex"):
             return "no complex on the device"
@@ -45,16 +45,16 @@ def real_arrays(op: Op, context_name: str | None, inputs: Inputs, outputs: Input
 
 
 def floats_only(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> str | None:
-    """Say no to all but floating point numbers."""
+    """Reject all dtypes but floating point."""
     dtypes = {out.type.dtype for out in outputs}
     wrong = sorted(dtype for dtype in dtypes if not dtype.startswith("float"))
     return f"no {wrong[0]} in this op on the device" if wrong else None
 
 
 def array_dtypes(op: Op, inputs: Inputs) -> list[str]:
-    """Return the dtypes of what an op with a counterpart takes on the device, each once, in order."""
-    there = counterpart_of(type(op)).device_places(len(inputs))
-    return sorted({inputs[i].type.dtype for i in there})
+    """Return the dtypes of the inputs that an op's counterpart takes on the device, each once, in order."""
+    device_places = counterpart_of(type(op)).device_places(len(inputs))
+    return sorted({inputs[i].type.dtype for i in device_places})
 
 
 def lifts(
@@ -72,7 +72,7 @@ def lifts(
 def register_counterparts(
     name: str, position: float, host_classes: Sequence[type[Op]], supports: Predicate | None = None
 ) -> Lifter:
-    """Register a lifter for ops of the host that have counterparts: what these say of themselves is enough.
+    """Register a lifter for ops of the host whose counterparts declare all that it needs.
 
     Parameters
     ----------
@@ -101,22 +101,22 @@ def register_counterparts(
 def node_like(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> list[Variable]:
     """Apply an op of the device to the inputs of a node of the host.
 
-    The host has checked the inputs, and has found the types of the outputs: the op's ``make_node``, which does both
-    again, takes several times as long. The op's outputs are all arrays of the device, and so are its inputs, but for
-    what a counterpart says.
+    The host has checked the inputs, and has inferred the types of the outputs: the op's ``make_node``, which does both
+    again, takes several times as long. The op's outputs are all arrays of the device, and so are its inputs, except
+    those that a counterpart takes on the host.
     """
     made = [opencl_type(out.type.dtype, out.type.broadcastable, context_name)() for out in outputs]
     return Apply(op, _moved(op, context_name, inputs), made).outputs
 
 
 def _moved(op: Op, context_name: str | None, inputs: Inputs) -> list[Variable]:
-    """Return the inputs of a node where an op of the device takes them."""
-    there = op.device_places(len(inputs)) if isinstance(op, Counterpart) else range(len(inputs))
-    return [on_device(x, context_name) if i in there else to_host_variable(x) for i, x in enumerate(inputs)]
+    """Move the inputs of a node to where an op of the device takes them."""
+    device_places = op.device_places(len(inputs)) if isinstance(op, Counterpart) else range(len(inputs))
+    return [on_device(x, context_name) if i in device_places else to_host_variable(x) for i, x in enumerate(inputs)]
 
 
 def on_device(x: Variable, context_name: str | None) -> Variable:
-    """Return a variable, moved to a context if it is not there."""
+    """Return a variable, moved to a context unless it is there."""
     is_there = isinstance(x.type, OpenCLArrayType) and x.type.context_name == context_name
     return x if is_there else as_opencl_variable(x, context_name)
 
