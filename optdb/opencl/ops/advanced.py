@@ -1,11 +1,11 @@
 """Ops that take, set and increment what arrays of indexes and masks name, mixed with slices and new axes, or rows.
 
-The index comes from the host, where it is checked and turned into places; one that was computed on the device comes
-home for that. What is named several times is changed by one work item, in the order of its mentions, so results do not
-vary.
+The host checks the index and turns it into places; an index that was computed on the device is copied to the host for
+that. One work item changes an element that is named several times, in the order of its mentions, so results are
+deterministic.
 
-What is named is a grid: it has axes that are stepped through and one axis of places (see
-:mod:`optdb.opencl.ops.index_layout`), whose offsets are in a table.
+The named elements are a grid: it has strided axes and one axis of places (see :mod:`optdb.opencl.ops.index_layout`),
+whose offsets are in a table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROWS = functions("indexing.cl")
 
 
 class _Indexed(Counterpart, OpenCLKernelBase):
-    """What ops with an index of any kind have in common; it comes behind the arrays."""
+    """The base of ops with an index of any kind, which follows the arrays."""
 
     @once_per_node
     def _pattern(self, node: Apply) -> Pattern:
@@ -43,7 +43,7 @@ class _Indexed(Counterpart, OpenCLKernelBase):
 
 
 class _Take(_Indexed):
-    """What both ops that take have in common."""
+    """The base of both ops that take elements."""
 
     device_inputs = slice(0, 1)
 
@@ -69,12 +69,12 @@ class OpenCLAdvancedBooleanSubtensor(_Take, host.AdvancedBooleanSubtensor):
 
 
 class _Change(_Indexed):
-    """What both ops that set or increment have in common; `inplace` overwrites the first input."""
+    """The base of both ops that set or increment; `inplace` overwrites the first input."""
 
     device_inputs = slice(0, 2)
 
     def __init__(self, inplace: bool = False, set_instead_of_inc: bool = False) -> None:
-        # Not the host's: that refuses to work in place.
+        # Skip the host's constructor, which rejects `inplace`.
         self.inplace = inplace
         self.set_instead_of_inc = set_instead_of_inc
         if inplace:
@@ -121,11 +121,11 @@ class _Change(_Indexed):
         seen = broadcast_view(y, grid.result, self)
         before, axes = grid.pattern.before, grid.pattern.ndim
         steps = strides_of(seen, grid.result)
-        _, (own,) = collapse(grid.shape, [steps[before : before + axes]])
-        if len(own) > 1 and size_of(grid.result):
+        _, (mention_steps,) = collapse(grid.shape, [steps[before : before + axes]])
+        if len(mention_steps) > 1 and size_of(grid.result):
             spread = copied(seen, self._spread(node), kernels, context, grid.result)
             return self._value(node, spread, grid, kernels, context)
-        return seen, own[0] if own else 0, (*steps[:before], *steps[before + axes :])
+        return seen, mention_steps[0] if mention_steps else 0, (*steps[:before], *steps[before + axes :])
 
     @once_per_node
     def _spread(self, node: Apply) -> ElementKernels:
@@ -293,7 +293,7 @@ def _stepped_axes(
     Axes that are saved have length 1: the kernels are written for a fixed number. The axis of places has `places`.
     """
     cut = pattern.before
-    front, front_steps = collapse(lengths[:cut], [own[:cut] for own in steps], cut)
-    back, back_steps = collapse(lengths[cut:], [own[cut:] for own in steps], len(lengths) - cut)
-    flat = [step for mine, theirs in zip(front_steps, back_steps, strict=True) for step in (*mine, *theirs)]
+    front, front_steps = collapse(lengths[:cut], [array_steps[:cut] for array_steps in steps], cut)
+    back, back_steps = collapse(lengths[cut:], [array_steps[cut:] for array_steps in steps], len(lengths) - cut)
+    flat = [step for before, behind in zip(front_steps, back_steps, strict=True) for step in (*before, *behind)]
     return [*front, places, *back], flat

@@ -1,12 +1,12 @@
-"""Ops that go along axes: for all sums and products so far, for the largest elements, and for places in sorted vectors.
+"""Ops along axes: cumulative sums and products, the largest elements, and searches in sorted vectors.
 
-One kernel goes along the axis of sums and products, element by element, as the host does: for floats, its results are
-the host's to the last bit. A processor's work item takes eight rows side by side, so that one does not wait for the
-other. On a graphics card that is right for many rows; where rows are long and few, groups of work items scan them in
-pieces, by a tree, after the totals of all pieces before are known. There floats are rounded elsewhere.
+One kernel computes cumulative sums and products element by element, as the host does: for floats, its results equal the
+host's to the last bit. A processor's work item takes eight rows side by side, which hides the latency of each. A
+graphics card scans many rows the same way. Where rows are long and few, groups of work items scan them in pieces, by a
+tree, after a kernel has computed the totals of all pieces before. These scans round floats otherwise than the host.
 
-Each value is looked for in a sorted vector by bisection. Values are compared in the dtype that NumPy promotes both
-arrays to, and NaN is the largest, as in the order that `sort` gives.
+Each value is searched in a sorted vector by bisection. Values are compared in the dtype that NumPy promotes both arrays
+to, and NaN is the largest, as in the order of `sort`.
 
 References
 ----------
@@ -34,14 +34,14 @@ from optdb.runtime.arrays import Array, empty
 
 _KERNELS = functions("axes.cl")
 
-#: Whether a vector's element is before a value, by the side of its equals on which that is put.
+#: For each side, whether a vector's element (`here`) stands before the place of a value.
 _IS_BEFORE = {"left": "less(here, value)", "right": "!less(value, here)"}
 
 #: Rows that a processor's work item takes side by side.
 SIDE_BY_SIDE = 8
 #: Work items of a group, on a graphics card.
 GROUP = 256
-#: On a graphics card, rows are scanned by groups if they are as long, and fewer than so many.
+#: On a graphics card, groups scan rows that have at least `LONG` elements, if there are fewer than `MANY` rows.
 LONG, MANY = 512, 2048
 
 
@@ -50,8 +50,8 @@ class OpenCLCumOp(Counterpart, OpenCLKernelBase, CumOp):
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x = node.inputs[0].type
-        kept = 1 if self.axis is None else max(x.ndim - 1, 1)
-        kernels = _cumulating_kernels(x.dtype, self.mode, kept, self.get_context(node).profile.runs_items_serially)
+        kept_ndim = 1 if self.axis is None else max(x.ndim - 1, 1)
+        kernels = _cumulating_kernels(x.dtype, self.mode, kept_ndim, self.get_context(node).profile.runs_items_serially)
         return kernels + (copying(x).kernels() if self.axis is None else [])
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
@@ -90,8 +90,8 @@ def _in_pieces(
     """Scan long rows by groups of work items."""
     group = min(GROUP, context.profile.max_local_size)
     tile = group * np.dtype(work).itemsize
-    wanted = max(1, context.profile.compute_units * 8 // count)
-    piece = -(-max(-(-n // wanted), LONG) // group) * group
+    target_pieces = max(1, context.profile.compute_units * 8 // count)
+    piece = -(-max(-(-n // target_pieces), LONG) // group) * group
     pieces = -(-n // piece)
     totals = empty(context, (count, pieces), work)
     items = count * pieces * group
@@ -118,7 +118,7 @@ def _cumulating_kernels(dtype: str, mode: str, kept: int, serial: bool) -> list[
 
 
 def _combine(dtype: str, mode: str) -> str:
-    """Return the sum or product of `a` and `b`, in OpenCL C: whole numbers wrap, truth values stay such."""
+    """Return the sum or product of `a` and `b`, in OpenCL C: integers wrap, booleans stay booleans."""
     if dtype == "bool":
         return "a || b" if mode == "add" else "a && b"
     sign = "+" if mode == "add" else "*"
@@ -129,23 +129,27 @@ def _combine(dtype: str, mode: str) -> str:
 
 
 class _OfLargest(Counterpart, OpenCLKernelBase):
-    """What both ops share: one kernel that finds the largest elements, and their places."""
+    """The base of both ops: one kernel finds the largest elements and their places."""
 
     def prepare_node(self, node: Apply, storage_map: Any, compute_map: Any, impl: str | None) -> None:
-        """Do nothing: what the host prepares is for its own code."""
+        """Do nothing: the host prepares its own C code here."""
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x = node.inputs[0].type
-        kept, folded = max(x.ndim - len(self.axis), 1), max(len(self.axis), 1)
-        # The first one that is no number is the largest, and the first of equals.
+        kept_ndim, folded_ndim = max(x.ndim - len(self.axis), 1), max(len(self.axis), 1)
+        # The first NaN is the largest; of equals, the first.
         larger = "x > largest" + " || (isnan(x) && !isnan(largest))" * (np.dtype(x.dtype).kind == "f")
         words = {
-            "LENGTHS": ", ".join([f"ga_size k{d}" for d in range(kept)] + [f"ga_size r{d}" for d in range(folded)]),
-            "STEPS": ", ".join([f"ga_ssize ks{d}" for d in range(kept)] + [f"ga_ssize rs{d}" for d in range(folded)]),
-            "ADD_BASE": add_places("rest", "k", kept, {"base": "ks"}),
-            "ADD_ROW": add_places("rest", "r", folded - 1, {"p": "rs"}),
-            "ROW": f"r{folded - 1}",
-            "ROW_STEP": f"rs{folded - 1}",
+            "LENGTHS": ", ".join(
+                [f"ga_size k{d}" for d in range(kept_ndim)] + [f"ga_size r{d}" for d in range(folded_ndim)]
+            ),
+            "STEPS": ", ".join(
+                [f"ga_ssize ks{d}" for d in range(kept_ndim)] + [f"ga_ssize rs{d}" for d in range(folded_ndim)]
+            ),
+            "ADD_BASE": add_places("rest", "k", kept_ndim, {"base": "ks"}),
+            "ADD_ROW": add_places("rest", "r", folded_ndim - 1, {"p": "rs"}),
+            "ROW": f"r{folded_ndim - 1}",
+            "ROW_STEP": f"rs{folded_ndim - 1}",
             "LARGER": larger,
         }
         return [Kernel(typed(_KERNELS["largest"], x.dtype, **words))]
@@ -188,7 +192,7 @@ class OpenCLArgmax(_OfLargest, host.Argmax):
 
 
 def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return lengths and strides of some axes, in as few dimensions as will do; then filled up with ones."""
+    """Return lengths and strides of some axes, merged where strides allow it, and padded with ones."""
     strides = [[steps_of(x)[axis] for axis in axes]]
     lengths, (steps,) = collapse([x.shape[axis] for axis in axes], strides, max(len(axes), 1))
     return lengths, steps

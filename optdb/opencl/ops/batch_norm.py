@@ -1,11 +1,11 @@
-"""Batch normalization: for training, with its gradient, and for use.
+"""Batch normalization: for training, with its gradient, and for inference.
 
-Each channel has numbers of its own, which have length 1 along the axes that are normalized over.
-Training takes three kernels: one goes over the elements of each channel (or a part of them, while
-that is in the cache) for the mean and then for the deviations from it; one merges the parts
-and works out what every element is to be multiplied with; one normalizes. Parts are merged as in
-Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances
-(1979). The gradient takes three likewise, and use two.
+Each channel has its own numbers: arrays of length 1 along the axes that are normalized over.
+Training launches three kernels. The first goes over the elements of each channel (or a part of them,
+while that is in the cache) for the mean, and then for the deviations from it. The second merges the
+parts and computes the factor of every element. The third normalizes. Parts are merged as in Chan,
+Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances (1979).
+The gradient launches three kernels likewise, and inference two.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GRADIENT_SUMS = (
 )
 
 _NUMBERS = functions("batch_norm/numbers.cl")
-#: What running averages add to the kernel that finds the numbers of channels.
+#: What running averages add to the kernel that computes the numbers of each channel.
 _RUNNING = {
     "OLD_RUNNING": ", ARRAY T *old_mean, ARRAY T *old_var",
     "NEW_RUNNING": ", ARRAY T *new_mean, ARRAY T *new_var",
@@ -48,7 +48,7 @@ _RUNNING = {
 
 
 class _OfChannels(Counterpart, OpenCLKernelBase):
-    """What the ops of this module share."""
+    """The base of the ops of this module."""
 
     common_dtype = "upcast"
 
@@ -69,35 +69,35 @@ class _OfChannels(Counterpart, OpenCLKernelBase):
         return [*folding, numbers, *elements.kernels(), *copying(node.inputs[0].type).kernels()]
 
     def _steps(self, node: Apply) -> tuple[Any, ...]:
-        """Return what the op does: a `ChannelFold`, if any, the kernel that finds numbers, and a `ChannelMap`."""
+        """Return the op's steps: a `ChannelFold`, if any, the kernel that computes numbers, and a `ChannelMap`."""
         raise NotImplementedError
 
     def _numbers(self, node: Apply, code: str) -> Kernel:
-        """Return a kernel that finds the numbers of each channel, for the dtype of a node."""
+        """Return the kernel that computes the numbers of each channel, for the dtype of a node."""
         return Kernel(ROUND_EACH_STEP + typed(code, node.inputs[0].type.dtype))
 
     def _compute(
         self, node: Apply, kernels: Kernels, context: Context, channels: Channels, args: Sequence[Any], *arrays: Array
     ) -> None:
-        """Find the numbers of each channel, from `args`, and compute the last array from the others and them."""
+        """Compute the numbers of each channel from `args`, and the last array from them and the other arrays."""
         *_, numbers, elements = self._steps(node)
         n, *inputs, out = channels.number, *arrays
-        found = [empty(context, (n,), work_dtype(out.dtype)) for _ in elements.numbers]
-        launch_numbers(kernels[numbers.name], context, n, *args, *found)
-        elements.launch(kernels, context, channels, [*inputs, *found, out])
+        channel_numbers = [empty(context, (n,), work_dtype(out.dtype)) for _ in elements.numbers]
+        launch_numbers(kernels[numbers.name], context, n, *args, *channel_numbers)
+        elements.launch(kernels, context, channels, [*inputs, *channel_numbers, out])
 
     def _of_channel(self, x: Array, shape: Sequence[int], node: Apply, kernels: Kernels, context: Context) -> Array:
         """Return the numbers of the channels in C order, one for each."""
-        wanted = self._channel_shape(shape)
-        if any(length not in (1, n) for length, n in zip(x.shape, wanted)):
+        channel_shape = self._channel_shape(shape)
+        if any(length not in (1, n) for length, n in zip(x.shape, channel_shape)):
             raise ValueError(f"{self} was given arrays of shapes {tuple(shape)} and {tuple(x.shape)}")
-        return contiguous(x, node.inputs[0].type, kernels, context, shape=wanted)
+        return contiguous(x, node.inputs[0].type, kernels, context, shape=channel_shape)
 
     def _channel_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return tuple(1 if axis in self.axes else as_int(length) for axis, length in enumerate(shape))
 
     def _check_all_there(self, arrays: Sequence[Array], shape: Sequence[int]) -> None:
-        """Do nothing if each channel has numbers of its own."""
+        """Check that each array has a number for each channel."""
         for x in arrays:
             check_shapes(self, self._channel_shape(shape), x.shape)
 
@@ -128,17 +128,17 @@ class OpenCLBatchNormTrain(_OfChannels, host.AbstractBatchNormTrain):
         if not channels.number:
             return
         x = contiguous(x, node.inputs[0].type, kernels, context)
-        given = [self._of_channel(y, x.shape, node, kernels, context) for y in (scale, bias, *running)]
+        parameters = [self._of_channel(y, x.shape, node, kernels, context) for y in (scale, bias, *running)]
         parts, part = channels.parts(context, x.dtype.itemsize)
         sums = [empty(context, (parts, channels.number), "float64") for _ in range(2)]
         if parts:
             self._steps(node)[0].launch(kernels, context, channels, parts, part, [x, *sums])
         sizes = [channels.size, parts, part, as_float(epsilon), as_float(factor)]
-        self._compute(node, kernels, context, channels, [*sizes, *sums, *given, *of_channels], x, out)
+        self._compute(node, kernels, context, channels, [*sizes, *sums, *parameters, *of_channels], x, out)
 
 
 class OpenCLBatchNormTrainGrad(_OfChannels, host.AbstractBatchNormTrainGrad):
-    """The gradient of batch normalization for training, from the means and deviations that it found."""
+    """The gradient of batch normalization for training, from the means and deviations that training computes."""
 
     device_inputs = slice(0, 5)
 
@@ -146,10 +146,10 @@ class OpenCLBatchNormTrainGrad(_OfChannels, host.AbstractBatchNormTrainGrad):
     def _steps(self, node: Apply) -> tuple[ChannelFold, Kernel, ChannelMap]:
         dtype, runs = self._channels(node)
         fold = ChannelFold(dtype, runs, ("x", "dy"), _GRADIENT_SUMS, ("s0", "s1", "s2"), center=True)
-        found = ("center", "inverse", "slope", "offset", "factor")
+        number_names = ("center", "inverse", "slope", "offset", "factor")
         expression = "factor * ((dy * inverse - (x - center) * slope) - offset)"
         numbers = self._numbers(node, _NUMBERS["gradient_numbers"])
-        return fold, numbers, ChannelMap(dtype, runs, ("x", "dy"), found, expression)
+        return fold, numbers, ChannelMap(dtype, runs, ("x", "dy"), number_names, expression)
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, dy, *of_channel, _ = inputs
@@ -171,22 +171,22 @@ class OpenCLBatchNormTrainGrad(_OfChannels, host.AbstractBatchNormTrainGrad):
 
 
 class OpenCLBatchNormInference(_OfChannels, host.AbstractBatchNormInference):
-    """Arrays normalized by means and variances that are known."""
+    """Arrays normalized by given means and variances."""
 
     device_inputs = slice(0, 5)
 
     @once_per_node
     def _steps(self, node: Apply) -> tuple[Kernel, ChannelMap]:
         dtype, runs = self._channels(node)
-        found, expression = ("center", "slope", "offset"), "(x - center) * slope + offset"
-        return self._numbers(node, _NUMBERS["inference_numbers"]), ChannelMap(dtype, runs, ("x",), found, expression)
+        names, expression = ("center", "slope", "offset"), "(x - center) * slope + offset"
+        return self._numbers(node, _NUMBERS["inference_numbers"]), ChannelMap(dtype, runs, ("x",), names, expression)
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, *of_channel, epsilon = inputs
         out = output_array(outputs[0], context, x.shape, x.dtype)
-        given = [self._of_channel(y, x.shape, node, kernels, context) for y in of_channel]
+        parameters = [self._of_channel(y, x.shape, node, kernels, context) for y in of_channel]
         if not out.size:
             return
         channels = Channels.of(x.shape, self.axes)
         x = contiguous(x, node.inputs[0].type, kernels, context)
-        self._compute(node, kernels, context, channels, [as_float(epsilon), *given], x, out)
+        self._compute(node, kernels, context, channels, [as_float(epsilon), *parameters], x, out)

@@ -1,7 +1,7 @@
 """Products of matrices and vectors, under the names that they have in BLAS, and of the blocks of a matrix.
 
-Indexes name blocks; they come from the host, where they are checked. A block that is named several times takes all that
-is added to it from the same work items, in the order of the host's loops.
+Indexes name blocks; the host checks them. Where indexes name a block several times, the same work items add to it, in
+the order of the host's loops.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from optdb.opencl.ops.views import copying, overwritable
 from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.sizes import as_float
 
-#: So many columns of a block are computed at once on a processor.
+#: Columns of a block that a processor computes at once.
 _COLUMNS = 16
 #: Work items of products of blocks, for each compute unit of a processor.
 _ITEMS_PER_UNIT = 16
@@ -35,9 +35,9 @@ _KERNELS = functions("blocks.cl")
 
 
 class _Product(Counterpart, OpenCLKernelBase):
-    """What products of matrices share."""
+    """The base of products of matrices."""
 
-    #: What returns their kernels, and what launches these.
+    #: The functions that return the kernels and that launch them.
     kernels = staticmethod(matmul_kernels)
     multiply = staticmethod(matmul)
 
@@ -110,7 +110,7 @@ class OpenCLGer(Counterpart, OpenCLKernelBase, host.Ger):
 class OpenCLDot(_Product):
     """The product of matrices or vectors, of floats of any dtypes.
 
-    It is no child of the host's: what makes products of matrices of those would take it for one, in a loop's graph.
+    It does not derive from the host's op: the rewriters that turn that into BLAS ops would match it in a loop's graph.
     """
 
     __props__ = ()
@@ -165,7 +165,7 @@ class OpenCLBatchedDot(_Product, host.BatchedDot):
 
 
 class _Blocks(Counterpart, OpenCLKernelBase):
-    """What ops of blocks have in common: three arrays of one dtype, and indexes; the first array is changed."""
+    """The base of ops of blocks: three arrays of one dtype, and indexes; the ops change the first array."""
 
     device_inputs = slice(0, 3)
     common_dtype = 0

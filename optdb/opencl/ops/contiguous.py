@@ -1,4 +1,4 @@
-"""Arrays in C order without gaps, for kernels and libraries that know no strides."""
+"""Arrays in C order without gaps, for kernels and libraries that take no strides."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OpenCLContiguous(OpenCLKernelBase):
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         (x,) = inputs
-        # What is there from before may be the input itself, where that was in order then.
+        # The previous output is not reused: it may be an earlier input itself.
         outputs[0][0] = x if is_contiguous(x) else copied(x, self._copying(node), kernels, context)
 
     @once_per_node

@@ -1,8 +1,8 @@
 """Convolutions on the device, and their gradients.
 
 They are counterparts of the host's abstract convolutions in two and three dimensions, which
-are told apart by `convdim`. Each checks shapes, sees to it that nothing is empty, and hands
-over to the module that computes: `correlate`, `weights`, or `unshared`.
+differ in `convdim`. Each checks shapes, handles empty arrays, and calls the module that
+computes: `correlate`, `weights`, or `unshared`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from optdb.runtime.arrays import Array
 
 
 class _Convolution(Counterpart, OpenCLKernelBase):
-    """What the three ops share. The `shape` that gradients take stays on the host."""
+    """The base of the three ops. The `shape` that gradients take stays on the host."""
 
     device_inputs = slice(0, 2)
-    #: The name of the kernel for filters that are not shared, and what returns the kernels for those that are.
+    #: The name of the kernel for unshared filters, and the function that returns the kernels for shared ones.
     unshared_kernel: ClassVar[str]
     kernels: ClassVar[Callable[[str, Context], list[Kernel]]]
 
@@ -42,9 +42,9 @@ class _Convolution(Counterpart, OpenCLKernelBase):
         return node
 
     def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
-        """Return the gradients for the two arrays, where these are, and that for the shape, which there is none of."""
-        given = self.gradients(inputs, grads[0])
-        return [_as(grad, x) for grad, x in zip(given, inputs)] + [host.disconnected() for _ in inputs[2:]]
+        """Return the gradients for the two arrays, each on the device or host of its array; the shape has none."""
+        gradients = self.gradients(inputs, grads[0])
+        return [_as(grad, x) for grad, x in zip(gradients, inputs)] + [host.disconnected() for _ in inputs[2:]]
 
     def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
         """Return the gradients for the two arrays."""
@@ -52,10 +52,12 @@ class _Convolution(Counterpart, OpenCLKernelBase):
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         dtype, context = node.outputs[0].type.dtype, self.get_context(node)
-        own = unshared_kernels(dtype, context, self.unshared_kernel) if self.unshared else self.kernels(dtype, context)
+        kernels = (
+            unshared_kernels(dtype, context, self.unshared_kernel) if self.unshared else self.kernels(dtype, context)
+        )
         for i in self.contiguous_inputs:
-            own += copying(node.inputs[i].type, f"copy{i}").kernels()
-        return own
+            kernels += copying(node.inputs[i].type, f"copy{i}").kernels()
+        return kernels
 
     @property
     def contiguous_inputs(self) -> tuple[int, ...]:
@@ -195,6 +197,6 @@ class OpenCLConvGradInputs(_Convolution, host.AbstractConvGradInputs):
 
 
 def _as(grad: Variable, x: Variable) -> Variable:
-    """Return a gradient with the broadcast pattern of what it is for."""
+    """Return a gradient with the broadcast pattern of its variable."""
     grad = patternbroadcast(grad, x.type.broadcastable)
     return x.type.filter_variable(grad) if isinstance(x.type, OpenCLArrayType) else grad

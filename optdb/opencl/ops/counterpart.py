@@ -1,11 +1,11 @@
-"""Ops that are counterparts of ops of the host: they take over what is the same on both sides.
+"""Base classes of ops that are counterparts of the host's ops, whose parameters, shapes and gradients they inherit.
 
-Which inputs are arrays of the device, and which the host's numbers, a counterpart says once, by `device_inputs`: its
+`device_inputs` of a counterpart tells which inputs are arrays of the device, and which are numbers of the host. Its
 nodes, its lifter and the plan of a lift ask `device_places`.
 
 A counterpart derives from :class:`Counterpart`, which puts the arrays on the device, and at last from the host's class,
-which gives it the parameters, the shapes and the gradients. The types of the outputs are those that the host's op would
-give, so its checks apply too.
+which gives it the parameters, the shapes and the gradients. The outputs have the types that the host's op gives, so its
+checks apply too.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from optdb.opencl.type import OpenCLArrayType
 
 
 class Counterpart:
-    """What counterparts share. It comes before the host's class among the bases."""
+    """The base of counterparts. It comes before the host's class among the bases."""
 
-    #: The host's class: the last base, unless a counterpart says another.
+    #: The host's class: the last base, unless a counterpart sets another.
     host: ClassVar[type]
     #: Which inputs are arrays of the device; the others stay on the host.
     device_inputs: ClassVar[slice | Sequence[int]] = slice(None)
     #: The dtype that the arrays get: that of one of them, counted among `device_inputs`, or 'upcast', that which all
     #: upcast to. With None, each keeps its own.
     common_dtype: ClassVar[int | str | None] = None
-    #: The host's C code asks for these; here, there is none.
+    #: The host's C code reads these; counterparts have no C code.
     params_type: ClassVar[None] = None
 
     _f16_ok = True
@@ -58,15 +58,15 @@ class Counterpart:
     def make_node(self, *inputs: Any) -> Apply:
         """Return a node of which the arrays are on a device: that of the first array that is on one.
 
-        What else is on a device, as indexes are that were computed there, comes home.
+        Other inputs that are on a device, such as indexes computed there, are copied to the host.
         """
-        there = self.device_places(len(inputs))
-        arrays = dict(zip(there, on_one_device([inputs[i] for i in there], self.common_dtype), strict=True))
-        context_name = arrays[there[0]].type.context_name
+        places = self.device_places(len(inputs))
+        arrays = dict(zip(places, on_one_device([inputs[i] for i in places], self.common_dtype), strict=True))
+        context_name = arrays[places[0]].type.context_name
         moved = [arrays[i] if i in arrays else to_host_variable(x) for i, x in enumerate(inputs)]
         like = self.host.make_node(self, *[_stand_in(x) for x in moved])
         # The host's op may add inputs that were left out.
-        taken = [x if _on_device(x) else theirs for x, theirs in zip_longest(moved, like.inputs)]
+        taken = [x if _on_device(x) else host_input for x, host_input in zip_longest(moved, like.inputs)]
         outputs = [OpenCLArrayType(out.type.dtype, out.type.broadcastable, context_name)() for out in like.outputs]
         return Apply(like.op, taken, outputs)
 
@@ -78,12 +78,12 @@ class Counterpart:
         return [i for i in cls.device_inputs if i < number]
 
 
-#: Class of the host to its counterpart, for all that there are.
+#: Each class of the host that has a counterpart, to that counterpart.
 _counterparts: dict[type, type[Counterpart]] = {}
 
 
 def counterpart_of(op_class: type) -> type[Counterpart] | None:
-    """Return the counterpart of a class of the host, of one that it derives from, or of none."""
+    """Return the counterpart of a class of the host, or of one that it derives from; None if there is none."""
     return next((_counterparts[cls] for cls in op_class.__mro__ if cls in _counterparts), None)
 
 
@@ -91,9 +91,11 @@ def counterpart_of(op_class: type) -> type[Counterpart] | None:
 def _parameters(cls: type) -> tuple[str, ...]:
     """Return the parameters of a class that its instances keep under the same names."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    known = inspect.signature(cls).parameters.values()
-    # What only the host's C code asks for is of no use here.
-    return tuple(one.name for one in known if one.kind not in kinds and one.name != "openmp")
+    parameters = inspect.signature(cls).parameters.values()
+    # Only the host's C code reads `openmp`.
+    return tuple(
+        parameter.name for parameter in parameters if parameter.kind not in kinds and parameter.name != "openmp"
+    )
 
 
 class Performed:
@@ -107,7 +109,7 @@ class Performed:
     def make_thunk(
         self, node: Apply, storage_map: Any, compute_map: Any, no_recycling: Any, impl: str | None = None
     ) -> Any:
-        """Return what computes the node once."""
+        """Return the thunk that computes the node once."""
         return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
 

@@ -49,11 +49,11 @@ def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
         raise ValueError(f"axes {axis1} and {axis2} are not two axes of an array with {ndim} dimensions")
     down, right = max(-offset, 0), max(offset, 0)
     length = max(min(x.shape[rows] - down, x.shape[columns] - right), 0)
-    kept = [axis for axis in range(ndim) if axis not in (rows, columns)]
+    other_axes = [axis for axis in range(ndim) if axis not in (rows, columns)]
     return view(
         x,
-        [*[x.shape[axis] for axis in kept], length],
-        [*[x.strides[axis] for axis in kept], x.strides[rows] + x.strides[columns]],
+        [*[x.shape[axis] for axis in other_axes], length],
+        [*[x.strides[axis] for axis in other_axes], x.strides[rows] + x.strides[columns]],
         down * x.strides[rows] + right * x.strides[columns],
     )
 
@@ -70,7 +70,7 @@ class OpenCLAllocDiag(Counterpart, OpenCLKernelBase, host.AllocDiag):
         axes = self._axes(x.ndim)
         shape = [(*x.shape[:-1], side, side)[axis] for axis in axes]
         out = output_zeros(outputs[0], context, shape, x.dtype)
-        # The new axes are the last two before they are put in their places.
+        # The new axes are the last two until they are permuted.
         rows, columns = axes.index(x.ndim - 1), axes.index(x.ndim)
         along = diagonal(out, self.offset, rows, columns)
         copying(node.inputs[0].type).launch(kernels, context, x.shape, [x, along])
@@ -86,14 +86,14 @@ class OpenCLAllocDiag(Counterpart, OpenCLKernelBase, host.AllocDiag):
 
 
 class _Fill(Counterpart, OpenCLKernelBase):
-    """What both ops share that write a number along a diagonal of a copy."""
+    """The base of both ops that write a number along a diagonal of a copy."""
 
     device_inputs = slice(0, 2)
 
     def make_node(self, x: Any, value: Any, *offset: Any) -> Apply:
         """Return the node for an array, a number, and the diagonal, if there is a choice."""
         x, value = on_one_device([x, value])
-        if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # else it is refused
+        if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # else the host rejects it
             value = cast(value, x.type.dtype)
         return super().make_node(x, value, *offset)
 

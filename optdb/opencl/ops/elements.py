@@ -1,9 +1,8 @@
 """Kernels that go over the elements of arrays, and how they are launched.
 
-The work items take pieces of the elements, each piece one after the other (see
-:func:`optdb.codegen.layout.chunks`). How the pieces are walked is in the code, see
-:mod:`optdb.codegen.elementwise`. What a launch needs but the arrays themselves is worked
-out once for arrays of the same shapes and strides.
+Each work item goes over a chunk of the elements (see :func:`optdb.codegen.layout.chunks`);
+:mod:`optdb.codegen.elementwise` generates the code that walks it. The arguments of a launch,
+except for the arrays themselves, are computed once for arrays of the same shapes and strides.
 """
 
 from __future__ import annotations
@@ -28,31 +27,31 @@ from optdb.runtime.arrays import Array
 if TYPE_CHECKING:
     from optdb.runtime.device_profiles import DeviceKind
 
-#: What holds any value of so many bytes, to copy it as it is.
+#: For each item size in bytes, the OpenCL C type that copies values bit by bit.
 RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
 
-#: So many codes are kept, for nodes that are alike.
+#: Size of the caches of code, which nodes that are alike share.
 _CODES = 1024
 
-#: Places up to here are worked out in 32 bits.
+#: The largest place that kernels compute in 32 bits.
 _NARROW = 2**31 - 1
 
 
 def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply], Any]:
-    """Remember what a method of an op returned for a node, as long as there is the node."""
-    known: WeakKeyDictionary[Apply, Any] = WeakKeyDictionary()
+    """Cache the result of an op's method for each node, as long as the node lives."""
+    cache: WeakKeyDictionary[Apply, Any] = WeakKeyDictionary()
 
     @functools.wraps(method)
     def remembering(op: Any, node: Apply) -> Any:
-        if node not in known:
-            known[node] = method(op, node)
-        return known[node]
+        if node not in cache:
+            cache[node] = method(op, node)
+        return cache[node]
 
     return remembering
 
 
 class ElementKernels:
-    """What computes some arrays from others, element by element, as a code says."""
+    """Kernels that compute arrays from others, element by element, by an `ElementCode`."""
 
     def __init__(self, code: ElementCode) -> None:
         self._code = code
@@ -88,7 +87,7 @@ class ElementKernels:
         return cls(ElementCode(*arrays, "o0 = i0;", ndim, name))
 
     def kernels(self) -> list[Kernel]:
-        """Return the kernels; they are of one code."""
+        """Return the kernels; they share one source."""
         return list(_kernels(self._code))
 
     def launch(
@@ -119,8 +118,8 @@ class ElementKernels:
         if code.device_kind == "cpu":
             lengths, steps = _longest_last(lengths, steps)
         items, chunk = chunks(context, n)
-        walked = [own for x, own in zip(code.operands, steps, strict=True) if not x.single]
-        alike = len(lengths) <= 1 and all(own in ((1,), ()) for own in walked)
+        walked = [array_steps for x, array_steps in zip(code.operands, steps, strict=True) if not x.single]
+        alike = len(lengths) <= 1 and all(array_steps in ((1,), ()) for array_steps in walked)
         if alike and code.device_kind is None:
             kind, lengths, walked = "alike", (), []
         elif alike and self._in_quads(arrays):
@@ -129,26 +128,26 @@ class ElementKernels:
         else:
             kind = self._kind(n, lengths, walked)
             missing = code.ndim - len(lengths)
-            lengths, walked = (1,) * missing + lengths, [(0,) * missing + own for own in walked]
-        args = [n, chunk, *numbers, *lengths, *arrays, *[step for own in walked for step in own]]
+            lengths, walked = (1,) * missing + lengths, [(0,) * missing + array_steps for array_steps in walked]
+        args = [n, chunk, *numbers, *lengths, *arrays, *[step for array_steps in walked for step in array_steps]]
         kernel = kernels[f"{code.name}_{kind}"]
         if context.profile.runs_items_serially:
             return kernel.bound(items, 1, args)
         return kernel.bound(*kernel.automatic_grid(items), args)
 
     def _in_quads(self, arrays: Sequence[Array]) -> bool:
-        """Tell whether arrays begin where four elements can be read at once, on a device that does that."""
+        """Tell whether the device reads four elements at once, and the arrays are aligned for that."""
         return self._code.device_kind == "gpu" and not any(
             array.offset % (QUAD * x.size) for x, array in zip(self._code.operands, arrays, strict=True) if not x.single
         )
 
     def _kind(self, n: int, lengths: Sequence[int], walked: Sequence[Sequence[int]]) -> str:
-        """Return which kernel goes over arrays that do not lie alike."""
+        """Return the kind of the kernel for arrays of different layouts."""
         if self._code.device_kind == "cpu":
             return "lanes"
         if self._code.device_kind is None:
             return "strided"
-        return "narrow" if max([n, *(_reach(lengths, own) for own in walked)]) <= _NARROW else "wide"
+        return "narrow" if max([n, *(_reach(lengths, array_steps) for array_steps in walked)]) <= _NARROW else "wide"
 
 
 @functools.lru_cache(maxsize=_CODES)
@@ -161,10 +160,12 @@ def _code_of(
     name: str,
     device_kind: DeviceKind | None,
 ) -> ElementCode:
-    """Return the code for a scalar op: many nodes of a graph have the same."""
+    """Return the code for a scalar op; many nodes of a graph share it."""
     if device_kind == "cpu" and any(map(is_complex, signature(op, dtypes).computed)):
         device_kind = None
-    inputs = tuple([Operand.of(f"i{i}", dtype, one) for i, (dtype, one) in enumerate(zip(dtypes, single, strict=True))])
+    inputs = tuple(
+        [Operand.of(f"i{i}", dtype, is_single) for i, (dtype, is_single) in enumerate(zip(dtypes, single, strict=True))]
+    )
     outputs = tuple([Operand.of(f"o{i}", dtype) for i, dtype in enumerate(out_dtypes)])
     names = [x.name for x in inputs], [x.name for x in outputs], [x.name for x in inputs if x.single]
     code = scalar_code(op, dtypes, *names, WIDTH if device_kind == "cpu" else 1)
@@ -178,9 +179,9 @@ def _kernels(code: ElementCode) -> list[Kernel]:
 
 
 def _reach(lengths: Sequence[int], steps: Sequence[int]) -> int:
-    """Return how far from the first element the last one is, at most."""
-    own = lengths[len(lengths) - len(steps) :]
-    return sum(length * abs(step) for length, step in zip(own, steps, strict=True))
+    """Return the largest distance of an element from the first one."""
+    walked_lengths = lengths[len(lengths) - len(steps) :]
+    return sum(length * abs(step) for length, step in zip(walked_lengths, steps, strict=True))
 
 
 def _longest_last(
@@ -191,4 +192,6 @@ def _longest_last(
         return lengths, steps
     longest = max(range(len(lengths)), key=lengths.__getitem__)
     order = [axis for axis in range(len(lengths)) if axis != longest] + [longest]
-    return tuple(lengths[axis] for axis in order), tuple(tuple(own[axis] for axis in order) for own in steps)
+    return tuple(lengths[axis] for axis in order), tuple(
+        tuple(array_steps[axis] for axis in order) for array_steps in steps
+    )

@@ -26,7 +26,7 @@ from optdb.runtime.arrays import Array
 class OpenCLElemwise(OpenCLKernelBase):
     """A scalar op on all elements of arrays; `inplace_pattern` says which output is written over which input.
 
-    It is no child of the host's Elemwise, whose rewriters would take it for one.
+    It does not derive from the host's Elemwise, whose rewriters would match it.
     """
 
     __props__ = ("scalar_op", "inplace_pattern")
@@ -50,16 +50,16 @@ class OpenCLElemwise(OpenCLKernelBase):
             If there is no OpenCL C for the op and these dtypes.
         """
         moved = on_one_device(inputs)
-        known = signature(self.scalar_op, tuple([x.type.dtype for x in moved]))
-        if known.reason is not None:
-            raise TypeError(f"{self}: {known.reason}")
+        scalar_signature = signature(self.scalar_op, tuple([x.type.dtype for x in moved]))
+        if scalar_signature.reason is not None:
+            raise TypeError(f"{self}: {scalar_signature.reason}")
         ndim = max(x.type.ndim for x in moved)
         arrays = [left_complete(x, ndim, OpenCLDimShuffle) for x in moved]
         patterns = zip(*[x.type.broadcastable for x in arrays], strict=True)
         pattern = tuple([all(flags) for flags in patterns])
-        self._check_inplace(arrays, known.outputs, pattern)
+        self._check_inplace(arrays, scalar_signature.outputs, pattern)
         context_name = arrays[0].type.context_name
-        return Apply(self, arrays, [opencl_type(dtype, pattern, context_name)() for dtype in known.outputs])
+        return Apply(self, arrays, [opencl_type(dtype, pattern, context_name)() for dtype in scalar_signature.outputs])
 
     def _check_inplace(self, inputs: list[Variable], dtypes: tuple[str, ...], pattern: tuple[bool, ...]) -> None:
         for out, overwritten in self.inplace_pattern.items():
@@ -96,7 +96,7 @@ class OpenCLElemwise(OpenCLKernelBase):
 
     @once_per_node
     def _shapes(self, node: Apply) -> LaunchCache[tuple[int, ...]]:
-        """What the shapes of inputs broadcast to."""
+        """Return the cache of the shapes to which the shapes of inputs broadcast."""
         return LaunchCache()
 
     @once_per_node

@@ -1,7 +1,7 @@
 """Matrices with ones on a diagonal.
 
-Sizes and the diagonal come from the host, as scalars; the matrix is made on the device: filled with zeros, then one
-work item for each one.
+Sizes and the diagonal come from the host, as scalars. The device fills the matrix with zeros; then one work item writes
+each one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OpenCLEye(OpenCLKernelBase):
         self.context_name = context_name
 
     def make_node(self, n: Any, m: Any, k: Any = 0) -> Apply:
-        """Return the node for so many rows and columns, with the ones `k` to the right of the main diagonal."""
+        """Return the node for `n` rows and `m` columns, with the ones `k` to the right of the main diagonal."""
         inputs = [_as_integer(value, name) for value, name in ((n, "n"), (m, "m"), (k, "k"))]
         matrix = OpenCLArrayType(self.dtype, (False, False), context_name=self.context_name)
         return Apply(self, inputs, [matrix()])

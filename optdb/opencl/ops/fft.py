@@ -1,9 +1,10 @@
 """Fourier transforms of real arrays over their last axes, and back.
 
-Complex numbers outside are pairs along an axis at the end; inside, they are complex, in
-double precision where the device has it, as on the host. An axis that is transformed is
-brought to the end, so that its elements lie side by side, see `optdb.codegen.fourier`.
-Lengths come from the host: what is longer is cut, and what is shorter is filled with zeros.
+Inputs and outputs hold complex numbers as pairs along a last axis. The kernels compute with
+complex numbers, in double precision where the device has it, as on the host. An axis that is
+transformed is moved to the end, so that its elements lie side by side, see
+`optdb.codegen.fourier`. Lengths come from the host: longer axes are cut, and shorter ones are
+filled with zeros.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from optdb.runtime.arrays import Array, empty
 
 
 class _Fourier(Counterpart, OpenCLKernelBase):
-    """What both ops share: the array on the device, the lengths on the host."""
+    """The base of both ops: the array is on the device, the lengths are on the host."""
 
     device_inputs = slice(0, 1)
 
     def elements(self, node: Apply) -> list[ElementKernels]:
-        """Return what reads the input, what writes the output, and what copies in between."""
+        """Return the kernels that read the input, that write the output, and that copy in between."""
         x, dtype = node.inputs[0].type, complex_dtype(self.get_context(node))
         read, written, ndim = [x.dtype], [x.dtype] * 2, x.ndim
         if self.host is IRFFTOp:
@@ -119,13 +120,13 @@ def _pair(x: Array) -> list[Array]:
 def _filled(
     reading: ElementKernels, kernels: Kernels, context: Context, parts: Sequence[Array], shape: Sequence[int]
 ) -> Array:
-    """Return a complex array of a shape, with what there is for it, and zeros."""
+    """Return a complex array of a shape: the input, cut or padded with zeros."""
     dtype = complex_dtype(context)
-    there = [min(length, wanted) for length, wanted in zip(parts[0].shape, shape, strict=True)]
-    missing = any(length < wanted for length, wanted in zip(there, shape))
+    overlap = [min(length, target) for length, target in zip(parts[0].shape, shape, strict=True)]
+    missing = any(length < target for length, target in zip(overlap, shape))
     z = output_zeros([None], context, shape, dtype) if missing else empty(context, tuple(shape), dtype)
-    cut = [view(x, there, x.strides) for x in (*parts, z)]
-    reading.launch(kernels, context, there, cut)
+    cut = [view(x, overlap, x.strides) for x in (*parts, z)]
+    reading.launch(kernels, context, overlap, cut)
     return z
 
 

@@ -1,10 +1,9 @@
-"""Works out which elements of an array an advanced index names: on the host, from shapes and strides alone.
+"""The elements of an array that an advanced index names, computed on the host from shapes and strides alone.
 
 An index is a tuple of slices, ``None``, whole numbers, arrays of whole numbers and masks, one value for each input of
-a node. What it names is a grid: some axes that are stepped through with strides, as slices are, and one axis of places
-that stands for all arrays together, in C order. :class:`Pattern` is what the types of the inputs tell of that grid
-when a function is compiled; `find` is what the values tell when it runs. NumPy itself is asked for the error where
-something is wrong.
+a node. It names a grid of elements: some axes have strides, as slices have, and one axis of places stands for all
+arrays together, in C order. A :class:`Pattern` describes that grid by the types of the inputs, when a function is
+compiled; `find` computes it from their values, at run time. NumPy itself raises the error for an invalid index.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from optdb.runtime.sizes import part_of
 
 @dataclass(frozen=True)
 class Pattern:
-    """What is known of an index before its values are."""
+    """The properties of an index that the types of its entries give."""
 
     #: How many axes of the result, stepped through with strides, stand before and behind those of the arrays.
     before: int
@@ -144,21 +143,21 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
             steps.append(0)
             continue
         width = entry.ndim if _is_mask(entry) else 1
-        own = shape[axis : axis + width], strides[axis : axis + width]
+        axis_layout = shape[axis : axis + width], strides[axis : axis + width]
         axis += width
-        if len(own[0]) < width or (_is_mask(entry) and entry.shape != tuple(own[0])):
+        if len(axis_layout[0]) < width or (_is_mask(entry) and entry.shape != tuple(axis_layout[0])):
             _ask_numpy(shape, index)
             raise IndexError(f"an index of {len(index)} entries does not fit an array of shape {tuple(shape)}")
         if isinstance(entry, slice):
-            (length,), (stride,) = own
+            (length,), (stride,) = axis_layout
             first, count, step = part_of(length, entry)
             lengths.append(count)
             steps.append(step * stride)
             start += first * stride if count else 0
         elif _is_mask(entry):
-            arrays += _of_mask(entry, own[1])
+            arrays += _of_mask(entry, axis_layout[1])
         else:
-            arrays.append(IndexArray(np.asarray(entry), own[0][0], own[1][0]))
+            arrays.append(IndexArray(np.asarray(entry), axis_layout[0][0], axis_layout[1][0]))
     try:
         named = np.broadcast_shapes(*[numbers.values.shape for numbers in arrays])
     except ValueError as error:
@@ -181,7 +180,7 @@ def _is_mask(entry: Any) -> bool:
 
 
 def _consumed(index: Sequence[Any]) -> int:
-    """Return how many axes an index is about."""
+    """Return how many axes an index consumes."""
     return sum(entry.ndim if _is_mask(entry) else entry is not None for entry in index)
 
 

@@ -1,6 +1,6 @@
 """Ops that make arrays: filled, empty, counting, triangular.
 
-Sizes come from the host. As no input says where the array is to be, the ops do.
+Sizes come from the host. No input has a context, so the ops hold its name.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
         if any(length < 0 for length in shape):
             raise ValueError(f"{self} cannot make an array with a negative length: {shape}")
         missing = len(shape) - value.ndim
-        if any(length not in (1, wanted) for length, wanted in zip(value.shape, shape[missing:], strict=True)):
+        if any(length not in (1, target) for length, target in zip(value.shape, shape[missing:], strict=True)):
             raise ValueError(f"could not broadcast a value of shape {value.shape} to shape {shape[missing:]}")
         out = output_array(outputs[0], context, shape, value.dtype)
         item = value.dtype.itemsize
@@ -79,14 +79,14 @@ class _Maker:
 
 
 class OpenCLAllocEmpty(Performed, _Maker, host.AllocEmpty):
-    """An array with nothing certain in it."""
+    """An array with undefined contents."""
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, params: Any = None) -> None:
         context = node.outputs[0].type.context
         output_array(outputs[0], context, [as_int(length) for length in inputs], self.dtype)
 
     def debug_perform(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, params: Any = None) -> None:
-        """Compute for a debugger: here as ever, for the device fills nothing in."""
+        """Compute for a debugger, as `perform` does: the device fills nothing in."""
         self.perform(node, inputs, outputs)
 
 

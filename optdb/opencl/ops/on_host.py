@@ -1,9 +1,9 @@
 """Ops that the host computes within a graph on the device: linear algebra by LAPACK.
 
-The arrays are on the device before and after, so that the graph around stays there. For
-the op, the host sees them where they are: on a device that shares the host's memory, as
-processors do, they are mapped, and nothing is moved; elsewhere they are copied. Results
-are copied to the device. What is copied is counted as other transfers are.
+Inputs and outputs are on the device, so that the graph around stays there. On a device that
+shares the host's memory, as processors do, the op maps its inputs and copies nothing; on other
+devices it copies them. It copies results to the device. Copies are counted like other
+transfers.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class OpenCLOnHost(Op):
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node for inputs of which at least one is on the device; the others stay on the host."""
         taken = [x if isinstance(x, Variable) else as_tensor_variable(x) for x in inputs]
-        there = [x for x in taken if isinstance(x.type, OpenCLArrayType)]
-        if not there:
+        device_inputs = [x for x in taken if isinstance(x.type, OpenCLArrayType)]
+        if not device_inputs:
             raise TypeError(f"{self} takes arrays of the device; on the host, use {self.op} itself")
-        context_name = infer_context_name(*there)
+        context_name = infer_context_name(*device_inputs)
         outputs = [
             kind() if _stays(kind) else OpenCLArrayType(kind.dtype, kind.broadcastable, context_name)()
             for kind in self.output_types
@@ -63,7 +63,7 @@ class OpenCLOnHost(Op):
         with ExitStack() as mapped:
             values = [self._value(mapped, var, x) for var, x in zip(node.inputs, inputs, strict=True)]
             self.op.perform(self._on_host(node), values, results)
-            # While what is mapped can be read: a result may be a view of it.
+            # Inputs are still mapped here: a result may be a view of one.
             for storage, (result,), var in zip(outputs, results, node.outputs, strict=True):
                 storage[0] = self._result(var, result, storage[0])
 
@@ -77,7 +77,7 @@ class OpenCLOnHost(Op):
         return to_host(x)
 
     def _result(self, var: Variable, result: Any, before: Any) -> Any:
-        """Return an output where it belongs."""
+        """Return an output on the device or on the host, by its type."""
         value = np.asarray(result, var.type.dtype)
         if not isinstance(var.type, OpenCLArrayType):
             return value.copy()

@@ -1,4 +1,4 @@
-"""Ops that put arrays together, repeat them, take them apart, as images into patches, and change parts of them."""
+"""Ops that join, repeat and split arrays, cut images into patches, and change parts of arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from optdb.runtime.tables import computed
 
 
 class OpenCLJoin(Counterpart, OpenCLKernelBase, host.Join):
-    """Arrays one behind the other along an axis."""
+    """The concatenation of arrays along an axis."""
 
     device_inputs = slice(1, None)
     common_dtype = "upcast"
@@ -75,7 +75,7 @@ class OpenCLSplit(Counterpart, OpenCLKernelBase, host.Split):
 
 
 class OpenCLTile(Counterpart, OpenCLKernelBase, host.Tile):
-    """An array so many times along each axis of the result; how often comes from the host."""
+    """An array repeated along each axis of the result; the host gives the numbers of repeats."""
 
     device_inputs = slice(0, 1)
 
@@ -83,8 +83,8 @@ class OpenCLTile(Counterpart, OpenCLKernelBase, host.Tile):
         return self._elements(node).kernels()
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        x, wanted = inputs
-        times = [int(count) for count in np.atleast_1d(wanted)]
+        x, repeats = inputs
+        times = [int(count) for count in np.atleast_1d(repeats)]
         if max(len(times), x.ndim) != self.ndim or min(times, default=0) < 0:
             raise ValueError(f"{self} cannot repeat an array of {x.ndim} dimensions {times} times")
         item, missing = x.dtype.itemsize, self.ndim - x.ndim
@@ -93,7 +93,7 @@ class OpenCLTile(Counterpart, OpenCLKernelBase, host.Tile):
         steps = [item] * missing + list(x.strides)
         shape = [count * length for count, length in zip(times, lengths, strict=True)]
         out = output_array(outputs[0], context, shape, x.dtype)
-        # An axis of the result is two: which copy, and where in it.
+        # Two axes walk each axis of the result: the copy, and the place in it.
         pairs = [n for pair in zip(times, lengths, strict=True) for n in pair]
         once = [n for length in lengths for n in (1, length)]
         source = view(x, once, [n for step in steps for n in (item, step)])
@@ -145,7 +145,7 @@ class OpenCLImages2Neibs(Counterpart, OpenCLKernelBase, Images2Neibs):
         x, *numbers = inputs
         sizes, steps = self._numbers(*numbers)
         images, stack, *lengths = x.shape
-        grid = [self._count(axis, *given) for axis, given in enumerate(zip(lengths, sizes, steps))]
+        grid = [self._count(axis, *extents) for axis, extents in enumerate(zip(lengths, sizes, steps))]
         shape = (grid[0] * grid[1] * stack * images, sizes[0] * sizes[1])
         out = output_array(outputs[0], context, shape, x.dtype)
         starts = [{"half": size // 2, "wrap_centered": size // 2, "full": size - 1}.get(self.mode, 0) for size in sizes]
@@ -162,7 +162,7 @@ class OpenCLImages2Neibs(Counterpart, OpenCLKernelBase, Images2Neibs):
         return [int(size) for size in neib_shape], [int(step) for step in neib_step]
 
     def _count(self, axis: int, length: int, size: int, step: int) -> int:
-        """Return how many patches there are along an axis of an image, if they fit."""
+        """Return the number of patches along an axis of an image, if they fit."""
         if self.mode == "wrap_centered":
             if size % 2 != 1:
                 raise TypeError(f"{self} needs patches with odd shapes: neib_shape[{axis}]={size}")
@@ -191,11 +191,11 @@ def broadcast_view(y: Array, shape: Sequence[int], op: Any) -> DeviceArray:
     missing = len(shape) - y.ndim
     lengths = tuple(y.shape)
     extra = [length for length in lengths[: max(-missing, 0)] if length != 1]
-    kept = lengths[max(-missing, 0) :]
-    if extra or any(length not in (1, n) for length, n in zip(reversed(kept), reversed(tuple(shape)))):
+    trailing = lengths[max(-missing, 0) :]
+    if extra or any(length not in (1, n) for length, n in zip(reversed(trailing), reversed(tuple(shape)))):
         raise ValueError(f"{op} cannot broadcast a value of shape {lengths} to a part of shape {tuple(shape)}")
     if missing < 0:
-        return view(y, kept, y.strides[-missing:])
+        return view(y, trailing, y.strides[-missing:])
     return view(y, (1,) * missing + lengths, (y.dtype.itemsize,) * missing + tuple(y.strides))
 
 

@@ -1,11 +1,11 @@
 """Ops that compute one number from each window of an array: pooling, what follows its choices, and its gradients.
 
-Arrays are brought into C order, window sizes, strides and pads stay on the host. A largest element is found as the
-host's C code does it: the first element that no later one exceeds, so a NaN is only found where it comes first.
+The ops bring arrays into C order; window sizes, strides and pads stay on the host. The largest element is the one that
+the host's C code takes: the first element that no later one exceeds, so a NaN is the largest only where it comes first.
 
-For gradients, a processor's work item fills rows: it goes over the windows that reach a row, and adds to the row what
-each gives. Elsewhere each item asks for one element which windows reach it. Both add in the order of the windows, and
-so does the host's C code.
+For gradients, a processor's work item fills rows: it goes over the windows that reach a row, and adds their gradients
+to the row. On other devices, each item goes over the windows that reach one element. Both add in the order of the
+windows, as the host's C code does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from optdb.runtime.arrays import Array
 
 
 class _OfWindows(Counterpart, OpenCLKernelBase):
-    """What the ops of this module share: arrays of one dtype, in C order, and numbers of the host."""
+    """The base of the ops of this module: arrays of one dtype, in C order, and numbers of the host."""
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return the node for arrays of one dtype, and numbers of the host."""
@@ -73,7 +73,7 @@ class OpenCLPool(_OfWindows, host.Pool):
             return "acc"
         whole = self.mode == "average_inc_pad" and self.ignore_border
         sides = [f"size{d}" if whole else f"(hi{d} - lo{d})" for d in range(self.ndim)]
-        # Whole numbers are divided in 64 bits, and the rest goes.
+        # Integers are divided in 64 bits, and truncated.
         wide = "W" if dtype.startswith("float") else "ga_ulong" if dtype == "uint64" else "ga_long"
         return f"({wide})acc / ({wide})({' * '.join(sides)})"
 
@@ -110,7 +110,7 @@ class OpenCLDownsampleFactorMaxGradGrad(_OfWindows, host.DownsampleFactorMaxGrad
 
     def _kernel(self, dtype: str, context: Context) -> Kernel:
         start = "W acc = 0;\nconst W largest = LOAD(top[o]);"
-        # Adding nothing is quicker than a branch that nobody can foresee.
+        # Adding zero costs less than a branch that no predictor foresees.
         each = "acc += LOAD(x[q]) == largest ? LOAD(by[q]) : 0;"
         return window_kernel(self.ndim, dtype, ["x", "top", "by", "z"], start, each, "z[o] = STORE(acc);")
 
@@ -123,9 +123,9 @@ class OpenCLDownsampleFactorMaxGradGrad(_OfWindows, host.DownsampleFactorMaxGrad
 
 
 class _Gradient(_OfWindows):
-    """What gradients share."""
+    """The base of gradients."""
 
-    #: What the kernel calls the arrays that it reads.
+    #: The kernel's names of the arrays that it reads.
     names: ClassVar[Sequence[str]]
 
     def given(self) -> str:
@@ -157,7 +157,7 @@ class OpenCLMaxPoolGrad(_Gradient, host.MaxPoolGrad):
     names = ("x", "top", "gz")
 
     def given(self) -> str:
-        # Adding nothing is quicker than a branch that nobody can foresee.
+        # Adding zero costs less than a branch that no predictor foresees.
         return "LOAD(x[q]) == LOAD(top[o]) ? LOAD(gz[o]) : 0"
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
@@ -178,7 +178,7 @@ class OpenCLAveragePoolGrad(_Gradient, host.AveragePoolGrad):
     def given(self) -> str:
         if self.mode == "sum":
             return "LOAD(gz[o])"
-        # Windows are cut at the end of the padding; what of them is padding counts, too.
+        # Windows are cut at the end of the padding; the padding within them counts.
         sides = [
             f"(whole{d} ? size{d} : min(at{d} * step{d} + size{d}, len{d} + 2 * pad{d}) - at{d} * step{d})"
             for d in range(self.ndim)

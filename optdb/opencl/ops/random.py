@@ -3,8 +3,8 @@
 The state is a matrix of int32 with a row of six numbers for each stream. Sample i is the next number of stream
 ``i % n_streams``. So streams are independent: a work item takes one stream ('gpu', where neighbours write neighbours),
 or sixteen of them in vectors ('cpu'), goes through all of their samples, and writes the new state. State and sample
-stay on the device. Where the state is a shared variable of the host, it is moved there and back each time, which is
-little: 24 bytes for each stream.
+stay on the device. A state that is a shared variable of the host is copied there and back on each call: 24 bytes for
+each stream.
 
 Draws are from distributions that the rows of a matrix give. A work item takes a row, and goes through its draws in the
 host's order, so that the results are the host's: probabilities add up in double precision, and the first outcome at
@@ -129,7 +129,7 @@ def _kernel(dtype: str, vector: bool) -> Kernel:
 
 
 def _step(lanes: str) -> str:
-    """Return the function that goes on by one number for so many streams."""
+    """Return the function that advances by one number as many streams as there are lanes."""
     words = {name: f"{name.lower()}{lanes}" for name in ("INT", "UINT", "AS_INT", "AS_UINT")}
     return filled(_KERNELS["STEP"], STEP=f"mrg_step{lanes}", **words)
 
@@ -142,7 +142,7 @@ def _scaled(dtype: str, lanes: str, state: str) -> str:
 
 
 class _FromUniform(Counterpart, OpenCLKernelBase):
-    """What both ops share: probabilities and random numbers on the device, how many draws on the host."""
+    """The base of both ops: probabilities and random numbers are on the device, the number of draws is on the host."""
 
     device_inputs = slice(0, 2)
 

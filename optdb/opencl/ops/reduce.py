@@ -1,9 +1,8 @@
 """Sums, products, extremes and the like over axes.
 
-What is folded may be computed on the way from the elements of several arrays, so that it is
-never stored, and what follows may be computed of each result as it is ready. The kernels are in
-:mod:`optdb.opencl.ops.reduction_code`, and which one is launched how in
-:mod:`optdb.opencl.ops.reduction_plan`.
+A reduction can compute its elements from those of several arrays, without storing them, and can
+apply an epilogue to each result. :mod:`optdb.opencl.ops.reduction_code` generates the kernels, and
+:mod:`optdb.opencl.ops.reduction_plan` chooses and launches them.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from optdb.opencl.scalars.code import signature
 from optdb.opencl.scalars.program import Program
 from optdb.runtime.arrays import Array, from_host
 
-#: What folding nothing gives; NumPy has no answer for the others. A product that leaves out zeros is 0 until there is
-#: something else.
+#: The result of folding no elements; NumPy raises an error for other ops. A product without zeros is 0 unless there is
+#: an element other than 0.
 NOTHING = {
     **{scalars.Add: 0, scalars.Mul: 1, scalars.MulWithoutZeros: 0},
     **{scalars.OR: 0, scalars.XOR: 0, scalars.AND: -1},
@@ -147,15 +146,15 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         of_fold, behind = self.parted(inputs)
         shape = of_fold[0].shape if self.pre_scalar_op is None else common_shape(node, of_fold)
-        kept, folded = _split_axes(self, range(len(shape)))
-        result = tuple([shape[axis] for axis in kept])
+        kept_axes, folded_axes = _split_axes(self, range(len(shape)))
+        result = tuple([shape[axis] for axis in kept_axes])
         if behind:
             _check_broadcast(self, node, behind, result)
         outs = [output_array(storage, context, result, out.type.dtype) for storage, out in zip(outputs, node.outputs)]
         if not outs[0].size:
             return
         if 0 not in shape:
-            self._plans(node).launch(kernels, shape, (kept, folded), [*of_fold, *behind, *outs])
+            self._plans(node).launch(kernels, shape, (kept_axes, folded_axes), [*of_fold, *behind, *outs])
         elif self.post_scalar_op is None:
             outputs[0][0] = self._of_nothing(context, result, self.dtype)
         else:
@@ -172,7 +171,7 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
     def _plans(self, node: Apply) -> ReductionPlans:
         of_fold, behind = self.parted(node.inputs)
         dtypes = tuple([x.type.dtype for x in of_fold])
-        kept, folded = _split_axes(self, range(of_fold[0].type.ndim))
+        kept_axes, folded_axes = _split_axes(self, range(of_fold[0].type.ndim))
         pre = self.pre_scalar_op or Program(dtypes, (), (0,))
         tail = Tail(
             self.post_scalar_op or Program((self.dtype,), (), (0,)),
@@ -190,8 +189,8 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
             acc_dtype=self.acc_dtype,
             tail=tail,
             identity=identity_of(self.scalar_op, self.acc_dtype),
-            kept=max(len(kept), 1),
-            folded=max(len(folded), 1),
+            kept=max(len(kept_axes), 1),
+            folded=max(len(folded_axes), 1),
         )
 
 
@@ -200,12 +199,12 @@ def _check_broadcast(op: Any, node: Apply, behind: Sequence[Array], result: tupl
     _, variables = op.parted(node.inputs)
     for array, var in zip(behind, variables, strict=True):
         lengths = zip(array.shape, result, var.type.broadcastable, strict=True)
-        if any(length != wanted for length, wanted, broadcast in lengths if not broadcast):
+        if any(length != target for length, target, broadcast in lengths if not broadcast):
             raise ValueError(f"Dimension mismatch in {op}: {tuple(array.shape)} comes in behind a result of {result}")
 
 
 def identity_of(op: Any, dtype: str) -> str:
-    """Return what changes nothing where it is folded, in OpenCL C."""
+    """Return the identity of an op that is folded, in OpenCL C."""
     if isinstance(op, scalars.AND):
         return literal(1 if dtype == "bool" else np.asarray(-1).astype(dtype), dtype)
     if type(op) in NOTHING:

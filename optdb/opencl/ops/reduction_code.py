@@ -1,14 +1,14 @@
 """The code of reductions: kernels that read elements by way of a scalar op, and fold them.
 
-``along`` is for elements that lie side by side where they are folded together, ``across`` for
-those of which the neighbours go into neighbouring outputs. A processor folds vectors of
-elements: in ``along`` into one vector, whose lanes are folded at the end, in ``across`` into a
-strip of outputs. Other devices have a team of work items for each output in ``along``, which
-meet in local memory, and one work item for each output in ``across``.
+``along`` is for elements that lie side by side and are folded together, ``across`` for those
+whose neighbours go into neighbouring outputs. A processor folds vectors of elements: in
+``along`` into one vector, whose lanes it folds at the end, in ``across`` into a strip of
+outputs. On other devices, a team of work items folds each output in ``along`` and meets in
+local memory; in ``across``, one work item folds each output.
 
-Much that goes into one output is folded in parts. They are left in the accumulator's dtype,
-one part behind the other, and folded by the kernels of another `ReductionCode`. A result that is
-ready is stored, or computed with at once: that is its `Tail`.
+Many elements of one output are folded in parts. The parts are stored in the accumulator's
+dtype, one after the other, and the kernels of another `ReductionCode` fold them. A `Tail` stores
+each result, or is the epilogue that computes with it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from optdb.codegen.source import ROUND_EACH_STEP, add_places, filled, functions,
 from optdb.opencl.kernels import Kernel
 from optdb.opencl.scalars.code import scalar_code
 
-#: So many outputs side by side are folded by one work item of a processor.
+#: Outputs side by side that one work item of a processor folds.
 STRIP = 1024
-#: So many rows at a time, so that a strip is loaded and stored less often.
+#: Rows that are folded at a time, so that a strip is loaded and stored less often.
 ROWS = 4
-#: So many elements another device's work item folds side by side, so that it need not wait for each.
+#: Elements that a work item of another device folds side by side, to hide the latency of each.
 SEVERAL = 16
 
 
 @dataclass(frozen=True)
 class Tail:
-    """What is done with each result of a reduction."""
+    """The epilogue of a reduction: computes with each result, and stores the outputs."""
 
     #: The scalar op that makes the outputs of the result, which comes first, and of elements of other arrays.
     op: Any
@@ -67,7 +67,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class ReductionCode:
-    """What is folded, from which arrays, by which dtype to which."""
+    """The arrays of a reduction, its ops, and the dtypes on the way."""
 
     #: The scalar op that makes one element of two, and the one that makes an element of those of the arrays.
     op: Any
@@ -80,22 +80,24 @@ class ReductionCode:
     dtype: str
     acc_dtype: str
     tail: Tail
-    #: What changes nothing, in OpenCL C.
+    #: The identity of `op`, in OpenCL C.
     identity: str
-    #: How many axes stay, and how many go; 1 at least.
+    #: The numbers of axes that stay and that are folded; 1 at least.
     kept: int
     folded: int
-    #: Whether the code is of explicit vectors, and so for no complex numbers.
+    #: Whether the code uses explicit vectors, which hold no complex numbers.
     vectors: bool
-    #: How many work items of the other code are a group.
+    #: Work items of a group, where the code uses no vectors.
     group: int
     #: What the names of the kernels begin with.
     name: str = "fold"
 
     @functools.lru_cache(maxsize=512)  # noqa: B019  (many nodes of a graph have an equal code)
     def kernels(self) -> list[Kernel]:
-        """Return both kernels; they are of one code."""
-        inputs = [Operand.of(f"i{i}", dtype, one) for i, (dtype, one) in enumerate(zip(self.dtypes, self.single))]
+        """Return both kernels; they share one source."""
+        inputs = [
+            Operand.of(f"i{i}", dtype, is_single) for i, (dtype, is_single) in enumerate(zip(self.dtypes, self.single))
+        ]
         many = [x for x in inputs if not x.single]
         uniform = [x.name for x in inputs if x.single]
         width = WIDTH if self.vectors else 1
@@ -141,10 +143,10 @@ class ReductionCode:
         return Kernel.all_of("".join([ROUND_EACH_STEP, helpers.source, *readers, text]), flags)
 
     def _params(self, inputs: list[Operand], many: list[Operand]) -> str:
-        kept, folded = [f"k{d}" for d in range(self.kept)], [f"r{d}" for d in range(self.folded)]
-        numbers = [f"ga_size {name}" for name in ("n", "each", "m", "parts", "part", *kept, *folded)]
-        steps = [f"ga_ssize {x.name}_{axis}" for x in many for axis in (*kept, *folded)]
-        tail_steps = [f"ga_ssize {x.name}_{axis}" for x in self.tail.stepping for axis in kept]
+        kept_axes, folded_axes = [f"k{d}" for d in range(self.kept)], [f"r{d}" for d in range(self.folded)]
+        numbers = [f"ga_size {name}" for name in ("n", "each", "m", "parts", "part", *kept_axes, *folded_axes)]
+        steps = [f"ga_ssize {x.name}_{axis}" for x in many for axis in (*kept_axes, *folded_axes)]
+        tail_steps = [f"ga_ssize {x.name}_{axis}" for x in self.tail.stepping for axis in kept_axes]
         tail = [*[x.param for x in self.tail.operands], "ga_ssize z_part", *tail_steps]
         return ", ".join([*numbers, *[x.param for x in inputs], *steps, *tail])
 

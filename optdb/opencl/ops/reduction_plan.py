@@ -1,8 +1,8 @@
 """Which kernels fold arrays of some shapes and strides, and how they are launched.
 
-Axes are put in the order in which they lie in memory, and as few of them as will do. Where
-there are few outputs and much to fold, several work items share an output: they leave parts,
-which a second kernel folds. All of that is worked out once for arrays that lie alike.
+Axes are put in the order in which they lie in memory, and merged where strides allow it. Where
+there are few outputs and many elements, several work items share an output: they store parts,
+which a second kernel folds. Launches are cached for arrays of the same shapes and strides.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from optdb.opencl.scalars.program import Program
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import largest, smallest
 
-#: An item folds at least so many elements before another one helps it.
+#: The fewest elements that a work item folds before another one shares its output.
 SMALLEST_PART = 4096
-#: The same for an item of a device that has thousands of them.
+#: The same for a device that runs thousands of work items.
 _SMALLEST_ITEM = 16
-#: So many work items are for nothing less than a row of so many elements.
+#: Up to this many, the work items of a team need only one element each.
 _WARP = 32
-#: The most work items that are one group.
+#: The most work items of a group.
 _GROUP = 256
 
-#: Launches, each with its arrays: a place among those that are folded, or one of its own.
+#: Launches, each with its arrays: an index into the arguments of `launch`, or a temporary array.
 _Launches = list[tuple[BoundKernel, list[Array | int]]]
 
 
 @dataclass(frozen=True)
 class Axes:
-    """How arrays are gone over: lengths of axes, and the strides of each array along them."""
+    """The loops of a reduction: lengths of axes, and the strides of each array along them."""
 
-    #: Lengths of the axes that stay and that go; one each at least.
+    #: Lengths of the axes that stay and of those that are folded; one each at least.
     kept: tuple[int, ...]
     folded: tuple[int, ...]
     #: For each array, its strides along both.
@@ -51,24 +51,24 @@ class Axes:
 
     @property
     def lies_along(self) -> bool:
-        """Tell whether what is folded together lies closer together than what is not."""
+        """Tell whether elements that are folded together lie closer together than others."""
         if self.kept[-1] == 1 or self.folded[-1] == 1:
             return self.kept[-1] == 1
-        return sum(abs(own[-1]) for _, own in self.steps) < sum(abs(own[-1]) for own, _ in self.steps)
+        return sum(abs(steps[-1]) for _, steps in self.steps) < sum(abs(steps[-1]) for steps, _ in self.steps)
 
 
 def axes_of_arrays(
     shape: Sequence[int], kept: Sequence[int], folded: Sequence[int], inputs: Sequence[Array], outs: Sequence[Array]
 ) -> Axes:
-    """Return how to go over arrays: `outs` are those that have only the axes of `kept`."""
+    """Return the axes of arrays; those of `outs` have only the axes of `kept`."""
     strides = [strides_of(x, shape) for x in inputs]
     of_outs = [dict(zip(kept, strides_of(x, [shape[axis] for axis in kept]), strict=True)) for x in outs]
 
     def in_memory(axes: Sequence[int]) -> list[int]:
-        return sorted(axes, key=lambda axis: -sum(abs(own[axis]) for own in strides))
+        return sorted(axes, key=lambda axis: -sum(abs(array_strides[axis]) for array_strides in strides))
 
     def together(axes: list[int], every: Sequence[Mapping[int, int] | Sequence[int]]) -> tuple[Any, Any]:
-        steps = [[own[axis] for axis in axes] for own in every]
+        steps = [[array_strides[axis] for axis in axes] for array_strides in every]
         return collapse([shape[axis] for axis in axes], steps, max(len(axes), 1))
 
     kept_lengths, kept_steps = together(in_memory(kept), [*strides, *of_outs])
@@ -83,16 +83,16 @@ class Grid:
 
     #: Which kernel: 'along' or 'across'.
     kind: str
-    #: How many work items there are, and in a group; 0 if the driver's is as good as any.
+    #: The numbers of work items in all and in a group; 0 leaves the group to the driver.
     items: int
     group: int
-    #: What the kernel is told: what belongs to one item, and in how many parts each output is folded.
+    #: Arguments of the kernel: the share of one item, and the number of parts of each output.
     each: int
     parts: int
 
 
 class ReductionPlans:
-    """The kernels of a reduction, and their launches; what is folded is said as `ReductionCode` has it."""
+    """The kernels of a reduction, and their launches; the keyword arguments are those of `ReductionCode`."""
 
     def __init__(self, context: Context, **code: Any) -> None:
         profile = context.profile
@@ -127,7 +127,7 @@ class ReductionPlans:
     ) -> None:
         """Fold arrays that broadcast to a shape in which no length is 0.
 
-        `axes` are those that stay and those that go, `arrays` what is folded, and what the tail reads and writes.
+        `axes` are those that stay and those that are folded; `arrays` are the folded ones, and those of the tail.
         """
         key = tuple([(array.shape, array.strides) for array in arrays])
         launches = self._known.get(key, lambda: self._launches(kernels, shape, axes, arrays), owner=kernels)
@@ -149,9 +149,9 @@ class ReductionPlans:
         places: list[Array | int] = list(range(len(arrays)))
         if grid.parts == 1:
             return [(self._bound(kernels, "fold", over, grid, arrays), places)]
-        kept = [shape[axis] for axis in axes[0]]
-        left = empty(self._context, (grid.parts, *kept), work_dtype(self._code.acc_dtype))
-        # Parts lie where the results will, one behind the other: these are in C order.
+        kept_lengths = [shape[axis] for axis in axes[0]]
+        left = empty(self._context, (grid.parts, *kept_lengths), work_dtype(self._code.acc_dtype))
+        # Each part has the layout of the results, which are in C order; one part follows the other.
         outs = len(self._code.tail.out_dtypes)
         first = self._bound(kernels, "fold", over, grid, [*arrays[:-outs], *[left] * outs])
         return [
@@ -160,7 +160,7 @@ class ReductionPlans:
         ]
 
     def of_nothing(self, kernels: Kernels, whole: Array, tail: Sequence[Array]) -> None:
-        """Compute what the tail makes of results that there are already: an array of one part, in C order."""
+        """Apply the tail to existing results: an array of one part, in C order."""
         self._of_parts(kernels, whole, tail).launch([whole, *tail])
 
     def _of_parts(self, kernels: Kernels, left: Array, tail: Sequence[Array]) -> BoundKernel:
@@ -169,13 +169,13 @@ class ReductionPlans:
         return self._bound(kernels, "rest", over, grid, [left, *tail])
 
     def _stepping(self, tail: Sequence[Array]) -> list[Array]:
-        """Return those arrays of the tail that have a place for each result."""
+        """Return the arrays of the tail that have an element for each result."""
         return [array for array, x in zip(tail, self._code.tail.operands, strict=True) if not x.single]
 
     def _bound(self, kernels: Kernels, name: str, over: Axes, grid: Grid, arrays: Sequence[Array]) -> BoundKernel:
         n, m = size_of(over.kept), size_of(over.folded)
-        steps = [step for kept, folded in over.steps for step in (*kept, *folded)]
-        outs = [step for own in over.out for step in own]
+        steps = [step for kept_steps, folded_steps in over.steps for step in (*kept_steps, *folded_steps)]
+        outs = [step for array_steps in over.out for step in array_steps]
         tail = len(self._code.tail.operands)
         numbers = [n, grid.each, m, grid.parts, -(-m // grid.parts), *over.kept, *over.folded]
         args = [*numbers, *arrays[:-tail], *steps, *arrays[-tail:], n, *outs]
@@ -192,15 +192,15 @@ def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:
         along = False
     elif not along and over.kept[-1] < WIDTH <= over.folded[-1]:
         along = True
-    wanted = units * 4
+    target_items = units * 4
     if along:
-        parts = 1 if whole else parts_of(n, m, wanted)
+        parts = 1 if whole else parts_of(n, m, target_items)
         each = largest(1, smallest(SMALLEST_PART // m, -(-n // units))) if parts == 1 else 1
         return Grid("along", -(-n // each) * parts, 1, each, parts)
     side = over.kept[-1]
     strip = min(STRIP, -(-side // WIDTH) * WIDTH)
     jobs = n // side * -(-side // strip)
-    parts = 1 if whole else parts_of(jobs, m * strip, wanted, most=m)
+    parts = 1 if whole else parts_of(jobs, m * strip, target_items, most=m)
     return Grid("across", jobs * parts, 1, strip, parts)
 
 
@@ -224,9 +224,9 @@ def _grid_of_groups(units: int, over: Axes, whole: bool, group: int) -> Grid:
 
 
 def parts_of(n: int, m: int, wanted: int, smallest: int = SMALLEST_PART, most: int | None = None) -> int:
-    """Return in how many parts each of `n` outputs is folded from `m` elements; none is empty.
+    """Return the number of parts in which each of `n` outputs is folded from `m` elements; none is empty.
 
-    The device can use as many as `wanted` for all outputs. What can be divided is `most`, if that is not `m`.
+    The device can use `wanted` parts for all outputs. The length that is divided is `most`; `m` by default.
     """
     most = m if most is None else most
     parts = max(1, min(wanted // n, m // smallest, most))

@@ -1,7 +1,7 @@
 """Softmax, which makes of each row of a matrix weights that add up to 1, cross entropies, and their gradients.
 
-A work item goes over its rows three times: for the largest element, for the sum, and to write. The largest is taken off
-first, so that no power of e is too large. Classes come from the host, where they are checked.
+A work item goes over its rows three times: for the largest element, for the sum, and to write. It subtracts the largest
+element first, so that no power of e overflows. Classes come from the host, which checks them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from optdb.runtime.tables import computed
 
 _KERNELS = functions("rows.cl")
 
-#: The parameters of a softmax, and what it makes of an element.
+#: The parameters of a softmax, and the expression of an output element.
 _INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
-#: Element j of row i of a matrix, and of a vector that all rows have.
+#: Element j of row i of a matrix, and of a vector that all rows share.
 _OF_MATRIX, _OF_VECTOR = "LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1])", "LOAD(b[(ga_ssize)(j) * b0])"
 
 
@@ -37,7 +37,7 @@ def _softmax(element: str, result: str, inputs: str = _INPUTS) -> str:
 
 
 class _OfRows(Counterpart, OpenCLKernelBase):
-    """What softmax and its relatives share: matrices, row by row, in C order at the end."""
+    """The base of softmax and its relatives: matrices, row by row, in C order at the end."""
 
     common_dtype = 0
     #: The kernel, in which the words of a dtype are left open.
@@ -73,7 +73,7 @@ class OpenCLSoftmax(_OfRows, host.Softmax):
 
 
 class OpenCLLogSoftmax(_OfRows, host.LogSoftmax):
-    """The logarithm of a softmax, without the detour."""
+    """The logarithm of a softmax, computed directly."""
 
     code = _softmax(_OF_MATRIX, "AT(j) - largest - log_sum")
 
@@ -93,7 +93,7 @@ class OpenCLSoftmaxGrad(_OfRows, host.SoftmaxGrad):
 
 
 class _WithClasses(Counterpart, OpenCLKernelBase):
-    """What cross entropies of a softmax share: two arrays on the device, and the classes, one for each row."""
+    """The base of cross entropies of a softmax: two arrays on the device, and one class for each row."""
 
     device_inputs = slice(0, 2)
 

@@ -29,10 +29,10 @@ except ImportError:  # before NumPy 2
 
 
 class _Sort(Counterpart, OpenCLKernelBase):
-    """What both ops share: the array on the device, the axis on the host."""
+    """The base of both ops: the array is on the device, the axis is on the host."""
 
     device_inputs: ClassVar[slice] = slice(0, 1)
-    #: Whether it is the places that are wanted.
+    #: Whether the op returns the places.
     places: ClassVar[bool]
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
@@ -122,8 +122,8 @@ def _check(k: int, length: int, axis: int) -> None:
 def _order(k: int) -> int:
     """Return the order in which the first elements are those wanted.
 
-    The host takes the smallest one by `numpy.min`, which is no number if there is one such; several by a partition,
-    to which that is the largest.
+    The host takes a single smallest element by `numpy.min`, which returns NaN if there is one; it takes several by a
+    partition, in which NaN is the largest.
     """
     if k > 0:
         return DESCENDING
@@ -131,7 +131,7 @@ def _order(k: int) -> int:
 
 
 def _converting(dtype: str, ndim: int) -> ElementKernels:
-    """Return the kernels that make places of another dtype."""
+    """Return the kernels that convert places to another dtype."""
     arrays = (Operand.of("i0", "int64"),), (Operand.of("o0", dtype),)
     return ElementKernels(ElementCode(*arrays, f"o0 = ({c_type(dtype)})i0;", ndim, "places"))
 
@@ -150,5 +150,5 @@ def _rows_along(x: Array, axis: int, kernels: Kernels, context: Context) -> Arra
 
 def _hand_out(elements: ElementKernels, kernels: Kernels, context: Context, rows: Array, out: Array, axis: int) -> None:
     """Copy the first elements of rows to an output, of which the rows go along an axis."""
-    there = axis_last(out, axis)
-    elements.launch(kernels, context, there.shape, [view(rows, there.shape, rows.strides), there])
+    target = axis_last(out, axis)
+    elements.launch(kernels, context, target.shape, [view(rows, target.shape, rows.strides), target])

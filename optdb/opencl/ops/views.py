@@ -66,7 +66,7 @@ class OpenCLPrint(View, host.Print):
 
 
 class _Reshaping(Counterpart, OpenCLKernelBase):
-    """What gives the elements of an array another shape: `_shape` tells which."""
+    """The base of ops that give an array another shape, which `_shape` returns."""
 
     device_inputs = slice(0, 1)
 
@@ -94,12 +94,12 @@ class OpenCLFlatten(_Reshaping, host.Flatten):
     """The same elements with the last axes made one, so that there are `outdim` axes."""
 
     def __init__(self, outdim: int = 1) -> None:
-        # Not the host's: that warns of itself.
+        # Skip the host's constructor, which warns of its deprecation.
         self.outdim = int(outdim)
 
     def _shape(self, x: Array) -> tuple[int, ...]:
-        kept = self.outdim - 1
-        return (*x.shape[:kept], size_of(x.shape[kept:]))
+        leading = self.outdim - 1
+        return (*x.shape[:leading], size_of(x.shape[leading:]))
 
 
 def copying(array_type: Any, name: str = "copy") -> ElementKernels:
@@ -151,7 +151,7 @@ def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
             start, count, step = part_of(length, entry)
             shape.append(count)
             strides.append(stride * step)
-            # Of an empty part, where it begins may be outside.
+            # The start of an empty part may be outside of the array.
             offset += stride * start if count else 0
             continue
         place = as_int(entry)
@@ -172,13 +172,13 @@ def full_shape(old: Sequence[int], wanted: Sequence[int], ndim: int) -> tuple[in
     if len(wanted) != ndim:
         raise ValueError(f"a reshape to {ndim} dimensions was given {len(wanted)} lengths: {tuple(wanted)}")
     size = size_of(old)
-    known = size_of([length for length in wanted if length != -1])
+    known_size = size_of([length for length in wanted if length != -1])
     open_axes = [axis for axis, length in enumerate(wanted) if length == -1]
     shape = list(wanted)
     fits = min([0, *shape]) >= -1 and len(open_axes) <= 1
     if fits and open_axes:
-        fits = known != 0 and size % known == 0
-        shape[open_axes[0]] = size // known if fits else 0
+        fits = known_size != 0 and size % known_size == 0
+        shape[open_axes[0]] = size // known_size if fits else 0
     if not fits or size_of(shape) != size:
         raise ValueError(f"Cannot reshape input of shape {tuple(old)} to shape {tuple(wanted)}")
     return tuple(shape)
