@@ -1,4 +1,4 @@
-"""OpenCL C for scalar ops: programs of them, one expression per op, and what writes the statements.
+"""OpenCL C for scalar ops: programs of them, one expression per op, and the writer of statements.
 
-Data flows ``program, table -> code``; what generates kernels asks :mod:`code`.
+Data flows ``program, table -> code``; generators of kernels call :mod:`code`.
 """

@@ -1,8 +1,8 @@
 """From a scalar op, or a graph of them, to statements of OpenCL C.
 
-A Composite or a Program is spelled out step by step; what it holds more than once is computed
-once, and what is the same for all elements is computed ahead of them. With a width, the
-statements are of vectors.
+A Composite or a Program is written step by step. Common subexpressions are computed once, and
+values that are the same for all elements are hoisted ahead of them. With a width, the
+statements compute vectors.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from optdb.opencl.scalars.table import expression
 
 @dataclass(frozen=True)
 class ScalarCode:
-    """What computes one element, or one vector of them."""
+    """The OpenCL C that computes one element, or one vector of them."""
 
     #: Functions that the statements call.
     helpers: str
     #: They assign the outputs, which are declared outside.
     statements: str
-    #: All that are computed on the way: a device must have them.
+    #: All dtypes of inputs, outputs and values in between: a device must support them.
     dtypes: frozenset[str]
-    #: Statements for what all elements have in common. They come ahead of the others.
+    #: Statements that compute the same values for all elements. They come ahead of the others.
     once: str
 
 
@@ -65,7 +65,7 @@ def scalar_code(
 
 @dataclass(frozen=True)
 class ScalarSignature:
-    """What is known of a scalar op on numbers of some dtypes."""
+    """The properties of a scalar op on numbers of some dtypes."""
 
     #: Why it has no OpenCL C; None if it has.
     reason: str | None
@@ -77,7 +77,7 @@ class ScalarSignature:
 
 @functools.lru_cache(maxsize=4096)
 def signature(op: Any, dtypes: tuple[str, ...]) -> ScalarSignature:
-    """Return what is known of a scalar op for inputs of `dtypes`; a graph asks for few, again and again."""
+    """Return the properties of a scalar op for inputs of `dtypes`, cached: a graph repeats few of them."""
     try:
         outputs = tuple(out.type.dtype for out in scalar_node(op, dtypes).outputs)
         names = [f"i{i}" for i in range(len(dtypes))], [f"o{i}" for i in range(len(outputs))]
@@ -87,7 +87,7 @@ def signature(op: Any, dtypes: tuple[str, ...]) -> ScalarSignature:
 
 
 class _CodeWriter:
-    """Writes steps one after another; each gets a name of its own."""
+    """Writes steps one after another, and gives each a unique name."""
 
     def __init__(self, uniform: Collection[str] = (), width: int = 1, helpers: Helpers | None = None) -> None:
         self.lines: list[str] = []
@@ -98,7 +98,7 @@ class _CodeWriter:
         self._hoists = bool(uniform) or width > 1
         self._width = width
         self._names = 0
-        #: What has to be computed lane by lane, and has not been written yet.
+        #: Statements for single lanes that have not been written yet.
         self._pending: list[str] = []
         self._read: dict[str, str] = {}
         self._made: dict[str, str] = {}
@@ -118,11 +118,11 @@ class _CodeWriter:
         return [(self._step(op, dtypes, out, values), out)]
 
     def is_uniform(self, value: str) -> bool:
-        """Tell whether a value is the same for all elements: a literal, or computed of such."""
+        """Tell whether a value is the same for all elements: a uniform input, a literal, or computed from these."""
         return value in self._uniform or not _is_name(value)
 
     def flush(self) -> None:
-        """Write what is pending: each lane by itself."""
+        """Write the pending statements, in a loop over lanes."""
         if self._pending:
             types = {**self._read, **self._made}
             width = self._width

@@ -1,7 +1,7 @@
 """A scalar op made of others: steps that are applied one after the other.
 
-It is what loop fusion makes. A Composite of the host says the same by a graph, which it
-optimizes, clones and compares by the C code that it would have; a Program is a tuple.
+Loop fusion makes programs. A Composite of the host holds the same steps as a graph, which it
+optimizes, clones and compares by its C code; a Program is a tuple.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Number:
     """A constant of a program, to the last bit."""
 
     dtype: str
-    #: Its value, as it lies in memory: so what is no number equals itself, and -0 does not equal 0.
+    #: The bytes of its value: so NaN equals itself, and -0 does not equal 0.
     raw: bytes
 
     @classmethod
@@ -37,9 +37,9 @@ class Number:
         return np.frombuffer(self.raw, self.dtype)[0]
 
 
-#: The place of a value: inputs are counted first, then what the steps make. Or a constant.
+#: The index of a value, which counts inputs first, then the results of steps; or a constant.
 Slot = int | Number
-#: An op of one output, and what it is applied to.
+#: An op of one output, and its inputs.
 Application = tuple[Any, tuple[Slot, ...]]
 #: What stands for a value.
 Value = TypeVar("Value")
@@ -53,7 +53,7 @@ class Program(ScalarOp):
     dtypes : tuple of str
         Of the inputs.
     steps : tuple of (ScalarOp, tuple of slots)
-        What is done; no step is a Program or a Composite.
+        The applications; no step is a Program or a Composite.
     results : tuple of slots
         Which values are the outputs.
     """
@@ -87,7 +87,7 @@ class Program(ScalarOp):
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Hashes of strings are another process's.
+        # Hashes of strings differ between processes.
         return Program, (self.dtypes, self.steps, self.results)
 
     def evaluate(
@@ -96,9 +96,9 @@ class Program(ScalarOp):
         apply: Callable[[Any, Sequence[Value]], Sequence[Value]],
         constant: Callable[[Number], Value],
     ) -> list[Value]:
-        """Return what the program makes of some inputs, whatever stands for them.
+        """Interpret the program over values of any kind, and return the results.
 
-        `apply` gives the results of a step for its op and inputs, `constant` what stands for a constant.
+        `apply` returns the results of a step for its op and inputs, `constant` the value of a constant.
         """
         values = list(inputs)
 
@@ -117,13 +117,13 @@ class Program(ScalarOp):
         TypeError
             If the inputs are of other dtypes than those it was made for.
         """
-        given = tuple(kind.dtype for kind in types)
-        if given != self.dtypes:
-            raise TypeError(f"{self} was made for {self.dtypes}, and is given {given}")
+        dtypes = tuple(kind.dtype for kind in types)
+        if dtypes != self.dtypes:
+            raise TypeError(f"{self} was made for {self.dtypes}, and is given {dtypes}")
         return [scalar_type(dtype) for dtype in self._out_dtypes]
 
     def make_new_inplace(self, preference: Any = None, name: str | None = None) -> Program:
-        """Return what computes the same in place: itself, as the elementwise op keeps what is written where."""
+        """Return the program itself: the elementwise op holds the in-place pattern."""
         return self
 
     def impl(self, *inputs: Any) -> Any:
@@ -133,7 +133,7 @@ class Program(ScalarOp):
 
 
 def described(op: Any) -> tuple[Any, ...]:
-    """Return what tells a scalar op from others: the host takes some for equal that are open and closed at an end."""
+    """Return a key of a scalar op: the host compares as equal some ops that differ in an open or closed end."""
     plain = [(name, value) for name, value in vars(op).items() if isinstance(value, bool | int | float | str)]
     return op, tuple(sorted(pair for pair in plain if pair[0] != "name"))
 
@@ -149,7 +149,7 @@ def _output_dtype(op: Any, dtypes: tuple[str, ...]) -> str:
 
 
 class ProgramBuilder:
-    """Puts a program together. What is applied twice to the same is applied once; slots 0 and on are the inputs."""
+    """Builds a program, with common-subexpression elimination; the first slots are the inputs."""
 
     def __init__(self, dtypes: Sequence[str]) -> None:
         self._dtypes = tuple(dtypes)
@@ -157,7 +157,7 @@ class ProgramBuilder:
         self._slots: dict[Any, int] = {}
 
     def apply(self, op: Any, slots: Sequence[Slot]) -> list[Slot]:
-        """Apply an op, and return the slots of its outputs; what is made of others is spelled out."""
+        """Apply an op, and return the slots of its outputs; a Program or a Composite is inlined."""
         if isinstance(op, Program):
             return op.evaluate(slots, self.apply, lambda number: number)
         if isinstance(op, Composite):
@@ -173,13 +173,13 @@ class ProgramBuilder:
         return Program(self._dtypes, tuple(self._steps), tuple(results))
 
     def _spell_graph(self, op: Any, slots: Sequence[Slot]) -> list[Slot]:
-        known = dict(zip(op.inputs, slots, strict=True))
+        slot_by_var = dict(zip(op.inputs, slots, strict=True))
 
         def slot_of(var: Any) -> Slot:
-            if var not in known and isinstance(var, Constant):
+            if var not in slot_by_var and isinstance(var, Constant):
                 return Number.of(var.data, var.type.dtype)
-            return known[var]
+            return slot_by_var[var]
 
         for node in io_toposort(op.inputs, op.outputs):
-            known.update(zip(node.outputs, self.apply(node.op, [slot_of(v) for v in node.inputs]), strict=True))
+            slot_by_var.update(zip(node.outputs, self.apply(node.op, [slot_of(v) for v in node.inputs]), strict=True))
         return [slot_of(var) for var in op.outputs]

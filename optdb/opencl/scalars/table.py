@@ -1,4 +1,4 @@
-"""Which expression of OpenCL C stands for which scalar op.
+"""The expression of OpenCL C for each scalar op.
 
 An entry takes a :class:`ScalarStep`, one application of an op, and returns an expression of the step's output dtype, or
 of one that C converts to it. A short entry is a text, in which ``{0}`` stands for the first input and ``{T}`` for the
@@ -43,7 +43,7 @@ def expression(step: ScalarStep) -> str:
 
 
 def _name(op: type) -> str:
-    """Return what C calls the function that an op is named after."""
+    """Return the name in C of the function that an op is named after."""
     return op.__name__.lower().replace("arc", "a")
 
 
@@ -127,7 +127,7 @@ def _extreme(operator: str) -> Entry:
     def choose(step: ScalarStep) -> str:
         x, y = step.inputs()
         first = f"({x} {operator} {y})"
-        if is_float(step.out):  # what is not a number wins
+        if is_float(step.out):  # NaN wins
             first += f" | ({x} != {x})"
         return step.choose(first, x, y)
 
@@ -242,7 +242,7 @@ def _pow_of_vectors(step: ScalarStep) -> str:
     return f"(double{step.width})({', '.join(f'pow({x}.s{q}, {y}.s{q})' for q in quarters)})"
 
 
-#: What differs in vectors.
+#: The entries that differ for vectors.
 _IN_VECTORS: dict[type, Entry] = {
     **dict.fromkeys((host.Sin, host.Cos, host.Tan), _circular),
     host.Pow: _pow_of_vectors,
