@@ -2,7 +2,7 @@
 
 When a function is compiled, :class:`OpenCLKernelBase` asks the op for the kernels of a node, compiles them for the
 node's context, and hands them to ``run`` at each call, together with the values. Inputs and outputs that live on the
-device are ``pyopencl.array.Array``; those of the host are what Theano makes of them.
+device are ``pyopencl.array.Array``; those of the host are Theano's values.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int
 
-#: Where the values of outputs go, as the host hands it out: a list of one element for each.
+#: The storage cells of outputs: for each, the host's list of one element.
 Outputs = Sequence[list[Any]]
-#: What launches the kernels of a node, by name.
+#: The compiled kernels of a node, by name.
 Kernels = dict[str, CompiledKernel]
 
 
@@ -32,8 +32,8 @@ class OpenCLKernelBase(Op):
     """An op that launches kernels. Subclasses have ``make_node``, `gpu_kernels` and `run`."""
 
     _f16_ok = True
-    #: Whether all that `run` does is to launch kernels, and to copy by ``optdb.runtime.arrays``: then it need not be
-    #: called again while it sees the same (see ``optdb.opencl.planning``).
+    #: Whether `run` only launches kernels, and copies by ``optdb.runtime.arrays``: then a plan can replay its commands
+    #: while its inputs stay the same (see ``optdb.opencl.planning``).
     repeatable = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -49,7 +49,7 @@ class OpenCLKernelBase(Op):
         node : Apply
             What is to be computed; the code may depend on the dtypes and dimensions of its variables.
         name : str
-            The op's name, for those who want it in the code.
+            The op's name, for use in the code.
         """
         raise NotImplementedError(f"{type(self).__name__} has to define gpu_kernels(node, name)")
 
@@ -63,10 +63,10 @@ class OpenCLKernelBase(Op):
         inputs : sequence
             The values of its inputs.
         outputs : sequence of list
-            Where the values of the outputs go: ``outputs[0][0] = value``. What was computed there before may be found
-            in it, and may be used again, see `output_array`.
+            The storage cells of the outputs: ``outputs[0][0] = value``. A cell may hold the value of an earlier call,
+            which may be reused, see `output_array`.
         kernels : dict
-            From the names that `gpu_kernels` gave to what launches them.
+            The compiled kernels, by the names that `gpu_kernels` gave them.
         context : Context
             Where the kernels run.
         """
@@ -97,7 +97,7 @@ class OpenCLKernelBase(Op):
         no_recycling: Sequence[Variable],
         impl: str | None = None,
     ) -> Callable[[], None]:
-        """Compile the kernels; return what computes the node once."""
+        """Compile the kernels; return the thunk that computes the node once."""
         self.prepare_node(node, storage_map, compute_map, "py")
         return self.make_py_thunk(node, storage_map, compute_map, no_recycling)
 
@@ -109,7 +109,7 @@ class OpenCLKernelBase(Op):
         no_recycling: Sequence[Variable],
         debug: bool = False,
     ) -> Callable[[], None]:
-        """Compile the kernels; return what computes the node once."""
+        """Compile the kernels; return the thunk that computes the node once."""
         context = self.get_context(node)
         kernels = self.compiled_kernels(node)
         inputs = [storage_map[var] for var in node.inputs]
@@ -129,7 +129,7 @@ class OpenCLKernelBase(Op):
 
 
 def _without_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method as Theano 1.0 calls it, without the graph, which a node knows.
+    """Return a method with the signature of Theano 1.0, without the graph, which the node refers to.
 
     Later versions have ``infer_shape(self, fgraph, node, shapes)``. Other methods are returned as they are.
     """
@@ -144,15 +144,15 @@ def _without_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def output_array(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
-    """Return an array for an output, in C order: the one that is there if it fits, else a new one.
+    """Return an array for an output, in C order: the previous one if it fits, else a new one.
 
-    What is in it is left over from before. New memory costs more than most kernels: use it again where possible.
+    Its contents are undefined. An allocation costs more than most kernels, so outputs are reused where possible.
     """
     shape = tuple(map(as_int, shape))
-    kept = storage[0]
-    is_here = isinstance(kept, Array) and kept.context == context.cl_context
-    if is_here and kept.shape == shape and kept.dtype == dtype and kept.flags.c_contiguous:
-        return kept
+    previous = storage[0]
+    is_here = isinstance(previous, Array) and previous.context == context.cl_context
+    if is_here and previous.shape == shape and previous.dtype == dtype and previous.flags.c_contiguous:
+        return previous
     storage[0] = empty(context, shape, dtype)
     return storage[0]
 

@@ -10,7 +10,7 @@ The file says how each kernel is called, and has its code::
 The parameters are names of dtypes, ``*`` for an array, ``buffer``, ``local``, ``size`` and ``ssize``. An array is a
 pointer and its offset in bytes; where the kernel's code has no parameters for offsets, as in files that were written
 for Theano's GPU back-end, ``*`` is a pointer alone, like ``buffer``. The flags are separated by '|', and there may be
-none. Everything in the section belongs to one program: what stands above the first kernel can be used by all.
+none. Everything in the section belongs to one program: all kernels can use the code above the first one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SECTION = re.compile(r"\s*#\s*section\s+(\w+)\s*$")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _KERNEL = re.compile(r"\s*#\s*kernel\b(.*)$")
 
-#: The macros of a variable, and what makes their text of its dtype.
+#: The macros of a variable, each with the function that returns its text for a dtype.
 _MACROS = {"DTYPE": ctype, "WORK": lambda dtype: ctype(work_dtype(dtype)), "LOAD": load_w, "WRITE": write_w}
-#: What else the files of Theano's GPU back-end have, and ops here have not.
+#: Further sections in the files of Theano's GPU back-end, which ops here do not support.
 C_SECTIONS = (
     *("init_code", "init_code_apply", "init_code_struct", "support_code", "support_code_apply", "support_code_struct"),
     *("cleanup_code_struct", "code", "code_cleanup"),
@@ -42,11 +42,11 @@ C_SECTIONS = (
 
 
 class KernelFileError(ValueError):
-    """A kernel file that cannot be understood. The message says where, and what is expected."""
+    """A kernel file that cannot be parsed. The message says where, and what is expected."""
 
 
 def parse(text: str, path: str = "the kernel file") -> list[Kernel]:
-    """Return the kernels of a file, which have one code: all of it."""
+    """Return the kernels of a file, which share one source: the whole file."""
     declared: list[tuple[int, str]] = []
     code: list[str] = []
     section = None
@@ -67,10 +67,10 @@ def parse(text: str, path: str = "the kernel file") -> list[Kernel]:
 
 
 def definitions(node: Apply) -> list[tuple[str, str]]:
-    """Return the macros that tell a file's code what a node's variables are.
+    """Return the macros that describe a node's variables to a file's code.
 
     For each input, and likewise for each output: ``DTYPE_INPUT_0``, its type; ``WORK_INPUT_0``, the type to compute
-    in; ``LOAD_INPUT_0(x)`` and ``WRITE_INPUT_0(x)``, which go around what is read and what is stored.
+    in; ``LOAD_INPUT_0(x)`` and ``WRITE_INPUT_0(x)``, which convert values that are read and stored.
     """
     variables = [(f"INPUT_{i}", var) for i, var in enumerate(node.inputs)]
     variables += [(f"OUTPUT_{i}", var) for i, var in enumerate(node.outputs)]
@@ -89,7 +89,7 @@ class OpenCLKernelFileBase(OpenCLKernelBase):
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
-        # The text is part of the op, so that it can be pickled and run where the file is not.
+        # The text is part of the op: a pickled op runs without the file.
         self.text = self._find().read_text()
         parse(self.text, self.path)
 
@@ -131,7 +131,7 @@ def _declared(code: str, declaration: str, where: str) -> Kernel:
 
 
 def _parameters_of(name: str, code: str) -> int | None:
-    """Return how many parameters a kernel has in its code; None if it is not found there."""
+    """Return how many parameters a kernel has in its code; None if the code does not define it."""
     code = _COMMENT.sub(" ", code)
     start = re.search(rf"\b(?:KERNEL|OUTLINED_KERNEL|kernel|__kernel)\b[^;{{}}()]*\b{re.escape(name)}\s*\(", code)
     if start is None:
