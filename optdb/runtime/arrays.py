@@ -1,4 +1,4 @@
-"""Arrays on a device: making them, and moving them there and back.
+"""Arrays on a device: allocation, and copies to and from the host.
 
 A value on a device is a ``pyopencl.array.Array``. It may be a view: with an offset, with
 strides of any size and sign. PyOpenCL copies only what is contiguous; the functions here
@@ -27,9 +27,9 @@ Array = cl_array.Array
 
 
 class DeviceArray(Array):
-    """A PyOpenCL array that copies whatever its strides, and that NumPy can read.
+    """A PyOpenCL array that copies with any strides, and that NumPy can read.
 
-    While a function is traced, there is nothing behind it, and its lengths, strides and offset may be sizes.
+    While a function is traced, it has no memory, and its lengths, strides and offset may be sizes.
     """
 
     def __init__(self, cq: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> None:
@@ -125,8 +125,8 @@ def _plain_index(entry: Any) -> Any:
 
 def lies_in_order(shape: Sequence[Any], strides: Sequence[Any], itemsize: int) -> bool:
     """Tell whether strides are those of an array in C order without gaps; that of an axis of length 1 is any."""
-    wanted = _strides_in_order(shape, itemsize)
-    return all(step == want or length == 1 for step, want, length in zip(strides, wanted, shape, strict=True))
+    c_strides = _strides_in_order(shape, itemsize)
+    return all(step == c_step or length == 1 for step, c_step, length in zip(strides, c_strides, shape, strict=True))
 
 
 def _strides_in_order(shape: Sequence[Any], itemsize: int) -> tuple[Any, ...]:
@@ -137,7 +137,7 @@ def _strides_in_order(shape: Sequence[Any], itemsize: int) -> tuple[Any, ...]:
 
 
 def empty(context: Context, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-    """Return an array with nothing certain in it; raise MemoryError if the device has no room for it."""
+    """Return an uninitialised array; raise MemoryError if the device has no room for it."""
     return _empty(context.queue, shape, dtype)
 
 
@@ -168,7 +168,7 @@ def _no_room(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, reason:
 def adopt(context: Context, array: Array) -> DeviceArray:
     """Return a view of an array that goes through the context's queue.
 
-    What another queue still does to the array is waited for.
+    It waits for the commands of another queue on the array.
     """
     queue = context.queue
     if isinstance(array, DeviceArray) and array.queue == queue:
@@ -192,22 +192,22 @@ def from_host(
     """Copy a NumPy array, of any strides, to the device; while a function is traced, it may be a `DeferredArray`.
 
     The values may be changed as soon as this returns. They go into `out`, if it has their shape and dtype and is
-    contiguous, else into a new array. Nobody will write to one that is `constant`, which is new: a function that is
-    repeated need not copy it again. The list `events` gets an event if the values are still on their way when this
-    returns; whoever drops it waits for them.
+    contiguous, else into a new array. A `constant` array is new and is never written again: a repeated function
+    need not copy it again. The list `events` gets an event if the values are still on their way when this
+    returns; dropping it waits for them.
     """
     if out is None or constant or not _fits(out, value):
         out = empty(context, value.shape, value.dtype)
     if value.size:
-        given = value if isinstance(value, DeferredArray) else np.asarray(value, order="C")
-        commands.upload(context.queue, out.base_data, out.offset, given, constant, events)
+        source = value if isinstance(value, DeferredArray) else np.asarray(value, order="C")
+        commands.upload(context.queue, out.base_data, out.offset, source, constant, events)
     return out
 
 
 def fetch(array: Array, events: list[Any]) -> np.ndarray:
-    """Begin to copy an array from the device; one that does not lie in C order is waited for.
+    """Begin to copy an array from the device; wait for one that does not lie in C order.
 
-    The values are in what is returned when the event is done that is appended to `events`.
+    The returned array has the values once the event that is appended to `events` is done.
     """
     if not (array.size and array.flags.c_contiguous):
         return to_host(array)
@@ -224,14 +224,14 @@ def to_host(array: Array, out: np.ndarray | None = None) -> np.ndarray:
     if array.flags.c_contiguous:
         commands.enqueue(commands.EnqueueDownload(array.queue, out, array.base_data, array.offset))
     else:
-        # On a processor, to map what it spans moves nothing.
+        # On a processor, mapping its memory copies nothing.
         with seen_by_host(array) as values:
             out[...] = values
     return out
 
 
 def as_host_value(value: Any) -> Any:
-    """Return an array of a device as one of NumPy; anything else as it is."""
+    """Return an array of a device as one of NumPy; anything else unchanged."""
     return to_host(value) if isinstance(value, Array) else value
 
 
@@ -257,7 +257,7 @@ def seen_by_host(array: Array) -> Iterator[np.ndarray]:
         array.queue, array.base_data, cl.map_flags.READ, start, (stop - start,), np.uint8, is_blocking=True
     )
     try:
-        # Not marked as read-only, though nobody may write: SciPy takes no such arrays.
+        # Not marked as read-only, though it must not be written: SciPy takes no read-only arrays.
         yield np.ndarray(array.shape, array.dtype, memory, array.offset - start, array.strides)
     finally:
         memory.base.release(array.queue)
@@ -296,9 +296,9 @@ def deep_copy(value: Any) -> Any:
 
 
 def overwrite(target: Array, source: Array) -> bool:
-    """Copy the values of an array over those of another one, and tell whether that was done.
+    """Copy the values of an array over those of another one; return False if that is not possible.
 
-    It is not, if they differ in shape, dtype or queue, or do not both lie in C order.
+    It is not possible if they differ in shape, dtype or queue, or do not both lie in C order.
     """
     if not (_fits(target, source) and target.queue == source.queue and source.flags.c_contiguous):
         return False

@@ -2,10 +2,10 @@
 
 `Binaries` is a folder of them, of a bounded size: bytes go in under a key, and come out unless they were damaged or
 had to make room. Processes share it without locks: an entry appears in one step, under a name that says all that it
-was built from, and whoever misses an entry builds it again.
+was built from, and a process that misses an entry builds it again.
 
-`for_device` says which folder a device's programs go to. Drivers that keep what they built of a source themselves are
-left to it (`DeviceQuirks.keeps_binaries_itself`).
+`for_device` says which folder a device's programs go to. A driver with a cache of its own gets none
+(`DeviceQuirks.keeps_binaries_itself`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_SIZE = 512
 
 _MAGIC = FORMAT.encode().ljust(16)
 _DIGEST = 16
-#: What a writer left behind that did not come to its end.
+#: The age at which a temporary file counts as left by a writer that was killed.
 _ABANDONED_AFTER_S = 3600
 
 _current: Binaries | None = None
@@ -47,9 +47,9 @@ class CachedFile:
 
 
 class Binaries:
-    """A folder of built programs, which is made when something is kept.
+    """A folder of built programs, which is created with the first entry.
 
-    It may grow to some size in megabytes; nothing is kept or found if that is 0.
+    It may grow to some size in megabytes; 0 turns it off.
     """
 
     def __init__(self, folder: Path, megabytes: int = DEFAULT_SIZE) -> None:
@@ -58,7 +58,7 @@ class Binaries:
         self._warned = False
 
     def load(self, key: str) -> bytes | None:
-        """Return what was kept under a key; None if it is not there, or damaged."""
+        """Return the binary under a key; None if it is missing or damaged."""
         if not self.limit:
             return None
         path = self._path(key)
@@ -71,13 +71,13 @@ class Binaries:
         if content[:begin] != _head(key, binary):
             self.discard(key)
             return None
-        # It was used now. A folder that can only be read serves as well.
+        # Mark it as used. A read-only folder serves as well.
         with contextlib.suppress(OSError):
             os.utime(path)
         return binary
 
     def save(self, key: str, binary: bytes) -> None:
-        """Keep a program; make room for it. Where that does not work, warn once."""
+        """Store a binary; evict others to make room. Where that fails, warn once."""
         content = _head(key, binary) + binary
         if len(content) > self.limit:
             return
@@ -88,15 +88,15 @@ class Binaries:
             self._warn(error)
 
     def discard(self, key: str) -> None:
-        """Forget what was kept under a key."""
+        """Remove the entry of a key."""
         _remove(self._path(key))
 
     def entries(self) -> list[CachedFile]:
-        """Return all entries, the one that was used last at the end."""
+        """Return all entries, the least recently used first."""
         return sorted(self._files(".bin"), key=lambda entry: entry.used)
 
     def clear(self) -> int:
-        """Forget all; return how many entries there were."""
+        """Remove all entries; return their number."""
         entries = self.entries()
         for entry in entries:
             _remove(entry.path)
@@ -107,7 +107,7 @@ class Binaries:
         return self.folder / f"{key}.bin"
 
     def _make_room(self) -> None:
-        """Remove the entries that were not used for the longest time, until the rest fits."""
+        """Evict the least recently used entries, until the rest fits."""
         self._clean_up()
         entries = self.entries()
         size = sum(entry.size for entry in entries)
@@ -118,22 +118,22 @@ class Binaries:
             size -= entry.size
 
     def _clean_up(self) -> None:
-        """Remove what processes that are no more have left half written."""
+        """Remove the temporary files of processes that were killed."""
         now = time.time()
         for file in self._files(".tmp"):
             if now - file.used > _ABANDONED_AFTER_S:
                 _remove(file.path)
 
     def _files(self, suffix: str) -> list[CachedFile]:
-        found = []
+        entries = []
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as files:
             for file in files:
                 # Another process may have removed it by now.
                 with contextlib.suppress(FileNotFoundError):
                     if file.name.endswith(suffix):
                         state = file.stat()
-                        found.append(CachedFile(Path(file.path), state.st_size, state.st_mtime))
-        return found
+                        entries.append(CachedFile(Path(file.path), state.st_size, state.st_mtime))
+        return entries
 
     def _warn(self, error: OSError) -> None:
         if self._warned:
@@ -149,9 +149,9 @@ class Binaries:
 
 
 def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -> Binaries:
-    """Say where programs are kept from now on, and how much of them; what tuning found is kept there, too.
+    """Set the folder of built programs and its size limit; the results of tuning are kept there, too.
 
-    Without a folder, it is one in the user's cache.
+    The default folder is in the user's cache.
     """
     global _current
     _current = Binaries(Path(folder).expanduser().absolute() if folder else cache_dir() / "kernels", megabytes)
@@ -159,26 +159,26 @@ def configure(folder: str | Path | None = None, megabytes: int = DEFAULT_SIZE) -
 
 
 def current() -> Binaries:
-    """Return where what is kept is kept."""
+    """Return the current folder of built programs."""
     return _current if _current is not None else configure()
 
 
 def for_device(device: Any) -> Binaries | None:
-    """Return where a device's programs are kept; None if nowhere."""
-    kept = current()
-    return None if not kept.limit or profile_of(device).quirks.keeps_binaries_itself else kept
+    """Return the folder for a device's programs; None if they are not kept."""
+    folder = current()
+    return None if not folder.limit or profile_of(device).quirks.keeps_binaries_itself else folder
 
 
 def key_of(device: Any, source: str, options: Iterable[str]) -> str:
     """Return a name for all that a binary depends on; the source includes nothing, the options are the compiler's."""
-    # PyOpenCL adds what is in this variable to the options.
+    # PyOpenCL adds this variable's text to the options.
     added = os.environ.get("PYOPENCL_BUILD_OPTIONS", "")
     parts = [FORMAT, *astuple(profile_of(device).driver), added, *options, source]
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()
 
 
 def _head(key: str, binary: bytes) -> bytes:
-    """Return what stands before a binary in its file, by which damage is found."""
+    """Return the header of a binary's file, which detects damage."""
     return _MAGIC + hashlib.blake2b(key.encode() + binary, digest_size=_DIGEST).digest()
 
 

@@ -41,7 +41,7 @@ class Liveness:
     """When each memory is needed that buffer assignment has to provide."""
 
     ranges: Mapping[Memory, tuple[int, int]]  #: By memory, the first and the last command that needs it.
-    #: Those that have to begin where a buffer begins, since a kernel is told no offset.
+    #: Those that have to begin where a buffer begins, since a kernel takes no offset.
     own_buffer: Collection[Memory] = frozenset()
 
     def nbytes(self, io: IOBinding) -> int:
@@ -118,7 +118,7 @@ class IOBinding:
         return frozenset((*self.inputs.values(), *self.outputs.values()))
 
 
-#: Is told, for each context, how many bytes are needed there and by what; raises if that is too much.
+#: Takes, for each context, the bytes needed there and their user; raises if that is too much.
 Check = Callable[[cl.Context, int, Iterable[Memory]], None]
 
 
@@ -141,7 +141,7 @@ class _External:
     memory: Memory
     placeholder: cl.Buffer  #: Where it lies between calls; no command runs with it.
     buffer: cl.Buffer | None = None  #: Where it lies in this call.
-    #: What to tell of another buffer.
+    #: The callbacks that take another buffer.
     dependants: list[Callable[[cl.Buffer], Any]] = field(default_factory=list)
 
     @functools.cached_property

@@ -1,8 +1,8 @@
-"""OpenCL programs, built once per process and kept on disk, and errors that show what the compiler saw.
+"""OpenCL programs, built once per process and kept on disk, and errors that show the numbered source.
 
-Source comes in, and a built program goes out: the one of the disk (:mod:`optdb.runtime.binaries`), if there is one
-that the driver takes, or else a new one. A compiler that refuses makes a :class:`BuildError`, which shows the lines
-with the numbers that the compiler's log speaks of.
+A source's program is the one on disk (:mod:`optdb.runtime.binaries`), if there is one that the driver takes, or else a
+new one. If the compiler refuses the source, a :class:`BuildError` shows the lines with the numbers of the compiler's
+log.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b", re.MULTILINE)
-#: What PyOpenCL's error says around the compiler's own words.
+#: PyOpenCL's text around the compiler's log in an error.
 _LOG = re.compile(r"Build on <.*?>:\s*(.*?)\s*(?:\(options: .*)?\Z", re.DOTALL)
 
-#: Programs of each context by source and options. A context that goes takes its programs along.
+#: Programs of each context by source and options. They are dropped with their context.
 _built: WeakKeyDictionary[Context, dict[tuple[str, tuple[str, ...]], cl.Program]] = WeakKeyDictionary()
 
 
@@ -34,8 +34,8 @@ class BuildError(RuntimeError):
 
     def __init__(self, message: str, log: str = "", source: str = "") -> None:
         super().__init__(message)
-        self.log = log  #: What the compiler wrote.
-        self.source = source  #: What it was given.
+        self.log = log  #: The compiler's log.
+        self.source = source  #: The source, as the compiler got it.
 
 
 def build(
@@ -64,17 +64,17 @@ def make(
 ) -> cl.Program:
     """Build a program like `build`, or load it from disk, whether or not there is one in this process."""
     options = tuple(options)
-    kept = binaries.for_device(context.device)
-    # Of what a source includes, the key knows nothing.
-    if kept is None or _INCLUDE.search(source):
+    folder = binaries.for_device(context.device)
+    # The key does not cover the files that a source includes.
+    if folder is None or _INCLUDE.search(source):
         return _compile(context, source, options, name, own_lines)
     key = binaries.key_of(context.device, source, options)
-    program = _load(context, kept, key, options)
+    program = _load(context, folder, key, options)
     if program is None:
         program = _compile(context, source, options, name, own_lines)
-        _keep(program, kept, key)
+        _keep(program, folder, key)
         return program
-    # A binary does not tell what it was made of. The program stays, so that its handle is no other's.
+    # A binary does not hold its source. The program stays alive, so that no other gets its handle.
     context.kept.setdefault(__name__, {})[program.int_ptr] = program, source
     return program
 
@@ -85,15 +85,15 @@ def _compile(context: Context, source: str, options: tuple[str, ...], name: str,
         return _built_quietly(program, options, name)
     except cl.Error as error:
         log = _log(error)
-        given = f" with {' '.join(options)}" if options else ""
-        refusal = f"{name} does not build on {context.profile.name}{given}:\n{log}\n\n{numbered(source, own_lines)}"
+        suffix = f" with {' '.join(options)}" if options else ""
+        refusal = f"{name} does not build on {context.profile.name}{suffix}:\n{log}\n\n{numbered(source, own_lines)}"
         raise BuildError(refusal, log, source) from None
 
 
 def _built_quietly(program: cl.Program, options: Iterable[str], name: str) -> cl.Program:
-    """Build a program; what a compiler says that does not refuse it is for the log, and no warning to the user."""
+    """Build a program; log the messages of a compiler that accepts it, instead of warning the user."""
     with compilers_unheard():
-        # PyOpenCL's own cache would keep the same once more.
+        # PyOpenCL's own cache would keep the same binaries again.
         program = program.build(options=list(options), cache_dir=False)
     for device in program.devices:
         said = program.get_build_info(device, cl.program_build_info.LOG).strip()
@@ -132,5 +132,5 @@ def numbered(source: str, own_lines: int = 0) -> str:
 
 def _log(error: cl.Error) -> str:
     text = str(error)
-    found = _LOG.search(text)
-    return found[1] if found else text
+    match = _LOG.search(text)
+    return match[1] if match else text

@@ -1,8 +1,8 @@
-"""How a function is called: its arguments by place and by name, what each may be, and what it gives back.
+"""The calling convention of a function: its arguments by place and by name, their types, and its results.
 
-A :class:`Signature` says what ``theano.function`` was told of inputs and outputs, and needs NumPy alone. `bind` turns a
+A :class:`Signature` holds the inputs and outputs that ``theano.function`` got, and needs NumPy alone. `bind` turns a
 call into arrays, by the host's own rules of what may be cast, and with errors that name the argument; `result` turns
-computed values into what the caller gets.
+computed values into the caller's result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-#: What a function gives back: a list, its one value, or nothing.
+#: The forms of a function's result: a list, its one value, or nothing.
 RESULTS = ("list", "single", "none")
 #: The kinds of dtypes that are numbers.
 _NUMERIC = "biufc"
@@ -34,54 +34,54 @@ class Argument:
     strict: bool = False
     #: Whether precision may be lost; None allows it for Python's floats alone, where `floats` says so.
     allow_downcast: bool | None = None
-    #: What it is if it is not given; without one, it has to be.
+    #: The value if the caller passes none; without a default, the argument is required.
     default: np.ndarray | None = None
     #: Whether `dtype` is the one that Python's floats are taken for.
     floats: bool = False
 
     @property
     def kind(self) -> str:
-        """What it has to be, in words."""
+        """The required type, in words."""
         axes = {(): "a number", (False,): "a vector", (False, False): "a matrix"}
-        wanted = axes.get(self.broadcastable, f"an array of {len(self.broadcastable)} dimensions")
-        return f"{wanted} of {self.dtype}"
+        array_kind = axes.get(self.broadcastable, f"an array of {len(self.broadcastable)} dimensions")
+        return f"{array_kind} of {self.dtype}"
 
     def array(self, value: Any) -> np.ndarray:
         """Return a value as the array that the function takes; raise TypeError if it must not be made one."""
         taken = self._cast(value)
         if taken.ndim != len(self.broadcastable):
             raise TypeError(f"expected {self.kind}, got an array of {taken.ndim} dimensions, of shape {taken.shape}")
-        if any(one and length != 1 for one, length in zip(self.broadcastable, taken.shape)):
-            lengths = tuple(1 if one else "any" for one in self.broadcastable)
+        if any(broadcasts and length != 1 for broadcasts, length in zip(self.broadcastable, taken.shape)):
+            lengths = tuple(1 if broadcasts else "any" for broadcasts in self.broadcastable)
             raise TypeError(f"expected {self.kind} with lengths {lengths}, got one of shape {taken.shape}")
         return taken
 
     def _cast(self, value: Any) -> np.ndarray:
-        wanted = np.dtype(self.dtype)
-        if isinstance(value, np.ndarray) and value.dtype == wanted and type(value) in (np.ndarray, np.memmap):
+        dtype = np.dtype(self.dtype)
+        if isinstance(value, np.ndarray) and value.dtype == dtype and type(value) in (np.ndarray, np.memmap):
             return np.asarray(value)
         if self.strict:
-            given = f"one of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-            raise TypeError(f"expected an array of {self.dtype}, and nothing else, got {given}")
+            actual = f"one of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise TypeError(f"expected an array of {self.dtype}, and nothing else, got {actual}")
         if self.allow_downcast:
-            return np.asarray(value).astype(wanted)
+            return np.asarray(value).astype(dtype)
         if isinstance(value, np.ndarray):
             # The host takes some dtypes for as good as those that hold all numbers.
-            if value.dtype.kind not in _NUMERIC or np.promote_types(wanted, value.dtype) != wanted:
+            if value.dtype.kind not in _NUMERIC or np.promote_types(dtype, value.dtype) != dtype:
                 raise self._loss(f"an array of {value.dtype}")
-            return value.astype(wanted)
+            return value.astype(dtype)
         if self.allow_downcast is None and type(value) is float and self.floats:
-            return np.asarray(value, wanted)
-        return self._without_loss(value, wanted)
+            return np.asarray(value, dtype)
+        return self._without_loss(value, dtype)
 
     def _without_loss(self, value: Any, wanted: np.dtype) -> np.ndarray:
-        given = np.asarray(value)
-        if given.dtype.kind not in _NUMERIC:
+        uncast = np.asarray(value)
+        if uncast.dtype.kind not in _NUMERIC:
             raise TypeError(f"expected {self.kind}, got {_described(value)}")
         with np.errstate(all="ignore"):
-            taken = given.astype(wanted)
-            # Nothing is equal to what is no number, except here.
-            same = (given == taken) | ((given != given) & (taken != taken))
+            taken = uncast.astype(wanted)
+            # NaN counts as equal to NaN.
+            same = (uncast == taken) | ((uncast != uncast) & (taken != taken))
         if not np.all(same):
             raise self._loss(_described(value))
         return taken
@@ -95,13 +95,13 @@ class Argument:
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """The arguments of a function, and what it gives back."""
+    """The arguments of a function, and the form of its result."""
 
     #: By their places.
     arguments: tuple[Argument, ...]
-    #: What is given back: 'list', 'single' or 'none'.
+    #: The form of the result: 'list', 'single' or 'none'.
     returns: str = "list"
-    #: Under which results are given back in a dict, if they are.
+    #: The keys of the results, if the function returns a dict.
     keys: tuple[str, ...] | None = None
 
     @functools.cached_property
@@ -120,15 +120,15 @@ class Signature:
         """
         if len(args) > len(self.arguments):
             raise TypeError(f"{function} takes {len(self.arguments)} arguments, {self}, and was given {len(args)}")
-        given: dict[int, Any] = dict(enumerate(args))
+        inputs_by_place: dict[int, Any] = dict(enumerate(args))
         for name, value in kwargs.items():
             place = self._places.get(name)
             if place is None:
                 raise TypeError(f"{function} has no argument {name!r}; it takes {self}")
-            if place in given:
+            if place in inputs_by_place:
                 raise TypeError(f"{function} was given {name} twice")
-            given[place] = value
-        return [self._array(place, given, function) for place in range(len(self.arguments))]
+            inputs_by_place[place] = value
+        return [self._array(place, inputs_by_place, function) for place in range(len(self.arguments))]
 
     def _array(self, place: int, given: Mapping[int, Any], function: str) -> np.ndarray:
         argument = self.arguments[place]
@@ -142,12 +142,12 @@ class Signature:
             raise TypeError(f"{function}, argument {self.called(place)}: {error}") from None
 
     def called(self, place: int) -> str:
-        """Return what an argument is called."""
+        """Return an argument's name, or else its place, in words."""
         name = self.arguments[place].name
         return f"{place} (without a name)" if name is None else name
 
     def result(self, values: Sequence[Any]) -> Any:
-        """Return what the caller gets for computed values."""
+        """Return the caller's result for computed values."""
         if self.returns == "none":
             return None
         if self.returns == "single" and len(values) == 1:
@@ -159,7 +159,7 @@ class Signature:
         for place, argument in enumerate(self.arguments):
             default = "" if argument.default is None else "=..."
             # Lengths are written as they are in a shape.
-            lengths = ", ".join("1" if one else ":" for one in argument.broadcastable)
+            lengths = ", ".join("1" if broadcasts else ":" for broadcasts in argument.broadcastable)
             shape = f"[{lengths}]" if lengths else ""
             words.append(f"{argument.name or f'argument{place}'}{default}: {argument.dtype}{shape}")
         return f"({', '.join(words)})"

@@ -36,7 +36,7 @@ def find() -> ctypes.CDLL | None:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """Where a matrix lies, as CLBlast is told of it: offset and steps in elements."""
+    """The layout of a matrix, as CLBlast takes it: offset and steps in elements."""
 
     buffer: int
     transposed: bool

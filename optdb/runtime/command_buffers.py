@@ -1,8 +1,8 @@
-"""Commands that the driver keeps, to be put into the queue all at once: OpenCL's cl_khr_command_buffer.
+"""Command buffers, which a driver enqueues by one call: OpenCL's cl_khr_command_buffer.
 
-PyOpenCL has no words for it, so it is reached by ctypes, through the loader that PyOpenCL itself uses. Where the
-extension is missing, or a command buffer cannot be enqueued again before it is done, :func:`kept_by_driver` returns
-None, and the caller enqueues one command after the other.
+PyOpenCL does not wrap the extension, so this module calls it by ctypes, through the loader that PyOpenCL
+itself uses. Where the extension is missing, or a command buffer cannot be enqueued again before it is done,
+:func:`kept_by_driver` returns None, and the caller enqueues one command after the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl
 
-#: What the extension has functions for.
+#: The commands that the extension has functions for.
 _KEPT = (EnqueueKernel, EnqueueCopy, EnqueueFill)
 
 _FLAGS, _SIMULTANEOUS_USE = 0x1293, 1
@@ -41,9 +41,9 @@ _PARAMETERS = {
 
 
 def kept_by_driver(commands: Sequence[Any]) -> CommandBuffer | None:
-    """Return what enqueues many bound commands by a single call of the driver.
+    """Return a command buffer, which enqueues many bound commands by a single call of the driver.
 
-    Their kernels' arguments are to stay as they are: by the specification they may be set anew, but PoCL 3.1 then
+    Their kernels' arguments must not change: the specification allows setting them again, but PoCL 3.1 then
     crashes. Return None if the driver cannot keep them all: it lacks the extension, a command brings values from the
     host, or the commands are for several queues.
     """
@@ -62,7 +62,7 @@ class CommandBuffer:
 
     def __init__(self, driver: _Driver, queue: cl.CommandQueue, commands: Sequence[Any]) -> None:
         self._driver = driver
-        #: Kernels and buffers have to outlive what was made of them.
+        #: Keeps kernels and buffers alive as long as the command buffer.
         self._commands = list(commands)
         self._queue = queue
         self._queues = (_POINTER * 1)(queue.int_ptr)
@@ -126,7 +126,7 @@ def _check(name: str, status: int) -> None:
 
 
 def _driver(device: cl.Device) -> _Driver | None:
-    """Return what keeps commands for a device; None if it cannot, or only for one use at a time."""
+    """Return the driver's functions for a device; None if it has none, or allows only one use at a time."""
     if not profile_of(device).command_buffers or not _information(device, _CAPABILITIES) & _CAN_BE_SIMULTANEOUS:
         return None
     return None if _information(device, _REQUIRED_OF_QUEUES) else _driver_of(device.platform)
@@ -142,7 +142,7 @@ def _driver_of(platform: cl.Platform) -> _Driver | None:
 
 
 def _information(device: cl.Device, what: int) -> int:
-    """Return a number that a device tells of itself; 0 if it does not know the question."""
+    """Return a device's answer to a query, a number; 0 if it does not know the query."""
     try:
         ask = _loader().clGetDeviceInfo
     except (AttributeError, OSError):

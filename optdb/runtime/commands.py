@@ -1,4 +1,4 @@
-"""What a call does on a device, as data: commands, lists of them, and what listens to a thread's commands.
+"""The commands of a call as data, lists of commands, and the listeners of a thread's commands.
 
 A command is a dataclass. Its operands are buffers of OpenCL, where it is bound, or :class:`Memory`, which stands for a
 buffer that is not chosen yet. Recording replaces buffers by `Memory` (``recording``), buffer assignment replaces
@@ -23,9 +23,9 @@ import numpy as np
 
 from optdb.runtime.library import cl
 
-#: Arrays of at most so many bytes are copied on the host, since that is quicker than to wait for the device.
+#: Up to this size, copying an array on the host is quicker than waiting for the device.
 _SMALL_NBYTES = 1 << 16
-#: PyOpenCL waits for the device when it drops the event of a copy from the host: so many are kept, for each thread.
+#: Events of uploads that each thread keeps: PyOpenCL waits for the device when it drops one.
 _KEPT_EVENTS = 64
 
 
@@ -35,13 +35,13 @@ class Memory:
 
     nbytes: int
     context: cl.Context
-    #: If it exists independently of the list; None if the list's buffer assignment provides it.
+    #: Set if it exists independently of the list; None if the list's buffer assignment provides it.
     buffer: cl.Buffer | None = None
 
 
 #: Looked up once: it takes a microsecond, and a plan calls it for each launch.
 _launch = cl.enqueue_nd_range_kernel
-#: What of a kernel's arguments is an operand.
+#: The arguments of a kernel that are operands.
 _OPERANDS = (Memory, cl.MemoryObject)
 #: Returns a buffer, and the offset at which a `Memory` begins in it.
 Locate = Callable[[Memory], tuple[cl.Buffer, int]]
@@ -103,7 +103,7 @@ class EnqueueKernel:
 
 
 class _Transfer:
-    """What commands that move bytes have in common: each operand, and the offset in it, is a field."""
+    """Base of commands that move bytes: each operand, and the offset in it, is a field."""
 
     __slots__ = ()
 
@@ -121,7 +121,7 @@ class _Transfer:
         return self.nbytes
 
     def enqueue(self) -> Any:
-        """Do it, on the command's own queue."""
+        """Enqueue the command on its own queue."""
         return self.enqueue_on(self.queue)
 
     def operands(self) -> Iterator[tuple[int, Any]]:
@@ -177,7 +177,7 @@ class EnqueueCopy(_Transfer):
 
 @dataclass(eq=False, slots=True)
 class EnqueueFill(_Transfer):
-    """Bytes of a buffer are filled with a pattern, which fits into them a whole number of times."""
+    """A fill of a buffer's bytes with a pattern, which fits into them a whole number of times."""
 
     kind: ClassVar[str] = "fill"
 
@@ -206,7 +206,7 @@ class EnqueueUpload(_Transfer):
     is_constant: bool = False  #: Whether the target is never written again.
     is_blocking: bool = True  #: Whether to wait for the copy.
     is_rebindable: bool = False
-    event: Any = None  #: Of the last copy, which holds on to the array; to drop it is to wait for it.
+    event: Any = None  #: The last copy's event, which keeps the array alive; dropping it waits for the copy.
 
     @property
     def nbytes(self) -> int:
@@ -222,7 +222,7 @@ class EnqueueUpload(_Transfer):
         return self.event
 
     def preloaded(self) -> EnqueueCopy:
-        """Return a copy of the same values from a new buffer that keeps them on the device: nobody waits for it."""
+        """Return a copy of the same values from a new buffer that keeps them on the device; it needs no waiting."""
         flags, context = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR, self.target.context
         source = Memory(self.nbytes, context, cl.Buffer(context, flags, hostbuf=self.value))
         return EnqueueCopy(self.queue, self.target, self.offset, source, 0, self.nbytes)
@@ -230,7 +230,7 @@ class EnqueueUpload(_Transfer):
 
 @dataclass(eq=False, slots=True)
 class EnqueueDownload(_Transfer):
-    """A copy of an array in C order to the host, which is waited for."""
+    """A blocking copy of an array in C order to the host."""
 
     kind: ClassVar[str] = "download"
     #: Why no list can repeat it.
@@ -254,7 +254,7 @@ class EnqueueDownload(_Transfer):
 
 @dataclass(eq=False, slots=True)
 class AllocateBuffer:
-    """A new buffer, whose memory belongs to who asked for it."""
+    """A new buffer, whose memory belongs to the caller."""
 
     buffer: cl.Buffer
     nbytes: int
@@ -265,7 +265,7 @@ class AllocateBuffer:
 
 @dataclass(eq=False, slots=True)
 class HostCall:
-    """Something that the host does between commands, which no list can repeat, and why."""
+    """Work of the host between commands, and the reason why no list can repeat it."""
 
     reason: str
 
@@ -273,7 +273,7 @@ class HostCall:
         """Do nothing: the host does it itself, right after."""
 
 
-#: What a recorded list consists of.
+#: The commands of a recorded list.
 Command = EnqueueKernel | EnqueueCopy | EnqueueFill | EnqueueUpload
 
 
@@ -286,19 +286,19 @@ class CommandList(list[Command]):
             command.enqueue()
 
     def needing_own_buffer(self) -> set[Any]:
-        """Return the operands that have to begin where a buffer begins, since a kernel is told no offset of them."""
+        """Return the operands that have to begin where a buffer begins, since their kernel takes no offset."""
         launches = (command for command in self if isinstance(command, EnqueueKernel))
         return {arg for launch in launches for slot, arg in launch.operands() if slot not in launch.array_slots}
 
 
 class Listener(Protocol):
-    """What takes a thread's commands in place of the device."""
+    """Takes a thread's commands in place of the device."""
 
     #: Whether commands are never enqueued: arrays have no memory then, and numbers may be symbolic.
     tracing: bool
 
     def on(self, command: Any) -> None:
-        """Take a command with buffers as operands, a kernel's being set, and enqueue it if it is to be done."""
+        """Take a command with buffers as operands, a kernel's already set; enqueue it unless it is only traced."""
 
 
 _state = threading.local()
@@ -306,7 +306,7 @@ _state = threading.local()
 
 @contextmanager
 def listened(listener: Listener | None) -> Iterator[None]:
-    """Let `listener`, or nobody, be told of this thread's commands meanwhile."""
+    """Send this thread's commands to `listener`, or to none, until the block exits."""
     outer = listening()
     _state.listener = listener
     try:
@@ -316,18 +316,18 @@ def listened(listener: Listener | None) -> Iterator[None]:
 
 
 def listening() -> Listener | None:
-    """Return who is told of this thread's commands; None if nobody is."""
+    """Return the listener of this thread's commands; None if there is none."""
     return getattr(_state, "listener", None)
 
 
 def tracing() -> Any:
-    """Return who is told of this thread's commands in place of the device; None if they are done."""
+    """Return the listener that traces this thread's commands; None if they are enqueued."""
     listener = getattr(_state, "listener", None)
     return listener if listener is not None and listener.tracing else None
 
 
 def enqueue(command: Any) -> None:
-    """Enqueue a command, or leave that to the listener; a kernel's arguments are set, unless it is traced."""
+    """Enqueue a command, or pass it to the listener; set a kernel's arguments, unless it is traced."""
     listener = getattr(_state, "listener", None)
     if listener is None:
         command.enqueue()

@@ -1,7 +1,7 @@
-"""A device made ready for use: its OpenCL context, one queue, and what it can compute.
+"""A device that is ready for use: its OpenCL context, its one queue, and the dtypes that it can compute.
 
-All commands of a context go through its one queue, in order, so that whoever uses an array
-need not wait for whoever filled it.
+All commands of a context go through its one queue, in order, so that a command that reads an
+array need not wait for the one that fills it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Context:
                 f"{self.device.name.strip()} takes no further process: {error}. The cure: end other processes that use "
                 "it, or choose another device, of those that `python -m optdb devices` lists"
             ) from error
-        #: What others keep of the context as long as there is the context, each by the name of its module.
+        #: State that other modules keep as long as the context lives, by the name of the module.
         self.kept: dict[str, Any] = {}
         #: Held by the thread that calls a function on the device.
         self.turn = Turn(self)
@@ -85,7 +85,7 @@ class Context:
 
     def unsupported_reason(self, dtype: object) -> str | None:
         """Return why arrays of a dtype cannot be held or computed with, None if they can."""
-        # By its name it is asked for each array of each graph.
+        # Cached by name: each array of each graph asks for it.
         name = dtype if dtype in _DTYPES else np.dtype(dtype).name
         if name not in _DTYPES:
             return f"OpenCL has no {name}"
@@ -124,7 +124,7 @@ class Turn:
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:
-        # In a forked process, a thread that is not there may hold the lock.
+        # In a forked process, a thread that does not exist there may hold the lock.
         self._context.check_process()
         self._lock.acquire()
 
@@ -136,8 +136,8 @@ class Turn:
 def _finish_all() -> None:
     """Wait for the commands that are still in the queues when the program ends.
 
-    Nobody may wait for the last updates. PoCL's threads, which would compile their kernels, crash when the process
-    takes LLVM down under them.
+    A program may end without waiting for its last updates. PoCL's threads, which would compile their kernels, crash
+    when the process shuts LLVM down.
     """
     for context in list(_contexts):
         if os.getpid() != context._pid:

@@ -64,7 +64,7 @@ class SlowDeviceWarning(RuntimeWarning):
 class DeviceInfo:
     """A device that was found: what it can do, and whether it works."""
 
-    spec: str  #: What finds it.
+    spec: str  #: The text that selects it.
     profile: DeviceProfile
     unsupported_reason: str | None  #: Why it does not work; None if it does.
 
@@ -124,7 +124,7 @@ def _whole(wanted: str, spec: str) -> cl.Device:
 
 @functools.cache
 def _warn_of_memory_checker() -> None:
-    """Say once that what is about to be computed goes through a memory checker."""
+    """Warn once that the following computations go through a memory checker."""
     warnings.warn(
         "optdb computes on Oclgrind, the only OpenCL device that works here: a memory checker, and hundreds "
         "of times slower than a driver.\nThe cure: install a driver for your device; for the processor, "
@@ -235,8 +235,8 @@ def unsupported_reason(device: cl.Device) -> str | None:
             got = _run_trial(device)
     except (cl.Error, cl.RuntimeError) as error:
         return str(error).strip().partition("\n")[0][:200]
-    wanted = list(range(40, 44))
-    return None if got == wanted else f"computed {got}, not {wanted}"
+    expected = list(range(40, 44))
+    return None if got == expected else f"computed {got}, not {expected}"
 
 
 def _run_trial(device: cl.Device) -> list[int]:

@@ -1,7 +1,7 @@
 """Buffers that wrap NumPy arrays, for devices that share the host's memory (zero copy).
 
-To wrap an array costs a microsecond, whatever its size, and nothing is copied. An array is wrapped anew in each call,
-since a driver may read it when the buffer is made. What the device writes is in the array when :func:`sync_to_host`
+Wrapping an array takes a microsecond, whatever its size, and copies nothing. Each call wraps its arrays again, since a
+driver may read an array when it makes the buffer. The device's writes are in the array when :func:`sync_to_host`
 returns.
 """
 
@@ -17,7 +17,7 @@ MIN_ZERO_COPY_BYTES = 1 << 16
 
 
 def pays_zero_copy(nbytes: int) -> bool:
-    """Tell whether wrapping an array of so many bytes is cheaper than copying it."""
+    """Tell whether wrapping an array of this size is cheaper than copying it."""
     return nbytes >= MIN_ZERO_COPY_BYTES
 
 
@@ -39,7 +39,7 @@ def wrap_host_array(context: Context, value: np.ndarray, writes: bool = False) -
 
 
 def sync_to_host(context: Context, buffer: cl.Buffer) -> None:
-    """Wait until the device has done all that was put into its queue, and the host sees what it wrote into a buffer."""
+    """Wait until the device has done all commands in its queue, and the host sees its writes into a buffer."""
     queue = context.queue
     if context.profile.writes_wrapped_arrays_directly:  # to map it would take longer than to wait
         queue.finish()

@@ -32,7 +32,7 @@ _unheard = threading.Lock()
 
 @contextmanager
 def compilers_unheard() -> Iterator[None]:
-    """Let PyOpenCL not warn of what a compiler says of programs that build."""
+    """Suppress PyOpenCL's warnings about compiler messages for programs that build."""
     with _unheard, warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)
         yield

@@ -1,7 +1,7 @@
 """Records what a function does on a device, so that it can be repeated without Python.
 
 A :class:`Recorder` listens to commands (``optdb.runtime.commands``) and writes them into *segments*, one for each step
-of the function. Buffers become :class:`~optdb.runtime.commands.Memory`: one that was allocated meanwhile gets its
+of the function. Buffers become :class:`~optdb.runtime.commands.Memory`: one that is allocated meanwhile gets its
 place later (``optdb.runtime.buffer_assignment``); one that existed before stays what it is.
 """
 
@@ -37,7 +37,7 @@ class Segment:
     """The commands of one step of a function."""
 
     commands: CommandList = field(default_factory=CommandList)
-    allocated: list[Memory] = field(default_factory=list)  #: What was allocated meanwhile.
+    allocated: list[Memory] = field(default_factory=list)  #: The memories that the step allocates.
     unsupported_reason: str | None = None  #: Why the step cannot be repeated without Python; None if it can.
 
 
@@ -74,18 +74,18 @@ class ArrayLayout:
 
 
 class Recorder:
-    """Writes down the commands of one thread, and enqueues them."""
+    """Records the commands of one thread, and enqueues them."""
 
     tracing = False
 
     def __init__(self) -> None:
         self._segment = Segment()
-        # By the handle: a buffer that was released leaves it to a later one, which is reported when it is allocated.
+        # By the handle: a later buffer may reuse a released one's handle, and is reported when it is allocated.
         self._memories: dict[int, Memory] = {}
 
     @contextmanager
     def segment(self) -> Iterator[Segment]:
-        """Write what is done meanwhile into a segment of its own."""
+        """Record the commands of the block into a segment of their own."""
         self._segment = Segment()
         with listened(self):
             yield self._segment
@@ -98,19 +98,19 @@ class Recorder:
         )
 
     def memory(self, buffer: cl.MemoryObject) -> Memory:
-        """Return what stands for a buffer in the recording."""
+        """Return the `Memory` that stands for a buffer in the recording."""
         handle = buffer.int_ptr
         if handle not in self._memories:
             self._memories[handle] = Memory(buffer.size, buffer.context, buffer)
         return self._memories[handle]
 
     def on(self, command: Any) -> None:
-        """Write a command down, and enqueue it."""
+        """Record a command, and enqueue it."""
         self.write(command)
         command.enqueue()
 
     def write(self, command: Any) -> None:
-        """Write a command down."""
+        """Record a command."""
         match command:
             case EnqueueKernel() | EnqueueCopy() | EnqueueFill():
                 self._segment.commands.append(command.with_operands(self.memory))
@@ -122,13 +122,13 @@ class Recorder:
                 self._segment.unsupported_reason = command.reason
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
-        """Write down a new buffer; return what stands for it."""
+        """Record a new buffer; return the `Memory` that stands for it."""
         memory = self._memories[buffer.int_ptr] = Memory(nbytes, buffer.context)
         self._segment.allocated.append(memory)
         return memory
 
     def _write_upload(self, command: EnqueueUpload) -> None:
-        """Write an upload down, with the values of now; keep the buffer instead, if it is never written again."""
+        """Record an upload with its present values; keep the buffer instead, if it is never written again."""
         target = self.memory(command.target)
         if command.is_constant:
             target.buffer = command.target

@@ -1,13 +1,13 @@
-"""Lengths that stand for more than one number: what a trace computes from the shapes of a call.
+"""Symbolic integers: the lengths that a trace computes from the shapes of a call.
 
-While a function is traced (``optdb.runtime.tracing``), the lengths of its inputs are a :class:`SymInt` each: a number,
-that of the example, and how it is worked out for another call. Arithmetic gives more of them. What cannot be kept in
-this way is kept as a *guard*: a comparison gives a plain answer, that for the example, and writes down that the trace
-holds only where the answer is the same; so does whatever needs a plain number. Hence nothing that is done with a SymInt
-makes a trace wrong for other shapes, at worst it holds for fewer.
+While a function is traced (``optdb.runtime.tracing``), each length of its inputs is a :class:`SymInt`: the
+number of the example, and an expression that gives it for another call. Arithmetic makes more of them. A comparison
+returns the plain answer of the example and records a *guard*: the trace holds only where the answer is the same. An
+operation that needs a plain number records a guard, too. Hence no operation on a SymInt makes a trace wrong for other
+shapes; at worst the trace holds for fewer of them.
 
-:class:`ShapeEnv` holds both, how the sizes of a trace are worked out and its guards; ``optdb.runtime.exported.rules``
-works them out again. A :class:`DeferredArray` is an array of the host that is known when the trace runs, not before.
+:class:`ShapeEnv` holds the expressions and the guards of a trace; ``optdb.runtime.exported.rules`` evaluates them for
+a call. A :class:`DeferredArray` is an array of the host whose values are known when the trace runs, not before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __getattr__ = renamed_names(
     {"concrete": "example_value", "plain": "specialize", "real": "as_float", "settled": "resolve", "whole": "as_int"},
 )
 
-#: What becomes of two whole numbers.
+#: The operations on two whole numbers.
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -38,7 +38,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "max": max,
     "min": min,
 }
-#: What two numbers may be found to be.
+#: The comparisons of two numbers.
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -49,19 +49,19 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": "<=", "<=": "<"}
 
 
 class ShapeEnv:
-    """How the sizes of a trace are worked out, and for which of them it holds."""
+    """The expressions of a trace's sizes, and the guards under which it holds."""
 
     def __init__(self) -> None:
-        #: One for each SymInt, by its number: a word and what it is about; see `symbol` and `derived`.
+        #: One for each SymInt, by its number: a word and its operands; see `symbol` and `derived`.
         self.entries: list[tuple] = []
-        #: A comparison and its two operands, in the order in which they were made: all have to be true.
+        #: A comparison and its two operands, in the order of recording: all have to be true.
         self.guards: dict[tuple, None] = {}
         self._known: dict[tuple, int] = {}
-        #: The sizes that guards leave but one number.
+        #: The sizes for which guards leave only one value.
         self.resolved: dict[int, int] = {}
 
     def symbol(self, value: int, *entry: Any) -> SymInt:
-        """Return a size that the call gives, `value` in the example.
+        """Return a size that the call determines, `value` in the example.
 
         The entry says which it is: 'axis' with the number of an argument and an axis of it, 'value' with that of an
         argument, or 'units', the device's compute units.
@@ -69,11 +69,11 @@ class ShapeEnv:
         return SymInt(self, self.number(*entry), value)
 
     def derived(self, value: Any, word: str, *operands: Any) -> SymInt:
-        """Return what a word makes of operands, `value` in the example."""
+        """Return the result of a word on operands, `value` in the example."""
         return SymInt(self, self.number(word, *map(_reference, operands)), value)
 
     def guard(self, word: str, one: Any, other: Any) -> bool:
-        """Compare two operands of the example; write down that they compare so."""
+        """Compare two operands of the example; record the outcome as a guard."""
         answer = bool(COMPARISONS[word](example_value(one), example_value(other)))
         if not answer:
             word = _OPPOSITE[word]
@@ -85,7 +85,7 @@ class ShapeEnv:
         return answer
 
     def number(self, *entry: Any) -> int:
-        """Return the number of an entry, whose operands are as rules have them."""
+        """Return the number of an entry, whose operands are in the form of rules."""
         number = self._known.setdefault(entry, len(self.entries))
         if number == len(self.entries):
             self.entries.append(entry)
@@ -106,7 +106,7 @@ def _comparison(word: str) -> tuple[_Method, _Method]:
 
 
 class SymInt:
-    """A number of an example, and how it is worked out for another call: by an entry of its rules.
+    """A number of an example, and the entry of its rules that computes it for another call.
 
     In the example, whole numbers are Python's; others, which have a dtype, are only compared and uploaded.
     """
@@ -151,7 +151,7 @@ class SymInt:
         return self != 0
 
     def __hash__(self) -> int:
-        # Not that of the number: what is kept for plain shapes is not for these. A set has to be of equal kinds.
+        # Not the hash of the number: caches for plain shapes must not serve these. A set has to hold one kind only.
         return hash((id(self.rules), self.number))
 
     def __int__(self) -> int:
@@ -169,13 +169,13 @@ class SymInt:
         return f"SymInt({self.value})"
 
     def _specialize(self) -> Any:
-        """Return the number, which then has to be the same at each call."""
+        """Return the number; a guard requires the same one in each call."""
         self.rules.guard("==", self, self.value)
         return self.value
 
 
 class SymIntVector(tuple):
-    """A vector of numbers of the host, of which some are sizes: whole numbers, unless `dtype` is another one."""
+    """A vector of numbers of the host, some of them sizes: whole numbers, unless `dtype` is another one."""
 
     dtype = np.dtype("int64")
     ndim = 1
@@ -203,9 +203,9 @@ class SymIntVector(tuple):
 
 @dataclass(frozen=True, eq=False)
 class DeferredArray:
-    """An array of the host that is known when a trace runs.
+    """An array of the host whose values are known when a trace runs.
 
-    Its `source` says where it comes from: 'argument' with a number; 'value' with a SymInt, that is all of it, 'values'
+    Its `source` says where the values come from: 'argument' with a number; 'value' with a SymInt; 'values'
     with a vector of them; 'table' with the name of a function in ``optdb.runtime.tables`` and its arguments; 'shaped'
     with a `DeferredArray` of another shape; 'home' with an array of the device.
     """
@@ -214,7 +214,7 @@ class DeferredArray:
     dtype: np.dtype
     source: tuple
 
-    # NumPy's functions are told that they cannot have it, rather than given an array of one object.
+    # NumPy's functions raise TypeError, instead of taking it as an array of one object.
     __array_ufunc__ = None
 
     @property
@@ -237,13 +237,13 @@ class DeferredArray:
 
     @property
     def described(self) -> str:
-        """What it is, in words."""
+        """The array, in words."""
         kind, what = self.source[:2]
         if kind == "home":
-            # Not formatted: the text of an array of the device is its values.
+            # Not formatted: formatting an array of the device would read its values.
             return "an array of the device"
-        known = {"argument": f"argument {what}", "table": f"what is computed by {what}"}
-        return known.get(kind, "what is computed from arguments")
+        descriptions = {"argument": f"argument {what}", "table": f"what is computed by {what}"}
+        return descriptions.get(kind, "what is computed from arguments")
 
     @property
     def is_on_device(self) -> bool:
@@ -253,19 +253,19 @@ class DeferredArray:
 
 @dataclass(frozen=True)
 class SymbolicArgument:
-    """A number that a kernel is given, where that is not known before a call; or sixteen, in a vector of `dtype`."""
+    """A kernel's scalar argument that is not known before a call; or sixteen of them, in a vector of `dtype`."""
 
     dtype: np.dtype
     values: tuple[Any, ...]
 
 
 def example_value(x: Any) -> Any:
-    """Return the number of the example, without a guard: for what is made for the example alone, as memory is."""
+    """Return the number of the example, without a guard: for things of the example alone, such as memory."""
     return x.value if isinstance(x, SymInt) else x
 
 
 def specialize(x: Any) -> Any:
-    """Return a plain number: a guard lets the trace hold only where it is the same."""
+    """Return a plain number; a guard requires the same one in each call."""
     return x._specialize() if isinstance(x, SymInt) else x
 
 
@@ -275,12 +275,12 @@ def resolve(x: Any) -> Any:
 
 
 def as_int(x: Any) -> Any:
-    """Return a whole number: as ``int`` does, but that a SymInt stays one."""
+    """Return a whole number, as ``int`` does; a SymInt stays one."""
     return resolve(x) if isinstance(x, SymInt) else int(x)
 
 
 def as_float(x: Any) -> Any:
-    """Return a number: as ``float`` does, but that a SymInt stays one."""
+    """Return a number, as ``float`` does; a SymInt stays one."""
     return resolve(x) if isinstance(x, SymInt) else float(x)
 
 
@@ -302,7 +302,7 @@ def smallest(one: Any, other: Any) -> Any:
 
 
 def starts(length: Any, step: Any) -> Sequence[Any]:
-    """Return where pieces of at most so many elements begin: as ``range(0, length, step)``."""
+    """Return where pieces of at most `step` elements begin, as ``range(0, length, step)`` does."""
     if isinstance(length, SymInt) or isinstance(step, SymInt):
         if 0 < length <= step:
             return (0,)
@@ -340,7 +340,7 @@ def _within(bound: Any, length: Any, forward: bool) -> Any:
 
 
 def _reference(x: Any) -> Any:
-    """Return what an operand is called in rules: a number, or the name of an entry."""
+    """Return an operand in the form of rules: a number, or the name of an entry."""
     if isinstance(x, SymInt):
         return f"${x.number}"
     return x.item() if isinstance(x, np.generic) else x
@@ -368,7 +368,7 @@ def _compared(word: str, one: Any, other: Any) -> bool:
 
 
 def _combined(word: str, one: Any, other: Any) -> Any:
-    """Return what a word of `ARITHMETIC` makes of two whole numbers."""
+    """Return the result of a word of `ARITHMETIC` on two whole numbers."""
     one, other = _unpacked(one), _unpacked(other)
     if not (_is_whole(one) and _is_whole(other)):
         if _is_number(one) and _is_number(other) and word in "+-*//%":
@@ -380,7 +380,7 @@ def _combined(word: str, one: Any, other: Any) -> Any:
     simple = _simplified(word, one, other)
     if simple is not None:
         return simple
-    # Whoever divides has taken care that this is not 0.
+    # Callers check beforehand that the divisor is not 0.
     if word in ("//", "%") and other == 0:
         raise ZeroDivisionError("division of a size by zero")
     if word in ("+", "*", "max", "min") and _order(one) > _order(other):
@@ -390,12 +390,12 @@ def _combined(word: str, one: Any, other: Any) -> Any:
 
 
 def _order(x: Any) -> int:
-    """Sizes by their numbers, and plain numbers last."""
+    """Return a sort key: sizes by their numbers, plain numbers last."""
     return x.number if isinstance(x, SymInt) else 1 << 60
 
 
 def _simplified(word: str, one: Any, other: Any) -> Any:
-    """Return a simpler form of an expression, by which equal lengths are found to be equal; None if there is none."""
+    """Return a simpler form of an expression, so that equal lengths compare equal; None if there is none."""
     if isinstance(one, int) and word in ("+", "*", "max", "min"):
         one, other = other, one
     if isinstance(other, SymInt):
@@ -410,7 +410,7 @@ def _simplified(word: str, one: Any, other: Any) -> Any:
 
 
 def _with_factor(word: str, one: SymInt, number: int) -> Any:
-    """Multiply or divide what is a multiple already."""
+    """Multiply or divide a size that is a multiple already."""
     name, *operands = one.rules.entries[one.number]
     if word == "*" and number == -1 and name == "//":
         return _rounded_up(one, operands)
@@ -425,7 +425,7 @@ def _with_factor(word: str, one: SymInt, number: int) -> Any:
 
 
 def _rounded_up(one: SymInt, operands: list[Any]) -> Any:
-    """Return ``-(-a // b)`` as one step, if that is what the negative of a quotient is."""
+    """Return the negative of a quotient as one step, if it has the form ``-(-a // b)``."""
     rules = one.rules
     inner = rules.entries[int(operands[0][1:])] if isinstance(operands[0], str) else ()
     if not inner or inner[0] != "*" or inner[2] != -1:
@@ -436,7 +436,7 @@ def _rounded_up(one: SymInt, operands: list[Any]) -> Any:
 
 
 def _with_term(word: str, one: SymInt, number: int) -> Any:
-    """Add a number to what has one added already."""
+    """Add a number to a size that is a sum already."""
     if word not in ("+", "-"):
         return None
     if word == "-":

@@ -1,4 +1,4 @@
-"""What the host computes in a call before it is uploaded: tables that kernels look up, and numbers.
+"""Values that the host computes in a call before it uploads them: lookup tables of kernels, and numbers.
 
 A table is an array of rows or classes, computed from the values of arguments by a function with a name. While a
 function is traced, what it gives is a `DeferredArray`, and a file says the name: when the trace runs, the function is
@@ -65,8 +65,8 @@ def indexes(values: np.ndarray, length: int, axis: int) -> np.ndarray:
     wrong = (values >= length) | (values < -length if values.dtype.kind == "i" else False)
     if wrong.any():
         raise IndexError(f"index {values[wrong][0]} is out of bounds for axis {axis} with size {length}")
-    found = values.astype(_DTYPE)
-    return np.where(found < 0, found + length, found)
+    signed = values.astype(_DTYPE)
+    return np.where(signed < 0, signed + length, signed)
 
 
 @_table(shape=lambda named: named.shape)
@@ -92,7 +92,7 @@ def begins(named: np.ndarray) -> np.ndarray:
 
 
 def _check(values: np.ndarray, ndim: int | None = None) -> None:
-    """Do nothing if a table can be made of values."""
+    """Check that a table can be made of values."""
     if values.dtype.kind not in "iub" or (ndim is not None and values.ndim != ndim):
         raise TypeError(f"it takes whole numbers, not {values.dtype} in {values.ndim} dimensions")
 
@@ -103,7 +103,7 @@ def _filled_up(values: np.ndarray, length: int, value: int) -> np.ndarray:
     return result
 
 
-#: By name, what computes a number from one or two others.
+#: By name, the functions that compute a number from one or two others.
 HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
     "cast": np.positive,
     "add": np.add,
@@ -130,5 +130,5 @@ HOST_SCALAR_OPS: dict[str, Callable[..., Any]] = {
 def host_scalar(name: str, dtype: str, *values: Any) -> Any:
     """Compute a number by one of `HOST_SCALAR_OPS`, in a dtype to which all values are brought first."""
     with np.errstate(all="ignore"):
-        given = [np.asarray(value).astype(dtype) for value in values]
-        return np.asarray(HOST_SCALAR_OPS[name](*given)).astype(dtype)[()]
+        operands = [np.asarray(value).astype(dtype) for value in values]
+        return np.asarray(HOST_SCALAR_OPS[name](*operands)).astype(dtype)[()]

@@ -1,6 +1,6 @@
-"""When commands ran on a device, by the device's own clock.
+"""Times of commands on a device, by the device's own clock.
 
-A context's queue keeps no times, for that costs something. A :class:`Timer` listens to the commands of a thread
+A context's queue keeps no times, since profiling has a cost. A :class:`Timer` listens to the commands of a thread
 (``commands``), and has them put into a queue of its own that keeps them; both queues are waited for where one takes
 over from the other. A :class:`CommandRange` takes the times of what is put into a queue between its making and its
 `stop`.
@@ -49,15 +49,15 @@ class Timer:
     tracing = False
 
     def __init__(self) -> None:
-        #: What was done since `begin`.
+        #: The commands since `begin`.
         self.commands: list[Timed] = []
         self._queues: dict[int, tuple[cl.CommandQueue, cl.CommandQueue]] = {}
-        # Something was done beside the timed queues, and has to be waited for.
+        # The timer has to wait for commands outside the timed queues.
         self._beside = True
         self._since = 0.0
 
     def begin(self) -> None:
-        """Forget what was done so far."""
+        """Forget the commands so far."""
         self.commands = []
         self._beside = True
         self._since = time.perf_counter()

@@ -1,8 +1,8 @@
-"""What a function would do on a device, written down without doing it, for inputs of more than one shape.
+"""Traces the commands of a function for inputs of more than one shape, without a device.
 
 A :class:`Tracer` listens to commands as a recorder does (``optdb.runtime.recording``), but in place of the device:
-arrays have no memory, their lengths may be sizes (``optdb.runtime.sizes``), and what is uploaded need not be known. So
-a function can be traced for a device that is not there. Whatever would need values ends the trace.
+arrays have no memory, their lengths may be sizes (``optdb.runtime.sizes``), and uploads may have unknown values. So
+a function can be traced for a device that is not there. An operation that needs values ends the trace.
 
 The result is a :class:`Trace`, which ``optdb.runtime.exported.writing`` puts into a file.
 """
@@ -41,12 +41,12 @@ class Code:
 
 
 class Untraceable(RuntimeError):
-    """A function does what cannot be written down. The message says what, and what to do."""
+    """A function does something that cannot be traced. The message names it and the cure."""
 
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """A result of a traced function: where it lies on the device, or what it is.
+    """A result of a traced function: its layout on the device, or its value.
 
     The value is an ArrayLayout, DeferredArray, SymInt, SymIntVector or numpy.ndarray.
     """
@@ -57,21 +57,21 @@ class OutputSpec:
 
 @dataclass
 class Trace:
-    """What a function does."""
+    """The commands, sizes and results of a traced function."""
 
-    #: What its kernels are written for, 'cpu' or 'gpu'.
+    #: The kind that its kernels are written for, 'cpu' or 'gpu'.
     device_kind: str
-    #: For how many compute units the example's work was cut.
+    #: The number of compute units over which the example's work was divided.
     compute_units: int
-    #: How its sizes are worked out, and for which it holds.
+    #: The expressions of its sizes, and the guards under which it holds.
     rules: ShapeEnv = field(default_factory=ShapeEnv)
     #: The shape of each argument.
     arguments: list[tuple[Any, ...]] = field(default_factory=list)
     #: The number of the shared value in a memory.
     states: dict[Memory, int] = field(default_factory=dict)
-    #: What is in a memory for good.
+    #: The values of a memory that never change.
     constants: dict[Memory, np.ndarray] = field(default_factory=dict)
-    #: In order; numbers in them may be sizes, and what is uploaded a `DeferredArray`.
+    #: In order; their numbers may be sizes, and an upload's value a `DeferredArray`.
     commands: CommandList = field(default_factory=CommandList)
     outputs: list[OutputSpec] = field(default_factory=list)
     #: The dtypes that kernels compute in and that not every device has.
@@ -87,12 +87,12 @@ class Tracer(Recorder):
         super().__init__()
         self.trace = trace
         self._context = context
-        # Whose handles are in use: none of them may become that of another buffer.
+        # Kept alive, so that no other buffer gets one of their handles.
         self._alive: list[Any] = []
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Write down what is done meanwhile."""
+        """Trace the commands of the block."""
         with self.segment() as segment:
             segment.commands = self.trace.commands
             yield
@@ -106,12 +106,12 @@ class Tracer(Recorder):
         return array
 
     def memory(self, buffer: cl.MemoryObject) -> Memory:
-        """Return what a buffer is called in the trace."""
+        """Return a buffer's name in the trace."""
         self._alive.append(buffer)
         return super().memory(buffer)
 
     def on(self, command: Any) -> None:
-        """Write a command down, a launch with its kernel's source; raise Untraceable if a file cannot hold it."""
+        """Record a command, a launch with its kernel's source; raise Untraceable if a file cannot hold it."""
         match command:
             case EnqueueKernel():
                 source = source_of(self._context, command.kernel.program)
@@ -124,12 +124,12 @@ class Tracer(Recorder):
                 self.write(command)
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
-        """Write down a new buffer."""
+        """Record a new buffer."""
         self._alive.append(buffer)
         return super().allocate(buffer, nbytes)
 
     def _write_upload(self, command: EnqueueUpload) -> None:
-        """Write down an upload, of what is not known yet or of the values of now."""
+        """Record an upload, of a deferred array or of the present values."""
         is_known = not isinstance(command.value, DeferredArray)
         value = np.array(command.value, order="C") if is_known else command.value
         target = self.memory(command.target)

@@ -1,8 +1,8 @@
-"""What measuring a device found to be best, on disk.
+"""The results of tuning a device, on disk.
 
-A finding is a small dict of JSON's types, kept under all that it depends on: the device, its driver, what is tuned and
-for which dtype, and the version of whoever measured. A file that cannot be read, or that was written for something
-else, counts as not there: then whoever asks goes on as on a device that was never measured.
+A finding is a small dict of JSON's types, kept under all that it depends on: the device, its driver, the tuned
+operation and dtype, and the version of the tuner. A file that cannot be read, or that was written for another
+key, counts as missing: then the device counts as not tuned.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ FORMAT = "optdb tuning 1"
 
 
 def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
-    """Return all that a finding depends on: the device, what was tuned, for which dtype, and who measured.
+    """Return all that a finding depends on: the device, the tuned operation and dtype, and the tuner.
 
-    A part of a device is another device; the version is that of whoever measured.
+    A part of a device is another device; the version is the tuner's.
     """
     profile = profile_of(device)
     return {
@@ -39,7 +39,7 @@ def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
 
 
 def load(key: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what was found under a key of `key_of`; None if nothing was, or the file is damaged."""
+    """Return the finding under a key of `key_of`; None if there is none, or the file is damaged."""
     try:
         content = json.loads(path_of(key).read_bytes())
     except (OSError, ValueError):
@@ -50,14 +50,14 @@ def load(key: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def save(key: dict[str, Any], found: dict[str, Any]) -> Path:
-    """Write down what was found, in one step, and return the file; raise OSError if it cannot be written."""
+    """Write a finding atomically, and return the file; raise OSError if it cannot be written."""
     path = path_of(key)
     replace_file(path, json.dumps({"key": key, "found": found}, indent=1).encode())
     return path
 
 
 def forget(key: dict[str, Any]) -> None:
-    """Remove what was found, if there is anything."""
+    """Remove the finding under a key, if there is one."""
     path_of(key).unlink(missing_ok=True)
 
 

@@ -1,9 +1,9 @@
-"""Functions in files, that run by NumPy and PyOpenCL alone.
+"""Functions in files, which run by NumPy and PyOpenCL alone.
 
-A file is data: numbers, arrays, the sources of kernels, and lists of what goes into a device's queue. `writing` makes
-one of traces (``optdb.runtime.tracing``); `archive` opens one, and sees to it that it is whole; `reading` checks each
-field of what it says; `rules` works out the sizes of a call; `binding` gives the commands their memory and kernels, and
-checks every number that decides over either; `model` is what the user calls.
+A file is data: numbers, arrays, the sources of kernels, and lists of commands for a device's queue. `writing` makes
+one of traces (``optdb.runtime.tracing``); `archive` opens one and verifies its integrity; `reading` checks each
+field of its manifest; `rules` works out the sizes of a call; `binding` gives the commands their memory and kernels, and
+checks every number that determines either; `model` holds the classes that the user calls.
 """
 
 from optdb.deprecation import renamed_names

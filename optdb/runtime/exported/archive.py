@@ -1,8 +1,8 @@
-"""The file itself: members in a zip archive, none of them compressed, and a list of them that tells what each holds.
+"""The file itself: an uncompressed zip archive, and the list of its members.
 
 `pack` writes one, `Archive` reads one. Nothing is unpacked to the disk, or larger in memory than in the file.
 The list, ``manifest.json``, names the size and the SHA-256 of each other member; its own SHA-256 is in
-``manifest.sha256``. This finds what was damaged or altered by mistake; it does not tell who wrote a file.
+``manifest.sha256``. This detects accidental damage and changes; it does not authenticate the author of a file.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MEMBER_BYTES, PROGRAM_BYTES_PER_BYTE, Limits
 
 KIND = "optdb plan"
-#: Of what is written, and the one that is read: programs of version 1 were in a form that could not be checked.
+#: The version that is written, and the only one that is read: programs of version 1 cannot be checked.
 VERSION = 2
 
 MANIFEST = "manifest.json"
 DIGEST = "manifest.sha256"
 
-#: What members may be called.
+#: The names that members may have.
 _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
-#: So deeply lists may lie within lists, of which no plan has more than a dozen. Python's own parser recurses, and may
-#: take the process down with it.
+#: The deepest nesting of lists; no plan needs more than a dozen. Python's own parser recurses, and may crash the
+#: process.
 _MAX_DEPTH = 64
 #: A number has no more letters. To convert a longer one takes time that grows as its square.
 _MAX_NUMBER_LENGTH = 40
@@ -42,14 +42,14 @@ _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 #: How an entry of an archive's list of members begins; the list is counted before it is read.
 _LISTED = b"PK\x01\x02"
 _BLOCK_BYTES = 1 << 20
-#: What arrays may hold.
+#: The dtypes of arrays.
 DTYPES = frozenset(
     [
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
         *("float16", "float32", "float64", "complex64", "complex128"),
     ]
 )
-#: By kind and bytes, as headers of arrays have it.
+#: By kind and bytes, as in the headers of arrays.
 _DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) for name in DTYPES}
 #: As many as all versions of NumPy take, and elements of one that is empty in one of them.
 _MOST_DIMENSIONS = 32
@@ -62,16 +62,16 @@ _HEADER = re.compile(
     rb"'shape': \((?P<shape>(\d{1,18}(, ?|(?=\))))*)\), \} *\n\Z"
 )
 
-#: What Python's own module raises for some archives that are none.
+#: Errors that Python's own module raises for some invalid archives.
 _OTHERS = (IndexError, KeyError, OverflowError, AttributeError)
 
 _CURE = "The cure: export it again, and copy it as a binary file"
 
 
 def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
-    """Write a file, in one step: there is the whole of it, or what was there before.
+    """Write a file atomically: the path holds the new file, or the old one.
 
-    The manifest is what the file says of itself, but for the list of members.
+    The manifest describes the file, but for the list of members.
     """
     listed = {
         name: {"nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -79,7 +79,7 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
     }
     said = {"kind": KIND, "version": VERSION, **manifest, "members": listed}
     text = json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
-    # A name of its own: others may be writing to the same path, from this process or another one.
+    # A unique name: other threads or processes may be writing to the same path.
     unfinished = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
         with zipfile.ZipFile(unfinished, "x", zipfile.ZIP_STORED) as file:
@@ -92,16 +92,16 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
 
 
 def array_bytes(value: np.ndarray) -> bytes:
-    """Return an array as a member holds it."""
+    """Return an array as the bytes of a member."""
     content = io.BytesIO()
     np.lib.format.write_array(content, np.array(value, order="C", copy=True), version=(1, 0), allow_pickle=False)
     return content.getvalue()
 
 
 class Archive:
-    """A file that was found to be whole, within limits.
+    """A file whose integrity and limits were checked.
 
-    It raises FileError if it is no such file, of another version, or damaged, and OSError if it cannot be read.
+    It raises FileError if it is no file of a plan, of another version, or damaged, and OSError if it cannot be read.
     """
 
     def __init__(self, path: Path, limits: Limits) -> None:
@@ -110,7 +110,7 @@ class Archive:
         self._arrays: dict[str, np.ndarray] = {}
         with path.open("rb") as content:
             try:
-                #: What of the host's memory it takes once it is read, at most.
+                #: Host bytes that it takes once it is read, at most.
                 self.host_bytes = self._list_bytes(content)
                 with zipfile.ZipFile(content) as file:
                     self._members = self._read(file, content.seek(0, io.SEEK_END))
@@ -118,7 +118,7 @@ class Archive:
                 raise
             except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
                 raise self.wrong(f"is no whole file of a plan ({error})") from None
-        #: What it says of itself; of its fields, only those that all files have were checked.
+        #: The manifest; only the fields that all files have are checked here.
         self.manifest = self._manifest()
         self._check_members()
 
@@ -127,7 +127,7 @@ class Archive:
         return FileError(f"{self.path} {what}.\n{cure}")
 
     def _list_bytes(self, content: BinaryIO) -> int:
-        """Return what a list of the archive's members takes, at most."""
+        """Return the host bytes that a list of the archive's members takes, at most."""
         count, end = 0, b""
         while block := content.read(_BLOCK_BYTES):
             count += (end + block).count(_LISTED)
@@ -140,17 +140,17 @@ class Archive:
         for info in file.infolist():
             if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
                 raise self.wrong(f"has a member that is compressed, {info.filename!r}, which none is in a plan")
-        # Before any of them is read: members that lie in each other's place would be more than there is.
+        # Before any of them is read: overlapping members would add up to more than the file.
         if sum(info.file_size for info in file.infolist()) > nbytes:
             raise self.wrong("has members that are larger than the file, or lie one within another")
         self.host_bytes += sum(info.file_size * _bytes_per_byte(info.filename) for info in file.infolist())
         self._limits.check("max_host_bytes", self.host_bytes, f"{self.path}")
-        found: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         for info in file.infolist():
-            if info.filename in found:
+            if info.filename in contents:
                 raise self.wrong(f"has two members called {info.filename!r}")
-            found[info.filename] = file.read(info)
-        return found
+            contents[info.filename] = file.read(info)
+        return contents
 
     def _manifest(self) -> dict[str, Any]:
         text, digest = self._members.pop(MANIFEST, None), self._members.pop(DIGEST, None)
@@ -202,7 +202,7 @@ class Archive:
             raise self.wrong(f"has no text in {name}") from None
 
     def array(self, name: Any) -> np.ndarray:
-        """Return a member that is an array; it is not to be written to."""
+        """Return a member that is an array; it must not be written to."""
         if not isinstance(name, str) or name not in self._arrays:
             self._arrays[name] = self._array(name)
         return self._arrays[name]
@@ -233,14 +233,14 @@ def _digest(text: bytes) -> bytes:
 
 
 def _bytes_per_byte(name: str) -> int:
-    """Return what a byte of a member takes once it is read, at most."""
+    """Return the host bytes that a byte of a member takes once it is read, at most."""
     if name == MANIFEST:
         return MANIFEST_BYTES_PER_BYTE
     return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 1
 
 
 def _invalid_text_reason(text: bytes) -> str | None:
-    """Return why a manifest is not to be parsed, in words; None if it may be. Outside of texts it has no backslash."""
+    """Return why a manifest must not be parsed, in words; None if it may be. It has no backslash outside of texts."""
     letters = np.frombuffer(_ESCAPED.sub(b"", text), np.uint8)
     outside = letters[(np.cumsum(letters == ord('"'), dtype=np.int32) & 1) == 0]
     begins, ends = (np.isin(outside, np.frombuffer(marks, np.uint8)) for marks in (b"[{", b"]}"))

@@ -1,7 +1,7 @@
-"""A trace for the sizes of one call, with memory and kernels: ready to be run.
+"""A trace that is bound to the sizes of one call, with memory and kernels.
 
-Here the numbers of a file meet a device. Each is checked before anything is made of it: what is copied, filled and
-uploaded lies within its memory, kernels get as many arguments as they take, and each of its kind.
+Here the numbers of a file meet a device. Each is checked before use: copies, fills and uploads lie
+within their memory, and kernels get as many arguments as they take, each of its kind.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from optdb.runtime.library import cl
 from optdb.runtime.recording import ArrayLayout
 from optdb.runtime.tables import TABLES
 
-#: In a result: so many fit into what can be addressed.
+#: The most elements in a result: more cannot be addressed.
 _MOST_ELEMENTS = 1 << 58
-#: What a command that is ready to be run takes of the host's memory, a kernel of the driver's included, and a size.
+#: Host bytes of a bound command, including the driver's kernel, and of a size.
 _COMMAND_BYTES = 8192
 _VALUE_BYTES = 512
 #: The largest number, and how many arrays there are while a table is made.
@@ -51,7 +51,7 @@ _BYTES_OF_AN_ITEM = 64
 
 @dataclass(frozen=True)
 class Resources:
-    """What all traces of a loaded file share."""
+    """The resources that all traces of a loaded file share."""
 
     archive: Archive
     context: Context
@@ -59,12 +59,12 @@ class Resources:
     #: The buffers of the shared values.
     states: Sequence[cl.Buffer]
     budget: Budget
-    #: What does the first calls in a child process, if anything does.
+    #: Runs the first calls in a child process; None if nothing does.
     rehearsals: Rehearsals | None = None
-    #: The buffers of constants that kernels read, by name; they are made when they are first needed.
+    #: The buffers of constants that kernels read, by name; they are made on first use.
     constants: dict[str, cl.Buffer] = field(default_factory=dict)
 
-    #: Held while a call is done.
+    #: Held during a call.
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def buffer(self, name: str) -> cl.Buffer:
@@ -85,9 +85,9 @@ def buffer_with(context: Context, value: np.ndarray) -> cl.Buffer:
 
 
 class Bound:
-    """A trace that is ready to be run for calls like one, whose sizes are `values`.
+    """A trace that is bound for calls like one, whose sizes are `values`.
 
-    The arguments `free` may have other values in each call: kernels are given what depends on them anew. It raises
+    The arguments `free` may have other values in each call: it sets the kernel arguments that depend on them. Raises
     FileError if a command is not valid, LimitError if it takes more than the file may, and MemoryError if the device
     has no room for its values.
     """
@@ -98,35 +98,35 @@ class Bound:
         self._trace = trace
         self._values = values
         self._resources = resources
-        #: How much memory of the host this takes, and a call of it.
+        #: Host bytes that this and a call of it take.
         self.host_bytes = self._host_bytes(call)
         resources.budget.reserve_host(self.host_bytes, "a call, with its results,")
-        #: Those that a file wants to begin where a buffer begins, besides what its kernels tell.
+        #: Memories that the file wants to begin where a buffer begins, besides those of its kernels.
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
         commands = CommandList(self._command(said) for said in trace.commands)
         self._outputs = [self._output(output) for output in trace.outputs]
         live = self._liveness(commands)
-        # Before places are looked for, which takes its time where there are many pieces.
+        # Before buffers are assigned, which takes long where there are many memories.
         limits, peak_nbytes = resources.budget.limits, live.peak_nbytes
         limits.check("max_device_bytes", resources.budget.device_bytes + peak_nbytes, "what is computed in a call")
         self._check_work(commands)
         self._buffers = BufferAssignment(live, self._check_device_memory)
-        #: How much memory of the device its values take.
+        #: Device bytes that its values take.
         self.nbytes = self._buffers.nbytes
         self._commands = CommandList()
-        #: Those of the commands that bring something from the host at each call: what that is, and the space for it.
+        #: The commands that upload from the host in each call, each with its source and its space.
         self._uploads: list[tuple[EnqueueUpload, list[Any], int]] = []
-        #: Kernels, slots and numbers, of what they are given that may be another one in each call.
+        #: Kernels, slots and numbers of the kernel arguments that may change in each call.
         self._free: list[tuple[Any, int, list[Any]]] = []
         self._value_guards = trace.rules.value_guards(free)
-        #: Whether a result is brought home, after all else that is in the queue.
+        #: Whether a result is copied to the host, after all else in the queue.
         self._waits = any(output.get("memory") is not None for output in trace.outputs)
         for said, command in zip(trace.commands, commands, strict=True):
             self._bind(command, said)
 
     def suits(self, call: Call) -> bool:
-        """Make ready for a call like the one that this is for; tell whether that can be done."""
+        """Update the values for a call like the one that this is for; return False if a guard breaks."""
         if not self._value_guards:
             return True
         values = self._value_guards.values(self._values, call)
@@ -138,14 +138,14 @@ class Bound:
         return True
 
     def run(self, call: Call) -> list[np.ndarray]:
-        """Do it; return the results."""
-        # All that may be wrong with a call is found before anything is done.
+        """Run the commands; return the results."""
+        # All checks of a call come before its first command.
         sources = [np.asarray(self._source(source, call), order="C") for _, source, _ in self._uploads]
         for value, (_, _, space) in zip(sources, self._uploads, strict=True):
             if value.nbytes > space:
                 raise FileError(f"{value.nbytes} bytes are to be uploaded, and there is room for {space}")
-        # An event that is dropped waits until it is over. At the end of the next call, these are, or what that call
-        # waits for comes behind them.
+        # Dropping an event waits for its upload. At the end of the next call, these uploads are done, or that call
+        # waits for a later command.
         last_events = [upload.event for upload, _, _ in self._uploads]
         for value, (upload, _, _) in zip(sources, self._uploads, strict=True):
             upload.value = value
@@ -161,7 +161,7 @@ class Bound:
         return nbytes + sum(self._output_bytes(output, call) for output in trace.outputs)
 
     def _source_bytes(self, source: list[Any], call: Call) -> int:
-        """Return how much memory there is for what is uploaded, at most: a table has as many numbers as its array."""
+        """Return the memory for an upload, at most: a table has as many numbers as its array."""
         match source:
             case ["argument", number]:
                 return call.arguments[number].nbytes
@@ -171,11 +171,11 @@ class Bound:
                 return _NUMBER_BYTES * len(values)
             case ["shaped", inner, _]:
                 return self._source_bytes(inner, call)
-        # While a table is made, there is what it is made of, and what is sorted.
+        # While a table is made, its source and the sorted copy exist, too.
         return _TABLE_ARRAYS * (self._source_bytes(source[2][0], call) * _NUMBER_BYTES + _NUMBER_BYTES)
 
     def _output_bytes(self, output: dict[str, Any], call: Call) -> int:
-        """Return how much memory of the host a result takes."""
+        """Return the host memory that a result takes."""
         match output:
             case {"values": values}:
                 return _NUMBER_BYTES * len(values)
@@ -213,7 +213,7 @@ class Bound:
         return memory
 
     def _command(self, said: list[Any]) -> Command:
-        """Return a command of a file as one that can be bound; what an upload brings is still as in the file."""
+        """Return a command of a file as one that can be bound; an upload's source stays as in the file."""
         queue, numbers = self._resources.context.queue, self._values.numbers
         match said:
             case ["launch", *parts]:
@@ -247,14 +247,14 @@ class Bound:
         sizes = self._values.numbers(items)
         groups = None if group is None else self._values.numbers(group)
         kernel.check_sizes(sizes, groups)
-        given = tuple(map(self._argument, args))
+        bound_args = tuple(map(self._argument, args))
         for place in arrays:
-            memory, offset = given[place], int(given[place + 1])
+            memory, offset = bound_args[place], int(bound_args[place + 1])
             if memory is not None and not 0 <= offset <= memory.nbytes:
                 raise FileError(f"an array begins {offset} bytes into a memory of {memory.nbytes}")
-        kernel.check_arguments(given)
-        # A memory that is not in `arrays` begins where a buffer begins, whatever the file says of it.
-        return EnqueueKernel(self._resources.context.queue, kernel, sizes, groups, given, tuple(arrays))
+        kernel.check_arguments(bound_args)
+        # A memory that is not in `arrays` begins where a buffer begins, regardless of the file.
+        return EnqueueKernel(self._resources.context.queue, kernel, sizes, groups, bound_args, tuple(arrays))
 
     def _argument(self, arg: list[Any] | None) -> Any:
         match arg:
@@ -271,7 +271,7 @@ class Bound:
         return None
 
     def _source(self, source: list[Any], call: Call) -> Any:
-        """Return what is uploaded in a call."""
+        """Return the value of an upload in a call."""
         match source:
             case ["argument", number]:
                 return call.arguments[number]
@@ -295,7 +295,7 @@ class Bound:
         return np.array([_number(dtype, self._values.value(value)) for value in said], dtype)
 
     def _output(self, output: dict[str, Any]) -> Callable[[Call], np.ndarray]:
-        """Return what gives a result behind a call."""
+        """Return the function that gives a result after a call."""
         dtype = np.dtype(output["dtype"])
         match output:
             case {"values": values, "vector": is_vector}:
@@ -327,7 +327,7 @@ class Bound:
         return layout
 
     def _liveness(self, commands: CommandList) -> Liveness:
-        """Return when each memory is needed that has no buffer of its own."""
+        """Return the liveness of each memory that has no buffer of its own."""
         outputs = [output.get("memory") for output in self._trace.outputs]
         results = [self._memories[number] for number in outputs if number is not None]
         live = liveness([CommandGroup(commands)], results)
@@ -342,8 +342,7 @@ class Bound:
         bound = command.bind(self._buffers.locate)
         self._commands.append(bound)
         if isinstance(bound, EnqueueUpload):
-            # Nobody waits for an upload, unless it is of an array that the caller may change, and nobody waits at the
-            # end.
+            # An upload blocks only if the caller may change its array, and if nothing waits at the end of the call.
             bound.is_blocking = not self._waits and command.value[0] in ("argument", "shaped")
             self._uploads.append((bound, command.value, _space(command)))
         elif isinstance(bound, EnqueueKernel):
@@ -353,7 +352,7 @@ class Bound:
 
 
 def _space(upload: EnqueueUpload) -> int:
-    """Return how many bytes there are for what is uploaded."""
+    """Return the bytes that an upload may have."""
     return upload.target.nbytes - upload.offset
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a file, or with a call of what is in it."""
+"""Errors of a file, and of a call of its functions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ __all__ = ["FileError", "LimitError", "ShapeError"]
 
 
 class FileError(ValueError):
-    """A file is not what it should be. The message says what is wrong with it, and what to do."""
+    """A file is not valid. The message names the fault and the cure."""
 
 
 class LimitError(FileError):
-    """A file asks for more memory or work than it may take. The message says how to allow it."""
+    """A file needs more memory or work than its limits allow. The message says how to raise them."""
 
 
 class ShapeError(ValueError):
-    """A function in a file does not know what to do with such shapes, or with a value that decides over shapes."""
+    """A function in a file does not support such shapes, or a value that determines shapes."""

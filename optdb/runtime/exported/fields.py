@@ -1,4 +1,4 @@
-"""Checks of what a manifest says, field by field: nothing of a file is used before it was looked at."""
+"""Checks of a manifest, field by field: nothing of a file is used before it is checked."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from optdb.runtime.exported.archive import DTYPES, Archive
 
 #: Whole numbers of a file are in this range: so are all that OpenCL takes.
 LIMIT = 1 << 63
-#: What entries are called.
+#: The names of entries.
 _REFERENCE = re.compile(r"\$(0|[1-9]\d{0,8})\Z", re.ASCII)
 
-#: Of what is not valid, so much is shown: its whole text may be larger than the file.
+#: Shortens an invalid value for an error: its whole text may be larger than the file.
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxlong = 3, 6, 4, 40, 40
 
@@ -57,11 +57,11 @@ class Fields:
 
     def whole(self, name: str, among: range) -> int:
         """Return a whole number of a range."""
-        wanted = f"a whole number from {among.start} on, below {among.stop}"
-        return self.take(name, lambda value: is_whole(value) and value in among, wanted)
+        description = f"a whole number from {among.start} on, below {among.stop}"
+        return self.take(name, lambda value: is_whole(value) and value in among, description)
 
     def maybe(self, take: Callable[[str], Any], name: str) -> Any:
-        """Return what a method of this object makes of a field, or None if there is none."""
+        """Return the result of a method of this object for a field, or None if the field is missing."""
         return None if self.value.get(name) is None else take(name)
 
     def list(self, name: str, check: Check, wanted: str) -> list[Any]:
@@ -86,8 +86,8 @@ class Fields:
 
     def objects(self, name: str) -> list[Fields]:
         """Return a list of objects."""
-        given = self.list(name, lambda value: isinstance(value, dict), "objects")
-        return [Fields(self.archive, value, f"{self.where}.{name}[{i}]") for i, value in enumerate(given)]
+        objects = self.list(name, lambda value: isinstance(value, dict), "objects")
+        return [Fields(self.archive, value, f"{self.where}.{name}[{i}]") for i, value in enumerate(objects)]
 
 
 def is_text(value: Any) -> bool:
@@ -126,5 +126,5 @@ def is_reference(value: Any) -> bool:
 
 
 def is_number(value: Any, entries: int) -> bool:
-    """Tell whether a value is a whole number, or names one of so many entries."""
+    """Tell whether a value is a whole number, or names one of the entries."""
     return is_whole(value) or (is_reference(value) and int(value[1:]) < entries)

@@ -1,4 +1,4 @@
-"""What a file may take: memory of the host, memory of the device, and work in one call.
+"""Limits of a file: memory of the host, memory of the device, and work in one call.
 
 A file of a few kilobytes can ask for any of these without end. Each is added up before anything is allocated or
 enqueued, and refused, by a :class:`LimitError` that names what asks for it and how to raise the limit.
@@ -24,13 +24,13 @@ MANIFEST_BYTES_PER_BYTE = 128
 PROGRAM_BYTES_PER_BYTE = 64
 MEMBER_BYTES = 2048
 
-#: So many sizes of arguments are remembered for each function, with the memory for their values.
+#: How many sizes of arguments each function caches, with the memory for their values.
 MAX_BOUND_PER_METHOD = 8
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a file may take."""
+    """The limits of a file."""
 
     #: Memory of the host, for what is loaded, and for the results and uploads of a call. The arguments of a call are
     #: its caller's, and do not count.
@@ -61,35 +61,35 @@ class Limits:
 
 
 class Budget:
-    """What a loaded file has taken so far, and the traces that are ready to be run.
+    """The memory that a loaded file has taken so far, and its cache of bound traces.
 
-    Of the latter, those that were not used for the longest time make room for others.
+    The cache evicts the least recently used traces.
     """
 
     def __init__(self, limits: Limits, host_bytes: int) -> None:
         self.limits = limits
-        #: What has been taken of the device's memory for good, and of the host's.
+        #: The device bytes and host bytes that are taken for good.
         self.device_bytes = 0
         self._host_bytes = host_bytes
         self._bound: OrderedDict[tuple[str, Hashable], Bound] = OrderedDict()
 
     def get(self, method: str, key: Hashable) -> Bound | None:
-        """Return what is ready for calls of a method like one; it becomes the one that was used last."""
+        """Return the bound trace for calls of a method like one; it becomes the most recently used."""
         bound = self._bound.get((method, key))
         if bound is not None:
             self._bound.move_to_end((method, key))
         return bound
 
     def put(self, method: str, key: Hashable, bound: Bound) -> None:
-        """Keep what is ready for calls of a method like one."""
+        """Keep the bound trace for calls of a method like one."""
         self._bound[method, key] = bound
 
     def of_method(self, method: str) -> list[Bound]:
-        """Return what is ready for calls of a method."""
+        """Return the bound traces of a method."""
         return [bound for (name, _), bound in self._bound.items() if name == method]
 
     def begin(self, method: str) -> None:
-        """Let go of what was used longest ago, if a method has as much as is remembered; before it gets more."""
+        """Evict a method's least recently used trace if its cache is full, before it gets another one."""
         ours = [key for key in self._bound if key[0] == method]
         for key in ours[: max(len(ours) + 1 - MAX_BOUND_PER_METHOD, 0)]:
             del self._bound[key]
@@ -100,17 +100,17 @@ class Budget:
         self.device_bytes += nbytes
 
     def reserve_device(self, nbytes: int, what: str) -> None:
-        """See to it that so much more memory of the device can be taken."""
+        """Evict traces until more memory of the device can be taken; raise LimitError if it never can."""
         self.limits.check("max_device_bytes", self.device_bytes + nbytes, what)
         self._evict("max_device_bytes", "nbytes", self.device_bytes + nbytes)
 
     def reserve_host(self, nbytes: int, what: str) -> None:
-        """See to it that so much more memory of the host can be taken."""
+        """Evict traces until more memory of the host can be taken; raise LimitError if it never can."""
         self.limits.check("max_host_bytes", self._host_bytes + nbytes, what)
         self._evict("max_host_bytes", "host_bytes", self._host_bytes + nbytes)
 
     def _evict(self, limit: str, attribute: str, wanted: int) -> None:
-        """Let go of what was used longest ago until all is within a limit."""
+        """Evict the least recently used traces until all is within a limit."""
         wanted += sum(getattr(bound, attribute) for bound in self._bound.values())
         while wanted > getattr(self.limits, limit) and self._bound:
             _, bound = self._bound.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What the user gets of a file: functions over shared values, on a device.
+"""The user's view of a file: functions over shared values, on a device.
 
 `load` reads a file and puts its shared values on a device. A call of a :class:`LoadedMethod` finds the trace that holds
 for its arguments, gives it memory once for each size of them, and runs it.
@@ -26,7 +26,7 @@ from optdb.runtime.exported.rehearsal import BUILD_TIMEOUT_S, Rehearsals, is_wan
 from optdb.runtime.exported.rules import Call, Values
 from optdb.runtime.library import cl
 
-#: So many shared values are named where a file is printed, and so many rules that a call breaks.
+#: The most shared values that the text of a file names, and the most broken rules that an error names.
 _NAMED = 8
 
 
@@ -181,11 +181,11 @@ class Exported:
     @property
     def nbytes(self) -> dict[str, int]:
         """Bytes on the device: of shared values, of constants, and for the values of each function."""
-        found = {
+        sizes = {
             "shared": sum(state.array.nbytes for state in self._states.values()),
             "constants": sum(buffer.size for buffer in self._resources.constants.values()),
         }
-        return found | {name: method.nbytes for name, method in self.methods.items()}
+        return sizes | {name: method.nbytes for name, method in self.methods.items()}
 
     def __repr__(self) -> str:
         lines = [f"{name}{method.signature}" for name, method in self.methods.items()]
@@ -223,9 +223,9 @@ class LoadedMethod:
         device = context.profile.name
         traces = [trace for trace in spec.traces if trace.device_kind == context.profile.device_kind]
         if not traces:
-            there = sorted({trace.device_kind for trace in spec.traces})
+            kinds = sorted({trace.device_kind for trace in spec.traces})
             raise FileError(
-                f"{self._path} has {spec.name} for devices of kind {', '.join(there) or 'none'}, and {device} is of "
+                f"{self._path} has {spec.name} for devices of kind {', '.join(kinds) or 'none'}, and {device} is of "
                 f"kind {context.profile.device_kind}.\nThe cure: name another device, or export with "
                 "device_kinds=('cpu', 'gpu')"
             )
@@ -261,7 +261,7 @@ class LoadedMethod:
         return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Make ready for calls like one, which then need not wait for memory and compilers; compute nothing.
+        """Prepare calls like one, which then need not wait for memory and compilers; compute nothing.
 
         Raises
         ------
@@ -291,7 +291,7 @@ class LoadedMethod:
             bound = budget.get(self.name, (number, sizes))
             if bound is not None and bound.suits(call):
                 return bound
-        # Before there is more: memory is what there may be too little of.
+        # Evict before the next one allocates: memory may be short.
         budget.begin(self.name)
         number, bound = self._bind(call)
         budget.put(self.name, (number, sizes), bound)
@@ -332,7 +332,7 @@ class LoadedMethod:
     def _values(self, trace: FileTrace, call: Call) -> Values | str:
         """Return the sizes of a call if a trace holds for it, or else why it does not, in words."""
         broken = ""
-        # What was traced is right however the work is spread. So a rule about units never is what a call fails by.
+        # A trace is right for any number of units. So a call never fails by a guard on units.
         for units in _units(call.compute_units, trace.compute_units):
             values = trace.rules.values(Call(call.arguments, units))
             try:
@@ -346,9 +346,9 @@ class LoadedMethod:
     def _mismatch(self, trace: FileTrace, values: Values, call: Call) -> str | None:
         """Return which length is not the one that a trace was made for, in words."""
         for place, (shape, x) in enumerate(zip(trace.arguments, call.arguments, strict=True)):
-            wanted = values.numbers(shape)
-            if wanted != x.shape:
-                return f"{self.signature.called(place)} of shape {wanted}"
+            expected = values.numbers(shape)
+            if expected != x.shape:
+                return f"{self.signature.called(place)} of shape {expected}"
         return None
 
     def __repr__(self) -> str:
@@ -357,12 +357,12 @@ class LoadedMethod:
 
 def _units(there: int, traced: int) -> list[int]:
     """Return over how many compute units a call's work may be spread: as many as there are, or closer to a trace's."""
-    found = [there]
-    while found[-1] // 2 > traced:
-        found.append(found[-1] // 2)
-    while found[-1] * 2 < traced:
-        found.append(found[-1] * 2)
-    return list(dict.fromkeys([*found, traced]))
+    units = [there]
+    while units[-1] // 2 > traced:
+        units.append(units[-1] // 2)
+    while units[-1] * 2 < traced:
+        units.append(units[-1] * 2)
+    return list(dict.fromkeys([*units, traced]))
 
 
 class _Shared:

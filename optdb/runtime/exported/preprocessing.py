@@ -1,8 +1,8 @@
 """Brings the text of kernels into the form that programs of a file have (``sources``), as a C preprocessor does.
 
-Macros are expanded, conditions decided, comments and continued lines taken out, and pragmas kept where they stand. What
-is left is what a compiler would have seen. It is used when a function is exported, on kernels that ran before: what it
-does not know, such as an include, is refused in words.
+Macros are expanded, conditions decided, comments and continued lines removed, and pragmas kept in place. A compiler
+sees the same text. Exporting a function applies this to kernels that ran before; it refuses a construct that it does
+not know, such as an include, in words.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EXTENSION = re.compile(r"OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable\s*\Z")
 #: A device that a program with double precision can be built on has it: such programs are for no other.
 _DOUBLE = "cl_khr_fp64"
 
-#: By how tightly they bind, the operators of conditions; what is true is 1.
+#: The operators of conditions, by precedence; true is 1.
 _OPERATORS: tuple[Mapping[str, Callable[[int, int], Any]], ...] = (
     {"||": lambda a, b: bool(a or b)},
     {"&&": lambda a, b: bool(a and b)},
@@ -59,7 +59,7 @@ class _Macro(NamedTuple):
 
 
 def preprocess(source: str) -> str:
-    """Return what a compiler would see of a source; raise SourceError at directives or operators not known here."""
+    """Return a source as a compiler would see it; raise SourceError at directives or operators not known here."""
     text = _COMMENT.sub(_blank, _SPLICE.sub(" ", source.replace("\r\n", "\n")))
     lines = "".join(_Preprocessor().lines(text)).split("\n")
     if not any(re.search(r"\bdouble", line) for line in lines if not line.startswith("#")):
@@ -69,7 +69,7 @@ def preprocess(source: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _merge(token: str, following: str) -> bool:
-    """Tell whether two tokens would be read as others if nothing stood between them."""
+    """Tell whether two tokens would lex differently without a space between them."""
     return _TOKEN.match(token + following).group() != token
 
 
@@ -112,16 +112,16 @@ class _Preprocessor:
 
     def _expanded(self, text: str) -> str:
         tokens = self._expanded_tokens(text)
-        apart = [
+        separated = [
             f"{token} " if _merge(token, following) else token for token, following in zip(tokens, [*tokens[1:], "\n"])
         ]
-        return _PRAGMA.sub(lambda match: f"\n{_pragma(match[1])}", "".join(apart))
+        return _PRAGMA.sub(lambda match: f"\n{_pragma(match[1])}", "".join(separated))
 
     def _expanded_tokens(self, text: str) -> list[str]:
         return [token.text for token in self._expand([_Token(token) for token in _TOKEN.findall(text)])]
 
     def _directive(self, word: str, rest: str) -> str:
-        """Do what a directive says; return the line that is left of it."""
+        """Execute a directive; return the line that is left of it."""
         rest = rest.strip()
         if word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
             self._condition(word, rest)
@@ -152,8 +152,8 @@ class _Preprocessor:
         self._conditions.append((holds, before or holds))
 
     def _is_true(self, condition: str) -> bool:
-        given = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", self._is_defined, condition)
-        return bool(_Condition([token for token in self._expanded_tokens(given) if token.strip()]).value())
+        resolved = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", self._is_defined, condition)
+        return bool(_Condition([token for token in self._expanded_tokens(resolved) if token.strip()]).value())
 
     def _is_defined(self, match: re.Match[str]) -> str:
         """Return 1 for a name that is defined, and 0 for another one."""
@@ -176,7 +176,7 @@ class _Preprocessor:
     def _expand(self, tokens: Sequence[_Token]) -> list[_Token]:
         """Expand macros until none is left, as the C standard says."""
         result: list[_Token] = []
-        # What is to be looked at, the next one last.
+        # The tokens to expand, the next one last.
         left = list(reversed(tokens))
         while left:
             token = left.pop()
@@ -193,8 +193,8 @@ class _Preprocessor:
                 continue
             if len(args) != len(macro.params) and not (not macro.params and args == [[]]):
                 raise SourceError(f"gives the macro {token.text} {len(args)} arguments, and it takes {macro.params}")
-            given = dict(zip(macro.params, args))
-            left += reversed(self._body(macro, given, token.hidden | {token.text}))
+            by_param = dict(zip(macro.params, args))
+            left += reversed(self._body(macro, by_param, token.hidden | {token.text}))
         return result
 
     def _body(self, macro: _Macro, given: Mapping[str, list[_Token]], hidden: frozenset[str]) -> list[_Token]:
@@ -206,7 +206,7 @@ class _Preprocessor:
                 pasting = True
                 continue
             tokens = given.get(text, [_Token(text)])
-            # Beside an operator that pastes, an argument is taken as it is.
+            # Beside the pasting operator, an argument is not expanded.
             if text in given and not pasting and following != "##":
                 tokens = self._expand(tokens)
             if pasting and result and tokens:
@@ -220,7 +220,7 @@ class _Preprocessor:
 
 
 def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
-    """Take the arguments of a macro from what is left; None, and nothing is taken, if no bracket follows."""
+    """Take the arguments of a macro from the tokens left; take nothing and return None if no bracket follows."""
     bracket = next((place for place in range(len(left) - 1, -1, -1) if left[place].text.strip()), None)
     if bracket is None or left[bracket].text != "(":
         return None
@@ -240,7 +240,7 @@ def _arguments(left: list[_Token]) -> list[list[_Token]] | None:
 
 
 class _Condition:
-    """The value of a condition's tokens, by how tightly operators bind."""
+    """The value of a condition's tokens, by operator precedence."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._tokens = list(reversed(tokens))

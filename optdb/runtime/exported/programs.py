@@ -1,8 +1,8 @@
 """The kernels of a file on a device.
 
-OpenCL trusts whoever sets a kernel's arguments: a number where a pointer is wanted is taken for one. What a file gives
-was compared with the kernel's declaration when it was read (``reading``). Here the declaration is compared with what
-the driver tells of the kernel that it built, as far as it does.
+OpenCL trusts the arguments of a kernel: it takes a number in place of a pointer for an address. ``reading`` compares
+the arguments of a file with the kernel's declaration. This module compares the declaration with the driver's
+information on the built kernel, where there is any.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ class FileKernel:
     def check_arguments(self, args: Sequence[Any]) -> None:
         """Raise a `FileError` if the device lacks the local memory that arguments ask for."""
         local = sum(arg.size for arg in args if isinstance(arg, cl.LocalMemory))
-        there = self._profile.local_memory_bytes
-        if local > there:
+        available = self._profile.local_memory_bytes
+        if local > available:
             raise FileError(
                 f"the kernel {self.function_name} needs {local} bytes of local memory, and {self._profile.name} has "
-                f"{there}"
+                f"{available}"
             )
 
 
@@ -103,5 +103,5 @@ def _agrees(kernel: cl.Kernel, place: int, param: str) -> bool:
         return False
     if param in POINTERS:
         return where.lower() == param
-    told = NUMBERS.get(type_name)
-    return where == "PRIVATE" and (told is None or argument_nbytes(told) == argument_nbytes(param))
+    dtype = NUMBERS.get(type_name)
+    return where == "PRIVATE" and (dtype is None or argument_nbytes(dtype) == argument_nbytes(param))

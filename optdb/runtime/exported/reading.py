@@ -1,6 +1,6 @@
-"""Reads what a file says: methods, their traces, and the commands of these, each field checked.
+"""Reads a manifest: methods, their traces, and the commands of these, each field checked.
 
-Numbers of commands may be entries of the trace's rules: these are worked out, and the results checked, in `binding`.
+Numbers of commands may be entries of the trace's rules: `binding` computes these, and checks the results.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SharedValue:
 
 @dataclass(frozen=True)
 class Function:
-    """A function, how it is called, and what it does, for some shapes and devices."""
+    """A function, its signature, and its traces, for some shapes and devices."""
 
     name: str
     signature: Signature
@@ -58,7 +58,7 @@ class Function:
 
 @dataclass(frozen=True)
 class MemorySpec:
-    """A memory of a trace: a shared value, constants, or so many bytes to work in."""
+    """A memory of a trace: a shared value, constants, or bytes of workspace."""
 
     state: int | None = None
     array: str | None = None
@@ -68,7 +68,7 @@ class MemorySpec:
 
 @dataclass(frozen=True)
 class FileTrace:
-    """What a method does on one kind of device; commands and outputs are as in the manifest, and checked."""
+    """A method's trace for one kind of device; commands and outputs are as in the manifest, and checked."""
 
     device_kind: str
     compute_units: int
@@ -81,7 +81,7 @@ class FileTrace:
 
 
 def deciding(trace: FileTrace) -> frozenset[int]:
-    """Return the arguments whose values decide over more than numbers that kernels are given and that are uploaded."""
+    """Return the arguments whose values determine more than kernel arguments and uploads."""
     operands = [memory.nbytes for memory in trace.memories]
     for shape in trace.arguments:
         operands += shape
@@ -111,7 +111,7 @@ def _lengths(source: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class ProgramSpec:
-    """The source of a program, and what each of its kernels takes."""
+    """The source of a program, and the parameters of each of its kernels."""
 
     source: str
     kernels: Mapping[str, tuple[str, ...]]
@@ -119,7 +119,7 @@ class ProgramSpec:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a file says, checked: its shared values, its programs and its functions."""
+    """A checked manifest: shared values, programs and functions."""
 
     states: list[SharedValue]
     programs: list[ProgramSpec]
@@ -127,7 +127,7 @@ class Manifest:
 
 
 def read(archive: Archive) -> Manifest:
-    """Return what a file says; raise FileError if it says something that is not valid."""
+    """Return a file's checked manifest; raise FileError if it is not valid."""
     try:
         return _manifest(archive)
     except RecursionError:
@@ -170,7 +170,7 @@ def _program(archive: Archive, fields: Fields) -> ProgramSpec:
 
 
 def _method(archive: Archive, fields: Fields, states: int, programs: list[ProgramSpec]) -> Function:
-    """Return a function over so many shared values."""
+    """Return a function over a number of shared values."""
     name = fields.take("name", lambda x: is_text(x) and x.isidentifier() and x.isascii(), "a name")
     said = fields.object("signature")
     arguments = tuple(_argument(archive, argument) for argument in said.objects("arguments"))
@@ -330,8 +330,8 @@ class _Checks:
     def is_guard(self, guard: Any) -> bool:
         """Tell whether a value compares two numbers."""
         match guard:
-            case [str(word), one, other] if word in COMPARISONS:
-                return self._is_value(one) and self._is_value(other)
+            case [str(word), left, right] if word in COMPARISONS:
+                return self._is_value(left) and self._is_value(right)
         return False
 
     def is_number(self, x: Any) -> bool:
@@ -360,18 +360,18 @@ def _is_entry(entry: Any, number: int, ndims: Sequence[int]) -> bool:
             return is_index(argument, len(ndims)) and not ndims[argument]
         case [str(word), dtype, *operands] if word in HOST_SCALAR_OPS and is_dtype(dtype):
             return len(operands) in (1, 2) and all(_is_value(x, number) for x in operands)
-        case [str(word), one, other] if word in ARITHMETIC:
-            return is_number(one, number) and is_number(other, number)
+        case [str(word), left, right] if word in ARITHMETIC:
+            return is_number(left, number) and is_number(right, number)
     return False
 
 
 def _is_value(x: Any, entries: int) -> bool:
-    """Tell whether something is a number of any kind, or one of so many entries; infinity is written as a text."""
+    """Tell whether something is a number of any kind, or one of the entries; infinity is written as a text."""
     return isinstance(x, float | bool) or x in ("inf", "-inf", "nan") or is_number(x, entries)
 
 
 def _is_array(place: Any, args: list[Any]) -> bool:
-    """Tell whether a buffer stands at a place, and behind it where in it an array begins."""
+    """Tell whether a buffer stands at a place, followed by the offset at which an array begins in it."""
     if not is_index(place, len(args) - 1):
         return False
     memory, offset = args[place : place + 2]

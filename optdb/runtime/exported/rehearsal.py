@@ -1,8 +1,8 @@
 """The first run of a file's kernels, in a process of its own with limits of time and memory.
 
-What a compiler makes of a text cannot be stopped within a process: it may crash, or take all time and memory there is.
-Compilers of drivers for processors are in the process that uses them. So before such a driver builds a kernel for a
-size of groups for the first time, a child process does the whole call (`rehearse`, `python -m` this module). If that
+A process cannot bound a compiler that runs inside it: the compiler may crash, or take all time and memory.
+Drivers for processors compile in the process that uses them. So before such a driver builds a kernel for a size of
+groups for the first time, a child process does the whole call (`rehearse`, `python -m` this module). If that
 comes to its end, the kernels are noted as sound, on disk, and the driver's own cache of kernels serves the caller.
 
 It is a call, and not a build alone, because drivers compile when a kernel is launched, once for each size of groups.
@@ -35,7 +35,7 @@ BUILD_TIMEOUT_S = 300.0
 #: 0 or 1, for all files that are loaded without `build_in_child`.
 ENVIRONMENT_VARIABLE = "OPTDB_BUILD_IN_CHILD"
 
-#: What a compiler may take of memory, besides what the file may.
+#: The memory that a compiler may take, besides the file's limit.
 COMPILER_BYTES = 2 * GIBIBYTE
 _SOUND = b"sound"
 _LAST_LINES = 5
@@ -76,15 +76,15 @@ class Rehearsals:
 
         It raises what the call raises in the child process, or FileError if that crashes or takes too long.
         """
-        known = self.context.kept.setdefault(__name__, set())
+        sound = self.context.kept.setdefault(__name__, set())
         folder, device = binaries.current(), self.context.device
         keys = {binaries.key_of(device, source, ("sound", name, repr(group))) for source, name, group in set(variants)}
-        unknown = {key for key in keys - known if folder.load(key) != _SOUND}
-        if unknown:
+        unchecked = {key for key in keys - sound if folder.load(key) != _SOUND}
+        if unchecked:
             self._rehearse(method, arguments)
-        for key in unknown:
+        for key in unchecked:
             folder.save(key, _SOUND)
-        known.update(keys)
+        sound.update(keys)
 
     def _rehearse(self, method: str, arguments: Sequence[np.ndarray]) -> None:
         # The caller's own processes find their modules where this one does.
@@ -95,7 +95,7 @@ class Rehearsals:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=env,
-            # What the compiler starts ends with it.
+            # The compiler's own processes end with the child.
             start_new_session=True,
         )
         request = {
@@ -126,7 +126,7 @@ def _message(request: dict[str, Any], arguments: Sequence[np.ndarray]) -> bytes:
 
 
 def _received(message: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Return what was put into a message."""
+    """Return the content of a message."""
     stream = io.BytesIO(message)
     request, arguments = json.loads(stream.readline()), []
     while stream.tell() < len(message):
@@ -163,7 +163,7 @@ def _limit(limits: Limits, timeout_s: float) -> None:
         import resource
     except ImportError:
         return
-    # Where the parent has gone, nobody else ends it. Threads of a driver count together.
+    # If the parent dies, only this limit ends the child. It counts the threads of a driver together.
     cpu_s = int(timeout_s * (os.cpu_count() or 1)) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -175,7 +175,7 @@ def _limit(limits: Limits, timeout_s: float) -> None:
 
 
 def main() -> None:
-    """Do what the parent asks for on standard input, and write what became of it."""
+    """Run the parent's request from standard input, and write the outcome."""
     from optdb.runtime.exported.model import load
 
     request, arguments = _received(sys.stdin.buffer.read())
@@ -185,10 +185,10 @@ def main() -> None:
     _limit(limits, request["timeout_s"])
     outcome = None
     try:
-        there = load(request["path"], context, build_in_child=False, **request["limits"])
-        if there.digest != request["digest"]:
+        loaded = load(request["path"], context, build_in_child=False, **request["limits"])
+        if loaded.digest != request["digest"]:
             raise FileError("the file was changed after it was loaded.\nThe cure: load it again")
-        there[request["method"]].run(arguments)
+        loaded[request["method"]].run(arguments)
     except Exception as error:
         traceback.print_exc()
         outcome = type(error).__name__, str(error)

@@ -1,4 +1,4 @@
-"""Works out the sizes of a call, and tells whether a trace holds for it: the other side of ``optdb.runtime.sizes``."""
+"""Evaluates the sizes and guards of a trace for a call: the counterpart of ``optdb.runtime.sizes``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEEP = 4
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """What a call gives to the rules: arguments by their places, and the device's compute units."""
+    """The inputs of the rules: arguments by their places, and the device's compute units."""
 
     arguments: Sequence[np.ndarray]
     compute_units: int
@@ -27,9 +27,9 @@ class Call:
 
 @dataclass(frozen=True)
 class GuardSet:
-    """How the sizes of one trace are worked out, and for which it holds.
+    """The expressions of one trace's sizes, and the guards under which it holds.
 
-    Entries and guards are as in the manifest, and checked; names are what the arguments are called.
+    Entries and guards are as in the manifest, and checked; names are those of the arguments.
     """
 
     entries: Sequence[Sequence[Any]]
@@ -39,18 +39,18 @@ class GuardSet:
     def arguments_behind(self, operands: Iterable[Any]) -> frozenset[int]:
         """Return the arguments whose values some operands depend on."""
         needed = set(_numbers_of(operands))
-        found: set[int] = set()
+        arguments: set[int] = set()
         # Entries depend on those before them alone.
         for number in range(len(self.entries) - 1, -1, -1):
             if number in needed:
                 word, *rest = self.entries[number]
                 needed.update(_numbers_of(rest))
                 if word == "value":
-                    found.add(rest[0])
-        return frozenset(found)
+                    arguments.add(rest[0])
+        return frozenset(arguments)
 
     def value_guards(self, arguments: frozenset[int]) -> ValueGuards:
-        """Return what depends on the values of some arguments, to be worked out anew while all else stays."""
+        """Return the entries and guards that depend on the values of some arguments, to be evaluated in each call."""
         entries: dict[int, Sequence[Any]] = {}
         for number, entry in enumerate(self.entries):
             if (entry[0] == "value" and entry[1] in arguments) or any(n in entries for n in _numbers_of(entry)):
@@ -70,8 +70,8 @@ class GuardSet:
         """Return the first guard, in words, that does not hold; None if the trace holds."""
         for guard in self.guards:
             if not values.holds(guard):
-                word, one, other = guard
-                return f"{self.described(one)} {word} {self.described(other)}"
+                word, left, right = guard
+                return f"{self.described(left)} {word} {self.described(right)}"
         return None
 
     def described(self, operand: Any, deep: int = _DEEP) -> str:
@@ -98,7 +98,7 @@ class Values(list[Any]):
     """The sizes of a call, by the numbers of their entries; None where that cannot be worked out."""
 
     def work_out(self, entries: Iterable[tuple[int, Sequence[Any]]], call: Call) -> None:
-        """Set some of them, in order."""
+        """Compute some of the sizes, in order."""
         for number, entry in entries:
             try:
                 value = self._worked_out(entry, call)
@@ -122,8 +122,8 @@ class Values(list[Any]):
 
     def holds(self, guard: Sequence[Any]) -> bool:
         """Tell whether a guard is true."""
-        word, one, other = guard
-        a, b = self.value(one), self.value(other)
+        word, left, right = guard
+        a, b = self.value(left), self.value(right)
         if a is None or b is None:
             return False
         try:
@@ -133,7 +133,7 @@ class Values(list[Any]):
             return False
 
     def value(self, operand: Any) -> Any:
-        """Return what an operand is: a number, or an entry; infinity is written as a text."""
+        """Return the value of an operand: a number, or an entry; infinity is written as a text."""
         if not isinstance(operand, str):
             return operand
         return self[int(operand[1:])] if operand[0] == "$" else float(operand)

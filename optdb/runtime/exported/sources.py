@@ -1,12 +1,12 @@
 """The form of programs in a file, so narrow that a check of it can be complete.
 
-A program is OpenCL C that no preprocessor has anything left to do with (``preprocessing`` brings kernels into this
-form when they are exported). There are no macros, includes or conditions, no comments, texts, backslashes or trigraphs.
+A program is fully preprocessed OpenCL C (``preprocessing`` brings kernels into this form when they are exported).
+There are no macros, includes or conditions, no comments, texts, backslashes or trigraphs.
 A ``#`` begins a line that is one of a few pragmas. Names that belong to the compiler (``__builtin_trap``, ``_Pragma``)
 are those of address spaces and of a few attributes. So the tokens that are checked here are those that a compiler sees.
 
-`read_program` checks a text, in linear time, and tells what each kernel takes by its own declaration: drivers trust
-whoever sets arguments, and not all of them tell what an argument is.
+`read_program` checks a text, in linear time, and returns the parameters of each kernel's declaration: drivers trust
+the arguments that are set, and not all of them report the parameters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 #: Sixteen whole numbers at once: the one vector that kernels are given.
 LONG16 = "long16"
-#: What a kernel takes by address, as the table of a file calls it.
+#: The parameters that are addresses, by their names in the table of a file.
 POINTERS = ("global", "constant", "local")
 
 #: Clang refuses more brackets within each other; others recurse.
@@ -67,7 +67,7 @@ _BEFORE_TYPE = frozenset(["typedef", "unsigned", "signed", *_QUALIFIERS, *_SPACE
 
 
 class SourceError(ValueError):
-    """A program is not in the form that programs of a file have. The message says where, and what is wrong."""
+    """A program is not in the form of a file's programs. The message names the place and the fault."""
 
 
 def argument_nbytes(kind: str) -> int:
@@ -81,10 +81,10 @@ def is_handle(kind: str) -> bool:
 
 
 def read_program(source: str) -> Mapping[str, tuple[str, ...]]:
-    """Check a program in OpenCL C, and return what each of its kernels takes.
+    """Check a program in OpenCL C, and return the parameters of each of its kernels.
 
-    A parameter is 'global', 'constant', 'local', the dtype of a number, or 'long16'. A SourceError is raised if the
-    program is not in the form that is told above.
+    A parameter is 'global', 'constant', 'local', the dtype of a number, or 'long16'. Raise a SourceError if the
+    program is not in the form of this module's description.
     """
     strange = _STRANGE.search(source)
     if strange is not None:
@@ -163,21 +163,21 @@ def _check_typedefs(tokens: Sequence[str]) -> None:
 
 
 def _kernels(spaced: str) -> dict[str, tuple[str, ...]]:
-    """Return what each kernel takes that is declared by ``kernel void name(...)``."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Return the parameters of each kernel that is declared by ``kernel void name(...)``."""
+    kernels: dict[str, tuple[str, ...]] = {}
     for place in _places(spaced, "__kernel|kernel"):
         kernel = _KERNEL.match(spaced, place)
         if kernel is None:
             raise SourceError("has a kernel of another form than those of a file: 'void' and its name are to follow")
         name, params = kernel["name"], [param.split() for param in kernel["params"].split(",")]
-        if name in found:
+        if name in kernels:
             raise SourceError(f"declares the kernel {name!r} twice")
-        found[name] = () if params in ([[]], [["void"]]) else tuple(_param(name, param) for param in params)
-    return found
+        kernels[name] = () if params in ([[]], [["void"]]) else tuple(_param(name, param) for param in params)
+    return kernels
 
 
 def _param(kernel: str, tokens: Sequence[str]) -> str:
-    """Return what a kernel takes as one parameter."""
+    """Return the kind of one parameter of a kernel."""
     words = [token for token in tokens if token not in _QUALIFIERS]
     spaces = [_SPACES[word] for word in words if word in _SPACES]
     words = [word for word in words if word not in _SPACES]

@@ -1,6 +1,6 @@
 """Puts functions into a file: traces, signatures, and the shared values.
 
-What is written is told in ``docs/export.md``. A number of a trace is a plain one, or ``"$7"`` for the size that the
+``docs/export.md`` describes the format. A number of a trace is a plain one, or ``"$7"`` for the size that the
 trace's entry 7 says how to work out.
 """
 
@@ -29,7 +29,7 @@ def write(path: str | Path, functions: Sequence[Function], states: Sequence[Shar
     """Write functions over the same shared values into a file, which replaces what is there.
 
     The first function is what a call of the loaded file calls; `states` are by the numbers that traces know them by. No
-    two of either have one name. What made the file is told by `about`.
+    two of either have one name. `about` says what made the file.
     """
     members = _Members()
     described = [
@@ -49,10 +49,10 @@ def write(path: str | Path, functions: Sequence[Function], states: Sequence[Shar
 
 
 def describe(trace: Trace) -> tuple[list[Any], dict[str, bytes]]:
-    """Return the memories, commands and results of a trace as a file says them, and the members that they name."""
+    """Return the memories, commands and results of a trace in the form of a file, and the members that they name."""
     members = _Members()
-    found = _TraceWriter(trace, members).described()
-    return [found[name] for name in ("memories", "commands", "outlets")], members.contents
+    described = _TraceWriter(trace, members).described()
+    return [described[name] for name in ("memories", "commands", "outlets")], members.contents
 
 
 class _Members:
@@ -114,7 +114,7 @@ class _TraceWriter:
         self._own_buffer = trace.commands.needing_own_buffer()
 
     def described(self) -> dict[str, Any]:
-        """Return what the manifest says of the trace."""
+        """Return the manifest's description of the trace."""
         trace = self._trace
         commands = [self._command(command) for command in trace.commands]
         outputs = [{"dtype": output.dtype.name, **self._output(output.value)} for output in trace.outputs]
