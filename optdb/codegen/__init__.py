@@ -1,5 +1,5 @@
-"""What a device computes, for any host: kernels, their programs and launches, and what families of them compute.
+"""Kernels, their programs and launches, and the computations of families of kernels, for any host.
 
-Nothing here knows of Theano: dtypes, ranks and numbers come in, and kernels and launches go out. It imports
-:mod:`optdb.runtime` alone, and a test asserts that.
+Nothing here depends on Theano: functions take dtypes, ranks and numbers, and return kernels and launches. The package
+imports :mod:`optdb.runtime` alone, and a test asserts that.
 """

@@ -1,6 +1,6 @@
 /* Kernels that go along axes: for the largest elements, for all sums so far, and for places in a sorted vector.
 
-LENGTHS and STEPS are parameters, of names with the axis behind: k and r for what stays and what goes. */
+LENGTHS and STEPS are parameters, of names with the number of the axis: k and r for kept and reduced axes. */
 
 /* Where the largest elements are. Those of output o begin at base; ROW and ROW_STEP are of the last axis that goes. */
 OUTLINED_KERNEL void largest(ga_size n, ga_size each, ga_size m, LENGTHS, ARRAY T *a, STEPS, ARRAY T *z,

@@ -62,7 +62,7 @@ KERNEL void narrow(NUMBERS, NARROW_LENGTHS, ARRAYS, NARROW_STEPS)
     ELEMENT
 }
 
-/* Functions that read and write vectors of elements, each a step behind the other; only the first of them at the end. */
+/* Functions that read and write vectors of elements, a step apart; at the end, only the first elements. */
 static inline VECTOR READ(const GLOBAL_MEM T *p, ga_ssize step, int count)
 {
     if (step == 0)

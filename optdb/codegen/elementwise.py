@@ -1,11 +1,11 @@
-"""The code of kernels that go over the elements of arrays, each of those at the same place.
+"""The code of elementwise kernels.
 
 ``alike`` is for arrays that lie alike in memory, ``strided`` for any strides: their work items
 take pieces of the elements, one after the other. ``lanes`` is for processors: the elements of a
 row are taken in vectors, whatever their strides. Two are for other devices: in ``quads`` an item
 takes four neighbours of arrays that lie alike, in ``narrow`` an item takes an element of arrays
-of any strides, whose place is worked out in 32 bits; where those are not enough, ``strided`` is
-there by the name of ``wide``.
+of any strides, whose index is computed in 32 bits; where those are not enough, ``strided``,
+called ``wide``, is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: How many elements a processor computes at once.
 WIDTH = 16
-#: So many neighbours an item of another device takes at once, and what holds their bits, by the bytes of each.
+#: Neighbours that an item of another device takes at once, and the type that holds their bits, by the bytes of each.
 QUAD = 4
 _QUADS = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4", 16: "ulong8"}
 
@@ -34,7 +34,7 @@ _QUADS = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4", 16: "ulong8"}
 class Operand:
     """An array that a kernel reads or writes."""
 
-    #: What an element is called in the code.
+    #: The name of an element in the code.
     name: str
     #: The C types of an element in memory, and in between.
     stored: str
@@ -78,11 +78,11 @@ class Operand:
         return f"{prefix}_write_{self.stored}"
 
     def lane_reader(self, prefix: str) -> str:
-        """Return the function that reads up to `WIDTH` elements, one `step` behind the other."""
+        """Return the function that reads up to `WIDTH` elements, `step` apart."""
         return self._lane_function("READ", self.reader(prefix))
 
     def lane_writer(self, prefix: str) -> str:
-        """Return the function that writes up to `WIDTH` elements, one `step` behind the other."""
+        """Return the function that writes up to `WIDTH` elements, `step` apart."""
         return self._lane_function("WRITE", self.writer(prefix))
 
     def _lane_function(self, kind: str, name: str) -> str:
@@ -103,24 +103,24 @@ class Operand:
 
 @dataclass(frozen=True)
 class ElementCode:
-    """What kernels are made of."""
+    """The parts that kernels are made of."""
 
     #: The arrays.
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
-    #: What sets an element of each output from elements of the inputs: in kernels for processors, vectors of them.
+    #: Code that sets an element of each output from elements of the inputs; in kernels for processors, vectors of them.
     statements: str
     #: The most dimensions that the arrays will have; at least 1.
     ndim: int = 1
     #: What the names of the kernels begin with.
     name: str = "elements"
-    #: What comes ahead of all elements.
+    #: Code that runs ahead of all elements.
     once: str = ""
     #: Functions that the statements call.
     helpers: str = ""
     #: Name and dtype of numbers that the statements use besides.
     numbers: tuple[tuple[str, str], ...] = ()
-    #: What the device must have, if the code does not say it.
+    #: The flags of the kernels, if the code does not determine them.
     flags: tuple[str, ...] | None = None
     #: Of the device, if the kernels are for one kind alone.
     device_kind: DeviceKind | None = None
@@ -130,17 +130,17 @@ class ElementCode:
 
     @property
     def operands(self) -> list[Operand]:
-        """Inputs and outputs."""
+        """Return inputs and outputs."""
         return [*self.inputs, *self.outputs]
 
     @property
     def many(self) -> list[Operand]:
-        """The inputs that have more than one element."""
+        """Return the inputs that have more than one element."""
         return [x for x in self.inputs if not x.single]
 
     @property
     def stepping(self) -> list[Operand]:
-        """What has a place of its own for each element."""
+        """Return the operands that have an index of their own for each element."""
         return [*self.many, *self.outputs]
 
     def kernels(self) -> str:
@@ -180,7 +180,7 @@ class ElementCode:
         return ", ".join(f"{size} len{d}" for d in dims), ", ".join(steps)
 
     def _element(self, place: Callable[[Operand], str]) -> str:
-        """Return what computes one element of each output."""
+        """Return code that computes one element of each output."""
         reads = [x.read(place(x)) for x in self.many]
         declared = [x.declare() for x in self.outputs]
         return joined([*reads, *declared, self.statements, *(x.write(place(x)) for x in self.outputs)])

@@ -11,7 +11,7 @@ static inline T fft_root(const GLOBAL_MEM T *w, ga_size k, ga_ssize way)
     return (T)(w[k].x, way < 0 ? w[k].y : -w[k].y);
 }
 
-/* A pass for factor 4, behind passes for factors that make s. */
+/* A pass for factor 4, after passes for factors whose product is s. */
 KERNEL void fft_four(ga_size total, ga_size each, ga_size n, ga_size s, ga_ssize way, ARRAY T *x, ARRAY T *z,
     ARRAY T *w)
 {

@@ -2,11 +2,11 @@
 
 A length whose prime factors are small is transformed by passes, one for each factor: a
 pass reads one buffer and writes the other, in which its results are in order already.
-Fours go first, four elements at a time; other factors by their definition. Any other
+Passes for 4 come first, four elements at a time; those for other factors compute the definition. Any other
 length is transformed by a convolution, which takes three transforms of a power of two.
 
-Sines and cosines are worked out on the host, in more digits than are kept, and stay on
-the device from then on. Nothing is divided by the length: that is for callers.
+Sines and cosines are computed on the host, in extended precision, and cached on the
+device. Results are not divided by the length: callers do that.
 
 References
 ----------
@@ -39,7 +39,7 @@ LARGEST_FACTOR = 31
 
 
 def complex_dtype(context: Context) -> str:
-    """Return the dtype that a context transforms in: the most exact one that it has."""
+    """Return the dtype of transforms in a context: the most precise one that it supports."""
     return "complex128" if context.profile.float64 else "complex64"
 
 
@@ -53,7 +53,7 @@ def fourier_kernels(dtype: str, mirroring: bool = False) -> list[Kernel]:
 def transform_rows(kernels: Mapping[str, CompiledKernel], context: Context, x: Array, way: int) -> Array:
     """Return the Fourier transforms of the rows of an array, undivided; `way` is FORWARD or BACKWARD.
 
-    The array, complex, in C order and not empty, is used up. A row goes along its last axis.
+    The array, complex, in C order and not empty, is overwritten. Rows are along its last axis.
     """
     n = x.shape[-1]
     factors = _factors(n)
@@ -116,7 +116,7 @@ def _factors(n: int) -> list[int]:
 
 
 def _table(context: Context, key: tuple, dtype: np.dtype, make: Callable[[], np.ndarray]) -> Array:
-    """Return an array that is made on the host once, and kept on the device."""
+    """Return an array that is computed on the host once, and cached on the device."""
     return tables(context, (*key, dtype), lambda: [make().astype(dtype)])[0]
 
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from optdb.codegen.kernels import CompiledKernel
     from optdb.runtime.context import Context
 
-#: A processor's work item gets at least so many elements: fewer cost more to start than to compute.
+#: The fewest elements of a processor's work item: fewer take longer to start than to compute.
 SMALLEST_CHUNK = 2048
-#: So many chunks for each unit, that one slow unit does not hold up all.
+#: Chunks for each unit: with several, one slow unit does not delay all.
 CHUNKS_PER_UNIT = 4
 
 
 def steps_of(array: Array) -> tuple[int, ...]:
-    """Return the strides of `array` as it is."""
+    """Return the strides of `array`, not broadcast."""
     return tuple([step // array.dtype.itemsize for step in array.strides])
 
 
@@ -36,9 +36,9 @@ def strides_of(array: Array, shape: Sequence[int]) -> tuple[int, ...]:
 def collapse(
     shape: Sequence[int], strides: Sequence[Sequence[int]], ndim: int = 0
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Return the same elements in as few dimensions as will do, but not fewer than `ndim`: shape, and strides.
+    """Return shape and strides of the same elements in the fewest dimensions, but at least `ndim`.
 
-    Dimensions of length 1 go, and neighbours that lie one behind the other in every array become one. No length is 0;
+    Drop dimensions of length 1, and merge neighbours that are contiguous in every array. No length is 0;
     there are strides for each array.
     """
     lengths: list[int] = []
@@ -67,8 +67,8 @@ def share(n: int, items: int, least: int = 1, multiple: int = 1) -> tuple[int, i
 def chunks(context: Context, n: int, least: int = SMALLEST_CHUNK) -> tuple[int, int]:
     """Return how many work items share `n` elements, and how many each gets, on a processor some at `least`.
 
-    There each gets one piece of memory after the other; elsewhere each gets one element, so that neighbours
-    read neighbours.
+    There each gets contiguous elements; elsewhere each gets one, so that neighbouring items read neighbouring
+    elements.
     """
     if not context.profile.runs_items_serially:
         return n, 1
@@ -82,7 +82,7 @@ def launch_chunks(kernel: CompiledKernel, context: Context, n: int, *args: Any, 
 
 
 def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any, items_per_unit: int = 8) -> None:
-    """Launch a kernel that goes over `n` tasks by the number of all work items; it takes `n` and `args`.
+    """Launch a kernel that strides through `n` tasks by the number of all work items; it takes `n` and `args`.
 
     On a processor some items for each unit do, each a group of its own; elsewhere each task has an item.
     """
@@ -92,7 +92,7 @@ def launch_striding(kernel: CompiledKernel, context: Context, n: int, *args: Any
 
 
 def launch_items(kernel: CompiledKernel, context: Context, items: int, *args: Any) -> None:
-    """Launch a kernel with so many work items, or somewhat more; on a processor, each is a group of its own."""
+    """Launch a kernel with `items` work items, or somewhat more; on a processor, each is a group of its own."""
     if context.profile.runs_items_serially:
         kernel.call(items, 1, *args)
     else:
@@ -130,9 +130,10 @@ def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 def is_contiguous(array: Array) -> bool:
     """Tell whether an array is in C order without gaps."""
-    wanted = c_strides(array.shape, array.dtype.itemsize)
+    dense_strides = c_strides(array.shape, array.dtype.itemsize)
     return not array.size or all(
-        step == want or length == 1 for length, step, want in zip(array.shape, array.strides, wanted)
+        step == dense_stride or length == 1
+        for length, step, dense_stride in zip(array.shape, array.strides, dense_strides)
     )
 
 

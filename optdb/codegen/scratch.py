@@ -1,8 +1,8 @@
-"""What operations keep on a device between calls: memory to work in, and tables.
+"""Scratch memory and tables that operations keep on a device between calls.
 
-Memory is shared by all operations of a context: its commands run one after the other, so what one has left there, the
-next may overwrite. It grows to what the largest one takes, and new memory costs more than most kernels. Tables are
-small; so many of them are kept.
+Memory is shared by all operations of a context: its commands run one after the other, so each may overwrite what the
+others wrote. It grows to the largest size that was asked for, because an allocation costs more than most kernels.
+Tables are small, and cached.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from optdb.runtime.sizes import largest
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Arrays begin at multiples of so many bytes.
+#: The alignment of arrays in scratch memory, in bytes.
 _ALIGNMENT = 256
-#: So many sets of tables are kept, and of arrays.
+#: The most sets of tables, and of arrays, in the caches of a context.
 _KEPT = 256
-#: By what names a context keeps memory, the arrays that it was divided into, and tables.
+#: The keys under which a context keeps memory, the arrays that it is divided into, and tables.
 MEMORY, LENT, TABLES = (f"{__name__}.{name}" for name in ("memory", "lent", "tables"))
-#: Held until all launches that use the memory are in the queue, so that those of another thread come behind them.
+#: Held until all launches that use the memory are in the queue, so that another thread enqueues after them.
 _using_memory = threading.RLock()
 
 
 @contextmanager
 def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
-    """Lend arrays of one axis and these sizes, with nothing certain in them, for what is launched meanwhile."""
+    """Lend uninitialized arrays of one axis and these sizes, for launches until the block exits."""
     with _using_memory:
         if tracing() is not None:
-            # Which is larger may depend on shapes; places are shared in another way.
+            # Sizes may be symbolic here; buffer assignment shares memory among recorded commands.
             lengths = _lengths(dtype, sizes)
             yield _divided(empty(context, (sum(lengths),), np.uint8), dtype, sizes, lengths)
             return
-        # To divide memory takes longer than a launch.
+        # Dividing the memory takes longer than a launch, so its arrays are cached.
         lent = context.kept.setdefault(LENT, {})
         if (dtype, sizes) not in lent:
             lengths = _lengths(dtype, sizes)
             memory = context.kept.get(MEMORY)
             if memory is None or memory.nbytes < sum(lengths):
-                context.kept.pop(MEMORY, None)  # given back before more is asked for
+                context.kept.pop(MEMORY, None)  # release before a larger allocation
                 lent.clear()
                 memory = None
                 memory = context.kept[MEMORY] = empty(context, (sum(lengths),), np.uint8)
@@ -72,9 +72,9 @@ def _divided(memory: Array, dtype: str, sizes: Sequence[int], lengths: Sequence[
 
 
 def tables(context: Context, key: Hashable, make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-    """Return what `make` returns, with NumPy arrays moved to the device; the same as before for the same key."""
-    kept = context.kept.setdefault(TABLES, LaunchCache(_KEPT))
-    return kept.get(key, lambda: [_moved(context, value) for value in make()])
+    """Return the cached result of `make` for a key, with NumPy arrays moved to the device."""
+    cache = context.kept.setdefault(TABLES, LaunchCache(_KEPT))
+    return cache.get(key, lambda: [_moved(context, value) for value in make()])
 
 
 def _moved(context: Context, value: Any) -> Any:

@@ -1,13 +1,13 @@
-"""Rows put in order, with the places where their elements were: a stable sort by merging.
+"""A stable merge sort of rows, which returns indexes as well.
 
 First, blocks of each row are sorted: a processor's work item inserts the elements of a
 small block one after the other; on a graphics card, a group sorts a larger one by a
-bitonic network in local memory, in which places tell equals apart. Then pairs of sorted
+bitonic network in local memory, in which indexes order equal elements. Then pairs of sorted
 runs are merged, pass by pass, from one buffer to another. An item writes one segment of
 a merged run, wherever that begins: it finds by bisection how many elements of each run
-come before. So all passes have work for all units, and any length will do.
+come before. So all passes have work for all units, and rows may have any length.
 
-Who wants but the first elements of each row says so: no pass merges more.
+If only the first elements of each row are needed, no pass merges more.
 
 References
 ----------
@@ -37,16 +37,16 @@ BLOCK = {"cpu": 32, "gpu": 256}
 #: The most elements that a work item merges at a time, and the fewest on a processor.
 SEGMENT = {"cpu": 4096, "gpu": 16}
 
-#: Orders, as kernels know them. What is no number is the largest, as in NumPy: it comes last in ascending order.
+#: Orders, as kernels take them. NaN is the largest, as in NumPy: it comes last in ascending order.
 ASCENDING, DESCENDING = 0, 1
-#: As ascending, but what is no number comes first: to NumPy it is the smallest element of an array, too.
+#: Ascending, with NaN first: for NumPy's minimum, NaN is the smallest element.
 NAN_FIRST = 2
 
 
 def sorting_kernels(dtype: str, order: int | None, places: bool, device_kind: DeviceKind) -> list[Kernel]:
     """Return the kernels that `sort_rows` launches, for elements of a real dtype.
 
-    Where no order is given, each launch says which. `places` says whether to keep account of where the elements were.
+    If the order is None, each launch passes it. `places` says whether the kernels return indexes, too.
     """
     half, real = dtype == "float16", np.dtype(dtype).kind == "f"
     words = {
@@ -90,7 +90,7 @@ def sort_rows(
     buffers = [(values, *([] if places is None else [places]))]
     if passes:
         buffers.append(tuple(empty(context, a.shape, a.dtype) for a in buffers[0]))
-    # The last pass has to end in what was given.
+    # The last pass has to write the caller's arrays.
     target = buffers[passes % 2]
     blocks = kernels[f"blocks_on_{context.profile.device_kind}"]
     items, each = chunks(context, rows * -(-n // block), least=8)
@@ -107,7 +107,7 @@ def sort_rows(
 
 
 def _passes(n: int, block: int) -> int:
-    """Return how often neighbours are merged, until what was sorted in blocks is sorted as a whole."""
+    """Return the number of passes that merge sorted blocks into a sorted row."""
     passes = 0
     while block << passes < n:
         passes += 1

@@ -1,12 +1,12 @@
-"""OpenCL C that stands in files of its own, beside the modules that use it.
+"""Reads templates of OpenCL C from files beside the modules that use them.
 
-In such a file some words are left open: a type, the load of a float16, how many rows a block has. They look like a
-compiler's macros, and :func:`filled` puts in what stands for them, before the code is looked at any further.
+A template has placeholders: a type, the load of a float16, the rows of a block. They look like a compiler's macros,
+and :func:`filled` substitutes them before anything else reads the code.
 
 A float16 is kept in 16 bits, and computed in 32, so that no device needs to know ``half``: float32 holds every float16
-exactly, and what is stored is rounded once. Kernels work in `work_dtype`, and load and store through the functions that
-`load_w` and `write_w` name, which are in the prelude. For all other dtypes these names are empty, so that one template
-does for all of them: ``f"{load_w(dtype)}(x[i])"``.
+exactly, and a store rounds once. Kernels work in `work_dtype`, and load and store through the functions that
+`load_w` and `write_w` name, which the prelude defines. For all other dtypes these names are empty, so that one template
+serves all dtypes: ``f"{load_w(dtype)}(x[i])"``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def functions(file: str) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=4096)
 def filled(code: str, **words: Any) -> str:
-    """Return code with something else for some of its words."""
+    """Return code with some of its words replaced."""
     return re.sub(rf"\b(?:{'|'.join(words)})\b", lambda word: str(words[word[0]]), code)
 
 
@@ -47,12 +47,12 @@ def work_dtype(dtype: DTypeLike) -> str:
 
 
 def load_w(dtype: DTypeLike) -> str:
-    """Return the function to put around what is read, empty where none is needed."""
+    """Return the function that converts loaded values, empty where none is needed."""
     return "ga_half2float" if _is_half(dtype) else ""
 
 
 def write_w(dtype: DTypeLike) -> str:
-    """Return the function to put around what is stored, empty where none is needed."""
+    """Return the function that converts values to be stored, empty where none is needed."""
     return "ga_float2half" if _is_half(dtype) else ""
 
 
@@ -61,7 +61,7 @@ def _is_half(dtype: DTypeLike) -> bool:
 
 
 def type_words(dtype: DTypeLike, prefix: str = "") -> dict[str, str]:
-    """Return the words of a dtype: T, as it is stored, W, computed in, LOAD and STORE between; each behind a prefix."""
+    """Return the words of a dtype: T, the stored type, W, the computed one, LOAD and STORE; each after a prefix."""
     words = {"T": ctype(dtype), "W": ctype(work_dtype(dtype)), "LOAD": load_w(dtype), "STORE": write_w(dtype)}
     return {prefix + name: word for name, word in words.items()}
 
@@ -79,8 +79,8 @@ def joined(lines: Iterable[str]) -> str:
 def add_places(index: str, lengths: str, dims: int, places: Mapping[str, str], step: str = "ga_ssize") -> str:
     """Return statements that take an index apart into those of some axes, the last one first, and add to places.
 
-    The variable `index` is used up; `lengths` is what the lengths of the axes are called, without the axis behind. To
-    each variable of `places`, which have the type `step`, the index of an axis is added times what is called so.
+    The variable `index` is used up; `lengths` is the name of the lengths of the axes, without the number of the axis.
+    The statements add to each variable of `places`, of type `step`, the index of an axis times the named stride.
     """
     lines = []
     for d in reversed(range(dims)):
@@ -97,10 +97,10 @@ def row_places(
     size: str = "ga_size",
     step: str = "ga_ssize",
 ) -> str:
-    """Return statements that tell where element `i` is: its column, along the last axis, and a place in each array.
+    """Return statements that locate element `i`: its column, along the last axis, and its index in each array.
 
-    Lengths and steps are named without the axis behind; of each place, the mapping says where it begins, and its steps.
-    Indexes have the type `size`, and places the type `step`.
+    Lengths and steps are named without the number of the axis; of each place, the mapping has its start and its
+    steps. Indexes have the type `size`, and places the type `step`.
     """
     last = dims - 1
     lines = [f"const {size} column = {f'i % {lengths}{last}' if last else 'i'};"]

@@ -1,8 +1,8 @@
 """Windows over the last axes of arrays in C order: where they lie, and kernels that go over them.
 
-The axes that are pooled are the last ones; all before them count as one, of planes. A window
-covers `size` places from ``place * step - pad`` on, of which those inside of the plane are
-read, in C order, as the host's C code does it: so sums come out the same to the last bit.
+The pooled axes are the last ones; all before them count as one, of planes. A window covers
+`size` elements from ``place * step - pad`` on. Kernels read those inside of the plane, in C
+order, as the host's C code does: sums are bitwise the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.source import ROUND_EACH_STEP, typed
 
-#: What kernels are told of each pooled axis: its length, how many windows there are, their size, step and pad.
+#: The arguments of kernels for each pooled axis: its length, the number of windows, and their size, step and pad.
 _NUMBERS = ("len", "count", "size", "step", "pad")
 
 
@@ -26,7 +26,7 @@ class Windows:
 
     #: Of the axes.
     lengths: tuple[int, ...]
-    #: How many windows there are.
+    #: The number of windows.
     counts: tuple[int, ...]
     #: How long they are, how far apart they begin, and how far before the axis the first does.
     sizes: tuple[int, ...]
@@ -37,7 +37,7 @@ class Windows:
     def read(
         cls, op: Any, lengths: Sequence[int], numbers: Sequence[np.ndarray], counts: Sequence[int] | None = None
     ) -> Windows:
-        """Return the windows that an op of the host is given, over pooled axes of some lengths.
+        """Return the windows of an op of the host over pooled axes of the given lengths.
 
         The numbers are the values of its inputs `ws`, `stride`, `pad`. There are `counts` windows, or as many as fit.
 
@@ -61,7 +61,7 @@ class Windows:
 
     @property
     def args(self) -> list[int]:
-        """What kernels are given, in the order of `numbers`."""
+        """Return the arguments of kernels, in the order of `_NUMBERS`."""
         return [*self.lengths, *self.counts, *self.sizes, *self.steps, *self.pads]
 
     def check_none_empty(self, op: Any) -> None:
@@ -113,9 +113,9 @@ def _kernel(name: str, ndim: int, dtype: str, arrays: Sequence[str], body: str) 
 def window_kernel(ndim: int, dtype: str, arrays: Sequence[str], start: str, each: str, finish: str) -> Kernel:
     """Return a kernel, named ``windows``, that computes an element of the last array from each window of the others.
 
-    All arrays have one dtype, and `ndim` pooled axes. What is done for a window first, for each of its elements, and at
-    the end is in the words of `typed`: the elements are at ``q``, the first of them at ``first``, and the window's own
-    place is ``o``.
+    All arrays have one dtype, and `ndim` pooled axes. The code to run first for a window, for each of its elements, and
+    at the end uses the words of `typed`: elements are at ``q``, the first of them at ``first``, and the window's own
+    index is ``o``.
     """
     last = ndim - 1
     outer = "\n".join(
@@ -149,14 +149,14 @@ for (ga_ssize q = row + lo{last}; q < row + hi{last}; ++q) {{
 def gradient_kernel(ndim: int, dtype: str, arrays: Sequence[str], given: str, by_rows: bool) -> Kernel:
     """Return a kernel, named ``gradient``, that adds up what each element gets from the windows that cover it.
 
-    The arrays are read; what is computed is ``gx``. What a window, ``o``, gives to an element of it, ``q``, is in the
-    words of `typed`; for each axis, ``whole`` says whether all windows end before the padding does. A work item fills
-    rows (`by_rows`), or single elements.
+    The kernel reads the arrays and computes ``gx``. `given` is what a window, ``o``, adds to one of its elements,
+    ``q``, in the words of `typed`; for each axis, ``whole`` says whether all windows end before the padding
+    does. A work item fills rows (`by_rows`), or single elements.
     """
     whole = "\n".join(
         f"const bool whole{d} = (count{d} - 1) * step{d} + size{d} <= len{d} + 2 * pad{d};" for d in range(ndim)
     )
-    # What was added so far is kept as it is stored, on the host, too.
+    # The host, too, rounds the running sum to the stored dtype after each addition.
     add = f"gx[q] = STORE(LOAD(gx[q]) + ({given}));"
     body = _rows(ndim, add) if by_rows else _elements(ndim, add)
     return _kernel("gradient", ndim, dtype, [*arrays, "gx"], f"{whole}\n{body}")
@@ -182,7 +182,7 @@ def _decode(ndim: int) -> str:
 
 
 def _rows(ndim: int, add: str) -> str:
-    """Return code by which an item fills rows, in pieces of `chunk` of all `n`.
+    """Return code of a work item that fills `chunk` of all `n` rows.
 
     The last elements of all windows of a row come first, then those before them, and so on: that way, too, each
     element gets what it gets in the order of the windows. Windows of 2 that do not overlap are common, and their
@@ -226,7 +226,7 @@ else {{ {along(f"step{last}")} }}
 
 
 def _elements(ndim: int, add: str) -> str:
-    """Return code by which an item fills single elements, `chunk` of all `n`."""
+    """Return code of a work item that fills `chunk` of all `n` elements."""
     return f"""
 const ga_size end = min((ga_size)get_global_id(0) * chunk + chunk, n);
 for (ga_size q = get_global_id(0) * chunk; q < end; ++q) {{

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChannelMap:
-    """What is computed of each element."""
+    """An elementwise expression of arrays and of numbers of each channel."""
 
     #: Of the arrays.
     dtype: str
     #: How many runs their axes make.
     runs: Runs
-    #: What the expression calls an element of each array.
+    #: The expression's name for an element of each array.
     arrays: tuple[str, ...]
-    #: What it calls the channel's numbers, which are of the dtype to compute in.
+    #: Its names for the channel's numbers, which have the dtype to compute in.
     numbers: tuple[str, ...]
     #: OpenCL C.
     expression: str

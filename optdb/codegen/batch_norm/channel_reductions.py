@@ -1,10 +1,10 @@
-"""Kernels that fold channels: sums over the elements of each, in double precision.
+"""Kernels that reduce channels: sums over the elements of each, in double precision.
 
-What is summed is described by `Pass` objects, one for each time that the elements are gone
-over. There are kernels for rows and for columns (see :mod:`optdb.codegen.batch_norm.channels`), each
-in two variants: on a processor an item sums a row in vectors, or some columns side by side;
-elsewhere a group shares a row, and each item has a column of its own. A channel may be folded
-in parts: result ``[part * n + k]`` belongs to channel ``k`` of ``n``.
+`Pass` objects describe the sums, one for each time that a kernel reads the elements. There are
+kernels for rows and for columns (see :mod:`optdb.codegen.batch_norm.channels`), each in two
+variants: on a processor an item sums a row in vectors, or some columns side by side; elsewhere
+a group shares a row, and each item has a column of its own. A channel may be folded in parts:
+result ``[part * n + k]`` belongs to channel ``k`` of ``n``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LANES = 8
 #: The elements of part `mine`.
 _PART = """const ga_size begin = mine * part, end = min(begin + part, m);
 const double count = end - begin;"""
-#: What adds up the sums of a group's items.
+#: Code that adds up the sums of a group's items.
 _OF_ALL_ITEMS = """buffer[LID_0] = SUM;
 local_barrier();
 for (uint half_of = LDIM_0 / 2; half_of > 0; half_of /= 2) {
@@ -83,7 +83,7 @@ class ChannelFold:
         part: int,
         arrays: Sequence[Array],
     ) -> None:
-        """Fold channels of at least one element, each in so many parts of `part` elements.
+        """Fold channels of at least one element, each in `parts` parts of `part` elements.
 
         The arrays are those that are folded, the centers if there are any, and the results, all in C order.
         """
@@ -101,9 +101,9 @@ class ChannelFold:
             kernel.call(n * parts * group, group, n * parts, 1, *args)
 
     def _kernel(self, name: str, body: str) -> str:
-        stored, kept, folded = ctype(self.dtype), range(self.runs.kept), range(self.runs.folded)
-        lengths = [f"ga_size k{d}" for d in kept] + [f"ga_size r{d}" for d in folded]
-        steps = [f"ga_ssize ks{d}" for d in kept] + [f"ga_ssize rs{d}" for d in folded]
+        stored, kept_runs, folded_runs = ctype(self.dtype), range(self.runs.kept), range(self.runs.folded)
+        lengths = [f"ga_size k{d}" for d in kept_runs] + [f"ga_size r{d}" for d in folded_runs]
+        steps = [f"ga_ssize ks{d}" for d in kept_runs] + [f"ga_ssize rs{d}" for d in folded_runs]
         arrays = [f"ARRAY {stored} *restrict {array}" for array in (*self.arrays, *["center"] * self.center)]
         arrays += [f"ARRAY ga_double *restrict out{i}" for i in range(len(self.results))]
         sizes = "ga_size total, ga_size each, ga_size n, ga_size m, ga_size parts, ga_size part"
@@ -138,7 +138,7 @@ OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
         return joined(f"out{i}[mine * n + k] = {name};" for i, name in enumerate(self.results))
 
     def _rows(self) -> str:
-        """A row at a time, in vectors."""
+        """Return code that folds a row at a time, in vectors."""
         last = self.runs.folded - 1
         steps = []
         for once in self.passes:
@@ -180,7 +180,7 @@ const ga_size k = item / parts, mine = item % parts;
 }}"""
 
     def _columns(self) -> str:
-        """Some columns side by side; where there are fewer in a run, one after the other."""
+        """Return code that folds `WIDTH` columns side by side; where a run has fewer, one after the other."""
         inner = self.runs.kept - 1
         return f"""
 const ga_size pieces = (k{inner} + {WIDTH} - 1) / {WIDTH};
@@ -205,7 +205,7 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
 }}"""
 
     def _unpacked(self) -> str:
-        """Vectors of results, of which the columns that belong to another item are left out."""
+        """Return code that stores vectors of results, without the columns of another item."""
         stores = [
             f"{{\ndouble all[{WIDTH}];\nvstore{WIDTH}({name}, 0, all);\n"
             f"for (ga_size j = first - start; j < {WIDTH}; ++j)\nout{i}[mine * n + k + j] = all[j];\n}}"
@@ -214,7 +214,7 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
         return joined(stores)
 
     def _passes(self, first: str = "begin", step: str = "1", then: str = "") -> str:
-        """The passes of an item, over all elements or every so many, and what is done then with each sum, ``SUM``."""
+        """Return the passes of an item, over every `step`-th element, and the code `then` for each sum, ``SUM``."""
         return joined(
             f"T {', '.join(f'{name} = 0' for name in once.sums)};\n"
             f"for (ga_size i = {first}; i < end; i += {step}) {{\n{self._down()}\n{once.each}\n}}\n"
@@ -223,7 +223,7 @@ for (ga_size k = row; k < row + k{inner}; ++k) {{
         )
 
     def _single_columns(self) -> str:
-        """A column for each item."""
+        """Return code in which each item folds a column."""
         return f"""
 if (get_global_id(0) >= total)
     return;
@@ -234,7 +234,7 @@ const ga_size k = get_global_id(0) % n, mine = get_global_id(0) / n;
 {self._results()}"""
 
     def _shared_rows(self) -> str:
-        """A group for each row."""
+        """Return code in which each group folds a row."""
         return f"""
 LOCAL_MEM double buffer[{GROUP}];
 const ga_size k = GID_0 / parts, mine = GID_0 % parts;

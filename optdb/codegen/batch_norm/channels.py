@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 #: Columns that one work item of a processor folds side by side.
 WIDTH = 16
-#: A part that is gone over twice stays in a processor's cache: so many bytes of a row, or so many rows of columns.
+#: The most bytes of a row, or rows of columns, in a part: a second pass finds them in a processor's cache.
 PART_BYTES = 1 << 18
 PART_ROWS = 1024
-#: So many work items for each unit of a processor, so many groups for rows and items for columns elsewhere.
+#: Work items for each unit of a processor; elsewhere, groups for rows, and items for columns.
 ITEMS_PER_UNIT = 8
 GROUPS = 1024
 ITEMS = 1 << 16
@@ -41,7 +41,7 @@ class Runs:
     @classmethod
     def of(cls, ndim: int, axes: Sequence[int]) -> Runs:
         """Return those of an array of which `axes` are folded."""
-        kinds = [kept for kept, _ in groupby(axis not in axes for axis in range(ndim))]
+        kinds = [is_kept for is_kept, _ in groupby(axis not in axes for axis in range(ndim))]
         return cls(max(kinds.count(True), 1), max(kinds.count(False), 1))
 
     @property
@@ -54,7 +54,7 @@ class Runs:
 class Channels:
     """The channels of an array in C order."""
 
-    #: For how many runs the kernels are made.
+    #: The number of runs that the kernels take.
     runs: Runs
     #: Of the runs of this shape, outermost first; none is 1.
     lengths: tuple[int, ...]
@@ -65,21 +65,21 @@ class Channels:
     def of(cls, shape: Sequence[int], axes: Sequence[int]) -> Channels:
         """Return the channels of an array of a shape, of which `axes` are folded."""
         long = [(length, axis not in axes) for axis, length in enumerate(shape) if length != 1]
-        lengths, kept = [], []
+        lengths, kept_flags = [], []
         for kind, run in groupby(long, key=lambda pair: pair[1]):
-            kept.append(kind)
+            kept_flags.append(kind)
             lengths.append(size_of([length for length, _ in run]))
-        return cls(Runs.of(len(shape), axes), tuple(lengths), tuple(kept))
+        return cls(Runs.of(len(shape), axes), tuple(lengths), tuple(kept_flags))
 
     @property
     def number(self) -> int:
         """How many channels there are."""
-        return size_of([length for length, kept in zip(self.lengths, self.kept) if kept])
+        return size_of([length for length, is_kept in zip(self.lengths, self.kept) if is_kept])
 
     @property
     def size(self) -> int:
         """How many elements each has."""
-        return size_of([length for length, kept in zip(self.lengths, self.kept) if not kept])
+        return size_of([length for length, is_kept in zip(self.lengths, self.kept) if not is_kept])
 
     @property
     def in_columns(self) -> bool:
@@ -102,31 +102,31 @@ class Channels:
     def fold_args(self) -> list[int]:
         """Return lengths of kept and folded runs, then steps of both, for the kernels that fold."""
         runs = list(zip(self.lengths, self.steps(), self.kept))
-        kept = _filled([run[:2] for run in runs if run[2]], self.runs.kept)
-        folded = _filled([run[:2] for run in runs if not run[2]], self.runs.folded)
-        lengths, steps = zip(*kept, *folded)
+        kept_runs = _filled([run[:2] for run in runs if run[2]], self.runs.kept)
+        folded_runs = _filled([run[:2] for run in runs if not run[2]], self.runs.folded)
+        lengths, steps = zip(*kept_runs, *folded_runs)
         return [*lengths, *steps]
 
     def place_args(self) -> list[int]:
         """Return the length of the last run; those of the others; by how many channels each of these steps."""
         outer, channels = [], self.inner if self.in_columns else 1
-        for length, kept in zip(self.lengths[-2::-1], self.kept[-2::-1]):
-            outer.append((length, channels if kept else 0))
-            channels *= length if kept else 1
+        for length, is_kept in zip(self.lengths[-2::-1], self.kept[-2::-1]):
+            outer.append((length, channels if is_kept else 0))
+            channels *= length if is_kept else 1
         lengths, steps = zip(*_filled(outer[::-1], self.runs.outer))
         return [self.inner, *lengths, *steps]
 
     def parts(self, context: Context, row_bytes: int) -> tuple[int, int]:
-        """Return in how many parts channels are folded, and how many elements, of so many bytes, each part has."""
+        """Return the number of parts of a channel, and the elements of each; `row_bytes` is the size of one element."""
         most = self.size
         if not most:
             return 0, 0
         if context.profile.runs_items_serially:
-            wanted = context.profile.compute_units * ITEMS_PER_UNIT
+            target_items = context.profile.compute_units * ITEMS_PER_UNIT
             if self.in_columns:
-                parts = largest(_shared(wanted, self.blocks, most, 64), -(-most // PART_ROWS))
+                parts = largest(_shared(target_items, self.blocks, most, 64), -(-most // PART_ROWS))
             else:
-                parts = largest(_shared(wanted, self.number, most, 4096), -(-most * row_bytes // PART_BYTES))
+                parts = largest(_shared(target_items, self.number, most, 4096), -(-most * row_bytes // PART_BYTES))
         elif self.in_columns:
             parts = _shared(ITEMS, self.number, most, 64)
         else:
@@ -141,10 +141,10 @@ class Channels:
 
 
 def _shared(wanted: int, number: int, size: int, least: int) -> int:
-    """Return how many parts of at least so many elements give `number` channels enough to do."""
+    """Return how many parts, of at least `least` elements, divide `number` channels into `wanted` pieces of work."""
     return largest(1, smallest(-(-wanted // number), size // least))
 
 
 def _filled(runs: list[tuple[int, int]], number: int) -> list[tuple[int, int]]:
-    """Return as many runs as a kernel is made for, with some of length 1 in front."""
+    """Return `number` runs, as a kernel takes them: pad in front with runs of length 1."""
     return [(1, 0)] * (number - len(runs)) + runs

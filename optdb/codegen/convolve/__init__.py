@@ -1,6 +1,6 @@
 """Kernels of convolutions in two and three dimensions, and of their gradients.
 
-Shapes become :mod:`geometry`, geometry becomes tables (:mod:`plan`), and kernels go by these: :mod:`packing` lays
+Shapes become :mod:`geometry`, geometry becomes tables (:mod:`plan`), and kernels read these: :mod:`packing` lays
 arrays out, :mod:`correlate` computes results and gradients for images, :mod:`weights` gradients for filters,
 :mod:`unshared` all three for filters that are not shared.
 """

@@ -1,9 +1,9 @@
 """Products of filters with images that are laid out for them: results, and gradients for images.
 
 A processor's work item computes blocks of some filters by some vectors of neighbouring outputs
-in registers; a group of a graphics card computes a tile by way of local memory. Where a group
-of channels has few filters, as in a depthwise convolution, a second kernel takes them one by
-one, and more outputs at a time.
+in registers; a group of a graphics card computes a tile in local memory. Where a group
+of channels has few filters, as in a depthwise convolution, a second kernel computes them one
+by one, and more outputs at a time.
 
 The rows of the matrix of images overlap in memory, see :mod:`optdb.codegen.convolve.plan`:
 nothing is gathered, and no matrix written.
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 _BLOCKS = {"correlate": (8, 2), "correlate_few": (1, 8)}
 #: Filters by outputs that a group of a graphics card computes at a time, and the products it sums up at a time.
 _TILE, _STEP = 64, 16
-#: Up to so many filters, those are taken one by one.
+#: The most filters that are computed one by one.
 _FEW = 3
-#: Elements of images that an item of a processor goes over before it takes the next filters.
+#: Elements of images that an item of a processor reads before the next filters.
 _NEAR = 32768
 
 
 class FilterGroups(NamedTuple):
-    """What is multiplied with what: the filters as matrices, one for each group of channels."""
+    """The filters as matrices, one for each group of channels."""
 
     groups: int
     #: Channels of the result, of each group.
@@ -87,7 +87,7 @@ def correlate(
     """Compute products of filters and images by the kernels of `correlate_kernels`.
 
     Images, by channels by two or three axes, may have any strides; filters and the result, `out`, have no gaps; none is
-    empty. What no product of the plan writes stays as it is.
+    empty. Elements that no product of the plan writes stay unchanged.
     """
     layout, products = plan.layout, plan.products
     groups, rows, channels, strides = shape
@@ -109,9 +109,9 @@ def correlate(
             pack_filters(kernels, context, taps, filters, w, whole, strides, block)
         for first, count, x in laid_out(kernels, context, layout, shifts, images, at_once, None if in_place else y):
             z = some_of(out, first, count)
-            for product, (_, *own), w in zip(products, of_products, packed):
+            for product, (_, *product_tables), w in zip(products, of_products, packed):
                 sizes = [channels * len(product.taps), rows, blocks, count, groups, len(product.starts)]
-                _launch(kernels, name, context, sizes, steps, [x, w, *own, z], near)
+                _launch(kernels, name, context, sizes, steps, [x, w, *product_tables, z], near)
 
 
 def _fits_as_it_is(images: Array, plan: ConvolutionPlan, work: str) -> bool:
@@ -142,8 +142,8 @@ def _launch(
         else:
             kernels[name].scall((columns, groups * rows), *args)
         return
-    wanted = context.profile.compute_units * 8
-    parts = largest(-(-wanted // groups), -(-columns // near))
+    target_items = context.profile.compute_units * 8
+    parts = largest(-(-target_items // groups), -(-columns // near))
     v_items, v_chunk = share(columns, parts, multiple=_BLOCKS[name][1])
-    b_items, b_chunk = share(blocks, -(-wanted // (groups * v_items)))
+    b_items, b_chunk = share(blocks, -(-target_items // (groups * v_items)))
     kernels[name].call((v_items, b_items, groups), (1, 1, 1), *sizes, v_chunk, b_chunk, *steps, *arrays)

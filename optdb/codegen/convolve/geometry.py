@@ -1,4 +1,4 @@
-"""Sizes of convolutions: what is padded, which outputs there are, which inputs each tap meets.
+"""Sizes of convolutions: padding, outputs, and the inputs that each tap meets.
 
 Nothing here touches a device or an array. A convolution is looked at one axis at a time, as
 an :class:`Axis`; flat pictures get an axis of length 1 in front, so that there are always
@@ -21,7 +21,7 @@ class Axis:
     length: int
     #: Length of the filter.
     taps: int
-    #: How many zeros there are to think of in front of the image and behind it.
+    #: The number of padding zeros before and after the image.
     low: int = 0
     high: int = 0
     #: From one output to the next.
@@ -37,7 +37,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Phase:
-    """Those elements of an image, every ``step`` of them, to which the same taps contribute."""
+    """The elements of an image, ``step`` apart, to which the same taps contribute."""
 
     #: The first one.
     first: int
@@ -55,7 +55,7 @@ def reach(taps: int, dilation: int) -> int:
 
 
 def paddings(border_mode: BorderMode, reaches: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return the padding in front and behind, for each axis, of which the filter spans so much.
+    """Return the padding before and after, for each axis; `reaches` are the elements that the filter spans.
 
     Raises
     ------
@@ -82,23 +82,23 @@ def axes_of(
     steps: Sequence[int],
     dilations: Sequence[int],
 ) -> tuple[Axis, Axis, Axis]:
-    """Return the three axes of a convolution, from lengths and the like along the two or three that there are."""
+    """Return the three axes of a convolution, from the parameters of its two or three axes."""
     spans = [reach(taps, dilation) for taps, dilation in zip(kernel, dilations)]
     pads = paddings(border_mode, spans)
-    found = [
+    axes = [
         Axis(int(length), int(taps), low, high, int(step), int(dilation))
         for length, taps, (low, high), step, dilation in zip(image, kernel, pads, steps, dilations, strict=True)
     ]
-    return tuple([Axis(1, 1)] * (3 - len(found)) + found)  # type: ignore[return-value]
+    return tuple([Axis(1, 1)] * (3 - len(axes)) + axes)  # type: ignore[return-value]
 
 
 def phases_of(axis: Axis) -> list[Phase]:
-    """Return the phases of an image; those without elements are left out.
+    """Return the phases of an image, without empty ones.
 
     Element ``y`` gets from tap ``t`` what output ``(y + low - t * dilation) / step`` is, if that is a whole number.
-    Which taps those are is the same for all ``y`` whose ``y + low`` leaves the same rest.
+    The taps are the same for all ``y`` whose ``y + low`` has the same remainder.
     """
-    found = []
+    phases = []
     for rest in range(axis.step):
         low = max(-((rest - axis.low) // axis.step), 0)
         last = (axis.length - 1 + axis.low - rest) // axis.step
@@ -109,5 +109,5 @@ def phases_of(axis: Axis) -> list[Phase]:
             for tap in range(axis.taps)
             if tap * axis.dilation % axis.step == rest
         ]
-        found.append(Phase(axis.step * low + rest - axis.low, last - low + 1, low, tuple(taps)))
-    return found
+        phases.append(Phase(axis.step * low + rest - axis.low, last - low + 1, low, tuple(taps)))
+    return phases

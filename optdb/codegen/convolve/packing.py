@@ -1,7 +1,7 @@
 """Kernels that lay out what convolutions multiply: images with zeros around them, filters, features.
 
-They read arrays of the op's dtype, and write the dtype that is computed in. What they read and
-write, line by line, is the same on all devices; a processor's work item takes many lines, a
+They read arrays of the op's dtype, and write the dtype to compute in. They read and write the
+same lines on all devices; a processor's work item takes many lines, a
 graphics card's one element of a line.
 """
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 Kernels = Mapping[str, CompiledKernel]
 
-#: Bytes that the images laid out at a time may take, if one alone does not take more.
+#: The most bytes of the images that are laid out at a time, unless one alone takes more.
 LARGEST = 64 * 2**20
-#: What a graphics card launches in one dimension at most; the kernels go on from there.
+#: The most groups in one dimension on a graphics card; the kernels loop over the rest.
 _MOST_GROUPS = 65535
 
 _PACKING = functions("convolve/packing.cl")
@@ -43,7 +43,7 @@ def width_of(context: Context, dtype: str) -> int:
 def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequence[str]) -> list[Kernel]:
     """Return kernels for arrays of a dtype, and those of this module, by name, that lay out what they read.
 
-    Their code has the words of ``packing.cl`` for types, vectors, and what a device is.
+    Their code uses the words of ``packing.cl`` for types, vectors, and the kind of device.
     """
     half, width = load_w(dtype) != "", width_of(context, dtype)
     words = {
@@ -60,7 +60,7 @@ def convolution_kernels(dtype: str, context: Context, code: str, packing: Sequen
 
 
 def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequence[Any]:
-    """Return what kernels look up that read so many channels of each image, in arrays of int64.
+    """Return the lookup tables, arrays of int64, of kernels that read `channels` channels of each image.
 
     These are the shifts of the plan's layout, one axis after the other; and for each product its taps, and, as
     `Product` has them, offsets for each channel and tap, starts, runs and places.
@@ -84,7 +84,7 @@ def tables_of(context: Context, plan: ConvolutionPlan, channels: int) -> Sequenc
 
 
 def images_at_once(context: Context, elements: int, dtype: str, images: int) -> int:
-    """Return how many images of so many elements, out of at least one, are laid out at a time."""
+    """Return how many of `images` images, of `elements` elements each, are laid out at a time."""
     largest_memory = min(LARGEST, context.profile.max_allocation_bytes // 4)
     most = max(largest_memory // max(elements * np.dtype(dtype).itemsize, 1), 1)
     return images if images <= most else most
@@ -99,7 +99,7 @@ def laid_out(
     at_once: int,
     y: Array | None,
 ) -> Iterator[tuple[int, int, Array]]:
-    """Yield the first of some images, how many these are, and all of them as they are laid out, so many at a time.
+    """Lay out images, `at_once` at a time; yield the index of the first, their number, and the laid out images.
 
     The images, by channels by two or three axes, may have any strides. They are laid out in `y`, or, without it, lie as
     they should. `shifts` are those of the layout, one axis after the other.
@@ -117,7 +117,7 @@ def laid_out(
 
 
 def some_of(array: Array, first: int, count: int) -> Array:
-    """Return so many of the arrays in an array, from the first on."""
+    """Return `count` items along the first axis of an array, from `first` on."""
     return view(array, (count, *array.shape[1:]), array.strides, first * array.strides[0])
 
 
@@ -131,7 +131,7 @@ def pack_filters(
     strides: tuple[int, int, int],
     block: int,
 ) -> None:
-    """Lay out filters without gaps, or some of their taps, in blocks of so many rows.
+    """Lay out filters without gaps, or some of their taps, in blocks of `block` rows.
 
     The result is groups by blocks by channels by taps by rows of a block; `taps` says where each tap lies in a channel
     of a filter, `shape` is groups, rows, channels and taps, `strides` are those of the first three in elements of `x`.

@@ -1,15 +1,14 @@
-"""How convolutions become products of matrices, in tables: what is read where, and written where.
+"""Plans of convolutions as products of matrices: tables of the elements to read and to write.
 
 An image is laid out with the zeros of its padding around it, and cut into pieces, one for
 each rest that the places of the taps leave when they are divided by the step. Then every tap
-reads one piece from one place on, row after row, whatever step and dilation are: the matrix
-that im2col would write lies there already, its rows overlapping, and all that a product needs
-to know of it is where each row begins (its *offset*). The gradient for the image reads the
+reads one piece from one index on, row after row, whatever step and dilation are: the matrix
+that im2col would write lies there already, its rows overlapping, and a product needs only
+the index at which each row begins (its *offset*). The gradient for the image reads the
 gradient of the result in the same way, once for each rest of the step.
 
 Outputs are computed in vectors of neighbours. A vector may run over the end of a row, where
-it meets what is nobody's result; `places` says for each lane where it goes, or that it does
-not.
+its lanes are no results; `places` is the index to which each lane is written, or -1.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ import numpy as np
 
 from optdb.codegen.convolve.geometry import Axis, Phase, phases_of
 
-#: So many plans are kept.
+#: The number of plans in the cache.
 _KEPT = 256
-#: Vectors of whole rows are taken if they are at most so many times as many.
+#: Each row has its own vectors if that takes at most this many times as many.
 _ROWS_MAY_COST = 1.15
 
 
@@ -58,7 +57,7 @@ class ChannelLayout:
 
     @property
     def as_it_is(self) -> bool:
-        """Whether that is the channel itself."""
+        """Tell whether that is the channel itself."""
         return self.extents == self.lengths and self.shifts == ((0,),) * len(self.lengths)
 
     def place(self, at: Sequence[int], piece: Sequence[int] = (0, 0, 0)) -> int:
@@ -96,7 +95,7 @@ class Product:
 
     @property
     def runs(self) -> np.ndarray:
-        """For each vector, where it goes if it can be written as it is, else -1."""
+        """Return for each vector the index at which it is written as a whole, or -1."""
         lanes = np.arange(self.places.shape[1])
         whole = (self.places == self.places[:, :1] + lanes).all(axis=1) & (self.places[:, 0] >= 0)
         return np.where(whole, self.places[:, 0], -1)
@@ -111,7 +110,7 @@ class Product:
 
 @functools.lru_cache(maxsize=_KEPT)
 def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
-    """Return how to convolve, in one product by vectors of so many lanes; `flip` says to turn filters around.
+    """Return a plan of one product, by vectors of `width` lanes; `flip` says to reverse filters.
 
     No filter and no result is empty.
     """
@@ -120,15 +119,15 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
     layout = ChannelLayout(
         lengths=tuple(axis.length for axis in axes),
         steps=tuple(axis.step for axis in axes),
-        shifts=tuple(tuple(rest - axis.low for rest in own) for own, axis in zip(rests, axes)),
+        shifts=tuple(tuple(rest - axis.low for rest in axis_rests) for axis_rests, axis in zip(rests, axes)),
         extents=tuple(axis.out + (axis.taps - 1) * axis.dilation // axis.step for axis in axes),
     )
     offsets = []
     for taps in itertools.product(*[range(axis.taps) for axis in axes]):
         pairs = [divmod(tap * axis.dilation, axis.step) for tap, axis in zip(taps, axes)]
-        pieces = [own.index(rest) for own, (_, rest) in zip(rests, pairs)]
+        pieces = [axis_rests.index(rest) for axis_rests, (_, rest) in zip(rests, pairs)]
         offsets.append(layout.place([shift for shift, _ in pairs], pieces))
-    # To turn a filter around along all its axes is to take its taps from the last to the first.
+    # A filter reversed along all its axes has its taps from the last to the first.
     offsets = np.array(offsets[::-1] if flip else offsets, np.int64)
     starts, places = cover(layout.extents, (0, 0, 0), out, out, (0, 0, 0), (1, 1, 1), width)
     return ConvolutionPlan(layout, (Product(np.arange(len(offsets)), offsets, starts, places),))
@@ -136,9 +135,9 @@ def forward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
 
 @functools.lru_cache(maxsize=_KEPT)
 def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
-    """Return how to get the gradient for the image from that of the result.
+    """Return a plan of the gradient for the image, from that of the result.
 
-    The arguments are those of `forward`. Elements of the image that no tap meets belong to none of the products.
+    The arguments are those of `forward`. No product writes elements of the image that no tap meets.
     """
     by_axis = [[phase for phase in phases_of(axis) if phase.taps] for axis in axes]
     if not all(by_axis):
@@ -176,7 +175,7 @@ def backward(axes: tuple[Axis, ...], flip: bool, width: int) -> ConvolutionPlan:
 
 
 def _bounds(phases: Sequence[Phase]) -> tuple[int, int]:
-    """Return the first and the last output that any tap takes anywhere."""
+    """Return the first and the last output that any tap reads."""
     low = min(phase.origin - max(back for _, back in phase.taps) for phase in phases)
     high = max(phase.origin + phase.count - 1 - min(back for _, back in phase.taps) for phase in phases)
     return low, high
@@ -191,11 +190,11 @@ def cover(
     steps: Sequence[int],
     width: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cover a block of elements by vectors; return where each begins, and where each of its lanes goes, or -1.
+    """Cover a block of elements by vectors; return where each begins, and the index of each lane in the output, or -1.
 
     The block begins at `origin` of an array of shape `extents`, and has the shape `counts`. Its elements go to an array
-    of shape `out`, index i to ``first + i * steps``, each of them once. Vectors are moved back so as not to reach
-    behind the block's last element, where it is long enough.
+    of shape `out`, index i to ``first + i * steps``, each of them once. Vectors that would reach beyond the
+    block's last element are moved back, where the block is long enough.
     """
     _, height, row = extents
     begin = (origin[0] * height + origin[1]) * row + origin[2]
@@ -203,15 +202,15 @@ def cover(
     rows = (np.arange(counts[0])[:, None] * height + np.arange(counts[1])).ravel() * row
     in_row = -(-counts[2] // width)
     if len(rows) * in_row <= _ROWS_MAY_COST * -(-span // width):
-        wanted = (rows[:, None] + np.arange(in_row) * width).ravel()
+        unshifted = (rows[:, None] + np.arange(in_row) * width).ravel()
         ends = np.repeat(rows + counts[2], in_row)
     else:
-        wanted = np.arange(0, span, width)
-        ends = wanted + width
-    starts = np.minimum(wanted, max(span - width, 0))
+        unshifted = np.arange(0, span, width)
+        ends = unshifted + width
+    starts = np.minimum(unshifted, max(span - width, 0))
     lanes = starts[:, None] + np.arange(width)
     at = (lanes // (height * row), lanes // row % height, lanes % row)
-    mine = (lanes >= wanted[:, None]) & (lanes < ends[:, None]) & (lanes < span)
+    mine = (lanes >= unshifted[:, None]) & (lanes < ends[:, None]) & (lanes < span)
     places = np.zeros_like(lanes)
     for index, count, length, begins, step in zip(at, counts, out, first, steps):
         mine &= index < count

@@ -1,6 +1,6 @@
 """Convolutions that have filters of their own for each output, and their gradients.
 
-Nothing is shared that could be kept in registers, so each work item computes some elements of
+No shared operand could stay in registers, so each work item computes some elements of
 the result, one after the other. Results and gradients for filters read images that are laid out
 with zeros around them; the gradient for images asks for each tap which output took it there.
 """
@@ -22,7 +22,7 @@ from optdb.runtime.arrays import Array
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: What the kernel for images is told of each axis.
+#: The arguments of the kernel for images for each axis.
 _NUMBERS = ("length", "taps", "low", "step", "dilation", "out")
 
 

@@ -138,7 +138,7 @@ KERNEL void weights_few(ga_size depth, ga_size groups, ga_size features, ga_size
     }
 }
 
-/* A line is a square of sums: taps by features, which lie one behind the other in the parts; in filters, taps do. */
+/* A line is a square of sums, taps by features: features are contiguous in the parts, and taps in filters. */
 OUTLINED_KERNEL void add_up(ga_size lines, ga_size chunk, ga_size count, ga_size depth, ga_size groups,
     ga_size features, ga_size padded, ARRAY W *parts, ARRAY T *z)
 {

@@ -1,12 +1,12 @@
 """Products of images with gradients of results: gradients for filters.
 
-Each element of a filter is a sum over all pixels of all images. The pixels are shared out among
-work items, and each of these adds up its own part of all sums; a second kernel adds the parts
-up, in their order, so that results do not vary.
+Each element of a filter is a sum over all pixels of all images. The pixels are divided among
+work items, each of which adds up a part of all sums; a second kernel adds up the parts in
+their order, so that results are deterministic.
 
 A processor multiplies one pixel of some channels and taps with a vector of features at a time:
-the features of a pixel are brought together for that. A graphics card computes a tile of
-channels and taps by features by way of local memory.
+the features of a pixel are packed for that. A graphics card computes a tile of
+channels and taps by features in local memory.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 _BLOCK = 8
 #: Channels and taps, and features, of a graphics card's tile, and the pixels it sums up at a time.
 _TILE, _STEP = 64, 16
-#: Up to so many features, those are taken one by one.
+#: The most features that are computed one by one.
 _FEW = 3
-#: Elements of images and features that an item goes over before it takes the next tile.
+#: Elements of images and features that an item reads before the next tile.
 _NEAR = 65536
-#: Sides of the squares in which parts are added up and turned around.
+#: Sides of the squares in which parts are added up and transposed.
 _SQUARES = {"cpu": 16, "gpu": 1}
-#: Elements that all parts of the sums may take, but for the parts of one item for each unit.
+#: The most elements of all parts of the sums, unless one item for each unit takes more.
 _PARTS = 2**22
 
 
@@ -64,8 +64,8 @@ def weights(
 ) -> None:
     """Compute the gradient for filters from images `x` and the gradient `t` of the result, by `weights_kernels`.
 
-    The convolution turns filters around if `flip` says so, and has so many groups of channels. Images may have any
-    strides; `t` and what is computed, `out`, have no gaps; none is empty.
+    The convolution reverses filters if `flip` is true, and has `groups` groups of channels. Images may have any
+    strides; `t` and the result, `out`, have no gaps; none is empty.
     """
     sizes = _WeightGradientSizes(context, axes, groups, x, t)
     plan = forward(tuple(axes), flip, 1)
@@ -97,7 +97,7 @@ def weights(
 
 
 class _WeightGradientSizes:
-    """What is multiplied, and in which way, for images `x` and gradients of results `t`."""
+    """Sizes and kinds of the products for images `x` and gradients of results `t`."""
 
     def __init__(self, context: Context, axes: Sequence[Axis], groups: int, x: Array, t: Array) -> None:
         width = width_of(context, x.dtype.name)
@@ -108,13 +108,13 @@ class _WeightGradientSizes:
         self.depth = self.channels * size_of([axis.taps for axis in axes])
         #: Rows of pixels, and pixels, of an image of the result.
         self.lines, self.plane = axes[0].out * axes[1].out, size_of(t.shape[2:])
-        #: Whether features are taken one by one, and whether those of a pixel are brought together.
+        #: Whether features are computed one by one, and whether those of a pixel are packed.
         self.few = self.features <= _FEW
         self.packing = context.profile.runs_items_serially and not self.few
-        #: To how many features a group is filled up, and the elements of an image's features brought together.
+        #: The features that a group is padded to, and the elements of an image's packed features.
         self.padded = -(-self.features // width) * width if self.packing else self.features
         self.image = self.plane * groups * self.padded if self.packing else 0
-        #: How many sums there are, and how many tiles of them, in all groups.
+        #: The numbers of sums, and of tiles of them, in all groups.
         self.sums = groups * self.depth * self.padded
         if self.few:
             self.tiles = groups * self.depth * self.features

@@ -1,6 +1,6 @@
 """Block shapes: how much of a product one work item, or one group of them, computes at a time.
 
-`chosen` is what kernels and planners ask: what tuning found for the device, or else `defaults`.
+Kernels and planners call `chosen`, which returns the tuned block shapes of the device, or else `defaults`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from optdb.runtime import clblast, tuning
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Under which block shapes are kept on disk.
+#: The kind of tuning under which block shapes are saved.
 KIND = "matmul"
 
 
 @dataclass(frozen=True)
 class ItemBlock:
-    """What one work item of a processor keeps in registers."""
+    """The block of a product that one work item of a processor keeps in registers."""
 
     #: Of the result.
     rows: int
@@ -47,7 +47,7 @@ class ItemBlock:
 
 @dataclass(frozen=True)
 class GroupBlock:
-    """What a work group of a GPU computes, from tiles in local memory."""
+    """The tile of a product that a work group of a GPU computes, from tiles in local memory."""
 
     #: Of the tile of the result.
     rows: int
@@ -116,7 +116,7 @@ _GPU_CANDIDATES = [
 ]
 
 
-#: For the least of devices.
+#: For devices that no candidate fits.
 _LEAST = GroupBlock(8, 8, 8, 1, 1)
 
 
@@ -125,7 +125,7 @@ def defaults(context: Context, dtype: str) -> dict[str, Block]:
     if not context.profile.runs_items_serially:
         return {name: _fitting(context, dtype, block) for name, block in _GPU_DEFAULTS.items()}
     width = vector_width(context, dtype)
-    # Of 32 registers where vectors are of 64 bytes, and of 16 elsewhere, most hold sums.
+    # Sums take most of the registers: 32 where vectors have 64 bytes, and 16 elsewhere.
     wide = ItemBlock(8, 2 * width, width) if _register_bytes(context) >= 64 else ItemBlock(6, 2 * width, width)
     narrow = ItemBlock(12, width, width) if wide.rows == 8 else ItemBlock(8, width, width)
     return {"square": wide, "small": wide, "tiny": wide, "flat": wide, "narrow": narrow}
@@ -155,23 +155,23 @@ def _fits(context: Context, dtype: str, block: GroupBlock) -> bool:
 
 
 def _fitting(context: Context, dtype: str, block: GroupBlock) -> GroupBlock:
-    """Return the block, or the one most like it that a small device can take."""
+    """Return the block, or the most similar one that fits the device."""
     fitting = [other for other in (block, *_GPU_CANDIDATES, _LEAST) if _fits(context, dtype, other)]
     return min(fitting, key=lambda other: _difference(block, other)) if fitting else _LEAST
 
 
 def _difference(one: GroupBlock, other: GroupBlock) -> int:
-    """Return how often a length has to be doubled or halved to make one block of another."""
+    """Return how often a length has to be doubled or halved to turn one block into the other."""
     return sum(abs(x.bit_length() - y.bit_length()) for x, y in zip(astuple(one), astuple(other)))
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a context uses for products of a dtype."""
+    """Block shapes, and use of CLBlast, of a context for products of a dtype."""
 
     #: The block shape for each class.
     blocks: Mapping[str, Block]
-    #: The classes that CLBlast is asked for.
+    #: The classes that CLBlast computes.
     library: frozenset[str] = frozenset()
 
 
@@ -186,51 +186,51 @@ def by_library(context: Context, dtype: str) -> frozenset[str]:
 
 
 def choose(context: Context, dtype: str, choice: Choice | None) -> None:
-    """Have a context use this choice from now on, or with None what was tuned or is the default.
+    """Set the choice of a context, or with None reset it to the tuned one or the default.
 
     Functions compiled before cannot use other block shapes: this is for tuning and tests.
     """
-    known = context.kept.setdefault(__name__, {})
-    known.pop((context.profile.device_kind, dtype), None)
+    choices = context.kept.setdefault(__name__, {})
+    choices.pop((context.profile.device_kind, dtype), None)
     if choice is not None:
-        known[context.profile.device_kind, dtype] = choice
+        choices[context.profile.device_kind, dtype] = choice
 
 
 def key_of(context: Context, dtype: str) -> dict[str, Any]:
-    """Return under what the choice for a dtype is kept on disk."""
+    """Return the key under which the choice for a dtype is saved."""
     return tuning.key_of(context.device, f"{KIND} {context.profile.device_kind}", dtype, __version__)
 
 
 def save(context: Context, dtype: str, choice: Choice) -> None:
-    """Keep a choice on disk; raise OSError if that does not work."""
-    found = {"blocks": {name: asdict(block) for name, block in choice.blocks.items()}}
-    tuning.save(key_of(context, dtype), {**found, "library": sorted(choice.library)})
+    """Save a choice on disk; raise OSError if that fails."""
+    serialized = {"blocks": {name: asdict(block) for name, block in choice.blocks.items()}}
+    tuning.save(key_of(context, dtype), {**serialized, "library": sorted(choice.library)})
 
 
 def _choice(context: Context, dtype: str) -> Choice:
-    # Remembered, that the kernels of a function and what launches them agree whatever is tuned meanwhile.
-    known, key = context.kept.setdefault(__name__, {}), (context.profile.device_kind, dtype)
-    if key not in known:
-        known[key] = _found(context, dtype)
-    return known[key]
+    # Cached, so that the kernels of a function and their launches agree even if tuning runs in between.
+    choices, key = context.kept.setdefault(__name__, {}), (context.profile.device_kind, dtype)
+    if key not in choices:
+        choices[key] = _found(context, dtype)
+    return choices[key]
 
 
 def _found(context: Context, dtype: str) -> Choice:
-    """Return what is on disk, as far as the device can use it, and otherwise the default."""
+    """Return the choice on disk, with the default for each block that the device cannot use."""
     blocks = defaults(context, dtype)
-    found = tuning.load(key_of(context, dtype))
-    if found is None:
+    stored = tuning.load(key_of(context, dtype))
+    if stored is None:
         return Choice(blocks)
-    kept, library = found.get("blocks"), found.get("library")
-    for name in CLASSES if isinstance(kept, dict) else ():
-        block = _from_dict(kept.get(name), context, dtype)
+    stored_blocks, library = stored.get("blocks"), stored.get("library")
+    for name in CLASSES if isinstance(stored_blocks, dict) else ():
+        block = _from_dict(stored_blocks.get(name), context, dtype)
         blocks[name] = blocks[name] if block is None else block
-    wanted = isinstance(library, list) and library and clblast.find() is not None
-    return Choice(blocks, frozenset(name for name in CLASSES if name in library) if wanted else frozenset())
+    use_library = isinstance(library, list) and library and clblast.find() is not None
+    return Choice(blocks, frozenset(name for name in CLASSES if name in library) if use_library else frozenset())
 
 
 def _from_dict(value: Any, context: Context, dtype: str) -> Block | None:
-    """Return a block shape that was kept on disk; None if the device cannot use what is there."""
+    """Return a block shape from its saved form; None if the device cannot use it."""
     kind = ItemBlock if context.profile.runs_items_serially else GroupBlock
     try:
         block = kind(**{name: int(number) for name, number in value.items()})

@@ -6,10 +6,10 @@ columns of a panel lie side by side; or from panels that the pack kernel laid ou
 Geijn, "Anatomy of high-performance matrix multiplication" (2008). Rows and columns that do not fill a block: rows are
 computed in blocks of half the height where that is enough. Where `b` is read in place, a last panel of columns begins
 further left, or, if there are too few for that, reads on into the next row; where it is packed, it is filled up with
-zeros. What is there already or not at all is not stored.
+zeros. Elements that another panel stores, or that lie outside of the result, are not stored.
 
-Large matrices are cut along all three lengths, so that what is packed stays in memory that is kept, and a panel of `b`
-in a core's cache.
+Large matrices are cut along all three lengths, so that packed panels fit into scratch memory, and a panel of `b` into a
+core's cache.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from optdb.codegen.scalars.types import C_TYPES
 from optdb.codegen.source import filled, load_w, work_dtype
 from optdb.runtime.sizes import starts
 
-#: Terms that are added up before the next ones are begun: a panel of so many rows stays in a core's cache.
+#: Terms that are added up before the next ones: a panel of `TERMS` rows stays in a core's cache.
 TERMS = 2048
-#: Numbers that are packed at a time of each matrix, at most (unless `TERMS` of one panel are more).
+#: The most elements of each matrix that are packed at a time (unless `TERMS` of one panel are more).
 PACKED = 1 << 23
-#: Items for each unit, that one slow unit does not hold up all.
+#: Items for each unit: with several, one slow unit does not delay all.
 ITEMS_PER_UNIT = 4
 #: Terms of a part, at least, where sums are cut into parts to give all units work.
 PART = 512
-#: Panels of columns for which it pays to pack `a`, if it has so many numbers.
+#: `a` is packed if there are at least `PANELS` panels of columns, and `LARGE` elements in `a`.
 PANELS = 8
 LARGE = 1 << 18
-#: Blocks of rows for which it pays to pack `b`, if its rows are this many bytes apart (a page) or more.
+#: `b` is packed if there are at least `ROW_BLOCKS` blocks of rows, and `FAR` bytes (a page) from row to row of `b`.
 ROW_BLOCKS = 8
 FAR = 4096
 
@@ -174,7 +174,7 @@ _SUMS = """
             }
 """
 
-#: Rows that there are not are the last one again.
+#: Rows beyond the last one read the last one again.
 _POINTERS = """
             GLOBAL_MEM const W *row[HEIGHT];
             #pragma unroll
@@ -184,7 +184,7 @@ _POINTERS = """
 
 
 def pack_kernel(dtype: str, width: int) -> Kernel:
-    """Return the kernel that lays a matrix out in panels of so many rows, or columns."""
+    """Return the kernel that lays a matrix out in panels of `width` rows, or columns."""
     side = next(side for side in (16, 8, 4, 2, 1) if width % side == 0)
     words = {"NAME": f"matmul_pack_{width}", "WIDTH": width, "SIDE": side}
     return product_kernel(filled(_PACK, TURN=_turn(side, width, dtype)), dtype, **words)
@@ -192,10 +192,10 @@ def pack_kernel(dtype: str, width: int) -> Kernel:
 
 @functools.cache
 def _turn(side: int, width: int, dtype: str) -> str:
-    """Return what turns a square of numbers over, in registers.
+    """Return code that transposes a square of numbers in registers.
 
-    Each round deals the vectors of one half between those of the other. After as many rounds as it takes to halve
-    the side down to 1, rows have become columns.
+    Each round interleaves the vectors of one half with those of the other. After log2(side) rounds, rows have become
+    columns.
     """
     if side == 1:
         return f"w[l * {width} + r0] = LOAD(x[r0 * step + l]);"
@@ -208,10 +208,10 @@ def _turn(side: int, width: int, dtype: str) -> str:
     rounds = side.bit_length() - 1
     for round_ in range(rounds):
         for r in range(side // 2):
-            one, other = f"v{round_}_{r}", f"v{round_}_{r + side // 2}"
+            lower, opposite = f"v{round_}_{r}", f"v{round_}_{r + side // 2}"
             for part, to in enumerate((2 * r, 2 * r + 1)):
                 lanes = range(part * side // 2, (part + 1) * side // 2)
-                dealt = ", ".join(f"{x}.s{lane:X}" for lane in lanes for x in (one, other))
+                dealt = ", ".join(f"{x}.s{lane:X}" for lane in lanes for x in (lower, opposite))
                 lines.append(f"{vector} v{round_ + 1}_{to} = ({vector})({dealt});")
     lines += [f"vstore{side}(v{rounds}_{c}, 0, w + (l + {c}) * {width} + r0);" for c in range(side)]
     return "\n".join(lines)
@@ -238,7 +238,7 @@ def block_kernel(dtype: str, block: ItemBlock) -> Kernel:
 
 
 def _body(height: int, rows: int) -> str:
-    """Return what computes a block of so many rows, where most have `rows`."""
+    """Return code that computes a block of `height` rows, where most have `rows`."""
     sums = _POINTERS + filled(_SUMS, LEFT="row[r][l * a_step]")
     if height == rows:
         side_by_side = filled(_SUMS, LEFT="block[l * a_step + r]")
@@ -247,9 +247,9 @@ def _body(height: int, rows: int) -> str:
 
 
 def plan(problem: Problem, block: ItemBlock, units: int, half: bool, itemsize: int) -> GemmPlan:
-    """Return the launches that compute a product by blocks, on a device of so many units.
+    """Return the launches that compute a product by blocks, on a device of `units` compute units.
 
-    With `half`, the matrices are of another dtype than is computed in, numbers of `itemsize` bytes: both are packed.
+    With `half`, the matrices have another dtype than the one to compute in, of `itemsize` bytes: both are packed.
     """
     return _Planner(problem, block, units, half, itemsize).plan()
 
@@ -263,10 +263,10 @@ class _Planner:
         self.pack_b = p.k > 0 and (half or p.b[2] != 1 or self._b_is_far(itemsize) or self._b_is_small())
         self.pack_a = p.k > 0 and (half or self._a_is_large())
         pieces = p.batch * self.panels * self.row_blocks
-        wanted = min(-(-2 * units // pieces), p.k // PART)
-        self.part = p.k if wanted < 2 else -(-p.k // wanted)
-        self.parts = 1 if wanted < 2 else -(-p.k // self.part)
-        # Sums that are rounded to 16 bits on the way would lose digits, and parts are added up at the end.
+        part_count = min(-(-2 * units // pieces), p.k // PART)
+        self.part = p.k if part_count < 2 else -(-p.k // part_count)
+        self.parts = 1 if part_count < 2 else -(-p.k // self.part)
+        # Rounding intermediate sums to 16 bits would lose digits; parts are added up at the end.
         self.terms = p.k if half or self.parts > 1 else TERMS
         self.depth = min(self.terms, p.k)
 
@@ -274,7 +274,7 @@ class _Planner:
         return self.row_blocks >= ROW_BLOCKS and abs(self.problem.b[1]) * itemsize >= FAR
 
     def _b_is_small(self) -> bool:
-        """Whether a vector of columns reaches beyond so many rows of `b` that it is not worth while to read on."""
+        """Tell whether `b` is too narrow for a vector of columns to read on into the next rows."""
         p = self.problem
         return p.n < self.block.cols and p.b[1] < max(p.n, 4)
 
@@ -337,7 +337,7 @@ class _Planner:
 
     def _multiply(self, first: int, batch: int, l0: int, i0: int, j0: int, m: int, n: int, k: int) -> Launch:
         p, block = self.problem, self.block
-        # Of the first terms, what is added comes from y; of those after them, from what is there of z.
+        # The first terms are added to y, later ones to what z holds so far.
         add, y = (p.add, p.y) if l0 == 0 else (True, p.z)
         panels, row_blocks = -(-n // block.cols), -(-m // block.rows)
         chunks = min(row_blocks, -(-ITEMS_PER_UNIT * self.units // (panels * batch * self.parts)))
@@ -367,7 +367,7 @@ class _Planner:
         return total(m, n, batch, self.parts, p.add, (y_at, *p.y), (z_at, *p.z), w_at=self.w_at)
 
     def _slab(self, length: int, side: int, packed: bool) -> int:
-        """Return how many rows, or columns, are computed at a time: all, but for what would be packed."""
+        """Return how many rows, or columns, are computed at a time: all, unless they are packed."""
         if not packed:
             return max(length, 1)
         return min(max(PACKED // (max(self.depth, 1) * side), 1) * side, self._padded(length, side))

@@ -1,9 +1,9 @@
 """Products of matrices on a GPU: the kernel, and how a product is cut into launches.
 
-A work group computes a tile of the result. It brings tiles of both matrices to local memory, the next ones while it
-works with those before, and each item keeps its part of the sums in registers (Volkov and Demmel, "Benchmarking GPUs
+A work group computes a tile of the result. It loads tiles of both matrices into local memory, the next ones while it
+computes with those before, and each item keeps its part of the sums in registers (Volkov and Demmel, "Benchmarking GPUs
 to tune dense linear algebra", 2008; Nath, Tomov and Dongarra, "An improved Magma gemm for Fermi GPUs", 2010). Strides
-are free: neighbouring items load what lies side by side, along the rows of a matrix or along its columns. Rows and
+are free: neighbouring items load neighbouring elements, along the rows of a matrix or along its columns. Rows and
 columns beyond the last are the last one again while they are read, and are not stored.
 
 There is one launch, or, where a result has too few tiles to give all units work, one that adds up parts of the sums
@@ -25,7 +25,7 @@ from optdb.codegen.source import functions, work_dtype
 _READ = 16
 #: Terms of a part, at least.
 PART = 256
-#: Groups that add up parts have so many items.
+#: Items of a group that adds up parts.
 TOTAL = 64
 
 
@@ -54,7 +54,7 @@ def tile_kernel(dtype: str, block: GroupBlock) -> Kernel:
 
 
 def _read(to: str, tile: str, index: str, place: str, width: int, items: int, dtype: str) -> str:
-    """Return what reads some numbers of a row of a tile: items read next to each other, some at a time."""
+    """Return code that reads some numbers of a row of a tile: neighbouring items read neighbours, `width` at a time."""
     at = f"{index} / {width} * {items * width} + {place} * {width}"
     if width == 1:
         return f"{to}[{index}] = {tile}[side][l][{at}]"
@@ -63,12 +63,12 @@ def _read(to: str, tile: str, index: str, place: str, width: int, items: int, dt
 
 
 def plan(problem: Problem, block: GroupBlock, units: int) -> GemmPlan:
-    """Return the launches that compute a product by tiles, on a device of so many units."""
+    """Return the launches that compute a product by tiles, on a device of `units` compute units."""
     p = problem
     tiles = -(-p.m // block.rows) * -(-p.n // block.cols) * p.batch
     parts = max(min(-(-units // tiles), p.k // PART), 1)
     part = -(-max(p.k, 1) // parts)
-    # Whole tiles of terms; then there may be fewer parts.
+    # Round up to whole tiles of terms, which may leave fewer parts.
     part = -(-part // block.depth) * block.depth
     parts = -(-max(p.k, 1) // part)
     along = [int(_is_along(x)) for x in ((p.a[1], p.a[2]), (p.b[2], p.b[1]))]

@@ -1,7 +1,7 @@
-"""A planned product, what runs it, and what the kernels of all plans share.
+"""Plans of products, the function that runs them, and the kernels that all plans share.
 
-A plan is a list of launches, made from numbers alone and remembered, and the memory that they need besides the arrays.
-`run` hands them the arrays.
+A plan is a list of launches, made from numbers alone and cached, and the size of the scratch memory that they need.
+`run` launches them with arrays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Launch:
     group: tuple[int, ...]
     #: Its numbers, packed.
     sizes: tuple[np.ndarray, ...]
-    #: What it works on, a letter each: a, b, y, z, or w for the memory besides.
+    #: The arrays that it takes, a letter each: a, b, y, z, or w for scratch memory.
     arrays: str
     #: Which factors it takes: nothing; 'ab', alpha and beta; 'a1', alpha and 1.
     factors: str = ""
@@ -44,7 +44,7 @@ class GemmPlan:
 
     #: In order.
     launches: Sequence[Launch]
-    #: Numbers of the dtype computed in that they need besides the arrays.
+    #: Elements of scratch memory, of the dtype to compute in.
     memory: int = 0
 
 
@@ -54,12 +54,12 @@ def product_kernel(code: str, dtype: str, **words: Any) -> Kernel:
 
 
 def total_kernel(dtype: str) -> Kernel:
-    """Return the kernel that adds up the parts of sums that were too long for one item."""
+    """Return the kernel that adds up the partial sums of several items."""
     return product_kernel(functions("gemm/vector.cl")["matmul_total"], dtype)
 
 
 def pack(*numbers: int) -> np.ndarray:
-    """Return numbers as a launch takes them."""
+    """Pack numbers into one argument of a launch."""
     return SSIZES.pack(numbers)
 
 
@@ -89,13 +89,13 @@ def run(
     beta: float,
     work: str,
 ) -> None:
-    """Launch what was planned, for arrays by the letters a, b, y and z, and compute in the dtype `work`."""
+    """Run a plan on arrays, by the letters a, b, y and z, and compute in the dtype `work`."""
     factors = {"": (), "ab": (alpha, beta), "a1": (alpha, 1.0)}
 
     def launch(arrays: Mapping[str, Array]) -> None:
         for step in plan.launches:
-            given = [arrays[letter] for letter in step.arrays]
-            kernels[step.kernel].call(step.items, step.group, *step.sizes, *factors[step.factors], *given)
+            operands = [arrays[letter] for letter in step.arrays]
+            kernels[step.kernel].call(step.items, step.group, *step.sizes, *factors[step.factors], *operands)
 
     if not plan.memory:
         launch(arrays)

@@ -1,7 +1,7 @@
-"""A product of matrices as numbers: lengths, strides, and what it is like.
+"""Products of matrices as numbers: lengths, strides and classes.
 
-Strides are in elements. There is always a batch, of one product if need be; an array that is the same for all products
-of a batch has a stride of 0 there.
+Strides are in elements. Products always have a batch, maybe of length 1; an array that all products of a batch share
+has a stride of 0 there.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from optdb.runtime.arrays import Array
 
-#: The classes of products that block shapes are chosen for.
+#: The classes of products; each has a block shape.
 CLASSES = ("square", "small", "tiny", "flat", "narrow")
 
-#: Products of at most so many rows are flat, and of at most so many columns narrow.
+#: Products of at most `FEW` rows are flat, and of at most `FEW` columns narrow.
 FEW = 24
 #: Products with fewer elements than these for each unit of the device are small, or tiny.
 SMALL, TINY = 1 << 14, 1 << 11
@@ -38,13 +38,13 @@ class Problem:
     add: bool
 
     def turned(self) -> Problem:
-        """Return the same product of the matrices turned over, which is the result turned over."""
+        """Return the product of the transposed matrices, which computes the transposed result."""
         a, b, y, z = ((steps[0], steps[2], steps[1]) for steps in (self.b, self.a, self.y, self.z))
         return Problem(self.batch, self.n, self.m, self.k, a, b, y, z, self.add)
 
 
 def classify(batch: int, m: int, n: int, units: int) -> str:
-    """Return the class of so many products of `m` rows and `n` columns on a device of so many units."""
+    """Return the class of `batch` products of `m` rows and `n` columns on a device of `units` compute units."""
     if n <= FEW:
         return "narrow"
     if m <= FEW:

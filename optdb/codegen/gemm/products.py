@@ -1,4 +1,4 @@
-"""Products of matrices: the kernels that a device needs for them, and what computes one.
+"""Products of matrices: the kernels that a device needs for them, and the function that computes one.
 
 See the package for how the data flows.
 """
@@ -24,7 +24,7 @@ from optdb.runtime.commands import tracing
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: Plans that are remembered for a context.
+#: Plans in the cache of a context.
 _REMEMBERED = 1024
 
 
@@ -57,7 +57,7 @@ def matmul(
 
     The kernels are those of `matmul_kernels`. Arrays have one dtype, and any strides: matrices, or batches of them,
     which the first dimension counts; of two batches, one may have a single matrix, that all products share. `z` may be
-    `y`, and must not share memory with `a` or `b`; `y` is not looked at where `beta` is 0.
+    `y`, and must not share memory with `a` or `b`; `y` is not read where `beta` is 0.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def matmul(
 def _by_library(
     context: Context, problem: Problem, a: Array, b: Array, y: Array, z: Array, alpha: float, beta: float
 ) -> bool:
-    """Have CLBlast compute a product, if it was found faster and can; tell whether it did."""
+    """Let CLBlast compute a product, if it supports it and tuning found it to be faster; return whether it did."""
     name = classify(problem.batch, problem.m, problem.n, context.profile.compute_units)
     if name not in by_library(context, z.dtype.name) or (problem.add and y is not z):
         return False

@@ -1,7 +1,7 @@
-"""Finds the best block shapes for a device, by measuring them, and keeps them.
+"""Tunes block shapes: measures candidates on a device, and saves the best ones.
 
-For each class of products there are a few typical ones. Each candidate has to compute a product right first, and is
-then timed in turns with the others, so that what else the machine does disturbs all alike.
+Each class of products has a few typical ones. A candidate first has to compute a product correctly. Then candidates
+are timed in turns, so that other load on the machine disturbs all alike.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from optdb.runtime.arrays import Array, from_host, to_host
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-#: How often each candidate's turn comes, and for how many seconds it is timed then, at most.
+#: The number of turns of each candidate, and the most seconds of each turn.
 TURNS, SECONDS = 3, 0.05
-#: Another block than the default has to be so much faster.
+#: The speedup that a block needs to replace the default.
 GAIN = 1.05
 
-#: Rows, columns and terms of the product that a candidate has to get right: none that a block divides.
+#: Rows, columns and terms of the product that checks a candidate: no block divides them.
 _TRIAL = (131, 77, 67)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was found for one class of products."""
+    """The result of tuning one class of products."""
 
     #: The class.
     name: str
-    #: The best one, and the one used without tuning.
+    #: The best block, and the default one.
     block: Block
     default: Block
     #: Of both, in 1e9 operations a second, over the typical products.
@@ -54,7 +54,7 @@ class Result:
 
 
 def typical(name: str, units: int) -> list[tuple[int, int, int]]:
-    """Return rows, columns and terms of products of a class, on a device of so many units."""
+    """Return rows, columns and terms of products of a class, on a device of `units` compute units."""
     if name == "flat":
         return [(16, 4096, 144), (20, 800, 200)]
     if name == "narrow":
@@ -72,15 +72,15 @@ def typical(name: str, units: int) -> list[tuple[int, int, int]]:
 def tune(context: Context, dtype: str, library: bool = True) -> list[Result]:
     """Measure all candidates; keep the best block shape of each class on disk, and use them from now on.
 
-    Functions compiled before go on with those that they have. `library` says whether to measure CLBlast, too, if it is
-    installed; its first product takes it some seconds. OSError is raised if what was found cannot be kept.
+    Functions compiled before continue to use their own. `library` says whether to measure CLBlast, too, if it is
+    installed; its first product takes some seconds. Raise OSError if the results cannot be saved.
     """
     defaults = blocks.defaults(context, dtype)
     trials = _Trials(context, dtype, {*blocks.candidates(context, dtype), *defaults.values()})
     results = [_best(trials, name, defaults[name], library) for name in CLASSES]
-    found = {result.name: result.block for result in results}
+    best_blocks = {result.name: result.block for result in results}
     library = frozenset(result.name for result in results if result.library_speed > GAIN * result.speed)
-    blocks.save(context, dtype, blocks.Choice(found, library))
+    blocks.save(context, dtype, blocks.Choice(best_blocks, library))
     blocks.choose(context, dtype, None)
     return results
 
@@ -93,12 +93,12 @@ def _best(trials: _Trials, name: str, default: Block, library: bool) -> Result:
         best = default
     work = 2e-9 * math.exp(sum(math.log(m * n * k) for m, n, k in products) / len(products))
     speeds = {block: work / seconds[block] for block in seconds}
-    theirs = work / trials.time_library(products) if library and clblast.find() is not None else 0.0
-    return Result(name, best, default, speeds[best], speeds.get(default, 0.0), theirs)
+    library_speed = work / trials.time_library(products) if library and clblast.find() is not None else 0.0
+    return Result(name, best, default, speeds[best], speeds.get(default, 0.0), library_speed)
 
 
 class _Trials:
-    """Candidates that compute the right thing, to be timed."""
+    """Candidates that compute products correctly, to be timed."""
 
     def __init__(self, context: Context, dtype: str, candidates: Iterable[Block]) -> None:
         self.context = context
@@ -152,7 +152,7 @@ class _Trials:
     def _computing(
         self, block: Block, kernels: Mapping[str, CompiledKernel], a: Array, b: Array, z: Array
     ) -> Callable[[], None]:
-        """Return what computes a product by blocks of one shape."""
+        """Return a function that computes a product by blocks of one shape."""
         problem = Problem(1, *z.shape, a.shape[1], steps(a, 1), steps(b, 1), steps(z, 1), steps(z, 1), False)
         plan, _ = plan_with(dict.fromkeys(CLASSES, block), self.context, self.dtype, problem)
         arrays, work = {"a": a, "b": b, "y": z, "z": z}, work_dtype(self.dtype)

@@ -2,7 +2,7 @@
 
 Rows are shared among work items, and so are the terms of their sums where rows are few. On a processor an item goes
 along its rows, some of them at a time, or down its columns, whichever lie without gaps. On a GPU neighbouring items
-read neighbours of a row, or of a column, and add up what they found in local memory.
+read neighbours of a row, or of a column, and add up their sums in local memory.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def matvec(
 @functools.lru_cache(maxsize=1024)
 def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int, ...], add: bool) -> GemmPlan:
     a0, a1, _, y0, z0 = steps
-    # Short rows would leave most of those items idle that read neighbours.
+    # Along short rows, most of a group's items would be idle.
     along = abs(a1) <= abs(a0) and k > NEAR // 2
     rows, items = (ROWS, 1) if device_kind == "cpu" else (FAR if along else NEAR, NEAR * FAR)
     pieces = -(-m // rows)
@@ -81,7 +81,7 @@ def _plan(device_kind: DeviceKind, units: int, m: int, k: int, steps: tuple[int,
     launch = Launch(f"matvec_on_{device_kind}", (pieces * items, parts), (items, 1), (sizes,), letters, "ab")
     if parts == 1:
         return GemmPlan([launch])
-    # To be added up, the result is a row.
+    # The kernel that adds up parts takes the result as a row.
     columns, group = (1, 1) if device_kind == "cpu" else (-(-m // NEAR) * NEAR, NEAR)
     adding_up = total(1, m, 1, parts, add, (0, 0, 0, y0), (0, 0, 0, z0), columns, group)
     return GemmPlan([launch, adding_up], parts * m)

@@ -1,11 +1,11 @@
-"""Keeps codes that stand in one source apart.
+"""Isolates codes that are compiled as one source.
 
-What a kernel's code defines for itself (functions, types, tables, macros) has names that other codes have, too: many
+Kernels' codes define functions, types, tables and macros whose names other codes define, too: many
 have a ``matmul``, an ``elements_alike`` or a macro ``T``. :func:`isolate` finds these names, by a small scanner of
-OpenCL C. :meth:`Isolated.between` puts lines around the code that give its functions and types other names meanwhile,
-and take its macros away behind it.
+OpenCL C. :meth:`Isolated.between` puts lines around the code that rename its functions and types,
+and undefine its macros after it.
 
-The scanner knows what kernels are commonly written in. A code with anything else in it (functions that macros write,
+The scanner understands the common constructs of kernels. A code with any other (functions that macros write,
 ``#include``, pragmas and directives that it does not know, brackets that do not match) is not isolated, and has to be
 built on its own. So a code among others either means what it meant before, or does not compile.
 """
@@ -23,7 +23,7 @@ _COMMENT = r"//[^\n]*|/\*.*?\*/"
 _TEXT = r'"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])*'"
 _NAME = r"[A-Za-z_]\w*"
 
-#: All that says where functions begin and end; what is between need not be looked at.
+#: The tokens that determine where functions begin and end; the scanner skips the text between.
 STRUCTURE = re.compile(
     rf"(?P<idle>{_COMMENT}|{_TEXT})"
     r"|^[ \t]*\#(?P<directive>(?:\\\n|[^\n])*)"
@@ -41,24 +41,24 @@ _PRAGMA = re.compile(r"(OPENCL\s+FP_CONTRACT\s+\w+|OPENCL\s+EXTENSION\s+\w+\s*:\
 
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 
-#: A code may say how products and sums are contracted, for all that stands behind it.
+#: Resets the contraction of products and sums, which a code may set for all that follows it.
 _AS_BEFORE = "#pragma OPENCL FP_CONTRACT DEFAULT\n"
 
 
 class _NotUnderstood(Exception):
-    """A code has something in it that the scanner does not know."""
+    """A code contains something that the scanner does not understand."""
 
 
 @dataclass(frozen=True)
 class Isolated:
-    """A code and the names that are its own."""
+    """A code and the names that it defines."""
 
     code: str
     names: frozenset[str]  #: What it declares.
     macros: frozenset[str]  #: What it defines by directives.
 
     def between(self, ending: str) -> str:
-        """Return the code between lines that put an ending to each of its names."""
+        """Return the code between lines that append an ending to each of its names."""
         names = sorted(self.names)
         before = [f"#define {name} {name}{ending}\n" for name in names]
         behind = [f"#undef {name}\n" for name in (*names, *sorted(self.macros))]
@@ -71,23 +71,23 @@ def isolate(code: str) -> Isolated | None:
         names, macros, asked = _defined(code)
     except _NotUnderstood:
         return None
-    # What a code asks for, or takes from the prelude, it shall not find changed; nor shall it change that for others.
+    # A code must not redefine names that it tests for, or that the prelude defines, neither for itself nor for others.
     if names & macros or (names | macros) & (asked | _words()):
         return None
-    # A member of a vector may be called as a function is.
+    # A member of a vector may have the name of a function.
     if not names.isdisjoint(_MEMBER.findall(code)):
         return None
     return Isolated(code, names, macros)
 
 
 def _defined(code: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """Return the names that a code declares, the macros that it defines, and those that it asks for before."""
+    """Return the names that a code declares, the macros that it defines, and those that it tests for before."""
     outer, directives = _structure(code)
     return frozenset(_declared(_OUTER.findall(_ATTRIBUTE.sub(" ", outer)))), *_macros(directives)
 
 
 def _structure(code: str) -> tuple[str, list[str]]:
-    """Return what stands in no brackets, each pair of brackets with nothing in it, and the directives."""
+    """Return the text outside of brackets, with each pair of brackets empty, and the directives."""
     outer: list[str] = []
     directives: list[str] = []
     open_: list[str] = []
@@ -118,17 +118,17 @@ def _structure(code: str) -> tuple[str, list[str]]:
 
 
 def _macros(directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the macros that directives define, and what they ask for before it is defined here."""
+    """Return the macros that directives define, and those that they test for before they define them."""
     macros: set[str] = set()
     asked: set[str] = set()
     depth = 0
     for directive in directives:
         word, rest = _DIRECTIVE.match(_IDLE.sub(" ", directive)).groups()
         names = _WORD.findall(rest)
-        if "/*" in rest or '"' in rest or "'" in rest:  # it ends somewhere below
+        if "/*" in rest or '"' in rest or "'" in rest:  # it ends on a later line
             raise _NotUnderstood
         if (word == "define" and names) or (word == "undef" and len(names) == 1):
-            macros.add(names[0])  # to take away one of the prelude's is refused as to define it is
+            macros.add(names[0])  # undefining a macro of the prelude is refused as defining it is
         elif word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
             depth += (word in ("if", "ifdef", "ifndef")) - (word == "endif")
             asked.update(name for name in names if name not in macros)
@@ -160,7 +160,7 @@ def _declared(items: Iterable[str]) -> set[str]:
 
 
 def _of_function(head: Sequence[str]) -> str:
-    """Return the name of a function, from what stands before its body: ``static float f()``."""
+    """Return the name of a function, from the tokens before its body: ``static float f()``."""
     *kind, name, _ = ["", *head]
     if len(kind) < 2 or not all(word.isidentifier() or word == "*" for word in (*kind[1:], name)):
         raise _NotUnderstood

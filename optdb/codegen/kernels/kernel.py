@@ -1,4 +1,4 @@
-"""Kernels, described by their code and parameters, and by what a device must have for them."""
+"""Kernels, described by their code, their parameters and the features of a device that they need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optdb.codegen.kernels.signature import dtypes_in, expand_arrays, kernel_nam
 from optdb.deprecation import warn_renamed
 from optdb.runtime.context import Context
 
-#: What each flag asks of a device, as the dtype that it has to support.
+#: The dtype that a device has to support for each flag.
 FLAGS = {
     "GA_USE_SMALL": "int16",
     "GA_USE_HALF": "float16",
@@ -29,7 +29,7 @@ class UnsupportedKernel(RuntimeError):
 
 
 class Kernel:
-    """A kernel's code, and how it is to be called.
+    """A kernel's code, name, parameters and flags.
 
     Parameters
     ----------
@@ -127,11 +127,11 @@ def _only_kernel(code: str) -> str:
 
 def _flags(flags: str | Iterable[str], name: str) -> tuple[str, ...]:
     words = flags.split("|") if isinstance(flags, str) else flags
-    given = tuple(word.strip() for word in words if word.strip())
-    for flag in given:
+    requested = tuple(word.strip() for word in words if word.strip())
+    for flag in requested:
         if flag not in FLAGS:
             raise ValueError(f"kernel {name} has an unknown flag {flag!r}: there are {', '.join(FLAGS)}")
-    return given
+    return requested
 
 
 def _flags_of(dtype: np.dtype) -> list[str]:

@@ -1,9 +1,8 @@
 """Launches kernels.
 
-Of a program and what is known of a kernel a :class:`CompiledKernel` is made, which checks the arguments of each launch
-and puts it into the context's queue. One is enough for all nodes whose kernels are the same. What a launch needs beside
-its arrays takes longer to be worked out than most launches do, so ops keep it: a :class:`BoundKernel`, or a plan, in a
-:class:`LaunchCache`.
+A :class:`CompiledKernel` checks the arguments of each launch and puts it into the context's queue. All nodes with the
+same kernel share one. Computing the other arguments of a launch takes longer than most launches, so ops cache them: a
+:class:`BoundKernel`, or a plan, in a :class:`LaunchCache`.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymInt, as_int
 
-#: How many work items a group is given where the caller does not say, by the number of dimensions.
+#: Default sizes of work groups, by the number of dimensions.
 GROUPS = {"cpu": {1: (64,), 2: (8, 8), 3: (4, 4, 4)}, "gpu": {1: (256,), 2: (16, 16), 3: (8, 8, 4)}}
 
 #: Of work items: one number, or one for each dimension.
 Size = int | Sequence[int]
 Value = TypeVar("Value")
-#: Owns no value of a cache.
+#: A sentinel that owns no value of a cache.
 _NOBODY = object()
 
 
@@ -39,11 +38,11 @@ class CompiledKernel:
     Parameters
     ----------
     kernel : Kernel
-        What it is called with.
+        Its name and parameters.
     context : Context
         Where it runs.
     build : callable
-        Called at a launch if there is no program by then. It has to call `attach`.
+        Called at the first launch if there is no program yet. It has to call `attach`.
     """
 
     def __init__(self, kernel: Kernel, context: Context, build: Callable[[], None]) -> None:
@@ -51,7 +50,7 @@ class CompiledKernel:
         self.params = kernel.params
         self._context = context
         self._build = build
-        #: The places of the buffers of arrays among what OpenCL is given.
+        #: The indexes of the buffers of arrays among OpenCL's arguments.
         self.arrays = _array_slots(kernel.params)
         self._kernel: cl.Kernel | None = None
         self._largest = 0
@@ -60,15 +59,15 @@ class CompiledKernel:
         self._lock = threading.Lock()
 
     def attach(self, program: cl.Program, name: str) -> None:
-        """Take the kernel, by its name there, from a program that has been built.
+        """Take the kernel called `name` from a program that has been built.
 
-        ValueError is raised if it is not there, KernelArgumentError if its params do not agree with its code.
+        Raise ValueError if it is missing, KernelArgumentError if its params do not agree with its code.
         """
         try:
             kernel = cl.Kernel(program, name)
         except cl.LogicError:
-            there = [kernel.function_name for kernel in program.all_kernels()]
-            raise ValueError(f"there is no kernel {self.name!r} in its code, which has {there}") from None
+            declared = [kernel.function_name for kernel in program.all_kernels()]
+            raise ValueError(f"there is no kernel {self.name!r} in its code, which has {declared}") from None
         slots = sum(len(param.slots) for param in self.params)
         if kernel.num_args != slots:
             raise KernelArgumentError(
@@ -78,7 +77,7 @@ class CompiledKernel:
         self._kernel = kernel
 
     def call(self, global_size: Size, local_size: Size | None, *args: Any) -> None:
-        """Launch the kernel on so many work items, in groups of so many.
+        """Launch the kernel on `global_size` work items, in groups of `local_size`.
 
         Parameters
         ----------
@@ -100,22 +99,22 @@ class CompiledKernel:
     def scall(self, n: Size, *args: Any) -> None:
         """Launch the kernel on at least `n` work items, in groups of a size that suits the device.
 
-        There are more items than asked for where the groups do not fit: kernels leave them out with
-        ``if (i < n)``, or step through their work by the number of all items.
+        The number of items is rounded up to whole groups: kernels skip the excess with ``if (i < n)``, or
+        stride through their work by the number of all items.
         """
         self.call(*self.automatic_grid(n), *args)
 
     def automatic_grid(self, n: Size) -> tuple[list[int], tuple[int, ...]]:
         """Return how many work items `scall` starts for `n`, and the size of their groups."""
         self._prepare()
-        wanted = _sizes(n)
-        if len(wanted) not in self._groups:
-            raise KernelArgumentError(f"kernel {self.name} is launched in {len(wanted)} dimensions, of at most 3")
-        group = self._groups[len(wanted)]
-        return [-(-items // size) * size for items, size in zip(wanted, group)], group
+        sizes = _sizes(n)
+        if len(sizes) not in self._groups:
+            raise KernelArgumentError(f"kernel {self.name} is launched in {len(sizes)} dimensions, of at most 3")
+        group = self._groups[len(sizes)]
+        return [-(-items // size) * size for items, size in zip(sizes, group)], group
 
     def bound(self, global_size: Size, local_size: Size | None, args: Sequence[Any]) -> BoundKernel:
-        """Return a launch of which all but the arrays is settled; those among the arguments stand for those to come.
+        """Return a launch with all arguments bound but the arrays; those among `args` are placeholders.
 
         The parameters and errors are those of `call`.
         """
@@ -148,7 +147,7 @@ class CompiledKernel:
             enqueue(EnqueueKernel(self._context.queue, self._kernel, items, group, tuple(bound), self.arrays))
 
     def _prepare(self) -> None:
-        """Find out, before the first launch, what many kernels of a graph never need."""
+        """Build the kernel and choose sizes of groups, at the first launch: many kernels of a graph have none."""
         if self._largest:
             return
         with self._lock:
@@ -156,18 +155,18 @@ class CompiledKernel:
                 return
             if self._kernel is None:
                 self._build()
-            # PyOpenCL need not find out each time: a launch takes half as long.
+            # With these, PyOpenCL does not inspect each argument, and a launch takes half as long.
             self._kernel.set_scalar_arg_dtypes([slot for param in self.params for slot in param.slots])
             device = self._context.device
             largest = self._kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
-            # Chosen once: a device may compile a kernel anew for each size.
+            # Chosen once: a device may recompile a kernel for each size.
             limits = self._context.profile.max_local_sizes
             groups = GROUPS[self._context.profile.device_kind].items()
             self._groups = {dims: _shrunk(group, largest, limits) for dims, group in groups}
             self._largest = largest
 
     def bind(self, args: Sequence[Any]) -> list[Any]:
-        """Return what OpenCL is given for arguments; raise KernelArgumentError if the kernel does not take them."""
+        """Return OpenCL's arguments; raise KernelArgumentError if the kernel does not take them."""
         if len(args) != len(self.params):
             raise KernelArgumentError(
                 f"kernel {self.name} takes {len(self.params)} arguments {self.params}, and was given {len(args)}"
@@ -182,7 +181,7 @@ class CompiledKernel:
 
 
 class BoundKernel:
-    """A launch of which all but the arrays is settled, so that it takes a few microseconds."""
+    """A launch with all arguments bound but the arrays, which takes a few microseconds."""
 
     def __init__(
         self, kernel: CompiledKernel, items: tuple[int, ...], group: tuple[int, ...] | None, args: list[Any]
@@ -205,10 +204,10 @@ class BoundKernel:
 
 
 class LaunchCache(Generic[Value]):
-    """A mapping of at most `size` values, by shapes and strides, which are worked out when they are asked for.
+    """A cache of at most `size` values, by shapes and strides, which computes missing ones.
 
-    It forgets all when there would be more: a program that uses so many shapes hardly comes back to the first ones.
-    Threads may share it: at worst, two of them work out the same value.
+    A full cache drops all values: a program that uses more shapes seldom returns to the first ones. Threads may share
+    it: at worst, two of them compute the same value.
     """
 
     def __init__(self, size: int = 64) -> None:
@@ -216,10 +215,10 @@ class LaunchCache(Generic[Value]):
         self._entries: dict[Hashable, tuple[object, Value]] = {}
 
     def get(self, key: Hashable, make: Callable[[], Value], owner: object = None) -> Value:
-        """Return the value for a key, which `make` works out.
+        """Return the value for a key, which `make` computes.
 
         It depends on its owner, too, by identity, such as the kernels that are launched: with another owner, it is
-        worked out again.
+        computed again.
         """
         made_for, value = self._entries.get(key, (_NOBODY, None))
         if made_for is not owner:
@@ -231,7 +230,7 @@ class LaunchCache(Generic[Value]):
 
 
 def _array_slots(params: Sequence[Param]) -> tuple[int, ...]:
-    """Return the places of the buffers of arrays among what OpenCL is given; each offset comes behind."""
+    """Return the indexes of the buffers of arrays among OpenCL's arguments; each offset follows its buffer."""
     slots, place = [], 0
     for param in params:
         if type(param) is ArrayParam:

@@ -1,11 +1,11 @@
-"""Keeps the bodies of kernels out of what a compiler copies.
+"""Moves the bodies of kernels into functions that a compiler does not copy.
 
 PoCL compiles a kernel's body three times, because it makes three functions of each kernel and writes the body into
 every one. :func:`outlined` moves the body of a kernel that was declared by `OUTLINED_KERNEL` into a function that is
-never copied; the kernel calls it with its arguments, and with the places of its work item, which only kernels can ask
-for. To launch that takes as long as before where a work item has a chunk of work, and to compile it half as long.
+never copied; the kernel calls it with its arguments, and with the ids of its work item, which only kernels can query.
+A launch takes as long as before where a work item has a chunk of work, and compilation half as long.
 
-What the small scanner here does not understand, and kernels whose items meet, are left as they are.
+Code that the small scanner here does not understand, and kernels whose items synchronize, stay unchanged.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from optdb.codegen.kernels.isolation import STRUCTURE
 
 _HEAD = re.compile(r"\bOUTLINED_KERNEL\s+void\s+(?P<name>\w+)\s*(?=\()")
 _PARAM = re.compile(r"\s*(?P<type>\w[\w\s*]*[\s*])(?P<name>[A-Za-z_]\w*)\s*")
-#: What a work item asks for: its place, and how many there are.
+#: The queries of a work item: its ids, and the sizes of the launch.
 _PLACE = re.compile(
     r"\bget_\w+_(?:id|size|groups|offset)\s*\(\s*[012]\s*\)|\bget_work_dim\s*\(\s*\)|\b[GL](?:ID|DIM)_[012]\b"
 )
-#: Work items meet, or have memory together, or ask in other words.
+#: Work items synchronize or share memory (first), or use other queries (second).
 _TOGETHER = re.compile(r"barrier|fence|\b(?:LOCAL_MEM|__local|local|async_\w+|work_group_\w+|sub_group_\w+)\b")
 _ASKS = re.compile(r"\bget_(?:global|local|group|num|work|enqueued|sub)_\w+|\b[GL](?:ID|DIM)_")
 
@@ -32,12 +32,12 @@ class OutlinedKernel:
 
     name: str
     params: tuple[tuple[str, str], ...]  #: The type and the name of each.
-    places: dict[str, str]  #: By what a work item asks for, the parameter of the function that tells it.
+    places: dict[str, str]  #: For each query of a work item, the parameter of the function that holds its result.
     body: str
 
     @property
     def function(self) -> str:
-        """The name of the function, which is given the places and then the kernel's arguments."""
+        """Return the name of the function, which takes the ids and then the kernel's arguments."""
         return f"{self.name}_chunk"
 
     def __str__(self) -> str:
@@ -51,20 +51,20 @@ class OutlinedKernel:
 
 
 def outlined(code: str) -> list[str | OutlinedKernel]:
-    """Move the bodies of chunk kernels into functions; return the code in pieces: these, and what is around them."""
+    """Move the bodies of outlined kernels into functions; return the code in pieces: these, and the text between."""
     pieces: list[str | OutlinedKernel] = []
     end = 0
     for head in _HEAD.finditer(code):
-        found = _parts(code, head.end()) if head.start() >= end else None
-        kernel = None if found is None else _without_body(head["name"], *found[:2])
+        parts = _parts(code, head.end()) if head.start() >= end else None
+        kernel = None if parts is None else _without_body(head["name"], *parts[:2])
         if kernel is not None:
             pieces += [code[end : head.start()], kernel]
-            end = found[2]
+            end = parts[2]
     return [*pieces, code[end:]]
 
 
 def _parts(code: str, begin: int) -> tuple[str, str, int] | None:
-    """Return the parameters that begin at some place, the body behind them, and where it ends; None if unclear."""
+    """Return the parameters that begin at `begin`, the body after them, and its end; None if unclear."""
     params_end = _closing(code, begin)
     if params_end is None:
         return None
@@ -76,7 +76,7 @@ def _parts(code: str, begin: int) -> tuple[str, str, int] | None:
 
 
 def _closing(code: str, begin: int) -> int | None:
-    """Return what comes behind the bracket that closes the one at some place; None if none does."""
+    """Return the position after the bracket that closes the one at `begin`; None if none does."""
     depth = 0
     for match in STRUCTURE.finditer(code, begin):
         if match.lastgroup == "strange":
@@ -89,7 +89,7 @@ def _closing(code: str, begin: int) -> int | None:
 
 
 def _without_body(name: str, params: str, body: str) -> OutlinedKernel | None:
-    """Return a kernel whose body is moved; None if that is not to be done."""
+    """Return a kernel whose body is moved; None if it has to stay."""
     declared = [_PARAM.fullmatch(param) for param in params.split(",")]
     if not all(declared) or _TOGETHER.search(body):
         return None

@@ -1,8 +1,7 @@
-"""The parameters of a kernel, and the check of what it is launched with.
+"""The parameters of a kernel, and the checks of its arguments.
 
-A parameter takes one argument of a launch and makes what OpenCL is given for it: one value, or two for an array,
-its buffer and its offset in bytes. Whatever does not fit is an error here: OpenCL itself would read whatever bits
-it finds.
+A parameter converts one argument of a launch to OpenCL's: one value, or two for an array, its buffer and its offset in
+bytes. An argument that does not fit raises an error here; OpenCL itself would reinterpret its bits.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class KernelArgumentError(TypeError):
 
 
 class Param:
-    """What one argument of a kernel may be.
+    """A parameter of a kernel.
 
     Attributes
     ----------
@@ -47,7 +46,7 @@ class Param:
         return self.word
 
     def bind(self, value: Any, context: Context) -> tuple[Any, ...]:
-        """Return what OpenCL is given for a value, one item for each of `slots`.
+        """Return OpenCL's arguments for a value, one for each of `slots`.
 
         Raises
         ------
@@ -128,7 +127,7 @@ class SSizesParam(Param):
         return (value if packed else self.pack(value),)
 
     def pack(self, value: Sequence[int]) -> np.ndarray | SymbolicArgument:
-        """Return numbers as they are handed to OpenCL, for launches that come again and again.
+        """Pack numbers for OpenCL, once for repeated launches.
 
         Raises
         ------
@@ -136,18 +135,18 @@ class SSizesParam(Param):
             If there are more than 16, or others than whole numbers of 64 bits.
         """
         try:
-            given = [number if isinstance(number, SymInt) else int(SSIZE.bind(number, None)[0]) for number in value]
+            integers = [number if isinstance(number, SymInt) else int(SSIZE.bind(number, None)[0]) for number in value]
         except TypeError as error:
             raise KernelArgumentError(
                 f"{value!r}, where up to {self._most} whole numbers are wanted: {error}"
             ) from None
-        if len(given) > self._most:
-            raise KernelArgumentError(f"{len(given)} numbers, of which a {self} holds {self._most}")
-        given += [0] * (self._most - len(given))
-        if any(isinstance(number, SymInt) for number in given):
-            return SymbolicArgument(self.slots[0], tuple(given))
+        if len(integers) > self._most:
+            raise KernelArgumentError(f"{len(integers)} numbers, of which a {self} holds {self._most}")
+        integers += [0] * (self._most - len(integers))
+        if any(isinstance(number, SymInt) for number in integers):
+            return SymbolicArgument(self.slots[0], tuple(integers))
         packed = np.zeros((), self.slots[0])
-        packed[()] = tuple(given)
+        packed[()] = tuple(integers)
         return packed
 
 
@@ -190,7 +189,7 @@ _NO_OFFSET = np.uint64(0)
 
 
 def offset_argument(offset: Any) -> np.uint64 | SymbolicArgument:
-    """Return where an array begins in its buffer as OpenCL is given it."""
+    """Return the offset of an array in its buffer as an argument for OpenCL."""
     if isinstance(offset, SymInt):
         return SymbolicArgument(ArrayParam.slots[1], (offset,))
     return np.uint64(offset) if offset else _NO_OFFSET

@@ -1,4 +1,4 @@
-"""The words that kernels are written in, defined ahead of every kernel's code.
+"""The macros and types that kernels use, defined ahead of every kernel's code.
 
 They are the words of Theano's kernels for its GPU back-end, so that those can be brought over: ``KERNEL``, the
 memories, the sizes and places of work items and groups, and a type ``ga_...`` for each dtype. :func:`ctype` gives the
@@ -36,14 +36,14 @@ CTYPES = {
 
 
 def ctype(dtype: DTypeLike) -> str:
-    """Return what a dtype is called in kernels.
+    """Return the name of a dtype in kernels.
 
     Raises
     ------
     TypeError
         If kernels have no word for it.
     """
-    # By its name it is asked for each array of each graph.
+    # Fast path: this is called with a name for each array of each graph.
     name = dtype if isinstance(dtype, str) and dtype in CTYPES else np.dtype(dtype).name
     if name not in CTYPES:
         raise TypeError(f"kernels have no type for dtype {name}: convert it to one of {', '.join(CTYPES)} first")

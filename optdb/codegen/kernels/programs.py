@@ -1,9 +1,9 @@
 """Builds kernels: all that a function needs in one program.
 
 :func:`compile_kernels` makes a :class:`TranslationUnit` of the codes of a node's kernels, one for all nodes whose codes
-are the same. Within `one_program` units only gather; they are built at its end, as few programs, because each build has
-a price of its own: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. Elsewhere a unit is built
-at once. Where the whole is refused, units are built one by one, so that an error shows the code that is wrong.
+are the same. `one_program` collects units and builds them at its end, as few programs, because each build has
+a fixed cost: on PoCL, twenty kernels take 3.1 s in twenty programs, and 0.13 s in one. Elsewhere a unit is built
+at once. Where the joint program does not compile, units are built one by one, so that an error shows the wrong code.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _logger = logging.getLogger(__name__)
 _building = threading.RLock()
 #: For each thread, the units that wait for the end of `one_program`; None outside of it.
 _waiting = threading.local()
-#: By the program and the kernel's name there: whose kernel it is. Units keep their programs.
+#: The unit of each kernel, by program and name in it. Units keep their programs.
 _origins: WeakValueDictionary[tuple[int, str], TranslationUnit] = WeakValueDictionary()
 
 
 class TranslationUnit:
-    """The codes of some kernels, each of them once, which belong together, and what was built of them.
+    """The distinct codes of kernels that are built together, and the kernels built from them.
 
-    The title says whose kernels they are, for errors.
+    The title names their owner in errors.
     """
 
     def __init__(self, context: Context, codes: tuple[str, ...], title: str) -> None:
@@ -52,12 +52,12 @@ class TranslationUnit:
 
     @functools.cached_property
     def code(self) -> str:
-        """All codes."""
+        """Return all codes as one text."""
         return "\n".join(self.codes)
 
     @functools.cached_property
     def pieces(self) -> list[str | OutlinedKernel]:
-        """The code as suits the driver, in pieces."""
+        """Return the code in pieces, with bodies outlined where the driver needs it."""
         return outlined(self.code) if self.context.profile.quirks.compiles_body_repeatedly else [self.code]
 
     def outlines(self, name: str) -> bool:
@@ -65,7 +65,7 @@ class TranslationUnit:
         return any(isinstance(piece, OutlinedKernel) and piece.name == name for piece in self.pieces)
 
     def launcher(self, kernel: Kernel) -> CompiledKernel:
-        """Return what launches one of the kernels; the same one each time."""
+        """Return the launcher of one of the kernels; the same object each time."""
         key = (kernel.name, kernel.params)
         if key not in self._kernels:
             launcher = CompiledKernel(kernel, self.context, lambda: build_units([self]))
@@ -75,14 +75,14 @@ class TranslationUnit:
         return self._kernels[key]
 
     def isolated(self) -> Isolated | None:
-        """Return the code ready to stand among others; None if it has to be on its own."""
-        found = isolate("".join(map(str, self.pieces)))
-        if found is None or not all(name in found.names for name, _ in self._kernels):
+        """Return the code isolated for a joint program; None if it has to be built alone."""
+        isolated = isolate("".join(map(str, self.pieces)))
+        if isolated is None or not all(name in isolated.names for name, _ in self._kernels):
             return None
-        return found
+        return isolated
 
     def attach(self, program: cl.Program, ending: str = "") -> None:
-        """Take the kernels from a program, in which their names have an ending; raise what their `attach` does."""
+        """Take the kernels from a program, in which their names end in `ending`; raise the errors of their `attach`."""
         self._program, self._ending = program, ending
         for launcher in self._kernels.values():
             self._attach(launcher)
@@ -94,7 +94,7 @@ class TranslationUnit:
         _origins[self._program.int_ptr, name] = self
 
     def build(self) -> None:
-        """Build a program of this unit alone; raise BuildError if it is refused, and what `attach` raises."""
+        """Build a program of this unit alone; raise BuildError if it does not compile, and the errors of `attach`."""
         if len(self.pieces) > 1:
             try:
                 self.attach(make(self.context, PRELUDE + "".join(map(str, self.pieces)), name=self.title))
@@ -107,7 +107,7 @@ class TranslationUnit:
 def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a kernel") -> dict[str, CompiledKernel]:
     """Build kernels as one program; return them by name.
 
-    Within `one_program`, what is wrong with their code is told at its end.
+    Within `one_program`, errors in their code are raised at its end.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
     context : Context
         Where they are to run.
     name : str
-        Whose kernels they are, for errors.
+        Their owner, for errors.
 
     Raises
     ------
@@ -149,9 +149,9 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
 
 @contextmanager
 def one_program() -> Iterator[None]:
-    """Build what is compiled meanwhile, by this thread, at the end, as one program for each context.
+    """Build all kernels that this thread compiles in the block at its end, as one program for each context.
 
-    What `TranslationUnit.build` raises is raised at the end.
+    The errors of `TranslationUnit.build` are raised at the end.
     """
     if getattr(_waiting, "units", None) is not None:
         yield  # a function inside of another one, such as Scan's: the outer one builds
@@ -177,19 +177,21 @@ def build_units(units: Iterable[TranslationUnit]) -> None:
             finally:
                 for unit in together:
                     if not unit.built:
-                        # The next who asks for these kernels hears what is wrong, too.
+                        # The next call that compiles these kernels raises the error, too.
                         context.kept[__name__].pop(unit.codes, None)
 
 
 def origin(kernel: cl.Kernel) -> tuple[TranslationUnit, str] | None:
-    """Return the unit that a kernel is of, and its name in the unit's code; None if it was built otherwise."""
+    """Return the unit of a kernel, and its name in the unit's code; None if no unit built it."""
     name = kernel.function_name
     unit = _origins.get((kernel.program.int_ptr, name))
     return None if unit is None else (unit, name.removesuffix(unit._ending))
 
 
 def _build_together(context: Context, units: Sequence[TranslationUnit]) -> None:
-    isolated = [(unit, found) for unit in units if len(units) > 1 and (found := unit.isolated()) is not None]
+    isolated = [
+        (unit, isolated_code) for unit in units if len(units) > 1 and (isolated_code := unit.isolated()) is not None
+    ]
     if len(isolated) > 1:
         _build_joint(context, isolated)
     for unit in units:
@@ -198,11 +200,11 @@ def _build_together(context: Context, units: Sequence[TranslationUnit]) -> None:
 
 
 def _build_joint(context: Context, isolated: list[tuple[TranslationUnit, Isolated]]) -> None:
-    """Build one program of several units; leave them as they are if it is refused."""
-    # In this order, the source is the same in each process, whatever the order of a graph's nodes.
+    """Build one program of several units; leave them unbuilt if it does not compile."""
+    # Sorted, so that the source is the same in each process, whatever the order of a graph's nodes.
     isolated.sort(key=lambda pair: pair[0].codes)
     endings = [f"__{number}" for number in range(len(isolated))]
-    source = PRELUDE + "".join(found.between(ending) for (_, found), ending in zip(isolated, endings))
+    source = PRELUDE + "".join(isolated_code.between(ending) for (_, isolated_code), ending in zip(isolated, endings))
     try:
         program = make(context, source, name=f"a program of {len(isolated)} units")
     except BuildError as error:

@@ -29,7 +29,7 @@ __kernel void SEQUENCE(const __global ulong *t)
         }
 }
 
-/* Behind an outlined kernel, in the words that `outlining` has for what is no parameter of a kernel. */
+/* Follows an outlined kernel. Ids of work items have the names of `outlining`. */
 __attribute__((noinline))
 static void LISTED(const __global ulong *its_list)
 {

@@ -1,15 +1,14 @@
 """One kernel for many small launches.
 
-A launch has a price, on a processor ten times that of what a small kernel computes. :func:`sequence_program` writes a
-kernel that goes through a *list* of launches, and does one after the other in a single work item. It calls the
-functions that ``outlining`` has made of the bodies of chunk kernels, with the places that these would ask for, so it
-computes the same numbers.
+A launch has overhead, on a processor ten times the time that a small kernel computes. :func:`sequence_program` writes a
+kernel that executes a *list* of launches, one after the other in a single work item. It calls the functions that
+``outlining`` makes of the bodies of outlined kernels, with the ids that these would query, so it computes the same
+numbers.
 
 A list is a buffer of words of 64 bits. An entry is the number of a case in that kernel, the length of the entry in
-words, and what the case takes: for a launch how many items there are in each of three dimensions, and the arguments,
-where the address of a buffer stands for the buffer. Addresses are found out by a kernel of the same program. All this
-is for drivers of processors, on which an address is the same for each kernel, and stays so as long as there is the
-buffer.
+words, and the case's operands: for a launch the number of items in each of three dimensions, and the arguments, where
+the address of a buffer stands for the buffer. A kernel of the same program returns addresses. All this is for drivers
+of processors, on which an address is the same for each kernel, and stays valid as long as the buffer exists.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ SEQUENCE, ADDRESS = "optdb_sequence", "optdb_address"
 _END, _COPY, _FILL, _FIRST_CASE = range(4)
 
 _ASK = re.compile(r"(?P<word>[A-Za-z_]\w*?)\s*(?:\(\s*(?P<dim>[012])\s*\)|_(?P<last>[012]))")
-#: What a work item is told that is a group of its own: about its place, about how many there are, and the rest.
+#: The queries of a work item that is a group of its own: its ids, the sizes of the launch, and constants.
 _PLACES = {"get_global_id", "get_group_id", "GID"}
 _COUNTS = {"get_global_size", "get_num_groups", "GDIM"}
 _SAME = {"get_local_id": "0", "LID": "0", "get_local_size": "1", "LDIM": "1", "get_global_offset": "0"}
 
-# A number may be longer than a word, and need not lie where such numbers have to.
+# A number may be longer than a word, and need not be aligned.
 _PRELUDE = """
 #define OPTDB_TAKE(x) \\
     for (int b = 0; b < (int)sizeof(x); ++b) ((char *)&x)[b] = ((const __global char *)its_list)[b]; \\
@@ -50,12 +49,12 @@ _CODE = functions("kernels/sequences.cl")
 
 
 def launch_entry(case: int, items: Sequence[int], arguments: Iterable[Any], addresses: Mapping[int, int]) -> list[int]:
-    """Return the entry of a launch, of the kernel that has a number in the program, on items in up to three dimensions.
+    """Return the entry of a launch of the kernel with number `case`, on items in up to three dimensions.
 
     Arguments are buffers, None, and NumPy values, as OpenCL has taken them; addresses are by the buffers' handles.
     """
-    given = [word for arg in arguments for word in _words(arg, addresses)]
-    return [case, 5 + len(given), *[*items, 1, 1][:3], *given]
+    words = [word for arg in arguments for word in _words(arg, addresses)]
+    return [case, 5 + len(words), *[*items, 1, 1][:3], *words]
 
 
 def copy_entry(target: int, source: int, nbytes: int) -> list[int]:
@@ -76,16 +75,16 @@ def listed(entries: Iterable[Sequence[int]]) -> np.ndarray:
 def sequence_program(
     kernels: Iterable[tuple[TranslationUnit, str]],
 ) -> tuple[str, dict[tuple[TranslationUnit, str], int]]:
-    """Write a program that does launches of some kernels, each given by its unit and its name in that unit's code.
+    """Write a program that executes launches of kernels, each given by its unit and its name in that unit's code.
 
-    Returned are its source, and the numbers of those kernels that it can do: in others, work items may have to do with
-    each other.
+    Return its source, and the numbers of the kernels that it supports: in others, work items may depend on each
+    other.
     """
     by_unit: dict[TranslationUnit, list[str]] = {}
     for unit, name in kernels:
         by_unit.setdefault(unit, []).append(name)
     texts, lines, cases = [], [], {}
-    # In this order, the source is the same in each process.
+    # Sorted, so that the source is the same in each process.
     for place, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         wanted = [piece for piece in unit.pieces if isinstance(piece, OutlinedKernel) and piece.name in by_unit[unit]]
         functions = {kernel.name: _listed(kernel) for kernel in wanted}
@@ -103,29 +102,29 @@ def sequence_program(
 
 
 def _listed(kernel: OutlinedKernel) -> str:
-    """Return a function that reads from a list what the body of a kernel takes, and calls it; '' if that cannot be."""
-    told = [_told(ask) for ask in kernel.places]
-    if not all(told):
+    """Return a function that reads a kernel's arguments from a list and calls its body; '' if that is impossible."""
+    place_values = [_told(ask) for ask in kernel.places]
+    if not all(place_values):
         return ""
     taken = "\n".join(_taken(" ".join(kind.split()), name) for kind, name in kernel.params)
-    passed = ", ".join([*told, *(name for _, name in kernel.params)])
+    passed = ", ".join([*place_values, *(name for _, name in kernel.params)])
     words = {"LISTED": f"{kernel.name}_listed", "TAKEN": taken, "FUNCTION": kernel.function, "PASSED": passed}
     return filled(_CODE["LISTED"], **words)
 
 
 def _told(ask: str) -> str | None:
-    """Return what a work item is told where it asks for its place; None if the question is not known."""
-    found = _ASK.fullmatch(ask)
-    if found is None:
+    """Return the expression for a query of a work item; None if the query is unknown."""
+    match = _ASK.fullmatch(ask)
+    if match is None:
         return None
-    dim = found["dim"] or found["last"]
-    if found["word"] in _PLACES:
+    dim = match["dim"] or match["last"]
+    if match["word"] in _PLACES:
         return f"its_{dim}"
-    return f"its_n{dim}" if found["word"] in _COUNTS else _SAME.get(found["word"])
+    return f"its_n{dim}" if match["word"] in _COUNTS else _SAME.get(match["word"])
 
 
 def _taken(kind: str, name: str) -> str:
-    """Return what takes a parameter from a list."""
+    """Return code that reads a parameter from a list."""
     if "*" in kind:
         kind = re.sub(r"\b__?restrict\b|\brestrict\b", "", kind)
         return f"{kind} {name} = ({kind})*its_list++;"
@@ -133,7 +132,7 @@ def _taken(kind: str, name: str) -> str:
 
 
 def _words(arg: Any, addresses: Mapping[int, int]) -> list[int]:
-    """Return an argument as it stands in a list."""
+    """Return an argument as words of a list."""
     if arg is None:
         return [0]
     if isinstance(arg, cl.MemoryObject):

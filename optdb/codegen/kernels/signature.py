@@ -1,4 +1,4 @@
-"""What a kernel's own code says of it: its name, its parameters, and what a device must have for it.
+"""Reads from a kernel's code its name, its parameters and its dtypes.
 
 A kernel is declared once, where it is written::
 
@@ -32,7 +32,7 @@ _NUMBERS: dict[str, Param] = {
 _DTYPES = {word: dtype for dtype, word in CTYPES.items()}
 
 
-#: What is read from a code is remembered: nodes that are alike have the same.
+#: Caches results by code: similar nodes have equal codes.
 _remembered = functools.lru_cache(maxsize=4096)
 
 
@@ -70,7 +70,7 @@ def kernel_params(code: str, name: str) -> tuple[Param, ...]:
     Raises
     ------
     ValueError
-        If there is no such kernel, or what it declares is nothing that a launch could give.
+        If there is no such kernel, or it declares a parameter that no launch can pass.
     """
     head = next((head for head in _HEAD.finditer(code) if head["name"] == name), None)
     if head is None:
@@ -100,5 +100,5 @@ def _param(words: list[str], kernel: str, names: set[str], defined: dict[str, st
 
 @_remembered
 def dtypes_in(code: str) -> tuple[np.dtype, ...]:
-    """Return the dtypes of which a code has the names, each once."""
+    """Return the dtypes that a code names, each once."""
     return tuple(np.dtype(_DTYPES[word]) for word in dict.fromkeys(_TYPE.findall(code)) if word in _DTYPES)

@@ -1,9 +1,9 @@
-"""Functions in OpenCL C for what takes more than an expression.
+"""Functions in OpenCL C for scalar ops that take more than an expression.
 
-They stand in the files beside this one. ``T`` is the type that one works in, ``U`` the unsigned type in which overflow
-is defined, ``EPSILON`` what the type adds to 1, ``TINY`` next to nothing (those of complex numbers have other words,
-see ``complexes.cl``), and what they call each other is filled in, too. A program holds those that its expressions asked
-for, and those that these need, once each.
+The files beside this one contain them. ``T`` is the type that a function works in, ``U`` the unsigned type in which
+overflow is defined, ``EPSILON`` the machine epsilon of the type, ``TINY`` a number close to zero (those of complex
+numbers have other words, see ``complexes.cl``). The names by which they call each other are filled in, too. A program
+contains the functions that its expressions call, and those that these call, once each.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class Helpers:
         self._sources: dict[str, str] = {}
 
     def get(self, kind: str, name: str, unsigned: str = "uint") -> str:
-        """Return what the function `kind` is called for the C type `name`, and take it in.
+        """Return the name of the function `kind` for the C type `name`, and add the function.
 
-        Its arithmetic of whole numbers is in the type `unsigned`, of the same width.
+        Its integer arithmetic is in the type `unsigned`, of the same width.
         """
         called = f"{self._prefix}_{kind}_{name}"
         if called not in self._sources:
@@ -98,5 +98,5 @@ class Helpers:
 
     @property
     def source(self) -> str:
-        """All of them, in OpenCL C."""
+        """Return all functions, in OpenCL C."""
         return "".join(self._sources.values())

@@ -1,8 +1,8 @@
 """One application of a scalar op in a program: to numbers, or to vectors of them.
 
 A processor computes the functions of a vector type many times faster than one number after the other, and its compiler
-does not turn the one into the other. An expression that is put together by the methods of a :class:`ScalarStep` holds
-for a :class:`LaneStep`, too, where comparisons give masks, and choices are by masks.
+does not vectorize them. An expression that the methods of a :class:`ScalarStep` build is valid for a
+:class:`LaneStep`, too, in which comparisons return masks, and masks select.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class ScalarStep:
     out: str
     #: The inputs, as expressions.
     args: list[str]
-    #: Takes the functions that the expression calls.
+    #: Collects the functions that the expression calls.
     helpers: Helpers
-    #: Takes the dtypes that are computed in between.
+    #: Collects the dtypes of intermediate values.
     used: set[str]
 
     width: ClassVar[int] = 1

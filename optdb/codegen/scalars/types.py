@@ -2,7 +2,7 @@
 
 Booleans are bytes of 0 and 1. Half floats are stored as such and computed as floats, so
 a value passes from one step to the next unrounded; an explicit cast to float16 rounds.
-Complex numbers are vectors of two: nothing else is computed in vectors beside them.
+Complex numbers are vectors of two; nothing else is vectorized in a program that has them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-#: What a value of a dtype is computed in.
+#: The type that a value of each dtype is computed in.
 C_TYPES = {
     "bool": "uchar",
     "int8": "char",
@@ -30,7 +30,7 @@ C_TYPES = {
     "complex128": "double2",
 }
 
-#: What the parts of a complex number are.
+#: The dtype of the parts of complex numbers.
 _PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
@@ -73,7 +73,7 @@ def part_dtype(dtype: str) -> str:
 def convert(code: str, source: str, target: str, width: int = 1) -> str:
     """Return `code`, an expression of dtype `source`, as one of dtype `target`: of vectors if the width is more than 1.
 
-    NoCode is raised if `source` is complex, and `target` is not.
+    Raise NoCode if `source` is complex, and `target` is not.
     """
     if source == target or c_type(source) == c_type(target) != "uchar":
         return code
