@@ -45,16 +45,24 @@ class _Promotion:
 
     def __init__(self) -> None:
         self.is_due = False
-        self._since_full = 0
+        self._promoted = 0
+        self._full_collections = 0
 
     def promote(self) -> None:
-        """Move all young objects, unless other code has frozen some; now and then, collect all."""
+        """Move all young objects, unless that would thaw what somebody has frozen; now and then, collect all.
+
+        A full collection is worth it where half of all objects came this way since the last one. Very large graphs are
+        left to Python, which walks them once.
+        """
         self.is_due = False
-        if gc.get_freeze_count():
+        young = gc.get_count()[0]
+        if young > MOST_PROMOTED or gc.get_freeze_count():
             return
-        self._since_full += gc.get_count()[0]
-        if self._since_full > MOST_PROMOTED:
-            self._since_full = 0
+        full_collections = gc.get_stats()[2]["collections"]
+        if full_collections != self._full_collections:
+            self._promoted, self._full_collections = 0, full_collections
+        self._promoted += young
+        if self._promoted > MOST_PROMOTED and 2 * self._promoted > len(gc.get_objects(generation=2)):
             gc.collect()
             return
         gc.freeze()
