@@ -31,7 +31,7 @@ def growing() -> Iterator[None]:
     A compiled function keeps its graph and its thunks. Left among the young objects, they would all be walked by the
     first collection afterwards, a tenth of what it takes to optimize a graph, to find few that are garbage.
     """
-    with _collection.held():
+    with collector_paused():
         _promotion.is_due = True
         yield
 
@@ -45,8 +45,13 @@ class _Promotion:
 
     def __init__(self) -> None:
         self.is_due = False
-        self._promoted = 0
         self._full_collections = 0
+        self._start_over()
+
+    def _start_over(self) -> None:
+        """Begin to count; the first bound is low, so that the heap is not measured for a few objects."""
+        self._promoted = 0
+        self._bound = MOST_PROMOTED
 
     def promote(self) -> None:
         """Move all young objects, unless that would thaw what somebody has frozen; now and then, collect all.
@@ -60,11 +65,15 @@ class _Promotion:
             return
         full_collections = gc.get_stats()[2]["collections"]
         if full_collections != self._full_collections:
-            self._promoted, self._full_collections = 0, full_collections
+            self._full_collections = full_collections
+            self._start_over()
         self._promoted += young
-        if self._promoted > MOST_PROMOTED and 2 * self._promoted > len(gc.get_objects(generation=2)):
-            gc.collect()
-            return
+        if self._promoted > self._bound:
+            # To list a heap of a million objects takes 10 ms: the answer serves until half as many were promoted.
+            self._bound = max(MOST_PROMOTED, len(gc.get_objects(generation=2)) // 2)
+            if self._promoted > self._bound:
+                gc.collect()
+                return
         gc.freeze()
         gc.unfreeze()
 

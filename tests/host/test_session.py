@@ -71,6 +71,18 @@ def test_garbage_among_it_is_collected_in_time():
     assert first() is None
 
 
+@pytest.mark.skipif(gc.get_freeze_count() > 0, reason="this Python freezes objects when it starts")
+def test_a_large_heap_is_not_listed_each_time(monkeypatch):
+    listed = []
+    monkeypatch.setattr(gc, "get_objects", lambda generation: listed.append(generation) or range(10 * MOST_PROMOTED))
+    gc.collect()
+    grown = []
+    for _ in range(2 * MOST_PROMOTED // 50_000):
+        with optimizing():
+            grown += [[] for _ in range(50_000)]
+    assert listed == [2]
+
+
 def test_what_others_have_frozen_stays_so():
     gc.freeze()
     try:
