@@ -35,6 +35,11 @@ def functions(file: str) -> dict[str, str]:
     return {function["name"]: function[0] for function in _FUNCTION.finditer(text)}
 
 
+def body(function: str) -> str:
+    """Return the statements of a function, to be filled into others, whose variables they use."""
+    return function[function.index("{") + 1 : function.rindex("}")]
+
+
 @functools.lru_cache(maxsize=4096)
 def filled(code: str, **words: Any) -> str:
     """Return code with some of its words replaced."""

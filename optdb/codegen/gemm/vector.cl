@@ -1,5 +1,18 @@
 /* Kernels for products of a matrix and a vector, see vector.py. */
 
+/* What both kernels below do with the sum of row i. */
+void store_sum(W sum, ga_ssize i)
+{
+    if (parts > 1) {
+        w[i] = sum;
+    } else {
+        W value = alpha * sum;
+        if (add)
+            value += beta * LOAD(y[i * y0]);
+        z[i * z0] = STORE(value);
+    }
+}
+
 OUTLINED_KERNEL void matvec_on_cpu(long16 s, W alpha, W beta, ARRAY T *a, ARRAY T *x, ARRAY T *y, ARRAY T *z,
     ARRAY W *w)
 {
@@ -54,14 +67,7 @@ OUTLINED_KERNEL void matvec_on_cpu(long16 s, W alpha, W beta, ARRAY T *a, ARRAY 
     for (int r = 0; r < rows; ++r) {
         const ga_ssize i = i0 + r;
         const W sum = sums[r];
-        if (parts > 1) {
-            w[i] = sum;
-        } else {
-            W value = alpha * sum;
-            if (add)
-                value += beta * LOAD(y[i * y0]);
-            z[i * z0] = STORE(value);
-        }
+        STORE_SUM
     }
 }
 
@@ -90,14 +96,7 @@ OUTLINED_KERNEL void matvec_on_gpu(long16 s, W alpha, W beta, ARRAY T *a, ARRAY 
     }
     if (i < m && lane == 0) {
         sum = found[row * lanes];
-        if (parts > 1) {
-            w[i] = sum;
-        } else {
-            W value = alpha * sum;
-            if (add)
-                value += beta * LOAD(y[i * y0]);
-            z[i * z0] = STORE(value);
-        }
+        STORE_SUM
     }
 }
 

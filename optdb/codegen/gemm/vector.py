@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from optdb.codegen.gemm.launches import GemmPlan, Launch, pack, product_kernel, run, total, total_kernel
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.scalars.types import C_TYPES
-from optdb.codegen.source import functions, load_w, work_dtype
+from optdb.codegen.source import body, filled, functions, load_w, work_dtype
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -35,10 +35,11 @@ PIECES_PER_UNIT = {"cpu": 4, "gpu": 8}
 
 def matvec_kernels(dtype: str, context: Context) -> list[Kernel]:
     """Return the kernels that `matvec` takes."""
-    code, half = functions("gemm/vector.cl")[f"matvec_on_{context.profile.device_kind}"], load_w(dtype) != ""
+    code, half = functions("gemm/vector.cl"), load_w(dtype) != ""
+    kernel = filled(code[f"matvec_on_{context.profile.device_kind}"], STORE_SUM=body(code["store_sum"]))
     words = {"VECTOR": f"{C_TYPES[dtype]}16", "VLOAD": "vload_half16" if half else "vload16"}
     words |= {"MEMORY": "half" if half else ctype(dtype), "ROWS": ROWS, "NEAR": NEAR, "FAR": FAR}
-    return [product_kernel(code, dtype, **words), total_kernel(dtype)]
+    return [product_kernel(kernel, dtype, **words), total_kernel(dtype)]
 
 
 def matvec(

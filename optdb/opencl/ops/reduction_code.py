@@ -20,7 +20,7 @@ from typing import Any
 from optdb.codegen.elementwise import WIDTH, Operand
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.types import c_type, convert
-from optdb.codegen.source import ROUND_EACH_STEP, add_places, filled, functions, joined, row_places
+from optdb.codegen.source import ROUND_EACH_STEP, add_places, body, filled, functions, joined, row_places
 from optdb.opencl.kernels import Kernel
 from optdb.opencl.scalars.code import scalar_code
 
@@ -137,8 +137,7 @@ class ReductionCode:
         if not self.vectors:
             names = ["combine", "items_along", "items_across"]
         readers = dict.fromkeys(x.lane_reader(self.name) for x in many) if self.vectors else []
-        fold = code["fold"][code["fold"].index("{") + 1 : code["fold"].rindex("}")]
-        text = filled("".join([code[name] for name in names]).replace("FOLD", fold), **words)
+        text = filled(filled("".join([code[name] for name in names]), FOLD=body(code["fold"])), **words)
         flags = Kernel.get_flags(*sorted({*pre.dtypes, *post.dtypes, self.acc_dtype}))
         return Kernel.all_of("".join([ROUND_EACH_STEP, helpers.source, *readers, text]), flags)
 
