@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from optdb.codegen.batch_norm.channels import Channels, Runs
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.layout import launch_chunks, launch_items
-from optdb.codegen.source import add_places, joined, load_w, work_dtype, write_w
+from optdb.codegen.source import ROUND_EACH_STEP, add_places, joined, load_w, work_dtype, write_w
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ChannelMap:
 
     def kernels(self) -> list[Kernel]:
         """Return the kernels for rows and for columns."""
-        return Kernel.all_of(self._kernel("map_rows", False) + self._kernel("map_columns", True))
+        return Kernel.all_of(ROUND_EACH_STEP + self._kernel("map_rows", False) + self._kernel("map_columns", True))
 
     def launch(
         self, kernels: Mapping[str, CompiledKernel], context: Context, channels: Channels, arrays: Sequence[Array]
@@ -55,7 +55,6 @@ class ChannelMap:
         params += [f"ARRAY {computed} *restrict c_{x}" for x in self.numbers]
         numbers = joined(f"const {computed} {x} = c_{x}[k];" for x in self.numbers)
         return f"""
-#pragma OPENCL FP_CONTRACT OFF
 OUTLINED_KERNEL void {name}(ga_size n, ga_size chunk, {", ".join(params)}, ARRAY {stored} *restrict z)
 {{
 ga_size i = get_global_id(0) * chunk;

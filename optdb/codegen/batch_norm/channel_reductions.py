@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from optdb.codegen.batch_norm.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
-from optdb.codegen.source import add_places, joined, load_w
+from optdb.codegen.source import ROUND_EACH_STEP, add_places, joined, load_w
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ class ChannelFold:
     def kernels(self, serial: bool) -> list[Kernel]:
         """Return the kernels for rows and for columns; `serial` says whether a device runs work items serially."""
         rows, columns = (self._rows, self._columns) if serial else (self._shared_rows, self._single_columns)
-        return Kernel.all_of(self._kernel("fold_rows", rows()) + self._kernel("fold_columns", columns()))
+        code = self._kernel("fold_rows", rows()) + self._kernel("fold_columns", columns())
+        return Kernel.all_of(ROUND_EACH_STEP + code)
 
     def launch(
         self,
@@ -108,7 +109,6 @@ class ChannelFold:
         arrays += [f"ARRAY ga_double *restrict out{i}" for i in range(len(self.results))]
         sizes = "ga_size total, ga_size each, ga_size n, ga_size m, ga_size parts, ga_size part"
         return f"""
-#pragma OPENCL FP_CONTRACT OFF
 OUTLINED_KERNEL void {name}({sizes}, {", ".join([*lengths, *steps, *arrays])})
 {{
 {body}
