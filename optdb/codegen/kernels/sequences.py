@@ -87,13 +87,13 @@ def sequence_program(
     # Sorted, so that the source is the same in each process.
     for place, unit in enumerate(sorted(by_unit, key=lambda unit: unit.codes)):
         wanted = [piece for piece in unit.pieces if isinstance(piece, OutlinedKernel) and piece.name in by_unit[unit]]
-        functions = {kernel.name: _listed(kernel) for kernel in wanted}
-        written = [f"{piece}{functions[piece.name] if piece in wanted else ''}" for piece in unit.pieces]
+        readers = {kernel.name: _listed(kernel) for kernel in wanted}
+        written = [f"{piece}{readers[piece.name] if piece in wanted else ''}" for piece in unit.pieces]
         isolated = isolate("".join(written))
         if isolated is None:
             continue
         texts.append(isolated.between(f"__{place}"))
-        for name in sorted(name for name, function in functions.items() if function):
+        for name in sorted(name for name, reader in readers.items() if reader):
             number = cases[unit, name] = _FIRST_CASE + len(cases)
             lines.append(f"case {number}: {name}_listed__{place}(t); break;")
     words = {"ADDRESS": ADDRESS, "SEQUENCE": SEQUENCE, "END": _END, "COPY": _COPY, "FILL": _FILL}
