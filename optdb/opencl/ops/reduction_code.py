@@ -13,7 +13,6 @@ each result, or is the epilogue that computes with it.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +91,6 @@ class ReductionCode:
     #: What the names of the kernels begin with.
     name: str = "fold"
 
-    @functools.lru_cache(maxsize=512)  # noqa: B019  (many nodes of a graph have an equal code)
     def kernels(self) -> list[Kernel]:
         """Return both kernels; they share one source."""
         inputs = [

@@ -116,7 +116,7 @@ class ReductionPlans:
 
     def kernels(self) -> list[Kernel]:
         """Return all kernels."""
-        return [*self._code.kernels(), *self._rest.kernels()]
+        return [*_kernels(self._code), *_kernels(self._rest)]
 
     def launch(
         self,
@@ -183,6 +183,12 @@ class ReductionPlans:
         if grid.group:
             return kernel.bound(grid.items, grid.group, args)
         return kernel.bound(*kernel.automatic_grid(grid.items), args)
+
+
+@functools.lru_cache(maxsize=512)
+def _kernels(code: ReductionCode) -> list[Kernel]:
+    """Return the kernels of a code; many nodes of a graph have an equal one."""
+    return code.kernels()
 
 
 def _grid_of_processor(units: int, over: Axes, whole: bool) -> Grid:
