@@ -16,7 +16,7 @@ from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.step import LaneStep, NotInVectors, ScalarStep
 from optdb.codegen.scalars.types import NoCode, c_type, literal
 from optdb.host.scalars import Composite, scalar_node
-from optdb.opencl.scalars.program import Program, ProgramBuilder
+from optdb.opencl.scalars.program import Program, ProgramBuilder, output_dtype
 from optdb.opencl.scalars.table import expression
 
 
@@ -114,7 +114,7 @@ class _CodeWriter:
             op = builder.build(builder.apply(op, range(len(args))))
         if isinstance(op, Program):
             return op.evaluate(args, self.apply, lambda number: (literal(number.value, number.dtype), number.dtype))
-        (out,) = [output.type.dtype for output in scalar_node(op, dtypes).outputs]
+        out = output_dtype(op, tuple(dtypes))
         return [(self._step(op, dtypes, out, values), out)]
 
     def is_uniform(self, value: str) -> bool:

@@ -139,11 +139,12 @@ def described(op: Any) -> tuple[Any, ...]:
 
 
 def _output_dtypes(op: Any, dtypes: Sequence[str]) -> list[str]:
-    return [_output_dtype(op, tuple(dtypes))]
+    return [output_dtype(op, tuple(dtypes))]
 
 
 @functools.lru_cache(maxsize=10_000)
-def _output_dtype(op: Any, dtypes: tuple[str, ...]) -> str:
+def output_dtype(op: Any, dtypes: tuple[str, ...]) -> str:
+    """Return the dtype of the output of a scalar op that has one, cached: a graph repeats few of them."""
     (dtype,) = [out.type.dtype for out in scalar_node(op, dtypes).outputs]
     return dtype
 
