@@ -126,7 +126,7 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         folded, _ = self.parted(shapes)
         if self.pre_scalar_op is not None:
             elements = OpenCLElemwise(self.pre_scalar_op)
-            folded = host.Elemwise.infer_shape(elements, elements.make_node(*self.parted(node.inputs)[0]), folded)
+            folded = elements.infer_shape(elements.make_node(*self.parted(node.inputs)[0]), folded)
         return super().infer_shape(node, folded[:1]) * len(node.outputs)
 
     def L_op(  # noqa: N802 (the host's name)
