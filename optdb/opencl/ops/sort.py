@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from optdb.codegen.elementwise import ElementCode, Operand
-from optdb.codegen.layout import is_contiguous, view
+from optdb.codegen.layout import view
 from optdb.codegen.scalars.types import c_type
 from optdb.codegen.sort import ASCENDING, DESCENDING, NAN_FIRST, sort_rows, sorting_kernels
 from optdb.host.graph import Apply, Constant
@@ -19,7 +19,7 @@ from optdb.host.sorting import ArgSortOp, SortOp, TopKOp
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import ElementKernels
-from optdb.opencl.ops.views import copied, copying
+from optdb.opencl.ops.views import contiguous, copying
 from optdb.runtime.arrays import Array, empty
 
 try:
@@ -144,8 +144,7 @@ def axis_last(x: Array, axis: int) -> Array:
 
 def _rows_along(x: Array, axis: int, kernels: Kernels, context: Context) -> Array:
     """Return `x` in C order with one of its axes at the end; a copy, by kernels named 'copy', if it is not so."""
-    seen = axis_last(x, axis)
-    return seen if is_contiguous(seen) else copied(seen, copying(x), kernels, context)
+    return contiguous(axis_last(x, axis), x, kernels, context)
 
 
 def _hand_out(elements: ElementKernels, kernels: Kernels, context: Context, rows: Array, out: Array, axis: int) -> None:
