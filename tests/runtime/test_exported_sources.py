@@ -73,6 +73,7 @@ def test_what_kernels_take_is_read_from_their_declarations():
         ("__attribute__((noinline, ifunc(x))) void g() {}", "attribute 'ifunc'"),
         ("__attribute__ void g() {}", "another form"),
         ("__attribute__((aligned(99999999))) int a;", "another form"),
+        ("__attribute__((pure" + ",pure" * 30 + ")) int a;", "another form"),
         # Arguments that a driver trusts, by their own names and by others.
         ("__kernel void f(sampler_t s) {}", "'sampler_t'"),
         ("__kernel void f(read_only image2d_t s) {}", "'image2d_t'"),

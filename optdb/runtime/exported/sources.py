@@ -24,6 +24,7 @@ POINTERS = ("global", "constant", "local")
 #: Clang refuses more brackets within each other; others recurse.
 _MAX_BRACKET_DEPTH = 250
 _MAX_NAME_LENGTH = 1024
+_MAX_ATTRIBUTE_TOKENS = 64
 
 _STRANGE = re.compile(r"[^\n\x20-\x7e]|[\\\"'`@$]|\?\?|//|/\*|%:|<:|:>|<%|%>")
 _DIRECTIVE = re.compile(
@@ -137,7 +138,7 @@ def _check_attributes(spaced: str) -> None:
         end = "" if attribute is None else attribute["end"]
         if end.isidentifier():
             raise SourceError(f"has the attribute {end[:60]!r}, which no program of a file has")
-        if end != ") )":
+        if end != ") )" or len(attribute.group().split()) > _MAX_ATTRIBUTE_TOKENS:
             raise SourceError("has an attribute of another form than those of a file")
 
 
