@@ -301,7 +301,16 @@ class Listener(Protocol):
         """Take a command with buffers as operands, a kernel's already set; enqueue it unless it is only traced."""
 
 
-_state = threading.local()
+class _ThreadState(threading.local):
+    """A thread's listener, and the events of its latest uploads."""
+
+    listener: Listener | None = None
+
+    def __init__(self) -> None:
+        self.events: deque[Any] = deque(maxlen=_KEPT_EVENTS)
+
+
+_state = _ThreadState()
 
 
 @contextmanager
@@ -317,18 +326,18 @@ def listened(listener: Listener | None) -> Iterator[None]:
 
 def listening() -> Listener | None:
     """Return the listener of this thread's commands; None if there is none."""
-    return getattr(_state, "listener", None)
+    return _state.listener
 
 
 def tracing() -> Any:
     """Return the listener that traces this thread's commands; None if they are enqueued."""
-    listener = getattr(_state, "listener", None)
+    listener = _state.listener
     return listener if listener is not None and listener.tracing else None
 
 
 def enqueue(command: Any) -> None:
-    """Enqueue a command, or pass it to the listener; set a kernel's arguments, unless it is traced."""
-    listener = getattr(_state, "listener", None)
+    """Enqueue a command, or pass it to the listener; a kernel's arguments are set already, unless it is traced."""
+    listener = _state.listener
     if listener is None:
         command.enqueue()
     else:
@@ -354,6 +363,4 @@ def upload(
         command.value, command.is_blocking = np.array(value, order="C"), False
     enqueue(command)
     if not command.is_blocking:
-        if events is None:
-            events = vars(_state).setdefault("events", deque(maxlen=_KEPT_EVENTS))
-        events.append(command.event)
+        (_state.events if events is None else events).append(command.event)
