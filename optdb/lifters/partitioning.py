@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optdb.host.graph import Apply, Variable, clients, is_output
+from optdb.host.graph import Apply, Variable, clients, is_output, reachable
 from optdb.lifters.device import ContextName
 from optdb.lifters.plan import NO_INPUT, PARTITION, PlacementPlan, is_constant
 
@@ -107,17 +107,11 @@ def _could_move_to_device(plan: PlacementPlan, node: Apply) -> bool:
 
 
 def _connected(plan: PlacementPlan, start: Apply, members: set[Apply]) -> list[Apply]:
-    component = {start: None}
-    todo = [start]
-    while todo:
-        node = todo.pop()
-        near = [var.owner for var in node.inputs if var.owner is not None]
-        near += [user for user in plan.users(node) if not is_output(user)]
-        for other in near:
-            if other in members and other not in component:
-                component[other] = None
-                todo.append(other)
-    return list(component)
+    def neighbours(node: Apply) -> list[Apply]:
+        near = [*(var.owner for var in node.inputs), *plan.users(node)]
+        return [other for other in near if other in members]
+
+    return list(reachable([start], neighbours))
 
 
 def _forget_unused_inputs(plan: PlacementPlan) -> None:
