@@ -29,7 +29,9 @@ WORK = CHECKOUT / "build" / "conformance"
 @click.option("--jobs", default=2, show_default=True, help="Suite files that run at a time.")
 @click.option("--fresh", is_flag=True, help="Run stock again, too, where its results are on disk.")
 @click.option("-k", "select", default="", metavar="EXPR", help="Only tests that match, as pytest's -k.")
-@click.option("--confirm/--no-confirm", default=True, show_default=True, help="Run each suspect again, alone.")
+@click.option(
+    "--confirm/--no-confirm", default=True, show_default=True, help="Run each suspect again, alone or with its file."
+)
 @click.option("--timeout", default=300, show_default=True, help="CPU seconds that a test may take.")
 @click.option("--flags", default="", metavar="FLAGS", help="More THEANO_FLAGS for both sides, such as floatX=float32.")
 @click.option(

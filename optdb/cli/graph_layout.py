@@ -11,7 +11,7 @@ SWEEPS = 4
 def lay_out(inputs: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
     """Return for each node its position in its layer, counted from the middle, and its layer.
 
-    The nodes of a layer are ordered by the mean position of their neighbours in the next layer, which keeps edges
+    The nodes of a layer are ordered by the mean position of their inputs, or of their users, in turn, which keeps edges
     short (the barycentre heuristic).
 
     Parameters
