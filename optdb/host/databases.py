@@ -7,13 +7,12 @@ every Theano mode is a query.
 
 from __future__ import annotations
 
-from theano.gof import DB, EquilibriumDB, LocalGroupDB, Query, SequenceDB
+from theano.gof import DB, EquilibriumDB, Query, SequenceDB
 from theano.gof.optdb import TopoDB
 
 __all__ = [
     "DB",
     "EquilibriumDB",
-    "LocalGroupDB",
     "Query",
     "SequenceDB",
     "TopoDB",

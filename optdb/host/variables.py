@@ -12,22 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from theano.compile.ops import Rebroadcast
-from theano.compile.sharedvalue import SharedVariable, shared, shared_constructor
+from theano.compile.sharedvalue import SharedVariable, shared_constructor
 from theano.gof import Constant, Type, Variable
 from theano.tensor.basic import as_tensor_variable, patternbroadcast, register_transfer, transfer
 from theano.tensor.type import TensorType
 from theano.tensor.type_other import SliceConstant, slicetype
-from theano.tensor.var import TensorConstant, TensorConstantSignature, _tensor_py_operators
+from theano.tensor.var import TensorConstantSignature, _tensor_py_operators
 
 #: Arithmetic, indexing and methods as those of the host's arrays.
 TensorOperators = _tensor_py_operators
 
 __all__ = [
     "Constant",
-    "Rebroadcast",
     "SharedVariable",
-    "TensorConstant",
     "TensorConstantSignature",
     "TensorOperators",
     "TensorType",
@@ -37,7 +34,6 @@ __all__ = [
     "as_tensor_variable",
     "constant_slice",
     "patternbroadcast",
-    "shared",
     "shared_constructor",
 ]
 
