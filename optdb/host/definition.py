@@ -26,9 +26,11 @@ from theano.gof.graph import variables
 from theano.ifelse import IfElse
 from theano.scalar.basic import Composite, ScalarOp
 from theano.scan_module.scan_op import Scan
+from theano.tensor.basic import AllocEmpty
 from theano.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from theano.tensor.nnet.conv import ConvOp
 from theano.tensor.opt import MakeVector
+from theano.tensor.subtensor import IncSubtensor
 
 from optdb.host import identity
 from optdb.host.graph import MetaObject, PureOp, Variable
@@ -150,11 +152,27 @@ def has_inner_graph(cls: type) -> bool:
 
 #: What Theano itself notes at variables: neither tells one graph from another.
 _OWN_NOTES = frozenset({"test_value", "trace", "unique_value", "values_eq_approx"})
+#: The same at arrays of uninitialized memory, such as a Scan's results before its first step.
+_OWN_NOTES_OF_EMPTY = _OWN_NOTES | {"nan_guard_mode_check"}
 
 
 def carries_notes(graph: InnerGraph) -> bool:
     """Tell whether a variable of an inner graph has notes of other code in its ``tag``."""
-    return any(not _OWN_NOTES.issuperset(vars(var.tag)) for var in variables(graph.inputs, graph.outputs))
+    return any(not _has_own_notes_alone(var) for var in variables(graph.inputs, graph.outputs))
+
+
+def _has_own_notes_alone(var: Variable) -> bool:
+    notes = vars(var.tag)
+    if _OWN_NOTES.issuperset(notes):
+        return True
+    return _OWN_NOTES_OF_EMPTY.issuperset(notes) and _begins_empty(var)
+
+
+def _begins_empty(var: Variable) -> bool:
+    """Tell whether a variable is an array of uninitialized memory, in which some elements may be set."""
+    while var.owner is not None and isinstance(var.owner.op, IncSubtensor):
+        var = var.owner.inputs[0]
+    return var.owner is not None and isinstance(var.owner.op, AllocEmpty)
 
 
 def keeps_test_values() -> bool:

@@ -202,6 +202,24 @@ def test_scans_with_notes_at_variables_of_their_graphs_are_left_alone():
     assert reason in optdb.cache.stats().uncached
 
 
+def test_scans_in_scans_are_shared():
+    def rows(a, b):
+        totals, _ = theano.scan(lambda c, d: c + d, sequences=a, outputs_info=tt.zeros(()))
+        return b + totals[-1]
+
+    assert loop(rows)[2] is loop(rows)[2]
+
+
+def test_scans_whose_variables_the_user_exempts_from_nan_guard_mode_are_left_alone():
+    def exempting(a, b):
+        out = tt.tanh(a + b)
+        out.tag.nan_guard_mode_check = False
+        return out
+
+    loop(lambda a, b: tt.tanh(a + b))
+    assert loop(exempting)[2].outputs[0].tag.nan_guard_mode_check is False
+
+
 def test_functions_that_share_a_scan_do_not_share_its_storage():
     functions = []
     for _ in range(2):
