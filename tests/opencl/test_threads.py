@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import theano.tensor as tt
 from theano.compile.ops import as_op
 
 import optdb
-from optdb.opencl import as_opencl_variable
+from optdb.opencl import as_opencl_variable, planning
 
 pytestmark = pytest.mark.usefixtures("default")
 
@@ -75,6 +76,19 @@ def test_each_thread_gets_its_results(way):
 
     work_in_threads(work)
     assert count() == 100 or way == "copy"
+
+
+@pytest.mark.parametrize("way", ["mode", "direct"])
+def test_turns_are_taken_when_no_more_plans_are_made(way, monkeypatch):
+    f, _ = _function(way)
+    turn = mock.MagicMock()
+    monkeypatch.setattr(f.fn, "turn", turn)
+    planning.uninstall()
+    try:
+        f(_array(3))
+    finally:
+        planning.install()
+    turn.__enter__.assert_called_once()
 
 
 def test_functions_that_call_each_other_by_way_of_the_host_do_not_wait_for_ever():

@@ -169,16 +169,18 @@ _patches = PatchGroup(
     "optdb.opencl.planning.uninstall()",
     [
         Wrapper(VM_Linker, "make_vm", _planning, "functions with arrays on a device run by plans"),
-        take_turns,
         Wrapper(VM_Linker, "make_all", _noting_devices, "thunks depend on whether a function has arrays on a device"),
         Wrapper(vm, "calculate_reallocate_info", _none_beside_device, "plans assign memory themselves"),
         Wrapper(Op, "make_thunk", _by_python, "small work beside a device needs no compiler"),
     ],
 )
+#: Stays: functions that were compiled before, and those of the linker `opencl`, share arrays on a device anyway.
+_turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_turns])
 
 
 def install() -> None:
     """Let functions on a device that are compiled from now on run by plans."""
+    _turns.install()
     _patches.install()
 
 
