@@ -72,7 +72,7 @@ def seen(var: Variable, frame: Frame) -> Variable:
 class FusionUnit:
     """A node, or the nodes of a group: one element of the topological order."""
 
-    __slots__ = ("before", "behind", "context_name", "frame_of", "inputs", "members", "pattern", "steps", "wanted")
+    __slots__ = ("before", "behind", "context_name", "inputs", "members", "pattern", "steps", "wanted")
 
     def __init__(self, node: Apply) -> None:
         #: The frame of each node.
