@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from optdb.codegen.layout import check_shapes, launch_chunks, size_of
+from optdb.codegen.layout import check_shapes, launch_chunks, share, size_of
 from optdb.codegen.windows import Windows, gradient_kernel, window_kernel
 from optdb.host import layers as host
 from optdb.host.graph import Apply
@@ -144,8 +144,8 @@ class _Gradient(_OfWindows):
         ready = [contiguous(array, node.inputs[0].type, kernels, context) for array in arrays]
         if context.profile.runs_items_serially:
             rows = size_of(gx.shape[:-1])
-            chunk = max(1, -(-rows // (context.profile.compute_units * 8)))
-            kernels["gradient"].call(-(-rows // chunk), 1, rows, chunk, *windows.args, *ready, gx)
+            items, chunk = share(rows, context.profile.compute_units * 8)
+            kernels["gradient"].call(items, 1, rows, chunk, *windows.args, *ready, gx)
         else:
             launch_chunks(kernels["gradient"], context, gx.size, *windows.args, *ready, gx)
 

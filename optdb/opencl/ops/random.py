@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from optdb.codegen.layout import CHUNKS_PER_UNIT, launch_striding, steps_of
+from optdb.codegen.layout import CHUNKS_PER_UNIT, launch_striding, share, steps_of
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed, work_dtype
 from optdb.host.creation import as_tensor_variable
 from optdb.host.graph import Apply
@@ -93,9 +93,8 @@ class OpenCLMRGUniform(OpenCLKernelBase, mrg_uniform_base):
         if not context.profile.runs_items_serially:
             kernel.scall(streams, n, streams, 1, state, sample)
             return
-        pieces = context.profile.compute_units * CHUNKS_PER_UNIT
-        each = -(-streams // (pieces * LANES)) * LANES
-        kernel.call(-(-streams // each), 1, n, streams, each, state, sample)
+        items, each = share(streams, context.profile.compute_units * CHUNKS_PER_UNIT, multiple=LANES)
+        kernel.call(items, 1, n, streams, each, state, sample)
 
     def _checked(self, size: Any) -> tuple[Any, ...]:
         shape = tuple(lengths_of(size))
