@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.layout import collapse, launch_chunks, launch_items, share, size_of, steps_of, view
+from optdb.codegen.layout import collapse, launch_chunks, launch_items, size_of, steps_of, view
 from optdb.codegen.scalars.types import c_type, unsigned
 from optdb.codegen.source import ROUND_EACH_STEP, add_places, functions, load_w, typed, work_dtype
 from optdb.host import ops as host
@@ -31,7 +31,6 @@ from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.reduction_plan import SMALLEST_PART
 from optdb.opencl.ops.views import contiguous, copying
 from optdb.runtime.arrays import Array, empty
-from optdb.runtime.sizes import largest, smallest
 
 _KERNELS = functions("axes.cl")
 
@@ -77,8 +76,8 @@ def _cumulate(kernels: Kernels, context: Context, x: Array, out: Array, axis: in
     count = x.size // n
     arrays = [x, *x_steps, steps_of(x)[axis], out, *out_steps, steps_of(out)[axis]]
     if context.profile.runs_items_serially:
-        items, each = share(count, context.profile.compute_units * 4, SIDE_BY_SIDE)
-        kernels["rows"].call(items, 1, count, n, each, *lengths, *arrays)
+        each = max(SIDE_BY_SIDE, -(-count // (context.profile.compute_units * 4)))
+        kernels["rows"].call(-(-count // each), 1, count, n, each, *lengths, *arrays)
     elif n < LONG or count >= MANY:
         kernels["rows"].scall(count, count, n, 1, *lengths, *arrays)
     else:
@@ -155,7 +154,7 @@ class _OfLargest(Counterpart, OpenCLKernelBase):
         }
         return [Kernel(typed(_KERNELS["largest"], x.dtype, **words))]
 
-    def _find(self, x: Array, values: Array, places: Array, kernels: Kernels, context: Context) -> None:
+    def _find(self, x: Array, largest: Array, places: Array, kernels: Kernels, context: Context) -> None:
         n = places.size
         if not n:
             return
@@ -165,8 +164,8 @@ class _OfLargest(Counterpart, OpenCLKernelBase):
         lengths, steps = _axes_of(x, self.axis)
         m, each = size_of(lengths), 1
         if context.profile.runs_items_serially:  # several results, if they are small
-            each = largest(1, smallest(SMALLEST_PART // m, -(-n // context.profile.compute_units)))
-        args = [*kept_lengths, *lengths, x, *kept_steps, *steps, values, places]
+            each = max(1, min(SMALLEST_PART // m, -(-n // context.profile.compute_units)))
+        args = [*kept_lengths, *lengths, x, *kept_steps, *steps, largest, places]
         launch_items(kernels["largest"], context, -(-n // each), n, each, m, *args)
 
     def _shape(self, x: Array) -> list[int]:
@@ -178,9 +177,9 @@ class OpenCLMaxAndArgmax(_OfLargest, host.MaxAndArgmax):
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         (x,) = inputs
-        values = output_array(outputs[0], context, self._shape(x), x.dtype)
+        largest = output_array(outputs[0], context, self._shape(x), x.dtype)
         places = output_array(outputs[1], context, self._shape(x), "int64")
-        self._find(x, values, places, kernels, context)
+        self._find(x, largest, places, kernels, context)
 
 
 class OpenCLArgmax(_OfLargest, host.Argmax):
