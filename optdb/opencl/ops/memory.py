@@ -13,7 +13,7 @@ import numpy as np
 
 from optdb.codegen.layout import view
 from optdb.codegen.scalars.types import unsigned
-from optdb.codegen.source import typed, work_dtype, write_w
+from optdb.codegen.source import ROUND_EACH_STEP, typed, work_dtype, write_w
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
@@ -90,8 +90,7 @@ class OpenCLAllocEmpty(Performed, _Maker, host.AllocEmpty):
         self.perform(node, inputs, outputs)
 
 
-_ARANGE = """
-#pragma OPENCL FP_CONTRACT OFF
+_ARANGE = ROUND_EACH_STEP + """
 KERNEL void arange(ga_size n, W start, W step, ARRAY T *a) {
     for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
         a[i] = VALUE;
