@@ -90,7 +90,7 @@ class OpenCLAllocEmpty(Performed, _Maker, host.AllocEmpty):
         self.perform(node, inputs, outputs)
 
 
-_ARANGE = ROUND_EACH_STEP + """
+_ARANGE = """
 KERNEL void arange(ga_size n, W start, W step, ARRAY T *a) {
     for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
         a[i] = VALUE;
@@ -106,7 +106,7 @@ class OpenCLARange(_Maker, OpenCLKernelBase, host.ARange):
         if np.dtype(self.dtype).kind in "iu":
             wide = unsigned(self.dtype)
             value = f"({ctype(self.dtype)})(({wide})start + ({wide})i * ({wide})step)"
-        return [Kernel(typed(_ARANGE, self.dtype, VALUE=value))]
+        return [Kernel(typed(ROUND_EACH_STEP + _ARANGE, self.dtype, VALUE=value))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         start, stop, step = [x.item() for x in inputs]
