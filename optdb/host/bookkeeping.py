@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,23 +20,50 @@ from weakref import WeakKeyDictionary
 from theano.gof import graph, toolbox
 from theano.gof.fg import MissingInputError
 
-from optdb.host.graph import Apply, Constant, FunctionGraph, io_toposort, nodes_outside
+from optdb.host.graph import (
+    Apply,
+    Constant,
+    FunctionGraph,
+    Variable,
+    clients,
+    io_toposort,
+    is_output,
+    nodes_outside,
+)
 from optdb.host.patching import Patch
 
 _stock_execute_callbacks = FunctionGraph.execute_callbacks
 _stock_toposort = FunctionGraph.toposort
 
-_Listeners = dict[str, tuple[list[Any], list[Callable[..., Any]]]]
+
+class _Watched:
+    """What is remembered of a graph while sessions run.
+
+    Attributes
+    ----------
+    listeners : dict
+        Name of an event to the features at that time, and the methods of those that do something at it.
+    order : list of Apply, or None
+        The nodes as `io_toposort` sorts them; None since the graph has changed.
+    """
+
+    __slots__ = ("listeners", "order")
+
+    def __init__(self) -> None:
+        self.listeners: dict[str, tuple[list[Any], list[Callable[..., Any]]]] = {}
+        self.order: list[Apply] | None = None
+
+
 #: Holds each graph until the last session ends, so that each event costs a plain look-up.
-_listeners: dict[FunctionGraph, _Listeners] = {}
+_watched: dict[FunctionGraph, _Watched] = {}
 
 KeptOrder = Callable[[], "list[Apply] | None"]
 _kept_orders: WeakKeyDictionary[FunctionGraph, KeptOrder] = WeakKeyDictionary()
 
 
 def forget() -> None:
-    """Clear the cache of listeners: a feature may hold the graph that it listens to."""
-    _listeners.clear()
+    """Forget the graphs: their events are not seen between sessions, and a feature may hold the graph it listens to."""
+    _watched.clear()
 
 
 def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any) -> None:
@@ -44,15 +71,17 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
 
     Under profiling Theano's own method runs, which keeps the time of each.
     """
+    watched = _watched.get(self)
+    if watched is None:
+        watched = _watched[self] = _Watched()
+    if name != "validate":
+        watched.order = None
     if getattr(self, "profile", None):
         _stock_execute_callbacks(self, name, *args, **kwargs)
         return
-    by_name = _listeners.get(self)
-    if by_name is None:
-        by_name = _listeners[self] = {}
-    entry = by_name.get(name)
+    entry = watched.listeners.get(name)
     if entry is None or entry[0] != self._features:
-        entry = by_name[name] = (list(self._features), _listening(self._features, name))
+        entry = watched.listeners[name] = (list(self._features), _listening(self._features, name))
     for listen in entry[1]:
         listen(self, *args, **kwargs)
 
@@ -99,10 +128,42 @@ def toposort(self: FunctionGraph) -> list[Apply]:
     order = getattr(keeper, "toposort", None)
     if order is None:
         keeper, order = None, _kept_orders.get(self)
-    if order is None or any(_orders(feature, self) for feature in self._features if feature is not keeper):
+    if any(_orders(feature, self) for feature in self._features if feature is not keeper):
         return _stock_toposort(self)
+    if order is None:
+        return order_by_data(self)
     nodes = order()
     return _stock_toposort(self) if nodes is None else nodes
+
+
+def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
+    """Return the nodes as `io_toposort` sorts them; within a session, sort again only after a change."""
+    if FunctionGraph.execute_callbacks is not execute_callbacks:  # no session: changes are not seen
+        return io_toposort(fgraph.inputs, fgraph.outputs)
+    watched = _watched.get(fgraph)
+    if watched is None:
+        watched = _watched[fgraph] = _Watched()
+    if watched.order is None:
+        watched.order = io_toposort(fgraph.inputs, fgraph.outputs)
+    return watched.order.copy()
+
+
+def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
+    """Make the users of `variables` use them again after a replacement that raised.
+
+    Theano exchanges a node's input before it imports the ancestors of the new one.
+    If the import raises, its history does not contain that change.
+    """
+    if fgraph in _watched:
+        _watched[fgraph].order = None
+    for var in variables:
+        if var not in fgraph.variables:
+            continue
+        for client, i in clients(fgraph, var):
+            if is_output(client):
+                fgraph.outputs[i] = var
+            else:
+                client.inputs[i] = var
 
 
 def _orders(feature: Any, fgraph: FunctionGraph) -> bool:

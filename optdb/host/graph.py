@@ -38,7 +38,6 @@ __all__ = [
     "nodes_outside",
     "op_classes",
     "reachable",
-    "reconnect",
 ]
 
 
@@ -84,22 +83,6 @@ def dependencies(node: Apply) -> list[Apply]:
 def dependents(node: Apply) -> list[Apply]:
     """Return the nodes that use `node`'s outputs (with repeats)."""
     return [client for var in node.outputs for client, _ in var.clients if client.__class__ is not str]
-
-
-def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
-    """Make the users of `variables` use them again after a replacement that raised.
-
-    Theano exchanges a node's input before it imports the ancestors of the new one.
-    If the import raises, its history does not contain that change.
-    """
-    for var in variables:
-        if var not in fgraph.variables:
-            continue
-        for client, i in clients(fgraph, var):
-            if is_output(client):
-                fgraph.outputs[i] = var
-            else:
-                client.inputs[i] = var
 
 
 def drop_repeated_traces(variables: Iterable[Variable]) -> None:

@@ -23,6 +23,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from optdb.host.bookkeeping import order_by_data
 from optdb.host.destroy import (
     DestroyHandler,
     OrderedSet,
@@ -40,7 +41,6 @@ from optdb.host.graph import (
     clients,
     dependencies,
     dependents,
-    io_toposort,
     is_output,
 )
 from optdb.host.session import install_during_sessions
@@ -82,7 +82,7 @@ class IncrementalDestroyHandler(DestroyHandler):
             self._destroyed_outputs: dict[Apply, Variable] = {}
             self._backward: list[tuple[Apply, Apply]] = []
             self._order = TopologicalOrder(self._dependencies, self._dependents)
-            self._order.extend(io_toposort(fgraph.inputs, fgraph.outputs))
+            self._order.extend(order_by_data(fgraph))
         super().on_attach(fgraph)
 
     def unpickle(self, fgraph: FunctionGraph) -> None:

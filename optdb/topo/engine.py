@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+from optdb.host.bookkeeping import order_by_data, reconnect
 from optdb.host.folding import fold_node, fold_replacements, is_broadcast
 from optdb.host.graph import (
     Apply,
@@ -33,9 +34,7 @@ from optdb.host.graph import (
     dependencies,
     dependents,
     drop_repeated_traces,
-    io_toposort,
     node_ancestors,
-    reconnect,
 )
 from optdb.host.rewriters import BadReplacement, replacement_pairs
 from optdb.topo.limits import GrowthLimits
@@ -124,7 +123,7 @@ class Engine:
     # -- the feature: callbacks of the graph
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
-        self._order.extend(io_toposort(fgraph.inputs, fgraph.outputs))
+        self._order.extend(order_by_data(fgraph))
 
     def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
         self._clock += 1

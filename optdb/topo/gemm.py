@@ -15,6 +15,7 @@ from collections import defaultdict, deque
 from time import time
 from typing import Any
 
+from optdb.host.bookkeeping import order_by_data
 from optdb.host.gemm import (
     GemmOptimizer,
     ReplacementDidntRemovedError,
@@ -29,7 +30,7 @@ from optdb.host.gemm import (
     times,
     values_eq_approx_remove_inf_nan,
 )
-from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, io_toposort
+from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients
 from optdb.host.tensor import copy_stack_trace
 from optdb.topo.fusion import Spent
 
@@ -48,7 +49,7 @@ class WholeSumGemm(GemmOptimizer):
             again = False
             rounds += 1
             start = time()
-            nodes = [node for node in io_toposort(fgraph.inputs, fgraph.outputs) if is_combination(node)]
+            nodes = [node for node in order_by_data(fgraph) if is_combination(node)]
             sorting += time() - start
             hopeless: set[Apply] = set()
             for node in reversed(nodes):

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from optdb.host.bookkeeping import order_by_data
 from optdb.host.config import change_flags, config
 from optdb.host.destroy import (
     InplaceElemwiseOptimizer,
     inplace_scalar_op,
     protected_variables,
 )
-from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, io_toposort, is_output
+from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
 from optdb.host.tensor import Elemwise, copy_stack_trace
 from optdb.topo.destroyer import IncrementalDestroyHandler
 
@@ -42,7 +43,7 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
             with change_flags({"tensor.insert_inplace_optimizer_validate_nb": 1}):
                 return super().apply(fgraph)
         run = _InplacePass(self, fgraph)
-        for node in io_toposort(fgraph.inputs, fgraph.outputs):
+        for node in order_by_data(fgraph):
             if type(node.op) is self.op and not (run.skips_scalars and node.outputs[0].type.ndim == 0):
                 run.visit(node)
         return run.profile

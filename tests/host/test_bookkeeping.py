@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from theano.gof import FunctionGraph, InconsistencyError
 from theano.gof.destroyhandler import DestroyHandler
 from theano.gof.fg import MissingInputError
+from theano.gof.graph import io_toposort
 from theano.gof.toolbox import Feature, ReplaceValidate
 from theano.tensor.elemwise import Elemwise
 
@@ -330,3 +331,36 @@ def test_a_kept_order_knows_nothing_of_theano_s_destroy_handler():
     last, first = (out.owner for out in fgraph.outputs)
     with optimizing(), bookkeeping.kept_order(fgraph, lambda: [last, first]):
         assert fgraph.toposort() == [first, last]
+
+
+def test_a_remembered_order_is_that_of_the_graph_as_it_is():
+    """After imports, exchanges and removals, after a replacement that is put back, and under a profile."""
+    fgraph = chain()
+    fgraph.attach_feature(ReplaceValidate())
+
+    def is_sorted():
+        order = bookkeeping.order_by_data(fgraph)
+        order_again = fgraph.toposort()
+        assert order == order_again == io_toposort(fgraph.inputs, fgraph.outputs)
+        assert order is not order_again, "callers change the list that they get"
+
+    with optimizing():
+        is_sorted()
+        old = fgraph.outputs[0].owner.inputs[0]
+        fgraph.replace_validate(old, tt.sin(old.owner.inputs[0]))
+        is_sorted()
+        outer = fgraph.outputs[0]
+        with pytest.raises(MissingInputError):
+            fgraph.replace_validate(outer, outer + tt.dvector("missing"))
+        bookkeeping.reconnect(fgraph, [outer])
+        is_sorted()
+        fgraph.replace_validate(outer, outer.owner.inputs[0])
+        is_sorted()
+        fgraph.profile = theano.compile.profiling.ProfileStats(atexit_print=False)
+        fgraph.replace_validate(fgraph.outputs[0], tt.cos(fgraph.outputs[0].owner.inputs[0]))
+        is_sorted()
+    fgraph.profile = None
+    fgraph.replace_validate(fgraph.outputs[0], fgraph.outputs[0].owner.inputs[0])
+    is_sorted()
+    with optimizing():
+        is_sorted()
