@@ -26,7 +26,7 @@ from typing import Any
 from theano.scan_module.scan_op import Scan
 from theano.tensor.var import TensorConstant
 
-from optdb.host.graph import PureOp, op_classes
+from optdb.host.graph import MetaObject, PureOp, op_classes
 from optdb.host.patching import Patch, PatchGroup, Wrapper
 
 _originals_eq: dict[type, Callable[[Any, Any], Any]] = {}
@@ -50,6 +50,8 @@ class OpNumbering:
         self.users = 0
         #: Distinct ops, by a key that equal ones share.
         self._alike: dict[Any, list[tuple[Any, int, int]]] = {}
+        #: Hash and number, by class and props, of ops that Theano compares by these two.
+        self._by_props: dict[tuple[type, tuple[Any, ...]], tuple[int, int]] = {}
         self._count = 0
 
     def enter(self, op: Any) -> tuple[Any, int, int]:
@@ -60,6 +62,21 @@ class OpNumbering:
         TypeError
             If it is unhashable.
         """
+        props = _props_of(type(op))
+        entry = self._enter_by_equality(op) if props is None else self._enter_by_props(op, props)
+        self.of[id(op)] = entry
+        return entry
+
+    def _enter_by_props(self, op: Any, props: tuple[str, ...]) -> tuple[Any, int, int]:
+        # Theano's hash is that of this very tuple, and its equality compares the two parts of it.
+        key = (type(op), tuple([getattr(op, name) for name in props]))
+        known = self._by_props.get(key)
+        if known is None:
+            self._count += 1
+            known = self._by_props[key] = (hash(key), self._count)
+        return (op, *known)
+
+    def _enter_by_equality(self, op: Any) -> tuple[Any, int, int]:
         value = _original(type(op), "__hash__", _originals_hash)(op)
         equal = _original(type(op), "__eq__", _originals_eq)
         # Equal scans may have different hashes: a scan's hash counts the mode of its
@@ -67,19 +84,18 @@ class OpNumbering:
         alike = self._alike.setdefault(type(op) if isinstance(op, Scan) else value, [])
         for other, its_hash, its_number in alike:
             if type(other) is type(op) and equal(op, other):
-                entry = (op, its_hash, its_number)
-                break
-        else:
-            self._count += 1
-            entry = (op, value, self._count)
-            alike.append(entry)
-        self.of[id(op)] = entry
+                return (op, its_hash, its_number)
+        self._count += 1
+        entry = (op, value, self._count)
+        alike.append(entry)
         return entry
 
     def clear(self) -> None:
         """Clear the numbers."""
         self.of.clear()
         self._alike.clear()
+        self._by_props.clear()
+        _props_of.cache_clear()
 
 
 def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:
@@ -90,6 +106,27 @@ def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:
         if name in vars(base):
             return vars(base)[name]
     raise AttributeError(name)
+
+
+class _ByProps(metaclass=MetaObject):
+    """Has the methods that Theano gives each class with props."""
+
+    __props__ = ()
+
+
+_HASH_BY_PROPS = _ByProps.__hash__.__code__
+_EQ_BY_PROPS = _ByProps.__eq__.__code__
+
+
+@functools.cache
+def _props_of(cls: type) -> tuple[str, ...] | None:
+    """Return the attributes by which the methods that Theano gives a class compare ops; None if it has others."""
+    hashed = _original(cls, "__hash__", _originals_hash)
+    equal = _original(cls, "__eq__", _originals_eq)
+    if getattr(hashed, "__code__", None) is not _HASH_BY_PROPS or getattr(equal, "__code__", None) is not _EQ_BY_PROPS:
+        return None
+    props = hashed.__closure__[0].cell_contents
+    return props if equal.__closure__[0].cell_contents == props else None
 
 
 def own_hash(cls: type) -> Callable[[Any], int] | None:

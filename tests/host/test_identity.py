@@ -28,6 +28,19 @@ class WithProps(Op):
         return Apply(self, [x], [x.type()])
 
 
+class InheritsProps(WithProps):
+    """Is told from its parent by its class alone."""
+
+
+class Loose(WithProps):
+    """Has the hash that Theano wrote for its parent, and another equality."""
+
+    __hash__ = WithProps.__hash__
+
+    def __eq__(self, other):
+        return type(self) is type(other)
+
+
 class Counting(Op):
     """Counts the questions."""
 
@@ -101,6 +114,13 @@ PAIRS = [
     (WithProps(1), WithProps(2)),
     (WithProps((1, 2)), WithProps((1, 2))),
     (WithProps(1), WithProps(True)),
+    (WithProps(float("nan")), WithProps(float("nan"))),
+    (WithProps(WithProps(1)), WithProps(WithProps(1))),
+    (WithProps(1), InheritsProps(1)),
+    (InheritsProps(1), InheritsProps(1)),
+    (Loose(1), Loose(1)),
+    (Loose(-1), Loose(-2)),  # of one hash
+    (WithProps(-1), WithProps(-2)),
     (WithProps(1), Counting(1)),
     (Counting(1), Counting(1)),
     (Counting(1), SameClassOnly(1)),
