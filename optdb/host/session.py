@@ -13,13 +13,24 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from optdb.host import algebra, bookkeeping, construction, destroy, folding, greedy, identity, shapes, slices
+from optdb.host import (
+    algebra,
+    bookkeeping,
+    construction,
+    destroy,
+    folding,
+    greedy,
+    identity,
+    scan_passes,
+    shapes,
+    slices,
+)
 from optdb.host.collector import growing
 from optdb.host.patching import Patch, PatchGroup
 from optdb.host.testvalues import optimizer_test_values
 
 _lock = threading.Lock()
-_modules = (bookkeeping, destroy, construction, algebra, shapes, folding, greedy, slices)
+_modules = (bookkeeping, destroy, construction, algebra, shapes, folding, greedy, slices, scan_passes)
 _patches = PatchGroup(
     "Optimization by the engine",
     "while a graph is optimized by the engine",
