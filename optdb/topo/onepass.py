@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.host.graph import Apply, FunctionGraph, Variable
+from optdb.host.folding import is_folding_pass
+from optdb.host.graph import Apply, Constant, FunctionGraph, Variable
 from optdb.host.rewriters import TopoOptimizer, trusted_tracks
+from optdb.host.scan_passes import has_scan, is_scan_pass
 
 
 class OnePass(TopoOptimizer):
@@ -38,25 +40,62 @@ class OnePass(TopoOptimizer):
     @classmethod
     def of(cls, stock: TopoOptimizer) -> TopoOptimizer:
         """Return `stock` as a OnePass where its tracks can be trusted, else itself."""
+        if is_folding_pass(stock):
+            return FoldingPass(stock, ())
         tracks = trusted_tracks(stock.local_opt)
         return stock if tracks is None else cls(stock, tracks)
+
+    def is_idle(self, fgraph: FunctionGraph) -> bool:
+        """Tell whether no node of `fgraph` concerns the rewriter."""
+        try:
+            return not any(map(self._concerns, fgraph.apply_nodes))
+        finally:
+            self._known.clear()
 
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Variable] | None = None) -> tuple[Any, ...]:
         """Rewrite `fgraph`, and return Theano's profile of a pass."""
         try:
-            if any(self._concerns(node.op) for node in fgraph.apply_nodes):
-                return super().apply(fgraph, start_from)
+            nodes = list(filter(self._concerns, fgraph.apply_nodes))
+            if not nodes:
+                return self._profile(0, len(fgraph.apply_nodes), len(fgraph.apply_nodes))
+            if len(nodes) == 1 and self._is_final and start_from is None:  # a single node needs no sorting
+                size = len(fgraph.apply_nodes)
+                changed = self.process_node(fgraph, nodes[0])
+                return self._profile(int(changed), size, len(fgraph.apply_nodes))
+            return super().apply(fgraph, start_from)
         finally:
             self._known.clear()
-        size = len(fgraph.apply_nodes)
-        return (self, 0, size, size, 0, 0, 0, self.local_opt)
 
     def process_node(self, fgraph: FunctionGraph, node: Apply, lopt: Any = None) -> bool:
         """Offer `node` to the rewriter if it tracks its op."""
-        return self._concerns(node.op) and super().process_node(fgraph, node, lopt)
+        return self._concerns(node) and super().process_node(fgraph, node, lopt)
 
-    def _concerns(self, op: Any) -> bool:
+    def _profile(self, changed: int, nodes_before: int, nodes_after: int) -> tuple[Any, ...]:
+        return (self, changed, nodes_before, nodes_after, 0, 0, 0, self.local_opt)
+
+    @property
+    def _is_final(self) -> bool:
+        """Whether no change brings in a node that is to be looked at in this pass."""
+        return self.ignore_newtrees
+
+    def _concerns(self, node: Apply) -> bool:
+        op = node.op
         entry = self._known.get(id(op))
         if entry is None:
             entry = self._known[id(op)] = (op, isinstance(op, self._classes) or op in self._instances)
         return entry[1]
+
+
+class FoldingPass(OnePass):
+    """Theano's constant folding, which concerns the nodes whose inputs are constants."""
+
+    _is_final = False  # what is folded may make a user constant
+
+    def _concerns(self, node: Apply) -> bool:
+        return all(isinstance(var, Constant) for var in node.inputs)
+
+
+def is_idle(rewriter: Any, fgraph: FunctionGraph) -> bool:
+    """Tell whether a graph rewriter is known to find nothing to do in `fgraph`: those that can tell are asked."""
+    tell = getattr(rewriter, "is_idle", None)
+    return tell(fgraph) if tell is not None else is_scan_pass(rewriter) and not has_scan(fgraph)

@@ -33,6 +33,7 @@ from optdb.host.session import optimizing
 from optdb.topo.engine import CycleError, Engine
 from optdb.topo.limits import LimitExceeded
 from optdb.topo.merge import MergeIndex
+from optdb.topo.onepass import is_idle
 from optdb.topo.profile import PhaseProfile
 from optdb.topo.result import TopoResult, announce
 from optdb.topo.rules import RuleTable
@@ -182,6 +183,7 @@ class _RewritePass:
         self.fgraph = fgraph
         self.profile = PhaseProfile(rewriter, len(fgraph.apply_nodes))
         self.uses: Counter[Any] = Counter()
+        self._has_rules = bool(rewriter.local_optimizers_all or rewriter.local_optimizers_map or rewriter.folds)
         self.engine = Engine(
             fgraph,
             RuleTable.indexed(rewriter.local_optimizers_all, rewriter.local_optimizers_map),
@@ -197,10 +199,13 @@ class _RewritePass:
     def execute(self) -> tuple[Any, ...]:
         result = self.engine.result
         start = perf_counter()
-        self.fgraph.attach_feature(self.engine)
         try:
-            with kept_order(self.fgraph, self.engine.toposort):
-                self._rounds()
+            if self._is_idle():
+                self._idle_round()
+            else:
+                self.fgraph.attach_feature(self.engine)
+                with kept_order(self.fgraph, self.engine.toposort):
+                    self._rounds()
             result.converged = not result.ping_pong
             if result.ping_pong:
                 result.reason = str(result.ping_pong[0])
@@ -218,6 +223,21 @@ class _RewritePass:
             announce(result)
         return self.profile.finish(result, self.engine.table.rules)
 
+    def _is_idle(self) -> bool:
+        """Tell whether nothing but graph rewriters could change the graph, and none of them has anything to look at."""
+        rewriter = self.rewriter
+        others = (*rewriter.final_optimizers, *rewriter.cleanup_optimizers)
+        if self._has_rules or others:
+            return False
+        return all(is_idle(member, self.fgraph) for member in rewriter.global_optimizers)
+
+    def _idle_round(self) -> None:
+        """Run the graph rewriters, which change nothing, for their profiles: Theano's report wants one of each."""
+        self.engine.result.rounds += 1
+        self.profile.begin_round(len(self.fgraph.apply_nodes))
+        self.profile.global_profiles(self._run_all(self.rewriter.global_optimizers))
+        self.profile.end_round([])
+
     def _rounds(self) -> None:
         engine = self.engine
         while True:
@@ -229,8 +249,9 @@ class _RewritePass:
             if engine.result.rounds == 1:
                 engine.fold_all()
             self.profile.global_profiles(self._run_all(self.rewriter.global_optimizers))
-            engine.queue_unverified()
-            engine.drain()
+            if self._has_rules:
+                engine.queue_unverified()
+                engine.drain()
             self.profile.final_profiles(self._run_all(self.rewriter.final_optimizers))
             self.profile.end_round(engine.table.rules)
             if engine.clock == clock:

@@ -27,7 +27,7 @@ from optdb.topo.fusion import GroupFusion
 from optdb.topo.gemm import WholeSumGemm
 from optdb.topo.inplace import InplaceElemwise
 from optdb.topo.merge import IndexedMergeOptimizer
-from optdb.topo.onepass import OnePass
+from optdb.topo.onepass import OnePass, is_idle
 from optdb.topo.rewriter import TopoRewriter
 
 
@@ -40,6 +40,10 @@ class TopoSequence(SeqOptimizer):
         if type(stock) is SeqOptimizer:
             stock.__class__ = cls
         return stock
+
+    def is_idle(self, fgraph: FunctionGraph) -> bool:
+        """Tell whether all members are known to find nothing to do in `fgraph`."""
+        return all(is_idle(member, fgraph) for member in self)
 
     def optimize(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
         with optimizing():
@@ -57,7 +61,12 @@ def translate(optimizer: Any) -> Any:
         optimizer[:] = [translate(member) for member in optimizer]
         return TopoSequence.of(optimizer)
     if type(optimizer) is EquilibriumOptimizer:
-        return _with_names(TopoRewriter.from_equilibrium(optimizer), optimizer)
+        rewriter = TopoRewriter.from_equilibrium(optimizer)
+        # A fixed point within a fixed point needs no engine of its own: such a group stays one pass.
+        rewriter.global_optimizers = [
+            member if _is_fixed_point_group(member) else translate(member) for member in rewriter.global_optimizers
+        ]
+        return _with_names(rewriter, optimizer)
     if _is_fixed_point_group(optimizer):
         return _with_names(TopoRewriter.from_topo(optimizer), optimizer)
     if type(optimizer) is TopoOptimizer:

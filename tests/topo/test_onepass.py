@@ -8,12 +8,24 @@ import pytest
 import theano
 import theano.tensor as tt
 from theano.gof import FunctionGraph
-from theano.gof.opt import LocalOptGroup, LocalOptimizer, TopoOptimizer, in2out, local_optimizer, out2in
+from theano.gof.opt import (
+    EquilibriumOptimizer,
+    LocalOptGroup,
+    LocalOptimizer,
+    Optimizer,
+    SeqOptimizer,
+    TopoOptimizer,
+    in2out,
+    local_optimizer,
+    out2in,
+)
+from theano.scan_module.scan_opt import PushOutSeqScan, remove_constants_and_unused_inputs_scan
 from theano.tensor.elemwise import Elemwise
-from theano.tensor.opt import local_fill_to_alloc, local_log_sum_exp
+from theano.tensor.opt import constant_folding, local_fill_to_alloc, local_log_sum_exp
 
 from optdb.host.rewriters import trusted_tracks
-from optdb.topo.onepass import OnePass
+from optdb.topo.engine import Engine
+from optdb.topo.onepass import FoldingPass, OnePass, is_idle
 from optdb.topo.translate import translate
 
 
@@ -80,6 +92,27 @@ def test_a_pass_that_concerns_nothing_reports_nothing():
     assert "(1, 1, 0)" in stream.getvalue()
 
 
+def test_a_single_node_is_looked_at_once():
+    def unroll(node):
+        return [tt.sin(tt.cos(node.inputs[0]))]
+
+    rewriter = translate(in2out(as_theano_s(unroll, tt.sin), name="unroll", ignore_newtrees=True))
+    fgraph = graph(lambda x: tt.exp(tt.sin(x)))
+    profile = rewriter.optimize(fgraph)
+    assert [node.op for node in fgraph.toposort()] == [tt.cos, tt.sin, tt.exp]
+    assert profile[1:4] == (1, 2, 3)
+
+
+def test_folding_goes_on_with_what_becomes_constant():
+    rewriter = translate(in2out(constant_folding, ignore_newtrees=True))
+    assert type(rewriter) is FoldingPass
+    fgraph = graph(lambda x: x + tt.exp(tt.sin(tt.constant([0.0, 1.0]))))
+    assert not is_idle(rewriter, fgraph)
+    rewriter.optimize(fgraph)
+    assert [node.op for node in fgraph.toposort()] == [tt.add]
+    assert is_idle(rewriter, fgraph)
+
+
 def test_a_third_party_s_rewriter_may_do_more_than_it_says():
     """It tracks exp and rewrites sin: Theano's pass lets it."""
 
@@ -108,3 +141,33 @@ def test_a_rewriter_without_tracks_is_offered_all():
             return None
 
     assert trusted_tracks(Everything()) is None
+
+
+class Note(Optimizer):
+    """A third party's pass."""
+
+    calls = 0
+
+    def apply(self, fgraph):
+        self.calls += 1
+
+
+def equilibrium(*members):
+    return translate(EquilibriumOptimizer([SeqOptimizer(list(members))], max_use_ratio=10))
+
+
+def test_an_equilibrium_of_scan_passes_needs_a_scan():
+    rewriter = equilibrium(PushOutSeqScan(), in2out(remove_constants_and_unused_inputs_scan))
+    attached = []
+    fgraph = graph(tt.exp)
+    fgraph.attach_feature = attached.append
+    rewriter.optimize(fgraph)
+    assert not any(isinstance(feature, Engine) for feature in attached)
+    rewriter.optimize(graph(lambda x: theano.scan(lambda v: tt.exp(v), x)[0]))
+    assert rewriter.result.rounds == 2
+
+
+def test_another_pass_among_them_runs_always():
+    note = Note()
+    equilibrium(PushOutSeqScan(), note).optimize(graph(tt.exp))
+    assert note.calls == 1
