@@ -9,14 +9,11 @@ overwriting what belongs to its caller.
 from __future__ import annotations
 
 import functools
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from theano.compile.function_module import Supervisor
 from theano.gof.destroyhandler import DestroyHandler
-from theano.gof.toolbox import Validator
 from theano.misc.ordered_set import OrderedSet
 from theano.scalar import transfer_type
 from theano.tensor.opt import InplaceElemwiseOptimizer
@@ -34,7 +31,6 @@ __all__ = [
     "destroyed_slots",
     "handler_patch",
     "inplace_scalar_op",
-    "patches",
     "protected_variables",
     "supervisor_patch",
     "viewed_slots",
@@ -120,24 +116,3 @@ def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
         return ask_handler
 
     return Wrapper(Supervisor, "validate", asking, "the handler knows what a change exposes")
-
-
-def _validate(self: Validator, fgraph: FunctionGraph) -> Any:
-    """Ask all features; Theano reads the caller's source file to learn its name when one of them objects."""
-    start = time.time()
-    try:
-        answer = fgraph.execute_callbacks("validate")
-    except Exception as error:
-        caller = sys._getframe(1)
-        if caller.f_code.co_name != "replace_all_validate" and caller.f_locals.get("verbose", False):
-            name, var = caller.f_code.co_name, caller.f_locals.get("r", "")
-            print(f"validate failed on node {var}.\n Reason: {name}, {error}")
-        raise
-    if fgraph.profile:
-        fgraph.profile.validate_time += time.time() - start
-    return answer
-
-
-def patches() -> list[Patch]:
-    """Return the patch of Theano's Validator; the others want a handler."""
-    return [Patch(Validator, "validate_", _validate, "a refusal need not read the caller's source file")]

@@ -17,7 +17,6 @@ from optdb.host import (
     algebra,
     bookkeeping,
     construction,
-    destroy,
     folding,
     greedy,
     identity,
@@ -30,7 +29,7 @@ from optdb.host.patching import Patch, PatchGroup
 from optdb.host.testvalues import optimizer_test_values
 
 _lock = threading.Lock()
-_modules = (bookkeeping, destroy, construction, algebra, shapes, folding, greedy, slices, scan_passes)
+_modules = (bookkeeping, construction, algebra, shapes, folding, greedy, slices, scan_passes)
 _patches = PatchGroup(
     "Optimization by the engine",
     "while a graph is optimized by the engine",
