@@ -178,7 +178,7 @@ def import_node(self: FunctionGraph, apply_node: Apply, check: bool = True, reas
             _check_importable(self, node)
     reason_text = str(reason)
     for node in new_nodes:
-        _import_one(self, node, reason_text)
+        import_one(self, node, reason_text)
         self.execute_callbacks("on_import", node, reason)
 
 
@@ -205,7 +205,8 @@ def _check_importable(fgraph: FunctionGraph, node: Apply) -> None:
             )
 
 
-def _import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
+def import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
+    """Take in a node whose operands `fgraph` has; no feature is told."""
     variables = fgraph.variables
     fgraph.__setup_node__(node)
     fgraph.apply_nodes.add(node)

@@ -61,7 +61,7 @@ def test_functions_are_copied_and_pickled(setting):
 
 
 def test_scalar_ops_are_probed(setting):
-    assert has_c_code(theano.scalar.add, ("float64", "float64"))
+    assert has_c_code(theano.scalar.add, ("float64", "float64"), "float64")
 
 
 def test_test_values_of_the_optimizer_are_the_users():
