@@ -86,6 +86,11 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
     return num, denum
 
 
+def may_be_taken_apart(canonizer: Canonizer, op: Any) -> bool:
+    """Tell whether :func:`get_num_denum` may find several operands, or an inverse one, in what `op` computes."""
+    return _part(canonizer, _parts_of(canonizer), op) != _OTHER or isinstance(op, DimShuffle)
+
+
 def _completes_rank(node: Apply) -> bool:
     """Tell whether a DimShuffle only adds broadcastable dimensions on the left, as Elemwise does."""
     rank = node.inputs[0].type.ndim

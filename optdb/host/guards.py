@@ -7,20 +7,31 @@ necessary condition. It may pass a node to which the rewriter does not apply; it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from theano import scalar
 from theano import tensor as tt
-from theano.compile.ops import DeepCopyOp, OutputGuard, Shape_i
+from theano.compile.ops import DeepCopyOp, OutputGuard, Shape, Shape_i
+from theano.gof import Type
 from theano.gof.opt import PatternSub
 from theano.tensor import opt
 from theano.tensor.elemwise import DimShuffle, Elemwise
+from theano.tensor.nnet import sigm
 from theano.tensor.subtensor import Subtensor
 
+from optdb.host.algebra import get_num_denum, may_be_taken_apart
 from optdb.host.graph import Apply, Constant, Variable
 
 Guard = Callable[[Apply], bool]
+
+#: Scalar ops that have an inverse, or are their own.
+INVERTIBLE = tuple(
+    getattr(scalar.basic, name)
+    for name in ("Deg2Rad", "Rad2Deg", "Cosh", "ArcCosh", "Tanh", "ArcTanh", "Sinh", "ArcSinh", "Conj", "Neg", "Inv")
+)
 
 
 def guard_of(rewriter: Any) -> Guard | None:
@@ -52,67 +63,279 @@ def _resembles(pattern: Any, var: Variable) -> bool:
     return not isinstance(pattern, (int, float, Constant)) or isinstance(var, Constant)
 
 
-def _has_input_of_another_dtype(node: Apply) -> bool:
+def _has_constant_of_another_dtype(node: Apply) -> bool:
     dtype = node.outputs[0].type.dtype
-    return any(var.type.dtype != dtype for var in node.inputs)
+    return any(isinstance(var, Constant) and var.type.dtype != dtype for var in node.inputs)
+
+
+def _scalar_op_of(var: Variable) -> Any:
+    """Return the scalar op of the elementwise op that computes `var`; None if another op does, or none."""
+    owner = var.owner
+    return None if owner is None else getattr(owner.op, "scalar_op", None)
 
 
 def _begins_with_switch(node: Apply) -> bool:
-    owner = node.inputs[0].owner
-    return owner is not None and isinstance(owner.op, Elemwise) and isinstance(owner.op.scalar_op, scalar.Switch)
+    return isinstance(_scalar_op_of(node.inputs[0]), scalar.Switch)
 
 
-_SUMS = (tt.add, tt.sub, tt.neg)
+def _begins_with_invertible(node: Apply) -> bool:
+    return isinstance(_scalar_op_of(node.inputs[0]), INVERTIBLE)
 
 
-def _has_sum_as_factor(node: Apply) -> bool:
-    num, denum = opt.local_mul_canonizer.get_num_denum(node.outputs[0])
-    return any(
-        var.owner is not None and (isinstance(var.owner.op, DimShuffle) or var.owner.op in _SUMS)
-        for factors in (num, denum)
-        for var in factors
+def _has_fill(node: Apply) -> bool:
+    return any(isinstance(_scalar_op_of(var), scalar.Second) for var in node.inputs)
+
+
+def _has_alloc(node: Apply) -> bool:
+    """Tell whether an input is an Alloc, or a DimShuffle of one."""
+    for var in node.inputs:
+        owner = var.owner
+        if owner is None:
+            continue
+        if isinstance(owner.op, DimShuffle):
+            owner = owner.inputs[0].owner
+        if owner is not None and isinstance(owner.op, tt.Alloc):
+            return True
+    return False
+
+
+def _has_switch_with_zero(node: Apply) -> bool:
+    for var in node.inputs:
+        if isinstance(_scalar_op_of(var), scalar.Switch):
+            _, left, right = var.owner.inputs
+            if _is_zero(left) or _is_zero(right):
+                return True
+    return False
+
+
+def _is_decided_switch(node: Apply) -> bool:
+    """Tell whether the condition is a constant, or both branches are one, or the condition asks about a branch."""
+    if len(node.inputs) != 3:
+        return True
+    cond, left, right = node.inputs
+    if isinstance(cond, Constant) or left is right:
+        return True
+    return cond.owner is not None and cond.owner.inputs[0] is right
+
+
+def _may_be_useless(node: Apply) -> bool:
+    """Tell whether there is one input, or both are the same, or one of AND and OR is a constant."""
+    if len(node.inputs) != 2:
+        return len(node.inputs) == 1
+    first, second = node.inputs
+    if first is second:
+        return True
+    return isinstance(_scalar_op_of(node.outputs[0]), (scalar.AND, scalar.OR)) and (
+        isinstance(first, Constant) or isinstance(second, Constant)
     )
 
 
-def _has_constant_operand(node: Apply) -> bool:
-    return any(map(_may_be_constant, node.inputs))
+#: Ops whose results are lengths, or may be.
+_LENGTHS = (Shape, Shape_i, Subtensor, tt.Join, opt.MakeVector)
 
 
-#: Ops whose first input Theano's get_scalar_constant_value looks at in their place.
-_PASSED_THROUGH = (tt.Alloc, DimShuffle, tt.Rebroadcast, OutputGuard, DeepCopyOp)
-#: Others that it knows; those that are named nowhere have no constant value to it.
-_MAYBE_CONSTANT = (Shape_i, opt.Assert, scalar.ScalarOp, tt.ScalarFromTensor, tt.TensorFromScalar)
+def _compares_length(node: Apply) -> bool:
+    """Tell whether an input is compared with itself, or what may be a length, or a sum of them, with a constant."""
+    if len(node.inputs) != 2:
+        return True
+    first, second = node.inputs
+    if first is second:
+        return True
+    if isinstance(second, Constant):
+        first, second = second, first
+    owner = second.owner
+    if owner is None or not isinstance(first, Constant):
+        return False
+    return isinstance(owner.op, _LENGTHS) or isinstance(_scalar_op_of(second), scalar.Add)
 
 
-def _may_be_constant(var: Variable) -> bool:
-    """Tell whether Theano's get_scalar_constant_value may find a number: everything it would look at is one."""
-    seen: set[Variable] = set()
-    pending = [var]
+def _has_sigmoid_as_factor(node: Apply) -> bool:
+    pending = list(node.inputs)
     while pending:
         var = pending.pop()
-        if isinstance(var, Constant) or var in seen:
-            continue
-        seen.add(var)
-        owner = var.owner
-        if owner is None:
+        scalar_op = _scalar_op_of(var)
+        if isinstance(scalar_op, sigm.ScalarSigmoid):
+            return True
+        if isinstance(scalar_op, (scalar.Mul, scalar.Neg)):
+            pending.extend(var.owner.inputs)
+    return False
+
+
+def _may_take_all(node: Apply) -> bool:
+    """Tell whether each index is a slice that begins with the first element and leaves none out up to its end."""
+    if not isinstance(node.op, Subtensor):
+        return True
+    operands = iter(node.inputs[1:])
+    for entry in node.op.idx_list:
+        if not isinstance(entry, slice):
             return False
-        op = owner.op
-        if isinstance(op, Elemwise):
-            pending.extend(owner.inputs[1:] if isinstance(op.scalar_op, scalar.Second) else owner.inputs)
-        elif isinstance(op, _PASSED_THROUGH):
-            pending.append(owner.inputs[0])
-        elif isinstance(op, Subtensor):
-            if var.type.ndim:
-                return False
-        elif not isinstance(op, _MAYBE_CONSTANT):
+        start, _, step = [
+            next(operands) if isinstance(part, Type) else part for part in (entry.start, entry.stop, entry.step)
+        ]
+        if not _may_be(start, 0) or not _may_be(step, 1):
             return False
     return True
 
 
+def _may_be(part: Any, number: int) -> bool:
+    """Tell whether a part of a slice may be `number`, or is left out; one that is not a constant is neither."""
+    if isinstance(part, Constant):
+        part = part.data
+    return part is None or not (isinstance(part, Variable) or part != number)
+
+
+def _may_have_length_one(node: Apply) -> bool:
+    """Tell whether Reshape's shape may have a constant 1 in it."""
+    if not isinstance(node.op, tt.Reshape):
+        return True
+    shape = node.inputs[1]
+    if isinstance(shape, Constant):
+        return 1 in shape.data
+    if shape.owner is None or not isinstance(shape.owner.op, opt.MakeVector):
+        return True
+    return any(var.data == 1 if isinstance(var, Constant) else _may_be_constant(var) for var in shape.owner.inputs)
+
+
+#: The simplifiers of products that Theano registers. Those of others are not known here.
+_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
+
+
+def _may_distribute(node: Apply) -> bool:
+    """Tell whether a factor or divisor may go into a sum that is another one, and save an operation.
+
+    Theano counts an operation for each factor that goes away, and one for each term that gets it; 1.5 for a divisor.
+    One term at least therefore has to become shorter than it is with the other factor.
+    """
+    if any(reason not in _SIMPLIFIERS for reason, _ in opt.local_mul_canonizer.external_simplifiers):
+        return True
+    num, denum = get_num_denum(opt.local_mul_canonizer, node.outputs[0])
+    for side, other_side in ((num, denum), (denum, num)):
+        for i, factor in enumerate(side):
+            if factor.owner is None or not may_be_taken_apart(opt.local_add_canonizer, factor.owner.op):
+                continue
+            pos, neg = get_num_denum(opt.local_add_canonizer, factor)
+            if len(pos) == 1 and not neg:
+                continue
+            others = side[:i] + side[i + 1 :]
+            for term in itertools.chain(pos, neg):
+                term_num, term_denum = get_num_denum(opt.local_mul_canonizer, term)
+                if any(_may_be_shortened([*term_num, var], term_denum) for var in others):
+                    return True
+                if any(_may_be_shortened(term_num, [*term_denum, var]) for var in other_side):
+                    return True
+    return False
+
+
+def _may_be_shortened(num: list[Variable], denum: list[Variable]) -> bool:
+    """Tell whether Theano may find fewer factors and divisors for a term.
+
+    It cancels what is in both, puts numbers together, leaves out a factor of 1, and knows ``x / abs(x)`` and the
+    softmax, whose divisor is a DimShuffle.
+    """
+    numbers = [var for var in num if isinstance(var, Constant)]
+    if len(numbers) > 1 or (numbers and bool(np.all(numbers[0].data == 1))):
+        return True
+    return any(
+        var in num
+        or isinstance(var, Constant)
+        or (var.owner is not None and (isinstance(var.owner.op, DimShuffle) or var.owner.op == tt.abs_))
+        for var in denum
+    )
+
+
+def _has_zero_operand(node: Apply) -> bool:
+    for var in node.inputs:
+        if _is_zero(var) if isinstance(var, Constant) else var.owner is not None and _may_be_constant(var):
+            return True
+    return False
+
+
+def _is_zero(var: Variable) -> bool:
+    """Tell whether `var` is a constant that Theano's get_scalar_constant_value takes for 0."""
+    if not isinstance(var, Constant):
+        return False
+    value = getattr(var.tag, "unique_value", None)
+    if value is None:
+        value = var.data
+    return np.size(value) == 1 and bool(value == 0)
+
+
+#: Ops whose first input Theano's get_scalar_constant_value looks at in their place.
+_PASSED_THROUGH = (
+    tt.Alloc,
+    DimShuffle,
+    tt.Rebroadcast,
+    OutputGuard,
+    DeepCopyOp,
+    opt.Assert,
+    tt.ScalarFromTensor,
+    tt.TensorFromScalar,
+)
+#: Scalar ops that it computes.
+_COMPUTED = tt.basic.get_scalar_constant_value_elemwises
+
+
+#: The number of nodes in a row that it looks at.
+_MAX_DEPTH = 10
+
+
+def _may_be_constant(var: Variable) -> bool:
+    """Tell whether Theano's get_scalar_constant_value may find a number: all that it looks at has to be one.
+
+    Mostly there is something near that is none, so that what is near is looked at first.
+    """
+    level = [var]
+    for _ in range(_MAX_DEPTH):
+        below: dict[Variable, None] = {}
+        for var in level:
+            if isinstance(var, Constant):
+                continue
+            needed = _looked_at(var)
+            if needed is None:
+                return False
+            below.update(dict.fromkeys(needed))
+        if not below:
+            return True
+        level = list(below)
+    return all(isinstance(var, Constant) for var in level)
+
+
+def _looked_at(var: Variable) -> Sequence[Variable] | None:
+    """Return the variables whose values decide that of `var`; None if it has none."""
+    owner = var.owner
+    if owner is None:
+        return None
+    op = owner.op
+    if isinstance(op, (Elemwise, scalar.ScalarOp)):
+        scalar_op = getattr(op, "scalar_op", op)
+        if isinstance(scalar_op, scalar.Second):
+            return owner.inputs[1:]
+        return owner.inputs if isinstance(scalar_op, _COMPUTED) else None
+    if isinstance(op, _PASSED_THROUGH):
+        return owner.inputs[:1]
+    if isinstance(op, Shape_i):
+        return () if _has_known_length(owner.inputs[0], op.i) else None
+    return () if isinstance(op, Subtensor) and not var.type.ndim else None
+
+
+def _has_known_length(var: Variable, axis: int) -> bool:
+    return isinstance(var, Constant) or bool(getattr(var.type, "broadcastable", ())[axis : axis + 1] == (True,))
+
+
 _GUARDS: dict[Any, Guard] = {
-    opt.local_upcast_elemwise_constant_inputs: _has_input_of_another_dtype,
+    opt.local_add_specialize: _has_zero_operand,
+    opt.local_elemwise_alloc: _has_alloc,
+    opt.local_fill_sink: _has_fill,
+    opt.local_func_inv: _begins_with_invertible,
+    opt.local_greedy_distributor: _may_distribute,
     opt.local_merge_switch_same_cond: _begins_with_switch,
-    opt.local_greedy_distributor: _has_sum_as_factor,
-    opt.local_mul_zero: _has_constant_operand,
-    opt.local_add_specialize: _has_constant_operand,
+    opt.local_mul_switch_sink: _has_switch_with_zero,
+    opt.local_mul_zero: _has_zero_operand,
+    opt.local_reshape_to_dimshuffle: _may_have_length_one,
+    opt.local_upcast_elemwise_constant_inputs: _has_constant_of_another_dtype,
+    opt.local_useless_elemwise: _may_be_useless,
+    opt.local_useless_elemwise_comparison: _compares_length,
+    opt.local_useless_subtensor: _may_take_all,
+    opt.local_useless_switch: _is_decided_switch,
+    sigm.local_sigm_times_exp: _has_sigmoid_as_factor,
 }

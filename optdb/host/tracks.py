@@ -19,9 +19,9 @@ from theano.tensor.elemwise import Elemwise
 from theano.tensor.nnet import nnet
 
 from optdb.host.graph import Op
+from optdb.host.guards import INVERTIBLE
 from optdb.host.rewriters import LocalOptimizer
 
-_INVERTIBLE = ("Deg2Rad", "Rad2Deg", "Cosh", "ArcCosh", "Tanh", "ArcTanh", "Sinh", "ArcSinh", "Conj", "Neg", "Inv")
 _COMPARISONS = ("LT", "GT", "LE", "GE", "EQ", "Minimum", "Maximum")
 
 #: Rewriter to the classes of scalar ops that it looks at, within Elemwise.
@@ -29,7 +29,7 @@ _scalar_ops: dict[LocalOptimizer, tuple[type, ...]] = {
     opt.local_cast_cast: (scalar.Cast,),
     opt.local_elemwise_sub_zeros: (scalar.Sub,),
     opt.local_expm1: (scalar.Sub,),
-    opt.local_func_inv: tuple(getattr(scalar.basic, name) for name in _INVERTIBLE),
+    opt.local_func_inv: INVERTIBLE,
     opt.local_merge_switch_same_cond: (scalar.basic.BinaryScalarOp, scalar.Add, scalar.Mul),
     opt.local_useless_composite: (scalar.Composite,),
     opt.local_useless_elemwise: tuple(
@@ -45,6 +45,9 @@ _op_classes: dict[LocalOptimizer, tuple[type, ...]] = {
     opt.local_track_shape_i: (Shape_i,),
     opt.local_view_op: (ViewOp,),
 }
+
+#: What the scalar ops whose inputs may be upcast beforehand say of their outputs' dtypes.
+_UPCASTING = (scalar.upgrade_to_float, scalar.upcast_out)
 
 
 def may_apply(rewriter: LocalOptimizer, op: Op) -> bool:
@@ -66,9 +69,11 @@ def may_apply(rewriter: LocalOptimizer, op: Op) -> bool:
     classes = _scalar_ops.get(rewriter)
     if classes is not None:
         return isinstance(op, Elemwise) and isinstance(op.scalar_op, classes)
+    if rewriter is opt.local_upcast_elemwise_constant_inputs:
+        return isinstance(op, Elemwise) and getattr(op.scalar_op, "output_types_preference", None) in _UPCASTING
     return True
 
 
 def known_rewriters() -> list[LocalOptimizer]:
     """Return the rewriters with finer tracks here than they declare."""
-    return [*_scalar_ops, *_op_classes]
+    return [*_scalar_ops, *_op_classes, opt.local_upcast_elemwise_constant_inputs]
