@@ -76,22 +76,17 @@ class Worklist:
         pending = self.pending
         if not pending:
             raise IndexError("pop from an empty worklist")
-        if self._cursor is None:
-            self._cursor = self._start()
+        place = self._start() if self._cursor is None else self._cursor
         while True:
-            place = self._step(self._cursor)
-            if place is None:
-                place = self._start()
-            self._cursor = place
-            if place.node in pending:
-                pending.remove(place.node)
-                return place.node
+            place = (place.prev if self.outputs_first else place.next) or self._start()
+            node = place.node
+            if node in pending:
+                pending.remove(node)
+                self._cursor = place
+                return node
 
     def _start(self) -> OrderPosition:
         if self.walks:
             self.outputs_first = not self.outputs_first
         self.walks += 1
         return self.order.tail if self.outputs_first else self.order.head
-
-    def _step(self, place: OrderPosition) -> OrderPosition | None:
-        return place.prev if self.outputs_first else place.next
