@@ -257,7 +257,7 @@ with optimizing():
     fgraph = FunctionGraph([x], [tt.exp(x)], clone=True)
     fgraph.attach_feature(ReplaceValidate())
     fgraph.replace(fgraph.outputs[0], tt.sin(fgraph.inputs[0]))
-    assert fgraph in bookkeeping._listeners
+    assert fgraph in bookkeeping._watched
 gone = weakref.ref(fgraph)
 del fgraph
 gc.collect()
