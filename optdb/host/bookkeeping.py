@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -55,7 +56,7 @@ class _Watched:
 
 
 #: Holds each graph until the last session ends, so that each event costs a plain look-up.
-_watched: dict[FunctionGraph, _Watched] = {}
+_watched: defaultdict[FunctionGraph, _Watched] = defaultdict(_Watched)
 
 KeptOrder = Callable[[], "list[Apply] | None"]
 _kept_orders: WeakKeyDictionary[FunctionGraph, KeptOrder] = WeakKeyDictionary()
@@ -71,9 +72,7 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
 
     Under profiling Theano's own method runs, which keeps the time of each.
     """
-    watched = _watched.get(self)
-    if watched is None:
-        watched = _watched[self] = _Watched()
+    watched = _watched[self]
     if name != "validate":
         watched.order = None
     if getattr(self, "profile", None):
@@ -140,9 +139,7 @@ def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
     """Return the nodes as `io_toposort` sorts them; within a session, sort again only after a change."""
     if FunctionGraph.execute_callbacks is not execute_callbacks:  # no session: changes are not seen
         return io_toposort(fgraph.inputs, fgraph.outputs)
-    watched = _watched.get(fgraph)
-    if watched is None:
-        watched = _watched[fgraph] = _Watched()
+    watched = _watched[fgraph]
     if watched.order is None:
         watched.order = io_toposort(fgraph.inputs, fgraph.outputs)
     return watched.order.copy()
