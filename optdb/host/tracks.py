@@ -10,7 +10,7 @@ tries each rewriter named here on the ops that it is said to decline.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from theano import scalar
 from theano.compile.ops import Shape_i, ViewOp
@@ -22,32 +22,42 @@ from optdb.host.graph import Op
 from optdb.host.guards import INVERTIBLE
 from optdb.host.rewriters import LocalOptimizer
 
-_COMPARISONS = ("LT", "GT", "LE", "GE", "EQ", "Minimum", "Maximum")
-
-#: Rewriter to the classes of scalar ops that it looks at, within Elemwise.
-_scalar_ops: dict[LocalOptimizer, tuple[type, ...]] = {
-    opt.local_cast_cast: (scalar.Cast,),
-    opt.local_elemwise_sub_zeros: (scalar.Sub,),
-    opt.local_expm1: (scalar.Sub,),
-    opt.local_func_inv: INVERTIBLE,
-    opt.local_merge_switch_same_cond: (scalar.basic.BinaryScalarOp, scalar.Add, scalar.Mul),
-    opt.local_useless_composite: (scalar.Composite,),
-    opt.local_useless_elemwise: tuple(
-        getattr(scalar.basic, name) for name in ("EQ", "NEQ", "Mul", "Add", "Identity", "AND", "OR", "XOR")
-    ),
-    opt.local_useless_elemwise_comparison: tuple(getattr(scalar.basic, name) for name in _COMPARISONS),
-    opt.local_useless_switch: (scalar.Switch,),
-    nnet.local_logsoftmax: (scalar.Log,),
-}
-
-#: Rewriter without tracks to the classes of ops that it looks at.
-_op_classes: dict[LocalOptimizer, tuple[type, ...]] = {
-    opt.local_track_shape_i: (Shape_i,),
-    opt.local_view_op: (ViewOp,),
-}
-
 #: What the scalar ops whose inputs may be upcast beforehand say of their outputs' dtypes.
 _UPCASTING = (scalar.upgrade_to_float, scalar.upcast_out)
+
+
+def _of(*classes: type) -> Callable[[Op], bool]:
+    return lambda op: isinstance(op, classes)
+
+
+def _elementwise(*classes: type) -> Callable[[Op], bool]:
+    return lambda op: isinstance(op, Elemwise) and isinstance(op.scalar_op, classes)
+
+
+def _named(*names: str) -> Iterator[type]:
+    return (getattr(scalar.basic, name) for name in names)
+
+
+def _upcasts(op: Op) -> bool:
+    return isinstance(op, Elemwise) and getattr(op.scalar_op, "output_types_preference", None) in _UPCASTING
+
+
+#: Rewriter to the question that it asks of the op first.
+_questions: dict[LocalOptimizer, Callable[[Op], bool]] = {
+    opt.local_cast_cast: _elementwise(scalar.Cast),
+    opt.local_elemwise_sub_zeros: _elementwise(scalar.Sub),
+    opt.local_expm1: _elementwise(scalar.Sub),
+    opt.local_func_inv: _elementwise(*INVERTIBLE),
+    opt.local_merge_switch_same_cond: _elementwise(scalar.basic.BinaryScalarOp, scalar.Add, scalar.Mul),
+    opt.local_track_shape_i: _of(Shape_i),
+    opt.local_upcast_elemwise_constant_inputs: _upcasts,
+    opt.local_useless_composite: _elementwise(scalar.Composite),
+    opt.local_useless_elemwise: _elementwise(*_named("EQ", "NEQ", "Mul", "Add", "Identity", "AND", "OR", "XOR")),
+    opt.local_useless_elemwise_comparison: _elementwise(*_named("LT", "GT", "LE", "GE", "EQ", "Minimum", "Maximum")),
+    opt.local_useless_switch: _elementwise(scalar.Switch),
+    opt.local_view_op: _of(ViewOp),
+    nnet.local_logsoftmax: _elementwise(scalar.Log),
+}
 
 
 def may_apply(rewriter: LocalOptimizer, op: Op) -> bool:
@@ -63,17 +73,10 @@ def may_apply(rewriter: LocalOptimizer, op: Op) -> bool:
     bool
         False only where the rewriter is known to decline whatever the node.
     """
-    classes: Any = _op_classes.get(rewriter)
-    if classes is not None:
-        return isinstance(op, classes)
-    classes = _scalar_ops.get(rewriter)
-    if classes is not None:
-        return isinstance(op, Elemwise) and isinstance(op.scalar_op, classes)
-    if rewriter is opt.local_upcast_elemwise_constant_inputs:
-        return isinstance(op, Elemwise) and getattr(op.scalar_op, "output_types_preference", None) in _UPCASTING
-    return True
+    asks = _questions.get(rewriter)
+    return asks is None or asks(op)
 
 
 def known_rewriters() -> list[LocalOptimizer]:
     """Return the rewriters with finer tracks here than they declare."""
-    return [*_scalar_ops, *_op_classes, opt.local_upcast_elemwise_constant_inputs]
+    return list(_questions)
