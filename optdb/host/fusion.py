@@ -94,7 +94,7 @@ class _PlainSteps:
     def _take(self, op: Any, slots: tuple[int, ...], dtype: str) -> int | None:
         if isinstance(op, Composite):
             return self._take_composite(op, slots)
-        if not makes_plain_nodes(op):
+        if not _makes_plain_nodes(op):
             return None
         key = (op, slots)
         slot = self._slot_of.get(key)
@@ -144,7 +144,7 @@ class _PlainSteps:
         return values[: self._count], nodes, values[self._last]
 
 
-def makes_plain_nodes(op: Any) -> bool:
+def _makes_plain_nodes(op: Any) -> bool:
     """Tell whether the node of a scalar op has the inputs that it is given, and is an Apply of `op` itself."""
     return type(op).make_node in (ScalarOp.make_node, Abs.make_node)
 
@@ -176,7 +176,7 @@ def _apply(op: Any, inputs: Sequence[Variable]) -> Variable:
 def has_c_code(op: Any, dtypes: Sequence[str], output_dtype: str) -> bool:
     """Tell whether a scalar op of one output has C code for inputs and an output of these dtypes."""
     inputs = [get_scalar_type(dtype).make_variable() for dtype in dtypes]
-    if makes_plain_nodes(op):
+    if _makes_plain_nodes(op):
         node = Apply(op, inputs, [get_scalar_type(output_dtype).make_variable()])
     else:
         with without_test_values():

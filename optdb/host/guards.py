@@ -69,7 +69,7 @@ def _has_constant_of_another_dtype(node: Apply) -> bool:
 
 
 def _scalar_op_of(var: Variable) -> Any:
-    """Return the scalar op of the elementwise op that computes `var`; None if another op does, or none."""
+    """Return the scalar op that `var` is computed by, in an elementwise op or a reduction; None if there is none."""
     owner = var.owner
     return None if owner is None else getattr(owner.op, "scalar_op", None)
 
