@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from theano.scan_module.scan_op import Scan
@@ -212,16 +212,18 @@ def _same_or(equals: Callable[[TensorConstant, Any], bool]) -> Callable[[TensorC
 
 _lock = threading.Lock()
 _holders: set[str] = set()
+#: Classes that have been looked at since the first holder came.
+_seen: set[type] = set()
 _group = PatchGroup(
     "Equality of ops",
-    "from the first optimization by the engine on, and while the op cache is installed",
+    "from optdb.enable() or the first optimization by the engine on, and while the op cache is installed",
     "optdb.disable(); optdb.cache.uninstall()",
 )
 _patches = _group.patches
 
 
 def install(holder: str) -> None:
-    """Let the tables answer for all op classes that there are now.
+    """Let the tables answer for all op classes that there are now, those included that came after other holders.
 
     Parameters
     ----------
@@ -229,13 +231,13 @@ def install(holder: str) -> None:
         The name of the user; the methods stay until the last holder uninstalls them.
     """
     with _lock:
+        if holder in _holders:
+            return
+        _holders.add(holder)
         if not _patches:
             reason = "a constant equals itself, whatever its size"
-            _patches.append(Wrapper(TensorConstant, "equals", _same_or, reason))
-            for cls in op_classes():
-                _patches.extend(_patches_of(cls))
-            _group.install()
-        _holders.add(holder)
+            _patches.extend(_installed([Wrapper(TensorConstant, "equals", _same_or, reason)]))
+        _cover(op_classes())
 
 
 def uninstall(holder: str) -> None:
@@ -246,16 +248,21 @@ def uninstall(holder: str) -> None:
             return
         _group.uninstall()
         _patches.clear()
+        _seen.clear()
 
 
 def cover(cls: type) -> None:
     """Let the tables answer for an op class that came after `install`, and for its parents."""
     with _lock:
-        if not _patches:
-            return
-        for base in cls.__mro__:
-            if issubclass(base, PureOp):
-                _patches.extend(_installed(_patches_of(base)))
+        if _holders:
+            _cover(base for base in cls.__mro__ if issubclass(base, PureOp))
+
+
+def _cover(classes: Iterable[type]) -> None:
+    for cls in classes:
+        if cls not in _seen:
+            _seen.add(cls)
+            _patches.extend(_installed(_patches_of(cls)))
 
 
 def quicken(cls: type) -> None:

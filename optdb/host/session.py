@@ -44,6 +44,12 @@ def install_during_sessions(*patches: Patch) -> None:
         _patches.patches.extend(patches)
 
 
+def prepare() -> None:
+    """Put the patches in place that stay between sessions, which the first session would do otherwise."""
+    with _lock:
+        identity.install("enabled")
+
+
 @contextmanager
 def optimizing() -> Iterator[None]:
     """Set up for an optimization, and clean up after the last one."""
@@ -82,4 +88,5 @@ def remove_all() -> None:
     """Remove also the patches that stay between sessions, unless a session is running."""
     with _lock:
         if not identity.numbers.users:
+            identity.uninstall("enabled")
             identity.uninstall("engine")

@@ -19,7 +19,7 @@ from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compi
 from optdb.host.device_linker import DeviceLinker
 from optdb.host.modes import Mode, provided_parts, register_mode
 from optdb.host.patching import PatchGroup, Switch, Wrapper
-from optdb.host.session import remove_all
+from optdb.host.session import prepare, remove_all
 from optdb.host.shapes import SHAPES_AND_THEIR_USERS
 from optdb.topo.db import ENGINE_TAG
 from optdb.topo.translate import translate
@@ -82,6 +82,7 @@ def enable() -> Switch:
         was_enabled = is_enabled()
         _patches.install()
         clinker.install()
+        prepare()
     return Switch(disable, was_enabled)
 
 

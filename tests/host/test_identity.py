@@ -11,6 +11,7 @@ import theano
 import theano.tensor as tt
 from theano.gof import Apply, Op
 
+import optdb
 from optdb.host import identity
 from optdb.host.identity import numbers
 from optdb.host.session import optimizing, remove_all
@@ -253,6 +254,26 @@ def test_everything_can_be_put_back():
     remove_all()
     assert vars(Counting)["__eq__"].__module__ == __name__
     assert vars(Counting)["__hash__"].__module__ == __name__
+
+
+def test_enabling_leaves_nothing_to_the_first_session():
+    with optdb.enable():
+        assert vars(Counting)["__eq__"].__module__ == identity.__name__
+    assert vars(Counting)["__eq__"].__module__ == __name__
+
+
+def test_an_op_class_that_comes_after_enabling_is_covered():
+    with optdb.enable():
+
+        class Late(Counting):
+            def __eq__(self, other):
+                return super().__eq__(other)
+
+            __hash__ = Counting.__hash__
+
+        with optimizing():
+            assert vars(Late)["__eq__"].__module__ == identity.__name__
+    assert vars(Late)["__eq__"].__module__ == __name__
 
 
 def test_a_graph_with_ops_of_all_kinds_optimizes():
