@@ -46,14 +46,20 @@ class _Watched:
         Name of an event to the features at that time, and the methods of those that do something at it.
     order : list of Apply, or None
         The nodes as `io_toposort` sorts them; None since the graph has changed.
+    by_op : dict, or None
+        What `nodes_by_op` returns; None since the graph has changed.
     """
 
-    __slots__ = ("listeners", "order")
+    __slots__ = ("by_op", "listeners", "order")
 
     def __init__(self) -> None:
         self.listeners: dict[str, tuple[list[Any], list[Callable[..., Any]]]] = {}
         self.order: list[Apply] | None = None
+        self.by_op: NodesByOp | None = None
 
+
+#: Op class, to the id of an op, to the nodes of that op.
+NodesByOp = dict[type, dict[int, list[Apply]]]
 
 #: Holds each graph until the last session ends, so that each event costs a plain look-up.
 _watched: defaultdict[FunctionGraph, _Watched] = defaultdict(_Watched)
@@ -74,7 +80,7 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
     """
     watched = _watched[self]
     if name != "validate":
-        watched.order = None
+        watched.order = watched.by_op = None
     if getattr(self, "profile", None):
         _stock_execute_callbacks(self, name, *args, **kwargs)
         return
@@ -143,6 +149,24 @@ def order_by_data(fgraph: FunctionGraph) -> list[Apply]:
     if watched.order is None:
         watched.order = io_toposort(fgraph.inputs, fgraph.outputs)
     return watched.order.copy()
+
+
+def nodes_by_op(fgraph: FunctionGraph) -> NodesByOp:
+    """Return the nodes by the class and the id of their op; within a session, group them again only after a change."""
+    if FunctionGraph.execute_callbacks is not execute_callbacks:  # no session: changes are not seen
+        return _grouped(fgraph.apply_nodes)
+    watched = _watched[fgraph]
+    if watched.by_op is None:
+        watched.by_op = _grouped(fgraph.apply_nodes)
+    return watched.by_op
+
+
+def _grouped(nodes: Iterable[Apply]) -> NodesByOp:
+    grouped: defaultdict[type, defaultdict[int, list[Apply]]] = defaultdict(lambda: defaultdict(list))
+    for node in nodes:
+        op = node.op
+        grouped[type(op)][id(op)].append(node)
+    return grouped
 
 
 def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:

@@ -17,6 +17,7 @@ from theano.scan_module.scan_op import Scan
 from theano.tensor.basic import Dot
 from theano.tensor.elemwise import DimShuffle, Elemwise
 
+from optdb.host.bookkeeping import nodes_by_op
 from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, io_toposort, node_ancestors
 from optdb.host.patching import Patch, Wrapper
 
@@ -39,7 +40,7 @@ def is_scan_pass(rewriter: Any) -> bool:
 
 def has_scan(fgraph: FunctionGraph) -> bool:
     """Tell whether a graph has a Scan, not counting those in the inner graphs of others."""
-    return any(isinstance(node.op, Scan) for node in fgraph.apply_nodes)
+    return any(issubclass(cls, Scan) for cls in nodes_by_op(fgraph))
 
 
 def reconstruct_graph(

@@ -333,7 +333,7 @@ def test_a_kept_order_knows_nothing_of_theano_s_destroy_handler():
         assert fgraph.toposort() == [first, last]
 
 
-def test_a_remembered_order_is_that_of_the_graph_as_it_is():
+def test_what_is_remembered_is_that_of_the_graph_as_it_is():
     """After imports, exchanges and removals, after a replacement that is put back, and under a profile."""
     fgraph = chain()
     fgraph.attach_feature(ReplaceValidate())
@@ -343,6 +343,14 @@ def test_a_remembered_order_is_that_of_the_graph_as_it_is():
         order_again = fgraph.toposort()
         assert order == order_again == io_toposort(fgraph.inputs, fgraph.outputs)
         assert order is not order_again, "callers change the list that they get"
+        by_op = bookkeeping.nodes_by_op(fgraph)
+        assert {node for nodes_of in by_op.values() for nodes in nodes_of.values() for node in nodes} == set(order)
+        assert all(
+            type(node.op) is cls and id(node.op) == op_id
+            for cls, nodes_of in by_op.items()
+            for op_id, nodes in nodes_of.items()
+            for node in nodes
+        )
 
     with optimizing():
         is_sorted()

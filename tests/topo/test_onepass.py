@@ -85,6 +85,25 @@ def test_new_nodes_are_offered():
     assert "(1, 2, 2)" in stream.getvalue()
 
 
+@pytest.mark.parametrize("way", [in2out, out2in])
+def test_nodes_are_offered_in_theano_s_order(way):
+    """Those that a replacement brings in come next from the outputs, and last from the inputs."""
+    replacements = {tt.sin: tt.exp, tt.cos: tt.tan}
+    seen = []
+
+    def exchange(node):
+        seen.append(node.op)
+        return [replacements[node.op](node.inputs[0])] if node.op in replacements else None
+
+    tracks = [tt.sin, tt.cos, tt.exp, tt.tan]
+    way(local_optimizer(tracks)(exchange)).optimize(graph(lambda x: tt.sin(tt.sqr(tt.cos(x)))))
+    by_theano = [op for op in seen if op != tt.sqr]
+    seen.clear()
+    translate(way(as_theano_s(exchange, *tracks))).optimize(graph(lambda x: tt.sin(tt.sqr(tt.cos(x)))))
+    assert seen == by_theano
+    assert len(seen) == 4
+
+
 def test_a_pass_that_concerns_nothing_reports_nothing():
     rewriter = translate(in2out(as_theano_s(lambda node: None, tt.sin), name="nothing"))
     stream = io.StringIO()
