@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 from theano.tensor import cast
 from theano.tensor.elemwise import DimShuffle
-from theano.tensor.opt import Canonizer, _fill_chain, values_eq_approx_remove_inf_nan
+from theano.tensor.opt import Canonizer, _fill_chain, local_mul_canonizer, values_eq_approx_remove_inf_nan
 
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.logging import logger
 from optdb.host.patching import Patch
 
 _stock_simplify_constants = Canonizer.simplify_constants
+
+#: The simplifiers of products that Theano registers. Those of others are not known here.
+_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
 
 _MAIN, _INVERSE, _RECIPROCAL, _OTHER = range(4)
 
@@ -122,7 +125,10 @@ def _is_number(v: Any) -> bool:
 
 
 def transform(self: Canonizer, node: Apply) -> Any:
-    """Offer the canonical form of the sum or product that `node` is the last step of."""
+    """Offer the canonical form of the sum or product that `node` is the last step of.
+
+    False says that it has that form, None that it is not the last step.
+    """
     parts = _parts_of(self)
     if _part(self, parts, node.op) == _OTHER:
         return False
@@ -130,7 +136,7 @@ def transform(self: Canonizer, node: Apply) -> Any:
     if not hasattr(out, "clients"):
         return None
     if any(_goes_on(self, parts, client) for client, _ in out.clients):
-        return False
+        return None  # not False: see `canonizers_lasting_refusals`
     orig_num, orig_denum = self.get_num_denum(out)
     num, denum = self.simplify(list(orig_num), list(orig_denum), out.type)
     if _same(orig_num, num) and _same(orig_denum, denum):
@@ -156,6 +162,19 @@ def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Ap
 
 def _same(before: list[Any], after: list[Any]) -> bool:
     return len(before) == len(after) and all(x is y or bool(np.all(x == y)) for x, y in zip(before, after, strict=True))
+
+
+def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
+    """Return those of ``(None, False)`` that a canonizer answers again until an ancestor of the node changes.
+
+    Theano's own method answers False, too, where it is a user's turn.
+    """
+    return (False,) if Canonizer.transform is transform else ()
+
+
+def has_unknown_simplifiers() -> bool:
+    """Tell whether products are simplified by functions other than those that Theano registers."""
+    return any(reason not in _SIMPLIFIERS for reason, _ in local_mul_canonizer.external_simplifiers)
 
 
 def patches() -> list[Patch]:

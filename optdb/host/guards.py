@@ -22,7 +22,7 @@ from theano.tensor.elemwise import DimShuffle, Elemwise
 from theano.tensor.nnet import sigm
 from theano.tensor.subtensor import Subtensor
 
-from optdb.host.algebra import get_num_denum, may_be_taken_apart
+from optdb.host.algebra import get_num_denum, has_unknown_simplifiers, may_be_taken_apart
 from optdb.host.graph import Apply, Constant, Variable
 
 Guard = Callable[[Apply], bool]
@@ -196,17 +196,13 @@ def _may_have_length_one(node: Apply) -> bool:
     return any(var.data == 1 if isinstance(var, Constant) else _may_be_constant(var) for var in shape.owner.inputs)
 
 
-#: The simplifiers of products that Theano registers. Those of others are not known here.
-_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
-
-
 def _may_distribute(node: Apply) -> bool:
     """Tell whether a factor or divisor may go into a sum that is another one, and save an operation.
 
     Theano counts an operation for each factor that goes away, and one for each term that gets it; 1.5 for a divisor.
     One term at least therefore has to become shorter than it is with the other factor.
     """
-    if any(reason not in _SIMPLIFIERS for reason, _ in opt.local_mul_canonizer.external_simplifiers):
+    if has_unknown_simplifiers():
         return True
     num, denum = get_num_denum(opt.local_mul_canonizer, node.outputs[0])
     for side, other_side in ((num, denum), (denum, num)):

@@ -3,14 +3,13 @@
 A *node rewriter* (Theano: LocalOptimizer) looks at one Apply node and offers
 replacements for its outputs; a *graph rewriter* (Theano: Optimizer) changes a
 whole FunctionGraph.  :func:`transform_of` gives every node rewriter the same
-call, ``transform(fgraph, node)``, whichever way it was written.
+call, whichever way it was written.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from theano.gof.opt import (
@@ -27,7 +26,6 @@ from theano.gof.opt import (
 )
 
 from optdb.host.graph import Apply, FunctionGraph, PureOp, Variable, clients
-from optdb.host.guards import Guard, guard_of
 
 __all__ = [
     "BadReplacement",
@@ -133,22 +131,12 @@ def _check_tracks(tracks: Sequence[Any] | None, name: str) -> None:
             raise ValueError(f"the node rewriter '{name}' tracks {track!r}: tracks are Op classes or Op instances")
 
 
-def transform_of(rewriter: LocalOptimizer) -> NodeFunction:
-    """Return `rewriter`'s transformation as a function of ``(fgraph, node)``."""
+def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
+    """Return `rewriter`'s transformation as a function of a node of a graph, whichever way it was written."""
     if isinstance(rewriter, FunctionNodeRewriter):
-        return rewriter.rewrite
-    guard = guard_of(rewriter)
-    if guard is not None:
-        return partial(_transform_guarded, guard, rewriter.transform)
-    return partial(_transform_node, rewriter.transform)
-
-
-def _transform_guarded(guard: Guard, transform: Callable[[Apply], Any], fgraph: FunctionGraph, node: Apply) -> Any:
-    return transform(node) if guard(node) else None
-
-
-def _transform_node(transform: Callable[[Apply], Any], fgraph: FunctionGraph, node: Apply) -> Any:
-    return transform(node)
+        rewrite = rewriter.rewrite
+        return lambda node: rewrite(node.fgraph, node)
+    return rewriter.transform
 
 
 def trusted_tracks(rewriter: Any) -> list[Any] | None:

@@ -13,7 +13,8 @@ the next rule sees it, so that every rule can ask for clients and shapes.  When
 the worklist is empty, every node that was looked at before the last change is
 looked at again; the run has converged when such a round changes nothing.  That
 round verifies the fixed point: a rule may depend on parts of the graph far
-from its node.
+from its node.  A rule that is known to look at a node's ancestors alone is
+left out where none of these has changed (see `optdb.host.refusals`).
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ class Engine:
     -----
     ``_clock`` counts changes. ``_seen_at`` says at which clock a node's rules
     were last tried: a node seen at the current clock has been verified on the
-    graph as it is.
+    graph as it is. ``_rewired_at`` says at which clock a node last got another
+    input. ``_to_retry`` holds the rules whose refusal of a node may end though
+    its ancestors stay as they are, and ``_unchanged`` the nodes whose ancestors
+    are as they were when their rules were last tried.
     """
 
     def __init__(
@@ -114,6 +118,9 @@ class Engine:
         self._clock = 0
         self._imported = 0
         self._seen_at: dict[Apply, int] = {}
+        self._rewired_at: dict[Apply, int] = {}
+        self._to_retry: dict[Apply, list[Rule]] = {}
+        self._unchanged: set[Apply] = set()
         self._touched: list[Apply] = []
         self._fresh: list[Apply] = []
         #: Nodes whose inputs are all constants, to be computed before any other rule sees the change.
@@ -135,6 +142,7 @@ class Engine:
         self._clock += 1
         self._order.remove(node)
         self._worklist.discard(node)
+        self._seen_at.pop(node, None)  # if it comes back, its ancestors may be others
         for var in node.inputs:
             if var.owner is not None:
                 self._touched.append(var.owner)
@@ -154,6 +162,7 @@ class Engine:
         if isinstance(node, str):
             return
         self._touched.append(node)
+        self._rewired_at[node] = self._clock
         if new.owner is not None and not self._order.add_edge(new.owner, node):
             self._backward_edges.append((new.owner, node))
 
@@ -184,13 +193,38 @@ class Engine:
         return list(self._order)
 
     def queue_unverified(self) -> None:
-        """Queue every node that was not looked at since the last change."""
-        clock, seen_at = self._clock, self._seen_at
-        nodes = self._order.place_of
-        if self._scope is None:
-            self._worklist.extend(n for n in nodes if seen_at.get(n, -1) != clock)
-            return
-        self._worklist.extend(n for n in nodes if n in self._scope and seen_at.get(n, -1) != clock)
+        """Queue every node that was not looked at since the last change, and has rules that may answer otherwise."""
+        nodes = self._with_open_rules() if self._seen_at else self._order.place_of
+        self._worklist.extend(nodes if self._scope is None else self._scope.intersection(nodes))
+
+    def _with_open_rules(self) -> list[Apply]:
+        """Return the nodes to look at again, and note those whose ancestors are as they were."""
+        clock, rewired_at, seen_at, to_retry = self._clock, self._rewired_at, self._seen_at, self._to_retry
+        last_change: dict[Apply, int] = {}
+        unchanged, found = self._unchanged, []
+        for node in self._order:
+            last = rewired_at.get(node, -1)
+            may_fold = self._fold
+            for var in node.inputs:
+                owner = var.owner
+                if owner is not None:
+                    may_fold = False
+                    if last_change[owner] > last:
+                        last = last_change[owner]
+                elif may_fold and not isinstance(var, Constant):
+                    may_fold = False
+            last_change[node] = last
+            seen = seen_at.get(node, -2)
+            if seen == clock:
+                continue
+            # Whether a node of constants is folded may depend on its users.
+            if last > seen or may_fold:
+                found.append(node)
+                continue
+            unchanged.add(node)
+            if to_retry[node]:
+                found.append(node)
+        return found
 
     def fold_all(self) -> None:
         """Compute every constant part of the graph, before any rule sees it.
@@ -223,7 +257,9 @@ class Engine:
         """
         worklist = self._worklist
         while worklist:
-            self._settle(worklist.pop())
+            fresh = self._visit(worklist.pop())
+            if fresh:
+                self._settle(fresh)
         self.result.walks = worklist.walks
 
     def take_in(self) -> list[Apply]:
@@ -238,6 +274,8 @@ class Engine:
             self._constant.extend(filter(_is_foldable, touched))
         self._worklist.extend(touched)
         self._worklist.extend(fresh)
+        if touched or fresh:
+            self._unchanged.clear()
         self._touched.clear()
         self._fresh.clear()
         self.result.nodes_most = max(self.result.nodes_most, len(apply_nodes))
@@ -251,34 +289,44 @@ class Engine:
             most = max(self.table.rules, key=lambda rule: rule.nodes_made, default=None)
             raise self._limits.node_limit_exceeded(name if most is None else most.name, nodes)
 
-    def _settle(self, node: Apply) -> None:
-        """Rewrite `node`, and each node that replaces it, until no rule applies."""
+    def _settle(self, chain: list[Apply]) -> None:
+        """Rewrite the nodes of `chain`, and each node that replaces them, until no rule applies."""
         apply_nodes = self.fgraph.apply_nodes
-        chain = [node]
         while chain:
             node = chain.pop()
             if node in apply_nodes:
-                chain.extend(self._visit(node))
+                self._worklist.discard(node)
+                chain += self._visit(node)
 
     def _visit(self, node: Apply) -> list[Apply]:
         """Try the rules on `node`; return the nodes that came in, operands first."""
         self.result.visits += 1
-        self._worklist.discard(node)
+        rules = self._to_retry[node] if node in self._unchanged else self.table.rules_for(node.op)
         self._seen_at[node] = self._clock
         if self._fold and _has_constant_inputs(node) and self._try_fold(node):
             return self._absorb()
         fgraph = self.fgraph
         fresh: list[Apply] = []
-        then = perf_counter()
-        for rule in self.table.rules_for(node.op):
+        to_retry = self._to_retry[node] = []
+        for rule in rules:
             rule.attempts += 1
             try:
-                replacements = rule.transform(fgraph, node)
+                if rule.guard is not None and not rule.guard(node):
+                    continue
+                began = perf_counter()
+                replacements = rule.transform(node)
             except Exception as error:  # a rewriter may raise anything
                 self._on_failure(error, [(var, None) for var in node.outputs], rule.rewriter, node)
-                replacements = None
+                to_retry.append(rule)
+                continue
             # Nearly all attempts end here, so the work of an application is in `_apply`.
-            applied = replacements is not None and replacements is not False and self._apply(rule, node, replacements)
+            if replacements is None or replacements is False:
+                rule.seconds += perf_counter() - began
+                if replacements not in rule.lasting_refusals:
+                    to_retry.append(rule)
+                continue
+            to_retry.append(rule)
+            applied = self._apply(rule, node, replacements)
             if applied:
                 new = self._absorb()
                 rule.applications += 1
@@ -286,9 +334,7 @@ class Engine:
                 self._limits.count_replacement(node, len(new))
                 self._watch_for_loops(rule, node, new)
                 fresh += new
-            now = perf_counter()
-            rule.seconds += now - then
-            then = now
+            rule.seconds += perf_counter() - began
             if applied:
                 self.check_limit(rule.name, rule.applications)
                 if node not in fgraph.apply_nodes:

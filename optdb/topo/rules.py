@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from optdb.host.graph import Op
+from optdb.host.guards import guard_of
 from optdb.host.precedence import in_order_of_precedence
+from optdb.host.refusals import lasting_refusals
 from optdb.host.rewriters import LocalOptimizer, name_of, transform_of
 from optdb.host.tracks import may_apply
 
@@ -21,8 +23,13 @@ class Rule:
 
     Attributes
     ----------
+    guard : callable, or None
+        Tells in short whether `transform` may apply to a node.
     transform : callable
-        ``transform(fgraph, node)``.
+        What the rewriter offers for a node.
+    lasting_refusals : tuple
+        Those of ``(None, False)`` that `transform` returns again until an
+        ancestor of the node changes. A guard's refusal always lasts.
     attempts, applications, nodes_made : int
         How often it was tried, how often it changed the graph, and how many
         nodes its replacements brought in.
@@ -33,6 +40,8 @@ class Rule:
     __slots__ = (
         "applications",
         "attempts",
+        "guard",
+        "lasting_refusals",
         "name",
         "nodes_made",
         "rewriter",
@@ -43,7 +52,9 @@ class Rule:
     def __init__(self, rewriter: LocalOptimizer) -> None:
         self.rewriter = rewriter
         self.name = name_of(rewriter)
+        self.guard = guard_of(rewriter)
         self.transform = transform_of(rewriter)
+        self.lasting_refusals = lasting_refusals(rewriter)
         self.attempts = 0
         self.applications = 0
         self.nodes_made = 0

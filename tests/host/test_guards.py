@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optdb
-from optdb.host import rewriters
 from optdb.host.guards import guard_of
+from optdb.host.rewriters import transform_of
+from optdb.topo import rules
 from tests.topo.graphs import STOCK
 
 TRUE = tt.constant(np.ones((1, 1), "bool"))
@@ -79,15 +80,20 @@ def checked(monkeypatch):
     """Try each rewriter behind its guard, whatever the guard says."""
     held_back = []
 
-    def transform_anyway(guard, transform, fgraph, node):
-        passes = guard(node)
-        offered = transform(node)
-        if not passes:
-            held_back.append(node)
-            assert offered is None or offered is False, (transform, node)
-        return offered
+    def transform_anyway(rewriter):
+        guard, transform = guard_of(rewriter), transform_of(rewriter)
 
-    monkeypatch.setattr(rewriters, "_transform_guarded", transform_anyway)
+        def transform_and_compare(node):
+            offered = transform(node)
+            if guard is not None and not guard(node):
+                held_back.append(node)
+                assert offered is None or offered is False, (rewriter, node)
+            return offered
+
+        return transform_and_compare
+
+    monkeypatch.setattr(rules, "guard_of", lambda rewriter: None)
+    monkeypatch.setattr(rules, "transform_of", transform_anyway)
     return held_back
 
 

@@ -43,7 +43,7 @@ def test_a_plain_function_becomes_a_rewriter(fgraph, node):
     assert rewriter.tracks() == [tt.exp]
     assert str(rewriter) == name_of(rewriter) == "exp_to_log"
     assert rewriter.__doc__ == exp_to_log.__doc__
-    for answer in (rewriter(fgraph, node), rewriter.transform(node), transform_of(rewriter)(fgraph, node)):
+    for answer in (rewriter(fgraph, node), rewriter.transform(node), transform_of(rewriter)(node)):
         assert [var.owner.op for var in answer] == [tt.log]
 
 
@@ -112,7 +112,7 @@ def test_theanos_own_are_called_with_the_node_alone(fgraph, node):
     def old(node):
         return [node.inputs[0]]
 
-    assert transform_of(old)(None, node) == [node.inputs[0]]
+    assert transform_of(old)(node) == [node.inputs[0]]
     assert name_of(old) == "old"
 
 

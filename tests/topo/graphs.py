@@ -84,7 +84,7 @@ def applicable(fgraph, rewriters):
             tracks = one.tracks()
             if tracks is not None and node.op not in tracks and type(node.op) not in tracks:
                 continue
-            offered = transform_of(one)(fgraph, node)
+            offered = transform_of(one)(node)
             if offered is None or offered is False:
                 continue
             if replacement_pairs(fgraph, one, node, offered)[0]:
