@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 from theano import change_flags, config
 
 from optdb.host.refcounting import RefCountedSetting
 
-__all__ = ["as_when_compiling", "change_flags", "config"]
+__all__ = ["as_when_compiling", "change_flags", "config", "parameter"]
+
+
+def parameter(flag: str) -> Any:
+    """Return the object that holds a flag; its ``val`` is what ``config`` reads by several calls."""
+    owner = config
+    *sections, name = flag.split(".")
+    for section in sections:
+        owner = getattr(owner, section)
+    getattr(owner, name)  # the first reading sets `val`
+    return getattr(type(owner), name)
 
 
 def as_when_compiling() -> AbstractContextManager[None]:

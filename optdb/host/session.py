@@ -18,6 +18,7 @@ from optdb.host import (
     bookkeeping,
     construction,
     folding,
+    fresh,
     greedy,
     identity,
     scan_passes,
@@ -29,7 +30,7 @@ from optdb.host.patching import Patch, PatchGroup
 from optdb.host.testvalues import optimizer_test_values
 
 _lock = threading.Lock()
-_modules = (bookkeeping, construction, algebra, shapes, folding, greedy, slices, scan_passes)
+_modules = (bookkeeping, construction, fresh, algebra, shapes, folding, greedy, slices, scan_passes)
 _patches = PatchGroup(
     "Optimization by the engine",
     "while a graph is optimized by the engine",
