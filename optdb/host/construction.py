@@ -9,21 +9,29 @@ functions stand in for Theano's and remember the answers.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import theano.scalar
 from theano.gof.op import COp
 from theano.gof.utils import scratchpad
+from theano.scalar import basic as scalar_basic
 from theano.scalar import get_scalar_type
-from theano.scalar.basic import Composite, ScalarOp
-from theano.tensor.basic import as_tensor_variable
+from theano.scalar.basic import Composite, ScalarOp, autocast_int
+from theano.tensor.basic import as_tensor_variable, constant
 from theano.tensor.elemwise import DimShuffle, Elemwise
 from theano.tensor.type import TensorType
+from theano.tensor.var import TensorConstant
 
+from optdb.host.config import parameter
+from optdb.host.fresh import new_node
 from optdb.host.graph import Apply, MetaObject, Variable
 from optdb.host.patching import Patch
 
 _stock_load_c_code = COp.load_c_code
+_stock_make_shuffled = DimShuffle.make_node
 _stock_params_type = DimShuffle.params_type
+_stock_upcast = scalar_basic.upcast
 _stock_type_init = TensorType.__init__
 _stock_make_new_inplace = Composite.make_new_inplace
 
@@ -31,18 +39,25 @@ _stock_make_new_inplace = Composite.make_new_inplace
 _code_of: dict[tuple[type, tuple[str, ...]], tuple[list[str], dict[str, str]]] = {}
 #: Scalar op (by id, and kept) and input dtypes to output dtypes.
 _dtypes_of: dict[tuple[int, tuple[str, ...]], tuple[Any, list[str]]] = {}
-#: Elementwise op (by id, and kept) and input types, all of one rank, to output types.
-_output_types_of: dict[tuple[Any, ...], tuple[Elemwise, list[TensorType]]] = {}
+#: Elementwise op (by id, and kept) and input types to the ops that complete the ranks of the inputs, if there are
+#: any, and the output types.
+_plan_of: dict[tuple[Any, ...], tuple[Elemwise, list[DimShuffle | None] | None, list[TensorType]]] = {}
+#: Small whole number, and the flags that choose its dtype, to its constant.
+_constant_of: dict[tuple[Any, ...], TensorConstant] = {}
 _types: dict[tuple[str, tuple[bool, ...]], TensorType] = {}
 _params_types: list[Any] = []
 #: Arguments of TensorType to what its __init__ makes of them.
 _type_state: dict[tuple[Any, ...], dict[str, Any]] = {}
 
+_SMALL = range(-128, 128)
+_cast_policy = parameter("cast_policy")
+_float_dtype = parameter("floatX")
+
 
 def forget() -> None:
     """Clear the caches that hold ops or depend on flags."""
     _dtypes_of.clear()
-    _output_types_of.clear()
+    _plan_of.clear()
     _types.clear()
     _type_state.clear()
 
@@ -96,9 +111,31 @@ def output_dtypes(scalar_op: Any, inputs: list[Variable]) -> list[str]:
     key = (id(scalar_op), dtypes)
     entry = _dtypes_of.get(key)
     if entry is None:
-        shadow = scalar_op.make_node(*[get_scalar_type(dtype=dtype).make_variable() for dtype in dtypes])
-        entry = _dtypes_of[key] = (scalar_op, [out.type.dtype for out in shadow.outputs])
+        entry = _dtypes_of[key] = (scalar_op, [type_.dtype for type_ in _output_types(scalar_op, dtypes)])
     return entry[1]
+
+
+def _output_types(scalar_op: Any, dtypes: tuple[str, ...]) -> list[Any]:
+    """Return the types of the outputs of a scalar op's node."""
+    types = [get_scalar_type(dtype=dtype) for dtype in dtypes]
+    if type(scalar_op).make_node is ScalarOp.make_node and scalar_op.nin in (len(types), -1):
+        made = scalar_op.output_types(types)
+        if len(made) == scalar_op.nout:
+            return made
+    return [out.type for out in scalar_op.make_node(*[type_.make_variable() for type_ in types]).outputs]
+
+
+def upcast(dtype: Any, *dtypes: Any) -> str:
+    """Return the dtype of arithmetic with these dtypes; Theano adds arrays to find out."""
+    if not all(type(each) is str for each in (dtype, *dtypes)):
+        return _stock_upcast(dtype, *dtypes)
+    return _upcast(_cast_policy.val, _float_dtype.val, dtype, *dtypes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _upcast(cast_policy: str, float_dtype: str, *dtypes: str) -> str:
+    # These flags are all that it depends on besides its arguments.
+    return _stock_upcast(*dtypes)
 
 
 def get_output_info(
@@ -137,22 +174,54 @@ def _check_inplace(op: Elemwise, inputs: list[Variable], dtypes: list[str], patt
 
 def make_node(self: Elemwise, *inputs: Any) -> Apply:
     """Make the node of an elementwise op; lower ranks are completed from the left."""
-    variables = [x if type(getattr(x, "type", None)) is TensorType else as_tensor_variable(x) for x in inputs]
+    variables = [x if isinstance(x, Variable) and type(x.type) is TensorType else _operand(x) for x in inputs]
     key = (id(self), *[(var.type.dtype, var.type.broadcastable) for var in variables])
-    entry = _output_types_of.get(key)
-    if entry is None:
+    plan = _plan_of.get(key)
+    if plan is None:
         return _make_node(self, variables, key)
-    return Apply(self, variables, [output_type() for output_type in entry[1]])
+    _, shuffles, types = plan
+    if shuffles is not None:
+        variables = [shuffle(var) if shuffle else var for var, shuffle in zip(variables, shuffles, strict=True)]
+    return new_node(self, variables, [output_type() for output_type in types])
+
+
+def _operand(x: Any) -> Variable:
+    """Return ``as_tensor_variable(x)``; the dtype of a small whole number is searched for once."""
+    if type(x) is not int or x not in _SMALL or constant.enable:  # Theano keeps its constants while that is set
+        return as_tensor_variable(x)
+    key = (x, _cast_policy.val, _float_dtype.val, autocast_int.dtypes)
+    known = _constant_of.get(key)
+    if known is None:
+        known = _constant_of[key] = as_tensor_variable(x)
+    return TensorConstant(known.type, known.data.copy())
 
 
 def _make_node(self: Elemwise, variables: list[Variable], key: tuple[Any, ...]) -> Apply:
-    """Make a node, and keep its output types where its inputs are used as they are."""
-    before_broadcast = variables
+    """Make a node, and keep how, where its inputs are used as they are or with their ranks completed."""
+    before = variables
     dtypes, patterns, variables = self.get_output_info(DimShuffle, *variables)
     types = [tensor_type(dtype, tuple(pattern)) for dtype, pattern in zip(dtypes, patterns, strict=True)]
-    if all(var is before for var, before in zip(variables, before_broadcast, strict=True)):
-        _output_types_of[key] = (self, types)
-    return Apply(self, variables, [output_type() for output_type in types])
+    pairs = list(zip(variables, before, strict=True))
+    if all(var is other or _is_shuffled(var, other) for var, other in pairs):
+        shuffles = [None if var is other else var.owner.op for var, other in pairs]
+        _plan_of[key] = (self, shuffles if any(shuffles) else None, types)
+    return new_node(self, variables, [output_type() for output_type in types])
+
+
+def _is_shuffled(var: Variable, before: Variable) -> bool:
+    """Tell whether `var` is a DimShuffle of the variable before."""
+    node = var.owner
+    return node is not None and type(node.op) is DimShuffle and node.inputs[0] is before
+
+
+def make_shuffled(self: DimShuffle, _input: Any) -> Apply:
+    """Make the node of a DimShuffle; there is nothing to check for a variable of the pattern that the op is for."""
+    type_ = getattr(_input, "type", None)
+    if type(type_) is not TensorType or type_.broadcastable != self.input_broadcastable:
+        return _stock_make_shuffled(self, _input)
+    flags = type_.broadcastable
+    pattern = tuple([True if axis == "x" else flags[axis] for axis in self.new_order])
+    return new_node(self, [_input], [tensor_type(type_.dtype, pattern)()])
 
 
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
@@ -181,6 +250,9 @@ def patches() -> list[Patch]:
         Patch(Elemwise, "get_output_info", get_output_info, "inputs of one rank need no DimShuffle"),
         Patch(TensorType, "__init__", init_tensor_type, "a type of known dtype needs no checks"),
         Patch(Elemwise, "make_node", make_node, "nodes of plain tensors are made straight away"),
+        Patch(DimShuffle, "make_node", make_shuffled, "the output type is made once"),
+        Patch(scalar_basic, "upcast", upcast, "the dtype of a sum is computed once"),
+        Patch(theano.scalar, "upcast", upcast, "the dtype of a sum is computed once"),
         Patch(scratchpad, "__copy__", copy_tag, "each variable that is cloned has a tag to be copied"),
         Patch(Composite, "make_new_inplace", make_new_inplace, "the scalar graph need not be copied"),
     ]

@@ -122,3 +122,100 @@ def test_tags_are_copied_with_what_they_hold():
     assert copied.tag.note is x.tag.note
     copied.tag.other = 1
     assert not hasattr(x.tag, "other")
+
+
+@pytest.fixture
+def no_kept_constants():
+    """Constants are made anew, as while Theano optimizes a graph."""
+    tt.basic.constant.enable = False
+    yield
+    tt.basic.constant.enable = True
+
+
+@pytest.mark.usefixtures("no_kept_constants")
+@pytest.mark.parametrize("number", [0, -1, 127, 128, -128, -129, 2**40, 0.0, -0.0, 1.5, np.int8(3), np.float32(0.1)])
+@pytest.mark.parametrize("cast_policy", ["custom", "numpy+floatX"])
+def test_numbers_become_theanos_constants(number, cast_policy):
+    x = tt.fscalar()
+    with theano.change_flags(cast_policy=cast_policy):
+        stock = tt.add.make_node(x, number).inputs[1]
+        with optimizing():
+            made = [tt.add.make_node(x, number).inputs[1] for _ in range(3)]
+    for ours in made:
+        assert ours.type == stock.type
+        assert ours.data.tobytes() == stock.data.tobytes()
+    assert len(set(made)) == len({id(var.data) for var in made}) == 3
+
+
+@pytest.mark.usefixtures("no_kept_constants")
+def test_dtypes_of_numbers_follow_the_caster():
+    x = tt.fscalar()
+    small = theano.scalar.basic.autocast_int.dtypes
+    with optimizing():
+        assert tt.add.make_node(x, 5).inputs[1].dtype == "int8"
+        try:
+            theano.scalar.basic.autocast_int.dtypes = ("int32", "int64")
+            assert tt.add.make_node(x, 5).inputs[1].dtype == "int32"
+        finally:
+            theano.scalar.basic.autocast_int.dtypes = small
+
+
+def test_ranks_are_completed_again():
+    matrix, vector, tensor = tt.fmatrix(), tt.dvector(), tt.ftensor3()
+    with optimizing():
+        nodes = [tt.switch.make_node(matrix, vector, tensor) for _ in range(2)]
+    stock = tt.switch.make_node(matrix, vector, tensor)
+    for node in nodes:
+        assert description(node) == description(stock)
+        assert [var.owner and var.owner.inputs for var in node.inputs] == [[matrix], [vector], None]
+
+
+def test_a_truth_value_is_refused():
+    with optimizing():
+        for _ in range(2):
+            with pytest.raises(tt.basic.AsTensorError):
+                tt.add.make_node(tt.fscalar(), True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "order"),
+    [
+        ((), ()),
+        ((), ("x",)),
+        ((False,), (0,)),
+        ((True,), ("x", 0)),
+        ((True, False), (1, "x", 0)),
+        ((True, False), (1,)),
+        ((False, False), (1, 0)),
+    ],
+)
+def test_dimshuffles_are_theanos(pattern, order):
+    op, x = DimShuffle(pattern, order), tt.TensorType("int8", pattern)()
+    stock = made(lambda: op.make_node(x))
+    with optimizing():
+        assert [made(lambda: op.make_node(x)) for _ in range(2)] == [stock, stock]
+
+
+@pytest.mark.parametrize("pattern", [(), (True, False), (False, True)])
+def test_dimshuffles_check_the_pattern(pattern):
+    op, x = DimShuffle((False, True), (0, "x", 1)), tt.TensorType("int8", pattern)()
+    stock = made(lambda: op.make_node(x))
+    with optimizing():
+        assert made(lambda: op.make_node(x)) == stock
+
+
+@given(
+    dtypes=st.lists(st.sampled_from(DTYPES), min_size=1, max_size=4),
+    float_dtype=st.sampled_from(["float32", "float64"]),
+    cast_policy=st.sampled_from(["custom", "numpy+floatX"]),
+)
+def test_dtypes_of_arithmetic_are_theanos(dtypes, float_dtype, cast_policy):
+    with theano.change_flags(floatX=float_dtype, cast_policy=cast_policy):
+        stock = theano.scalar.upcast(*dtypes), theano.scalar.upcast(*map(np.dtype, dtypes))
+        with optimizing():
+            assert (theano.scalar.upcast(*dtypes), theano.scalar.upcast(*map(np.dtype, dtypes))) == stock
+
+
+def test_a_wrong_number_of_operands_is_refused():
+    with optimizing(), pytest.raises(TypeError):
+        tt.sub.make_node(tt.fscalar())
