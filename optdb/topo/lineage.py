@@ -1,11 +1,12 @@
 """Detection of rewriters that undo each other: A becomes B, B becomes A, and so on.
 
-Each node that enters the graph is numbered by its op and by its operands'
-numbers, so that a node that is built again from equal parts gets the same
-number (value numbering).  Each node also remembers which node it replaces.  A
-new node that has the number of one of the nodes it descends from closes a
-loop.  After a few repetitions the engine stops the rule that leaves the loop's
-start at nodes of that number, and names it.
+Each node that enters the graph remembers which node it replaces.  Some
+generations after a node of the graph that was there before, new nodes are
+numbered by their ops and by their operands' numbers, so that a node that is
+built again from equal parts gets the same number (value numbering).  One that
+has the number of a node that it descends from closes a loop.  After a few
+repetitions the engine stops the rule that leaves the loop's start at nodes of
+that number, and names it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from optdb.topo.rules import Rule
 #: A loop is let run this often: a rewriter may need a second look at a node
 #: whose neighbours changed.
 PATIENCE = 3
+#: Nodes of earlier generations are not numbered. Most replacements are not replaced again so often, and a loop goes on.
+FIRST_NUMBERED = 4
 #: How many generations are searched for a node of the same number.
 _DEPTH = 64
 
@@ -27,7 +30,8 @@ class Lineage:
     """Numbers and ancestors of the nodes of one run."""
 
     def __init__(self) -> None:
-        self._parent: dict[Apply, tuple[Apply, Rule]] = {}
+        #: Which node a node replaced, by which rule, and how many replacements before it.
+        self._parent: dict[Apply, tuple[Apply, Rule, int]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._number_of: dict[Apply, int] = {}
         self._kept: list[Any] = []
@@ -50,10 +54,14 @@ class Lineage:
             The rule that `rule` keeps undoing, once they are out of patience;
             it is stopped at nodes like the one they disagree about.
         """
+        step = self._parent.get(node)
+        generation = 1 if step is None else step[2] + 1
+        self._parent.update(dict.fromkeys(fresh, (node, rule, generation)))
+        if generation < FIRST_NUMBERED:
+            return None
         self._replaced.add(self._number(node))
         undone = None
         for child in fresh:
-            self._parent[child] = (node, rule)
             number = self._number(child)
             if number in self._replaced:
                 undone = self._close_loop(child, number) or undone
@@ -75,7 +83,7 @@ class Lineage:
             step = self._parent.get(node)
             if step is None:
                 return None
-            node, rule = step
+            node, rule, _ = step
             if self._number(node) == number:
                 return rule
         return None
