@@ -32,6 +32,12 @@ WORK = CHECKOUT / "build" / "conformance"
 @click.option(
     "--confirm/--no-confirm", default=True, show_default=True, help="Run each suspect again, alone or with its file."
 )
+@click.option(
+    "--lean",
+    is_flag=True,
+    help="Run stock on the tests alone that do not pass, and take it that it passes the others: where stock is slow, as "
+    "with a C compiler.",
+)
 @click.option("--timeout", default=300, show_default=True, help="CPU seconds that a test may take.")
 @click.option("--flags", default="", metavar="FLAGS", help="More THEANO_FLAGS for both sides, such as floatX=float32.")
 @click.option(
@@ -48,6 +54,7 @@ def main(
     fresh: bool,
     select: str,
     confirm: bool,
+    lean: bool,
     timeout: int,
     flags: str,
     reference: str | None,
@@ -78,7 +85,7 @@ def main(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     expected = {**EXPECTED, **EXPECTED_BETWEEN_VERSIONS} if reference else EXPECTED
-    judge = Judge(settings, Baseline(stock, WORK / "baseline", fresh), way, expected, confirm)
+    judge = Judge(settings, Baseline(stock, WORK / "baseline", fresh), way, expected, confirm, lean)
     try:
         comparisons = _run(console, judge, files, jobs)
     finally:
@@ -88,6 +95,8 @@ def main(
     for path, name in files.items():
         by_suite.setdefault(name, []).append(comparisons[path])
     show(console, by_suite, way)
+    if lean:
+        console.print("stock: taken to pass what passes with the engine, and not run on it")
     if keep_logs:
         console.print(f"logs: {settings.work}")
     failed = any(comparison.of(Verdict.REGRESSION) for comparison in comparisons.values())

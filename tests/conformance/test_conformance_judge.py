@@ -69,6 +69,14 @@ def test_stock_runs_once(judge, settings, tmp_path, write):
     assert len(runs.read_text().split()) == 12
 
 
+def test_a_lean_judge_runs_stock_on_what_does_not_pass(judge, settings, write):
+    path = write("test_ways.py", SOURCE)
+    comparison = replace(judge, lean=True, confirm=False).one(path)
+    assert names(comparison, Verdict.REGRESSION) == ["test_worse"]
+    runs = (settings.root / "test_ways.runs").read_text().split()
+    assert (runs.count("topo"), runs.count("stock")) == (3, 1)
+
+
 def test_long_files_come_first(judge, write):
     quick = write("test_quick.py", "def test_pass(): pass\n" + "#" * 1000)
     slow = write("test_slow.py", "def test_pass(): sum(range(10**7))\n")
