@@ -1,0 +1,167 @@
+"""Starts processes at once on one empty compiledir, and kills some: ``python -m profiles.crowd [MODELS]``.
+
+What counts is that each process that was left alone ends with the right numbers, that nothing is left behind, and how
+long it takes beside one process that builds, optimizes, compiles and calls all the same functions, one after the other.
+The processes import Theano each for itself, which the one does once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from profiles import isolated
+from profiles import models as zoo
+from profiles.cli import MODEL_NAME
+
+MODELS = ("mlp", "convnet", "vae", "gru30")
+
+#: THEANO_FLAGS of every process, but for the compiledir.
+FLAGS = "floatX=float32,optdb.topo=True,optdb.clinker=True"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What something took.
+
+    Parameters
+    ----------
+    wall, cpu : float
+        Seconds of the clock, and of processors: of processes and of the compilers that they wait for.
+    """
+
+    wall: float
+    cpu: float
+
+    def __str__(self) -> str:
+        return f"{self.wall:.1f} s, {self.cpu:.1f} CPU seconds"
+
+
+def compute(names: Sequence[str]) -> list[list[Any]]:
+    """Compile and call the functions of some models; return the outputs of each, as lists of numbers."""
+    import theano
+
+    values = []
+    for name in names:
+        model = zoo.build(name)
+        function = theano.function(model.inputs, model.outputs, updates=model.updates)
+        values.append([np.asarray(out, "float64").tolist() for out in function(*model.data)])
+    return values
+
+
+class Crowd:
+    """Processes that share a compiledir.
+
+    Parameters
+    ----------
+    folder : Path
+        For the compiledir, and for what optdb keeps of the compiler.
+    timeout : float
+        Seconds that a process may take.
+    """
+
+    def __init__(self, folder: Path, timeout: float) -> None:
+        self.compiledir = folder / "theano"
+        self._env = {"XDG_CACHE_HOME": str(folder / "cache")}
+        self._timeout = timeout
+
+    def run(self, names: Sequence[str], lifetime: float | None = None) -> list[list[Any]] | None:
+        """Compute models in a process; return None where it was killed after `lifetime` seconds.
+
+        Raises
+        ------
+        isolated.Failed
+            If it failed, or took longer than it may.
+        """
+        flags = f"{FLAGS},base_compiledir={self.compiledir}"
+        try:
+            return isolated.call(
+                "profiles.crowd:compute", names, flags=flags, env=self._env, timeout=lifetime or self._timeout
+            )
+        except isolated.Failed:
+            if lifetime is None:
+                raise
+            return None
+
+    def leftovers(self) -> list[Path]:
+        """Return what processes that have ended left unfinished: locks, folders to build in, modules without a key."""
+        found = []
+        for compiledir in self.compiledir.glob("compiledir*"):
+            found += [path for name in ("staging", "locks") for path in (compiledir / "optdb" / name).glob("*")]
+            found += [made for made in compiledir.glob("tmp*") if not (made / "key.pkl").exists()]
+        return found
+
+
+class _Stopwatch:
+    def __init__(self) -> None:
+        self._began = self._now()
+
+    @staticmethod
+    def _now() -> Cost:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return Cost(time.perf_counter(), children.ru_utime + children.ru_stime)
+
+    def read(self) -> Cost:
+        now = self._now()
+        return Cost(now.wall - self._began.wall, now.cpu - self._began.cpu)
+
+
+@click.command()
+@click.argument("chosen", metavar="[MODELS]...", nargs=-1, type=MODEL_NAME)
+@click.option("--processes", type=click.IntRange(min=1), default=20, show_default=True, help="How many start at once.")
+@click.option("--killed", type=click.IntRange(min=0), default=5, show_default=True, help="How many of them are killed.")
+@click.option("--seed", default=0, show_default=True, help="Of the moments at which they are killed.")
+@click.option("--timeout", default=1800.0, show_default=True, help="Seconds that a process may take.")
+def main(chosen: tuple[str, ...], processes: int, killed: int, seed: int, timeout: float) -> None:
+    """Compare processes that start at once, each with one of MODELS, with one process that does all their work.
+
+    The exit status is 1 where a number is not the one process's, or something is left behind.
+    """
+    if killed >= processes:
+        raise click.BadParameter(f"{killed} of {processes} processes leaves none", param_hint="--killed")
+    of_models = itertools.cycle(chosen or MODELS)
+    names = list(itertools.islice(of_models, processes))
+    with tempfile.TemporaryDirectory(prefix="optdb-crowd-") as made:
+        watch = _Stopwatch()
+        expected = Crowd(Path(made, "one"), timeout).run(names)
+        alone = watch.read()
+        click.echo(f"one process with {processes} functions: {alone}")
+        crowd = Crowd(Path(made, "all"), timeout)
+        lifetimes = _lifetimes(processes, killed, alone.wall, seed)
+        watch = _Stopwatch()
+        with ThreadPoolExecutor(processes) as pool:
+            results = list(pool.map(crowd.run, [[name] for name in names], lifetimes))
+        together = watch.read()
+        dead = results.count(None)
+        ratio = together.wall / alone.wall
+        click.echo(f"{processes} processes, {dead} of them killed: {together}, {ratio:.2f} times as long")
+        crowd.run(names[:1])  # a later process tidies up after those that were killed
+        left = crowd.leftovers()
+    pairs = zip(names, expected, results, strict=True)
+    wrong = sorted({name for name, values, result in pairs if result not in (None, [values])})
+    click.echo(f"wrong numbers: {', '.join(wrong) or 'none'}; left behind: {', '.join(map(str, left)) or 'nothing'}")
+    sys.exit(1 if wrong or left else 0)
+
+
+def _lifetimes(processes: int, killed: int, longest: float, seed: int) -> list[float | None]:
+    """Return after how many seconds each process is killed; None where it is not."""
+    rng = random.Random(seed)
+    lifetimes = [rng.uniform(1, longest) if i < killed else None for i in range(processes)]
+    rng.shuffle(lifetimes)
+    return lifetimes
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Processes on one empty compiledir, some of them killed."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from profiles import crowd
+
+
+@pytest.mark.slow
+def test_a_small_crowd():
+    result = CliRunner().invoke(crowd.main, ["mlp", "--processes", "3", "--killed", "1"])
+    assert result.exit_code == 0, result.output
+    assert "1 of them killed" in result.output
+    assert "wrong numbers: none; left behind: nothing" in result.output
+
+
+def test_somebody_has_to_be_left():
+    result = CliRunner().invoke(crowd.main, ["mlp", "--processes", "3", "--killed", "3"])
+    assert result.exit_code == 2
+    assert "3 of 3 processes leaves none" in result.output
+
+
+def test_what_differs_and_what_is_left_behind_is_named(monkeypatch, tmp_path):
+    numbers = iter([[[1.0], [1.0]], [[1.0]], [[2.0]], None])
+    monkeypatch.setattr(crowd.Crowd, "run", lambda *arguments: next(numbers))
+    monkeypatch.setattr(crowd.Crowd, "leftovers", lambda self: [tmp_path / "locks" / "one"])
+    result = CliRunner().invoke(crowd.main, ["mlp", "--processes", "2", "--killed", "0"])
+    assert result.exit_code == 1
+    assert "wrong numbers: mlp; left behind: " in result.output
+    assert "locks/one" in result.output
+
+
+def test_leftovers(tmp_path):
+    compiledir = tmp_path / "theano" / "compiledir_here"
+    for name in ("optdb/locks", "optdb/staging/half", "tmpwhole", "tmphalf"):
+        (compiledir / name).mkdir(parents=True)
+    (compiledir / "tmpwhole" / "key.pkl").touch()
+    left = crowd.Crowd(tmp_path, 1.0).leftovers()
+    assert {path.name for path in left} == {"half", "tmphalf"}
+
+
+def test_who_is_killed_depends_on_the_seed_alone():
+    lifetimes = crowd._lifetimes(20, 5, 10.0, seed=1)
+    assert lifetimes == crowd._lifetimes(20, 5, 10.0, seed=1) != crowd._lifetimes(20, 5, 10.0, seed=2)
+    assert lifetimes.count(None) == 15
+    assert all(1 <= one <= 10 for one in lifetimes if one is not None)
