@@ -15,7 +15,7 @@ from typing import Any
 
 from optdb.host.clinker import plug as clinker
 from optdb.host.config import config
-from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db
+from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db, visiting_members_once
 from optdb.host.device_linker import DeviceLinker
 from optdb.host.modes import Mode, provided_parts, register_mode
 from optdb.host.patching import PatchGroup, Switch, Wrapper
@@ -37,7 +37,8 @@ def _translating(query: Callable[..., Any]) -> Callable[..., Any]:
 
 def with_engine_rewriters(query: Query) -> Query:
     """Let a query for optimized code select the rewriters that are registered for the engine alone."""
-    return query.including(ENGINE_TAG) if "fast_run" in query.include else query
+    selects = "fast_run" in query.include and ENGINE_TAG not in query.include
+    return query.including(ENGINE_TAG) if selects else query
 
 
 def as_flags_say(query: Query) -> Query:
@@ -51,8 +52,11 @@ _patches = PatchGroup(
     "from optdb.enable() on",
     "optdb.disable()",
     [
-        Wrapper(database, "query", _translating, "the engine runs the rewriters that a query selects")
-        for database in (EquilibriumDB, SequenceDB, TopoDB)
+        Wrapper(EquilibriumDB, "query", visiting_members_once, "a query walks through its members once"),
+        *(
+            Wrapper(database, "query", _translating, "the engine runs the rewriters that a query selects")
+            for database in (EquilibriumDB, SequenceDB, TopoDB)
+        ),
     ],
 )
 
