@@ -77,6 +77,11 @@ def may_apply(rewriter: LocalOptimizer, op: Op) -> bool:
     return asks is None or asks(op)
 
 
+def question_of(rewriter: LocalOptimizer) -> Callable[[Op], bool] | None:
+    """Return what `rewriter` is known to ask of an op first; it declines where the answer is no."""
+    return _questions.get(rewriter)
+
+
 def known_rewriters() -> list[LocalOptimizer]:
     """Return the rewriters with finer tracks here than they declare."""
     return list(_questions)

@@ -7,7 +7,7 @@ so that neither the op's hash nor its equality is computed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from optdb.host.graph import Op
@@ -15,7 +15,7 @@ from optdb.host.guards import guard_of
 from optdb.host.precedence import in_order_of_precedence
 from optdb.host.refusals import lasting_refusals
 from optdb.host.rewriters import LocalOptimizer, name_of, transform_of
-from optdb.host.tracks import may_apply
+from optdb.host.tracks import may_apply, question_of
 
 
 class Rule:
@@ -98,6 +98,7 @@ class RuleTable:
         self._tracked = tracked
         # Of some hundred rewriters a small graph meets a few: rules are made when met.
         self._rule_of: dict[int, Rule] = {}
+        self._by_class: dict[type[Op], list[tuple[LocalOptimizer, Callable[[Op], bool] | None]]] = {}
         # The entry holds the op, so that no other object gets its id.
         self._by_id: dict[int, tuple[Op, tuple[Rule, ...]]] = {}
 
@@ -111,15 +112,19 @@ class RuleTable:
         entry = self._by_id.get(id(op))
         if entry is not None:
             return entry[1]
-        rewriters = (
-            *self._untracked,
-            *self._tracked.get(type(op), ()),
-            *self._tracked.get(op, ()),
-        )
-        rewriters = in_order_of_precedence(rewriter for rewriter in rewriters if may_apply(rewriter, op))
-        rules = tuple(map(self._rule, rewriters))
+        rewriters = [rewriter for rewriter, asks in self._of_class(type(op)) if asks is None or asks(op)]
+        rewriters += [rewriter for rewriter in self._tracked.get(op, ()) if may_apply(rewriter, op)]
+        rules = tuple(map(self._rule, in_order_of_precedence(rewriters)))
         self._by_id[id(op)] = (op, rules)
         return rules
+
+    def _of_class(self, cls: type[Op]) -> list[tuple[LocalOptimizer, Callable[[Op], bool] | None]]:
+        """Return the rewriters without tracks, and those that track `cls`, with what each asks of an op first."""
+        rewriters = self._by_class.get(cls)
+        if rewriters is None:
+            tracking = (*self._untracked, *self._tracked.get(cls, ()))
+            rewriters = self._by_class[cls] = [(rewriter, question_of(rewriter)) for rewriter in tracking]
+        return rewriters
 
     def _rule(self, rewriter: LocalOptimizer) -> Rule:
         rule = self._rule_of.get(id(rewriter))
