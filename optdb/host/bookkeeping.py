@@ -30,6 +30,7 @@ from optdb.host.graph import (
     io_toposort,
     is_output,
     nodes_outside,
+    roots,
 )
 from optdb.host.patching import Patch
 
@@ -269,6 +270,7 @@ def patches() -> list[Patch]:
         Patch(FunctionGraph, "execute_callbacks", execute_callbacks, "features that do not listen are not called"),
         Patch(FunctionGraph, "__import__", import_node, "a node is imported without sorting its ancestors"),
         Patch(graph, "io_toposort", io_toposort, "a sort visits no finished node again"),
+        Patch(graph, "inputs", roots, "a search looks for no variable in a list"),
         Patch(FunctionGraph, "toposort", toposort, "the engine keeps the order"),
         Patch(toolbox.Validator, "validate_", validate, "the caller is found without a search of all modules"),
     ]

@@ -14,7 +14,6 @@ from typing import Any
 
 import theano.scalar
 from theano.gof.op import COp
-from theano.gof.utils import scratchpad
 from theano.scalar import basic as scalar_basic
 from theano.scalar import get_scalar_type
 from theano.scalar.basic import Composite, ScalarOp, autocast_int
@@ -31,6 +30,7 @@ from optdb.host.patching import Patch
 _stock_load_c_code = COp.load_c_code
 _stock_make_shuffled = DimShuffle.make_node
 _stock_params_type = DimShuffle.params_type
+_stock_version = Elemwise.c_code_cache_version_apply
 _stock_upcast = scalar_basic.upcast
 _stock_type_init = TensorType.__init__
 _stock_make_new_inplace = Composite.make_new_inplace
@@ -44,6 +44,8 @@ _dtypes_of: dict[tuple[int, tuple[str, ...]], tuple[Any, list[str]]] = {}
 _plan_of: dict[tuple[Any, ...], tuple[Elemwise, list[DimShuffle | None] | None, list[TensorType]]] = {}
 #: Small whole number, and the flags that choose its dtype, to its constant.
 _constant_of: dict[tuple[Any, ...], TensorConstant] = {}
+#: Elementwise op (by id, and kept), flag, and dtypes of a node, to the version of its C code.
+_version_of: dict[tuple[Any, ...], tuple[Elemwise, tuple[Any, ...]]] = {}
 _types: dict[tuple[str, tuple[bool, ...]], TensorType] = {}
 _params_types: list[Any] = []
 #: Arguments of TensorType to what its __init__ makes of them.
@@ -58,6 +60,7 @@ def forget() -> None:
     """Clear the caches that hold ops or depend on flags."""
     _dtypes_of.clear()
     _plan_of.clear()
+    _version_of.clear()
     _types.clear()
     _type_state.clear()
 
@@ -224,6 +227,16 @@ def make_shuffled(self: DimShuffle, _input: Any) -> Apply:
     return new_node(self, [_input], [tensor_type(type_.dtype, pattern)()])
 
 
+def c_code_cache_version(self: Elemwise, node: Apply) -> tuple[Any, ...]:
+    """Return the version of an elementwise node's C code, which depends on the op and the dtypes."""
+    dtypes = tuple([var.type.dtype for var in (*node.inputs, *node.outputs)])
+    key = (id(self), self.openmp, dtypes)
+    entry = _version_of.get(key)
+    if entry is None:
+        entry = _version_of[key] = (self, _stock_version(self, node))
+    return entry[1]
+
+
 def make_new_inplace(self: Composite, output_types_preference: Any = None, name: str | None = None) -> Composite:
     """Return a Composite of the same scalar graph, with other output types; Theano's copies and merges the graph."""
     if type(self) is not Composite or type(Composite) is not MetaObject:  # others construct or share their ops
@@ -235,13 +248,6 @@ def make_new_inplace(self: Composite, output_types_preference: Any = None, name:
     return out
 
 
-def copy_tag(self: scratchpad) -> scratchpad:
-    """Return another tag with the same attributes, as ``copy.copy`` does the long way: each clone has some."""
-    tag = object.__new__(type(self))
-    vars(tag).update(vars(self))
-    return tag
-
-
 def patches() -> list[Patch]:
     """Return the patches of the ops' construction."""
     return [
@@ -251,8 +257,8 @@ def patches() -> list[Patch]:
         Patch(TensorType, "__init__", init_tensor_type, "a type of known dtype needs no checks"),
         Patch(Elemwise, "make_node", make_node, "nodes of plain tensors are made straight away"),
         Patch(DimShuffle, "make_node", make_shuffled, "the output type is made once"),
+        Patch(Elemwise, "c_code_cache_version_apply", c_code_cache_version, "each Scan asks it for its inner nodes"),
         Patch(scalar_basic, "upcast", upcast, "the dtype of a sum is computed once"),
         Patch(theano.scalar, "upcast", upcast, "the dtype of a sum is computed once"),
-        Patch(scratchpad, "__copy__", copy_tag, "each variable that is cloned has a tag to be copied"),
         Patch(Composite, "make_new_inplace", make_new_inplace, "the scalar graph need not be copied"),
     ]

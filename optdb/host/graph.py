@@ -38,6 +38,7 @@ __all__ = [
     "nodes_outside",
     "op_classes",
     "reachable",
+    "roots",
 ]
 
 
@@ -132,6 +133,27 @@ def io_toposort(
         computed.update(node.outputs)
         order.append(node)
     return order
+
+
+def roots(outputs: Iterable[Variable], blockers: Iterable[Variable] | None = None) -> list[Variable]:
+    """Return what `outputs` are computed from, in the order in which Theano's ``graph.inputs`` finds it.
+
+    Theano's looks for each variable in the list of the blockers, behind which nothing is looked at.
+    """
+    seen = set()
+    blocked = set(blockers or ())
+    todo = list(outputs)
+    found = []
+    while todo:
+        var = todo.pop()
+        if var in seen:
+            continue
+        seen.add(var)
+        if var.owner is None:
+            found.append(var)
+        elif var not in blocked:
+            todo.extend(reversed(var.owner.inputs))
+    return found
 
 
 def node_ancestors(outputs: Iterable[Variable]) -> set[Apply]:

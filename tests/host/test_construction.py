@@ -112,18 +112,6 @@ def test_values():
     np.testing.assert_allclose(f(data), (data.T[:, :, None] * 2).sum(axis=0))
 
 
-def test_tags_are_copied_with_what_they_hold():
-    x = tt.matrix()
-    x.tag.note = ["kept"]
-    with optimizing():
-        copied = x.clone()
-    assert type(copied.tag) is type(x.tag)
-    assert copied.tag is not x.tag
-    assert copied.tag.note is x.tag.note
-    copied.tag.other = 1
-    assert not hasattr(x.tag, "other")
-
-
 @pytest.fixture
 def no_kept_constants():
     """Constants are made anew, as while Theano optimizes a graph."""
@@ -219,3 +207,13 @@ def test_dtypes_of_arithmetic_are_theanos(dtypes, float_dtype, cast_policy):
 def test_a_wrong_number_of_operands_is_refused():
     with optimizing(), pytest.raises(TypeError):
         tt.sub.make_node(tt.fscalar())
+
+
+@pytest.mark.parametrize("openmp", [False, True])
+def test_versions_of_c_code_are_theanos(openmp):
+    op, kinds = Elemwise(theano.scalar.add, openmp=openmp), (tt.fvector, tt.dvector)
+    nodes = [op.make_node(*[kind() for _ in range(count)]) for kind in kinds for count in (1, 2)]
+    stock = [op.c_code_cache_version_apply(node) for node in nodes]
+    with optimizing():
+        for _ in range(2):
+            assert [op.c_code_cache_version_apply(node) for node in nodes] == stock

@@ -5,9 +5,10 @@ from __future__ import annotations
 import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from theano.gof.graph import inputs as stock_roots
 from theano.gof.graph import io_toposort as stock
 
-from optdb.host.graph import io_toposort
+from optdb.host.graph import io_toposort, roots
 
 steps = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=25)
 
@@ -42,3 +43,12 @@ def test_orderings_and_clients_are_theanos():
     clients = {}
     io_toposort([x], outputs, clients=clients)
     assert set(clients[x]) == {first.owner, second.owner}
+
+
+@settings(max_examples=100)
+@given(steps, st.lists(st.integers(0, 40), max_size=3), st.integers(1, 4))
+def test_the_roots_are_theanos(program, blocked, outputs):
+    pool = graph_of(program)
+    blockers = [pool[i % len(pool)] for i in blocked]
+    for stop in (None, blockers):
+        assert roots(pool[-outputs:], stop) == stock_roots(pool[-outputs:], stop)
