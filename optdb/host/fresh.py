@@ -22,6 +22,7 @@ from optdb.host.patching import Patch
 _stock_add_tag_trace = utils.add_tag_trace
 _stock_call = TensorType.__call__
 _stock_make_scalar = Scalar.make_variable
+_stock_clone_node = Apply.clone
 _stock_clone_variable = Variable.clone
 
 _trace_limit = parameter("traceback.limit")
@@ -82,11 +83,17 @@ def make_scalar(self: Scalar, name: str | None = None) -> Any:
 
 def clone_variable(self: Variable) -> Any:
     """Return a variable of the same type, name and tag, without an owner."""
-    if type(self) is not TensorVariable or _warn_float64.val != "ignore" or _observers:
+    is_plain = (
+        type(self) is TensorVariable
+        and type(self.tag) is scratchpad
+        and _warn_float64.val == "ignore"
+        and not _observers
+    )
+    if not is_plain:
         return _stock_clone_variable(self)
     var = _variable(TensorVariable, self.type)
     var.name = self.name
-    vars(var.tag).update(vars(self.tag))
+    var.tag = copy_tag(self.tag)
     return var
 
 
@@ -103,6 +110,22 @@ def new_node(op: Any, inputs: list[Variable], outputs: list[Variable]) -> Apply:
     return node
 
 
+def clone_node(self: Apply) -> Apply:
+    """Return a node of the same op, inputs and tag, with outputs of its own."""
+    if type(self) is not Apply or type(self.tag) is not scratchpad:
+        return _stock_clone_node(self)
+    node = new_node(self.op, list(self.inputs), [var.clone() for var in self.outputs])
+    node.tag = copy_tag(self.tag)
+    return node
+
+
+def copy_tag(self: scratchpad) -> scratchpad:
+    """Return another tag with the same attributes, as ``copy.copy`` does the long way: each clone has some."""
+    tag = _new(type(self))
+    vars(tag).update(vars(self))
+    return tag
+
+
 def patches() -> list[Patch]:
     """Return the patches of new variables and nodes."""
     return [
@@ -110,4 +133,6 @@ def patches() -> list[Patch]:
         Patch(TensorType, "__call__", make_tensor, "a variable without a trace is made at once"),
         Patch(Scalar, "make_variable", make_scalar, "a variable without a name is made at once"),
         Patch(Variable, "clone", clone_variable, "a copy is made at once"),
+        Patch(Apply, "clone", clone_node, "a copy is made at once"),
+        Patch(scratchpad, "__copy__", copy_tag, "each variable that is cloned has a tag to be copied"),
     ]

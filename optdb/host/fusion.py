@@ -14,6 +14,7 @@ from theano.tensor.opt import FusionOptimizer, elemwise_max_input_fct, local_ele
 
 from optdb.host.bookkeeping import import_one
 from optdb.host.config import config
+from optdb.host.fresh import new_node
 from optdb.host.graph import Apply, Constant, FunctionGraph, MetaObject, Variable, io_toposort
 from optdb.host.testvalues import without_test_values
 
@@ -140,7 +141,9 @@ class _PlainSteps:
     def _graph(self) -> tuple[list[Variable], list[Apply], Variable]:
         """Make variables and nodes; return the inputs, the nodes, and the output."""
         values = [get_scalar_type(dtype).make_variable() for dtype in self._dtypes]
-        nodes = [Apply(op, [values[i] for i in slots], [values[slot]]) for (op, slots), slot in self._slot_of.items()]
+        nodes = [
+            new_node(op, [values[i] for i in slots], [values[slot]]) for (op, slots), slot in self._slot_of.items()
+        ]
         return values[: self._count], nodes, values[self._last]
 
 

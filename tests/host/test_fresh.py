@@ -66,6 +66,30 @@ def test_nodes_are_theanos(make):
     assert ours.outputs[0].index == 0
 
 
+def test_cloned_nodes_are_theanos():
+    node = tt.exp(tt.dvector("x")).owner
+    node.tag.note = ["kept"]
+    stock, ours = untraced(node.clone)
+    assert list(vars(ours)) == list(vars(stock))
+    assert (ours.op, ours.inputs) == (stock.op, stock.inputs)
+    assert ours.inputs is not node.inputs
+    assert dict(fields(ours.outputs[0])) == {**dict(fields(stock.outputs[0])), "owner": ours}
+    assert ours.outputs[0] is not node.outputs[0]
+    assert vars(ours.tag) == vars(stock.tag)
+    assert ours.tag is not node.tag
+
+
+def test_tags_of_another_class_are_copied():
+    class Tag:
+        pass
+
+    x = tt.dvector()
+    x.tag = Tag()
+    _, ours = untraced(x.clone)
+    assert type(ours.tag) is Tag
+    assert ours.tag is not x.tag
+
+
 def test_traces_are_recorded_where_they_are_asked_for():
     with theano.change_flags(**{"traceback.limit": 3}), optimizing():
         made = tt.dvector(), tt.exp(tt.dvector()), tt.constant(np.ones(3))
@@ -98,3 +122,15 @@ def test_test_values_are_computed():
     with theano.change_flags(compute_test_value_opt="raise"), as_when_compiling(), optimizing():
         y = tt.exp(x) + 1
     np.testing.assert_array_equal(y.tag.test_value, np.exp([1.0, 1.0]) + 1)
+
+
+def test_tags_are_copied_with_what_they_hold():
+    x = tt.matrix()
+    x.tag.note = ["kept"]
+    with optimizing():
+        copied = x.clone()
+    assert type(copied.tag) is type(x.tag)
+    assert copied.tag is not x.tag
+    assert copied.tag.note is x.tag.note
+    copied.tag.other = 1
+    assert not hasattr(x.tag, "other")
