@@ -23,10 +23,11 @@ from optdb.host.patching import Patch
 
 _stock_simplify_constants = Canonizer.simplify_constants
 
-#: The simplifiers of products that Theano registers. Those of others are not known here.
-_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
+_MAIN, _INVERSE, _RECIPROCAL, _RANK, _OTHER = range(5)
 
-_MAIN, _INVERSE, _RECIPROCAL, _OTHER = range(4)
+#: The simplifiers of products that Theano registers: one of ``x / abs(x)``, one of the softmax, whose divisor is a
+#: DimShuffle. Without divisors they do nothing.
+_KNOWN_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
 
 #: Id of a canonizer to the canonizer and a dictionary of op id to the op and its part; both are held, so that no other
 #: object gets their ids.
@@ -49,19 +50,29 @@ def _parts_of(canonizer: Canonizer) -> dict[int, tuple[Any, int]]:
 
 
 def _part(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], op: Any) -> int:
-    """Tell which of the canonizer's ops `op` is."""
+    """Tell which of the canonizer's ops `op` is, or that it is a DimShuffle that does not matter to it."""
     entry = parts.get(id(op))
     if entry is not None:
         return entry[1]
     ops = [canonizer.main, canonizer.inverse, canonizer.reciprocal]
-    part = ops.index(op) if op in ops else _OTHER
+    part = ops.index(op) if op in ops else _RANK if _completes_rank(op) else _OTHER
     parts[id(op)] = (op, part)
     return part
+
+
+def _completes_rank(op: Any) -> bool:
+    """Tell whether `op` is a DimShuffle that only adds broadcastable dimensions on the left, as Elemwise does."""
+    if not isinstance(op, DimShuffle):
+        return False
+    rank = len(op.input_broadcastable)
+    return op.new_order == ("x",) * (len(op.new_order) - rank) + tuple(range(rank))
 
 
 def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], list[Variable]]:
     """Return the operands that `input` is made of, and those that it is divided (or lessened) by."""
     parts = _parts_of(self)
+    if input.owner is None or _part(self, parts, input.owner.op) == _OTHER:
+        return [input], []
     num: list[Variable] = []
     denum: list[Variable] = []
     # The operands still to be taken apart, the next one last, each with the
@@ -70,10 +81,10 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
     while todo:
         var, same_side, opposite_side = todo.pop()
         owner = var.owner
-        if owner is None:
+        part = _OTHER if owner is None else _part(self, parts, owner.op)
+        if part == _OTHER:
             same_side.append(var)
             continue
-        part = _part(self, parts, owner.op)
         operands = owner.inputs
         if part == _MAIN:
             todo.extend([(operand, same_side, opposite_side) for operand in reversed(operands)])
@@ -82,23 +93,30 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
             todo.append((operands[0], same_side, opposite_side))
         elif part == _RECIPROCAL:
             todo.append((operands[0], opposite_side, same_side))
-        elif isinstance(owner.op, DimShuffle) and _completes_rank(owner):
-            todo.append((operands[0], same_side, opposite_side))
         else:
-            same_side.append(var)
+            todo.append((operands[0], same_side, opposite_side))
     return num, denum
 
 
-def may_be_taken_apart(canonizer: Canonizer, op: Any) -> bool:
-    """Tell whether :func:`get_num_denum` may find several operands, or an inverse one, in what `op` computes."""
-    return _part(canonizer, _parts_of(canonizer), op) != _OTHER or isinstance(op, DimShuffle)
+def knows_simplifiers(canonizer: Canonizer) -> bool:
+    """Tell whether all simplifiers of `canonizer` are Theano's, which do nothing without divisors."""
+    for reason, _ in canonizer.external_simplifiers:  # noqa: SIM110  each product asks this
+        if reason not in _KNOWN_SIMPLIFIERS:
+            return False
+    return True
 
 
-def _completes_rank(node: Apply) -> bool:
-    """Tell whether a DimShuffle only adds broadcastable dimensions on the left, as Elemwise does."""
-    rank = node.inputs[0].type.ndim
-    missing = node.outputs[0].type.ndim - rank
-    return node.op.new_order == ("x",) * missing + tuple(range(rank))
+def simplify(
+    self: Canonizer, num: list[Variable], denum: list[Variable], out_type: Any
+) -> tuple[list[Variable], list[Variable]]:
+    """Cancel what is in both lists, put constants together, and ask the simplifiers; it may change both lists."""
+    if denum:
+        num, denum = self.simplify_factors(num, denum)
+    num, denum = self.simplify_constants(num, denum, out_type=out_type)
+    if denum or not knows_simplifiers(self):
+        for _, simplifier in self.external_simplifiers:
+            num, denum = simplifier(num, denum)
+    return num, denum
 
 
 def simplify_constants(
@@ -135,8 +153,9 @@ def transform(self: Canonizer, node: Apply) -> Any:
     out = node.outputs[0]
     if not hasattr(out, "clients"):
         return None
-    if any(_goes_on(self, parts, client) for client, _ in out.clients):
-        return None  # not False: see `canonizers_lasting_refusals`
+    for client, _ in out.clients:
+        if _goes_on(self, parts, client):
+            return None  # not False: see `canonizers_lasting_refusals`
     orig_num, orig_denum = self.get_num_denum(out)
     num, denum = self.simplify(list(orig_num), list(orig_denum), out.type)
     if _same(orig_num, num) and _same(orig_denum, denum):
@@ -155,9 +174,16 @@ def transform(self: Canonizer, node: Apply) -> Any:
 
 def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Apply | str) -> bool:
     """Tell whether a user of the expression is a further step of it, so that it is that step's turn."""
-    while isinstance(getattr(client, "op", None), DimShuffle) and len(client.outputs[0].clients) == 1:
-        client = client.outputs[0].clients[0][0]
-    return not isinstance(client, str) and _part(canonizer, parts, client.op) != _OTHER
+    while not isinstance(client, str):
+        op = client.op
+        part = _part(canonizer, parts, op)
+        if part < _RANK:
+            return True
+        users = client.outputs[0].clients
+        if not isinstance(op, DimShuffle) or len(users) != 1:
+            return False
+        client = users[0][0]
+    return False
 
 
 def _same(before: list[Any], after: list[Any]) -> bool:
@@ -174,13 +200,14 @@ def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
 
 def has_unknown_simplifiers() -> bool:
     """Tell whether products are simplified by functions other than those that Theano registers."""
-    return any(reason not in _SIMPLIFIERS for reason, _ in local_mul_canonizer.external_simplifiers)
+    return not knows_simplifiers(local_mul_canonizer)
 
 
 def patches() -> list[Patch]:
     """Return the patches of Theano's Canonizer."""
     return [
         Patch(Canonizer, "get_num_denum", get_num_denum, "shared parts of a product are walked once"),
+        Patch(Canonizer, "simplify", simplify, "what cannot change is not looked at"),
         Patch(Canonizer, "simplify_constants", simplify_constants, "constants are folded without a graph"),
         Patch(Canonizer, "transform", transform, "a product that cannot change is not taken apart"),
     ]

@@ -22,7 +22,7 @@ from theano.tensor.elemwise import DimShuffle, Elemwise
 from theano.tensor.nnet import sigm
 from theano.tensor.subtensor import Subtensor
 
-from optdb.host.algebra import get_num_denum, has_unknown_simplifiers, may_be_taken_apart
+from optdb.host.algebra import get_num_denum, knows_simplifiers
 from optdb.host.graph import Apply, Constant, Variable
 
 Guard = Callable[[Apply], bool]
@@ -196,47 +196,71 @@ def _may_have_length_one(node: Apply) -> bool:
     return any(var.data == 1 if isinstance(var, Constant) else _may_be_constant(var) for var in shape.owner.inputs)
 
 
-def _may_distribute(node: Apply) -> bool:
-    """Tell whether a factor or divisor may go into a sum that is another one, and save an operation.
+#: How many multiplications Theano counts for a division, where it looks for operations to save.
+_DIVISION = 1.5
 
-    Theano counts an operation for each factor that goes away, and one for each term that gets it; 1.5 for a divisor.
-    One term at least therefore has to become shorter than it is with the other factor.
-    """
-    if has_unknown_simplifiers():
-        return True
+
+def _may_distribute(node: Apply) -> bool:
+    """Tell whether a factor or divisor may go into a sum that is another one, and save an operation."""
     num, denum = get_num_denum(opt.local_mul_canonizer, node.outputs[0])
-    for side, other_side in ((num, denum), (denum, num)):
-        for i, factor in enumerate(side):
-            if factor.owner is None or not may_be_taken_apart(opt.local_add_canonizer, factor.owner.op):
-                continue
-            pos, neg = get_num_denum(opt.local_add_canonizer, factor)
-            if len(pos) == 1 and not neg:
-                continue
-            others = side[:i] + side[i + 1 :]
-            for term in itertools.chain(pos, neg):
-                term_num, term_denum = get_num_denum(opt.local_mul_canonizer, term)
-                if any(_may_be_shortened([*term_num, var], term_denum) for var in others):
-                    return True
-                if any(_may_be_shortened(term_num, [*term_denum, var]) for var in other_side):
-                    return True
+    if len(num) == 1 and not denum:
+        return False
+    out_type = node.outputs[0].type
+    # Each one meets those after it. No factor is left where Theano comes to the divisors.
+    return _may_save(num, denum, out_type) or _may_save(denum, [], out_type)
+
+
+def _may_save(factors: list[Variable], divisors: list[Variable], out_type: Type) -> bool:
+    """Tell whether one of `factors` may be a sum that takes a later one, or a divisor, in.
+
+    Theano counts the operation that goes away, and those that each term gets or loses.
+    """
+    for i, factor in enumerate(factors):
+        others = factors[i + 1 :]
+        if not others and not divisors:
+            return False
+        terms = _terms(factor)
+        if not terms:
+            continue
+        if not knows_simplifiers(opt.local_mul_canonizer):
+            return True
+        cost = len(terms) - 1
+        if any(sum(_most_saved([*num, var], denum, out_type) for num, denum in terms) > cost for var in others):
+            return True
+        cost *= _DIVISION
+        if any(sum(_most_saved(num, [*denum, var], out_type) for num, denum in terms) > cost for var in divisors):
+            return True
     return False
 
 
-def _may_be_shortened(num: list[Variable], denum: list[Variable]) -> bool:
-    """Tell whether Theano may find fewer factors and divisors for a term.
+def _terms(var: Variable) -> list[tuple[list[Variable], list[Variable]]]:
+    """Return the factors and divisors of the terms of a sum; nothing for what is none."""
+    pos, neg = get_num_denum(opt.local_add_canonizer, var)
+    if len(pos) == 1 and not neg:
+        return []
+    return [get_num_denum(opt.local_mul_canonizer, term) for term in itertools.chain(pos, neg)]
+
+
+def _most_saved(num: list[Variable], denum: list[Variable], out_type: Type) -> float:
+    """Return how many operations Theano saves at most where it simplifies a product.
 
     It cancels what is in both, puts numbers together, leaves out a factor of 1, and knows ``x / abs(x)`` and the
     softmax, whose divisor is a DimShuffle.
     """
-    numbers = [var for var in num if isinstance(var, Constant)]
-    if len(numbers) > 1 or (numbers and bool(np.all(numbers[0].data == 1))):
-        return True
-    return any(
-        var in num
-        or isinstance(var, Constant)
-        or (var.owner is not None and (isinstance(var.owner.op, DimShuffle) or var.owner.op == tt.abs_))
-        for var in denum
-    )
+    canonizer = opt.local_mul_canonizer
+    saved = 0.0
+    numbers = [number for number in map(canonizer.get_constant, num) if number is not None]
+    if numbers:
+        with np.errstate(all="ignore"):
+            saved += len(numbers) - len(canonizer.calculate(numbers, [], aslist=True, out_type=out_type))
+    for var in denum:
+        if var in num:
+            saved += 1 + _DIVISION
+        elif isinstance(var, Constant):
+            saved += _DIVISION + bool(numbers)
+        elif var.owner is not None and (isinstance(var.owner.op, DimShuffle) or var.owner.op == tt.abs_):
+            saved += _DIVISION
+    return saved
 
 
 def _has_zero_operand(node: Apply) -> bool:

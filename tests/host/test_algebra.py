@@ -7,15 +7,22 @@ import theano.tensor as tt
 from hypothesis import given
 from hypothesis import strategies as st
 from theano.gof import FunctionGraph
+from theano.gof.graph import io_toposort
 from theano.scan_module.scan_utils import equal_computations
-from theano.tensor.opt import Canonizer, local_add_canonizer, local_mul_canonizer
+from theano.tensor.opt import (
+    Canonizer,
+    local_add_canonizer,
+    local_greedy_distributor,
+    local_mul_canonizer,
+)
 
 import optdb
 from optdb.host import algebra
+from optdb.host.guards import guard_of
 from optdb.host.session import optimizing
 from tests.topo.graphs import uncached_constants
 
-STOCK = {name: vars(Canonizer)[name] for name in ("get_num_denum", "simplify_constants", "transform")}
+STOCK = {name: vars(Canonizer)[name] for name in ("get_num_denum", "simplify", "simplify_constants", "transform")}
 X, Y, Z = tt.dmatrix("x"), tt.dvector("y"), tt.fscalar("z")
 with uncached_constants():
     CONSTANTS = [tt.constant(value) for value in (0, 1, 1.0, 0.5, -2, 3.0, [1.0, 1.0])]
@@ -33,6 +40,7 @@ def expressions():
             st.builds(tt.neg, smaller),
             st.builds(tt.inv, smaller),
             st.builds(tt.exp, smaller),
+            st.builds(abs, smaller),
         )
 
     return st.recursive(leaves, extend, max_leaves=9)
@@ -68,6 +76,26 @@ def test_it_offers_what_stock_offers(expression):
 def test_it_takes_expressions_apart_as_stock_does(expression):
     for canonizer in (local_add_canonizer, local_mul_canonizer):
         assert algebra.get_num_denum(canonizer, expression) == STOCK["get_num_denum"](canonizer, expression)
+    algebra.forget()
+
+
+@given(expressions(), st.lists(expressions(), min_size=1, max_size=3))
+def test_no_sum_is_held_back_that_takes_a_factor_in(expression, factors):
+    guard = guard_of(local_greedy_distributor)
+    for product in (tt.mul(expression, *factors), tt.true_div(factors[0], tt.mul(expression, *factors[1:]))):
+        for node in io_toposort([], [product]):
+            if local_greedy_distributor.transform(node):
+                assert guard(node)
+    algebra.forget()
+
+
+def test_a_sum_is_held_back_whose_terms_would_get_longer():
+    guard = guard_of(local_greedy_distributor)
+    with uncached_constants():
+        assert not guard(((2 * X + Y) * 3 * Z).owner)  # one term would have one number again, the other one more
+        assert not guard((X * Y / (2 * X + 3 * Z)).owner)
+        assert guard(((2 * X + Y / 3) * 3 * Z).owner)
+        assert guard(((X / Y + Z) * Y).owner)
     algebra.forget()
 
 
