@@ -10,6 +10,7 @@ array operation, and walk long chains without recursion.
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,11 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
     while todo:
         var, same_side, opposite_side = todo.pop()
         owner = var.owner
-        part = _OTHER if owner is None else _part(self, parts, owner.op)
+        if owner is None:
+            same_side.append(var)
+            continue
+        known = parts.get(id(owner.op))
+        part = _part(self, parts, owner.op) if known is None else known[1]
         if part == _OTHER:
             same_side.append(var)
             continue
@@ -187,7 +192,9 @@ def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Ap
 
 
 def _same(before: list[Any], after: list[Any]) -> bool:
-    return len(before) == len(after) and all(x is y or bool(np.all(x == y)) for x, y in zip(before, after, strict=True))
+    if len(before) != len(after):
+        return False
+    return all(map(is_, before, after)) or all(bool(np.all(x == y)) for x, y in zip(before, after, strict=True))
 
 
 def canonizers_lasting_refusals() -> tuple[bool | None, ...]:

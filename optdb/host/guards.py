@@ -23,7 +23,7 @@ from theano.tensor.elemwise import DimShuffle, Elemwise
 from theano.tensor.nnet import sigm
 from theano.tensor.subtensor import Subtensor
 
-from optdb.host.algebra import get_num_denum, knows_simplifiers
+from optdb.host.algebra import get_num_denum, has_unknown_simplifiers
 from optdb.host.graph import Apply, Constant, Variable
 
 Guard = Callable[[Apply], bool]
@@ -64,9 +64,15 @@ def _resembles(pattern: Any, var: Variable) -> bool:
     return not isinstance(pattern, (int, float, Constant)) or isinstance(var, Constant)
 
 
+# Loops, in what is asked most: each takes half as long as any() of a generator.
+
+
 def _has_constant_of_another_dtype(node: Apply) -> bool:
     dtype = node.outputs[0].type.dtype
-    return any(isinstance(var, Constant) and var.type.dtype != dtype for var in node.inputs)
+    for var in node.inputs:  # noqa: SIM110
+        if isinstance(var, Constant) and var.type.dtype != dtype:
+            return True
+    return False
 
 
 def _scalar_op_of(var: Variable) -> Any:
@@ -76,7 +82,8 @@ def _scalar_op_of(var: Variable) -> Any:
 
 
 def _begins_with_switch(node: Apply) -> bool:
-    return isinstance(_scalar_op_of(node.inputs[0]), scalar.Switch)
+    owner = node.inputs[0].owner
+    return owner is not None and isinstance(getattr(owner.op, "scalar_op", None), scalar.Switch)
 
 
 def _begins_with_invertible(node: Apply) -> bool:
@@ -84,7 +91,11 @@ def _begins_with_invertible(node: Apply) -> bool:
 
 
 def _has_fill(node: Apply) -> bool:
-    return any(isinstance(_scalar_op_of(var), scalar.Second) for var in node.inputs)
+    for var in node.inputs:
+        owner = var.owner
+        if owner is not None and isinstance(getattr(owner.op, "scalar_op", None), scalar.Second):
+            return True
+    return False
 
 
 def _has_alloc(node: Apply) -> bool:
@@ -216,13 +227,15 @@ def _may_save(factors: list[Variable], divisors: list[Variable], out_type: Type)
     Theano counts the operation that goes away, and those that each term gets or loses.
     """
     for i, factor in enumerate(factors):
+        if factor.owner is None:
+            continue
         others = factors[i + 1 :]
         if not others and not divisors:
             return False
         terms = _terms(factor)
         if not terms:
             continue
-        if not knows_simplifiers(opt.local_mul_canonizer):
+        if has_unknown_simplifiers():
             return True
         cost = len(terms) - 1
         if any(sum(_most_saved([*num, var], denum, out_type) for num, denum in terms) > cost for var in others):
@@ -250,7 +263,9 @@ def _most_saved(num: list[Variable], denum: list[Variable], out_type: Type) -> f
     canonizer = opt.local_mul_canonizer
     saved = 0.0
     numbers = [number for number in map(canonizer.get_constant, num) if number is not None]
-    if numbers:
+    if len(numbers) == 1:
+        saved += bool(numbers[0] == 1)
+    elif numbers:
         with np.errstate(all="ignore"):
             saved += len(numbers) - len(canonizer.calculate(numbers, [], aslist=True, out_type=out_type))
     for var in denum:
@@ -264,7 +279,7 @@ def _most_saved(num: list[Variable], denum: list[Variable], out_type: Type) -> f
 
 
 def _has_zero_operand(node: Apply) -> bool:
-    for var in node.inputs:
+    for var in node.inputs:  # noqa: SIM110
         if _may_be_constant(var) if var.owner is not None else _is_zero(var):
             return True
     return False
@@ -304,7 +319,7 @@ def _may_be_constant(var: Variable, depth: int = _MAX_DEPTH) -> bool:
     needed = _looked_at(var) if depth else None
     if needed is None:
         return isinstance(var, Constant)
-    for operand in needed:  # noqa: SIM110  a loop takes half as long as all() of a generator
+    for operand in needed:  # noqa: SIM110
         if not _may_be_constant(operand, depth - 1):
             return False
     return True
