@@ -19,6 +19,7 @@ from typing import Any
 
 from theano.compile.ops import Shape_i
 from theano.gof.graph import ancestors
+from theano.tensor import TensorType
 from theano.tensor.basic import constant
 from theano.tensor.opt import ShapeFeature, ShapeOptimizer
 
@@ -58,6 +59,10 @@ class _Given(_Promise):
         self.value = value
 
 
+#: The shape of each 0-d tensor: nothing has to be worked out for it.
+_NO_LENGTHS = _Given(())
+
+
 class _Leaf(_Promise):
     """The shape of a variable that no node computes."""
 
@@ -86,9 +91,10 @@ class _Inferred(_Promise):
 
     def work_out(self, feature: LazyShapeFeature) -> Any:
         node, inputs = self.node, self.inputs
-        self.inputs = []  # a computed promise needs no other ones
         input_shapes = {var: feature.renewed(promise.value) for var, promise in zip(node.inputs, inputs, strict=True)}
-        return feature.as_theano(input_shapes, ShapeFeature.on_import, feature.fgraph, node, "shape asked")
+        shapes = feature.as_theano(input_shapes, ShapeFeature.on_import, feature.fgraph, node, "shape asked")
+        self.inputs = []  # a computed promise needs no other ones
+        return shapes
 
 
 class _Output(_Promise):
@@ -236,8 +242,13 @@ class LazyShapeFeature(ShapeFeature):
             return
         for var in node.inputs:
             self.init_r(var)
-        inferred = _Inferred(node, [shapes.promise(var) for var in node.inputs])
+        inferred = None
         for out in node.outputs:
+            if _has_no_lengths(out):
+                shapes[out] = _NO_LENGTHS
+                continue
+            if inferred is None:
+                inferred = _Inferred(node, [shapes.promise(var) for var in node.inputs])
             shapes[out] = _Output(inferred, out)
 
     def on_prune(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
@@ -291,7 +302,7 @@ class LazyShapeFeature(ShapeFeature):
     def init_r(self, r: Variable) -> None:
         """Make sure that `r` has a shape or a promise of one."""
         if r not in self.shape_of:
-            self.shape_of[r] = _Leaf(r)
+            self.shape_of[r] = _NO_LENGTHS if _has_no_lengths(r) else _Leaf(r)
 
     def update_shape(self, r: Variable, other_r: Variable) -> None:
         """Note that `r` has the shape of `other_r`."""
@@ -353,6 +364,10 @@ class LazyShapeFeature(ShapeFeature):
                 setattr(stock, name, getattr(self, name))
         stock.shape_of = dict(self.shape_of.items())
         return stock.__reduce_ex__(1)
+
+
+def _has_no_lengths(var: Variable) -> bool:
+    return isinstance(var.type, TensorType) and not var.type.ndim
 
 
 def _uses(var: Variable, other: Variable) -> bool:

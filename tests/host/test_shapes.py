@@ -19,6 +19,7 @@ from theano.tensor.opt import ShapeFeature, ShapeOptimizer
 
 import optdb
 from optdb.host.session import optimizing
+from optdb.host.shapes import _UNKNOWN as UNKNOWN
 from optdb.host.shapes import LazyShapeFeature
 from tests.topo.graphs import STOCK, uncached_constants
 
@@ -140,6 +141,16 @@ def test_a_graph_has_one():
     assert attach(fgraph) is feature
     fgraph.remove_feature(feature)
     assert not hasattr(fgraph, "shape_feature")
+
+
+def test_nothing_is_worked_out_for_what_has_no_lengths():
+    x, y = tt.dmatrix("x"), tt.dvector("y")
+    out = tt.exp(x).sum() * tt.exp(y)
+    feature = attach(FunctionGraph([x, y], [out], clone=False))
+    (length,) = feature.shape_of[out]
+    assert length.owner.op == Shape_i(0) and length.owner.inputs == [y]
+    known = [var for var in feature.fgraph.variables if feature.shape_of.promise(var).value is not UNKNOWN]
+    assert out in known and x not in known
 
 
 def test_a_long_chain_is_no_problem():
