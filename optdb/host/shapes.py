@@ -23,7 +23,7 @@ from theano.tensor import TensorType
 from theano.tensor.basic import constant
 from theano.tensor.opt import ShapeFeature, ShapeOptimizer
 
-from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable
+from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, reachable
 from optdb.host.patching import Patch
 from optdb.host.testvalues import optimizer_test_values
 
@@ -176,6 +176,10 @@ class _Shapes(dict):
         """Return the promise of the shape of `var`."""
         return super().__getitem__(var)
 
+    def meanwhile(self, var: Variable) -> Any:
+        """Return the shape of `var` for another shape that is being worked out, and that it may wait for."""
+        return self._feature.keep(self._feature.without_waiting(var, self.promise(var)))
+
     def _inferred(self) -> dict:
         return {var: self[var] for var in self}
 
@@ -194,7 +198,7 @@ class _Scratch(dict):
         self._shapes = shapes
 
     def __missing__(self, var: Variable) -> Any:
-        return self._shapes[var]
+        return self._shapes.meanwhile(var)
 
 
 class LazyShapeFeature(ShapeFeature):
@@ -224,6 +228,7 @@ class LazyShapeFeature(ShapeFeature):
         self.scheduled: dict[Apply, Variable] = {}
         self.shape_of_reverse_index: dict[Variable, set[Variable]] = {}
         self._renamed: dict[Variable, Variable] = {}
+        self._at_work: set[_Promise] = set()
         self._asking: dict[Variable, dict[Apply, None]] = {}
         for node in fgraph.toposort():
             self.on_import(fgraph, node, "on_attach")
@@ -332,8 +337,26 @@ class LazyShapeFeature(ShapeFeature):
             if missing:
                 todo.extend(missing)
                 continue
-            current.value = current.work_out(self)
+            self._at_work.add(current)
+            try:
+                current.value = current.work_out(self)
+            finally:
+                self._at_work.discard(current)
             todo.pop()
+
+    def without_waiting(self, var: Variable, promise: _Promise) -> _Promise:
+        """Return the promise of the shape of `var`, or one that does not wait for what is being worked out.
+
+        A node may tell a length by the shape of a variable that later replaced its output, and so took the node's
+        lengths over. That variable had its own shape when the node was made.
+        """
+        while self._waits(promise):
+            promise = promise.promise if isinstance(promise, _Merged) else _Leaf(var)
+        return promise
+
+    def _waits(self, promise: _Promise) -> bool:
+        unknown = reachable([promise], lambda known: known.needed() if known.value is _UNKNOWN else ())
+        return not self._at_work.isdisjoint(unknown)
 
     def renewed(self, shape: Any) -> Any:
         """Return a shape that was built earlier, with the lengths that stand for its own now."""

@@ -249,6 +249,20 @@ def test_a_reshape_to_its_own_shape_closes_no_cycle(make):
     np.testing.assert_allclose(f(*arguments), plain(*arguments))
 
 
+def test_a_shape_is_told_by_what_took_its_variable_s_place():
+    """The lengths of the alloc are those of what replaced it, which then has the lengths of the alloc, too."""
+    x, y = tt.dmatrix("x"), tt.dscalar("y")
+    rows = tt.exp(x)
+    allocated = tt.alloc(y, *(rows.shape[i] for i in range(2)))
+    fgraph = FunctionGraph([x, y], [tt.sin(allocated), tt.cos(rows)], clone=False, features=[ReplaceValidate()])
+    feature = attach(fgraph)
+    fgraph.replace_all_validate([(allocated, rows)])
+    for var in (rows, *fgraph.outputs):
+        assert [(length.owner.op, length.owner.inputs) for length in feature.shape_of[var]] == [
+            (Shape_i(i), [x]) for i in range(2)
+        ]
+
+
 @pytest.mark.parametrize("outputs", [lambda x: [x.shape[0], x.shape[0], x], lambda x: [x.shape[0], x, x.shape[0], x]])
 def test_an_array_and_its_length_are_returned_more_than_once(outputs):
     """Theano's own feature takes the copy of a length, which the caller is given, for the length of the array."""
