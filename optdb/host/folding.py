@@ -115,11 +115,20 @@ def _key(node: Apply) -> Hashable | None:
 
 
 def _evaluate(node: Apply) -> list[Any]:
+    if type(node.op) is DimShuffle:
+        return [_shuffled(node)]
     impl = "py" if len(node.inputs) <= MAX_PY_INPUTS else None
     try:
         return _run_thunk(node, impl)
     except (MethodNotDefined, NotImplementedError):
         return _run_thunk(node, None)
+
+
+def _shuffled(node: Apply) -> Any:
+    """Compute a DimShuffle; its thunk would get parameters that take longer to make, and that only C code reads."""
+    storage = [None]
+    node.op.perform(node, [node.inputs[0].data], [storage], None)
+    return storage[0]
 
 
 def _run_thunk(node: Apply, impl: str | None) -> list[Any]:

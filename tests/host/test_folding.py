@@ -65,6 +65,7 @@ EXPRESSIONS = {
     "cast": (lambda: tt.cast(const([1.7, -1.7]), "int8"), np.array([1, -1], "int8")),
     "comparison": (lambda: tt.gt(A, const(2.0)), A.data > 2),
     "dimshuffle": (lambda: A.dimshuffle(1, "x", 0), A.data.T[:, None]),
+    "dropped axis": (lambda: const([[1.0, 2.0]]).dimshuffle(1), np.array([1.0, 2.0])),
     "sum": (lambda: A.sum(axis=0), A.data.sum(axis=0)),
     "subtensor": (lambda: A[::-1, 1], A.data[::-1, 1]),
     "dot": (lambda: tt.dot(A, A), A.data @ A.data),
