@@ -20,7 +20,7 @@ CHECKED := optdb tests profiles conformance memcheck fuzzing models examples doc
 # the same numbers, which a test asserts.
 DEMO_MINUTES := 3
 TEST_MINUTES := 6
-TEST_ALL_MINUTES := 28
+TEST_ALL_MINUTES := 11
 
 .PHONY: help demo bench growth test test-all slow-tests test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-files clean
 
