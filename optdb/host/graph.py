@@ -117,22 +117,23 @@ def io_toposort(
     """
     if orderings or clients is not None:
         return _stock_io_toposort(inputs, outputs, orderings, clients)
-    computed = set(inputs)
+    given = set(inputs)
+    done: dict[Apply, None] = {}
     todo = [var.owner for var in reversed(outputs) if var.owner is not None]
-    order = []
     while todo:
         node = todo[-1]
-        if node.outputs[0] in computed:
+        if node in done or node.outputs[0] in given:
             todo.pop()
             continue
-        missing = [var.owner for var in node.inputs if var.owner is not None and var not in computed]
-        if missing:
-            todo += missing
-            continue
-        todo.pop()
-        computed.update(node.outputs)
-        order.append(node)
-    return order
+        size = len(todo)
+        for var in node.inputs:
+            owner = var.owner
+            if owner is not None and owner not in done and var not in given:
+                todo.append(owner)
+        if len(todo) == size:
+            todo.pop()
+            done[node] = None
+    return list(done)
 
 
 def roots(outputs: Iterable[Variable], blockers: Iterable[Variable] | None = None) -> list[Variable]:
