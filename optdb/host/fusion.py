@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -176,7 +177,8 @@ def _apply(op: Any, inputs: Sequence[Variable]) -> Variable:
     return replacements[op.outputs[0]]
 
 
-def has_c_code(op: Any, dtypes: Sequence[str], output_dtype: str) -> bool:
+@functools.lru_cache(maxsize=256)
+def has_c_code(op: Any, dtypes: tuple[str, ...], output_dtype: str) -> bool:
     """Tell whether a scalar op of one output has C code for inputs and an output of these dtypes."""
     inputs = [get_scalar_type(dtype).make_variable() for dtype in dtypes]
     if _makes_plain_nodes(op):

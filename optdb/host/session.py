@@ -22,6 +22,7 @@ from optdb.host import (
     greedy,
     identity,
     scan_passes,
+    searches,
     shapes,
     slices,
 )
@@ -30,7 +31,7 @@ from optdb.host.patching import Patch, PatchGroup
 from optdb.host.testvalues import optimizer_test_values
 
 _lock = threading.Lock()
-_modules = (bookkeeping, construction, fresh, algebra, shapes, folding, greedy, slices, scan_passes)
+_modules = (bookkeeping, construction, fresh, algebra, shapes, folding, greedy, slices, scan_passes, searches)
 _patches = PatchGroup(
     "Optimization by the engine",
     "while a graph is optimized by the engine",
