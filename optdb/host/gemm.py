@@ -14,7 +14,8 @@ from theano.tensor.blas import (
 )
 from theano.tensor.elemwise import DimShuffle, Elemwise
 
-from optdb.host.graph import Apply, Constant, Variable
+from optdb.host.bookkeeping import nodes_by_op
+from optdb.host.graph import Apply, Constant, FunctionGraph, Variable
 
 __all__ = [
     "GemmOptimizer",
@@ -24,6 +25,7 @@ __all__ = [
     "as_term",
     "combined",
     "gemm",
+    "has_products",
     "is_combination",
     "product_of",
     "terms_of",
@@ -81,6 +83,11 @@ def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
 def _factor(value: object, matrix: Variable) -> Variable:
     """Return a factor as a variable; a number takes the dtype of what it scales."""
     return constant(value, dtype=matrix.dtype) if isinstance(value, int | float) else as_tensor_variable(value)
+
+
+def has_products(fgraph: FunctionGraph) -> bool:
+    """Tell whether a graph has a matrix product that `product_of` could find."""
+    return any(issubclass(cls, Dot22) for cls in nodes_by_op(fgraph))
 
 
 def product_of(matrix: Variable) -> Variable | None:

@@ -24,6 +24,7 @@ from optdb.host.gemm import (
     as_term,
     combined,
     gemm,
+    has_products,
     is_combination,
     product_of,
     terms_of,
@@ -49,7 +50,7 @@ class WholeSumGemm(GemmOptimizer):
             again = False
             rounds += 1
             start = time()
-            nodes = [node for node in order_by_data(fgraph) if is_combination(node)]
+            nodes = list(filter(is_combination, order_by_data(fgraph))) if has_products(fgraph) else []
             sorting += time() - start
             hopeless: set[Apply] = set()
             for node in reversed(nodes):

@@ -17,6 +17,7 @@ from typing import Any
 from optdb.host.bookkeeping import nodes_by_op, order_by_data
 from optdb.host.folding import is_folding_pass
 from optdb.host.graph import Apply, Constant, FunctionGraph, Op, Variable
+from optdb.host.guards import guard_of
 from optdb.host.rewriters import TopoOptimizer, trusted_tracks
 from optdb.host.scan_passes import has_scan, is_scan_pass
 
@@ -40,6 +41,7 @@ class OnePass(TopoOptimizer):
         for track in tracks:
             if not isinstance(track, type):
                 self._ops.setdefault(type(track), []).append(track)
+        self._guard = guard_of(stock.local_opt)
 
     @classmethod
     def of(cls, stock: TopoOptimizer) -> TopoOptimizer:
@@ -104,13 +106,18 @@ class OnePass(TopoOptimizer):
         return changed
 
     def _concerned(self, fgraph: FunctionGraph) -> list[Apply]:
-        """Return the nodes that concern the rewriter, in any order."""
+        """Return the nodes that concern the rewriter, in any order; none where its guard rejects them all.
+
+        The first node that it replaces is one that its guard passes in the graph as it is.
+        """
         found: list[Apply] = []
         for cls, nodes_of in nodes_by_op(fgraph).items():
             if cls in self._ops or issubclass(cls, self._classes):
                 for nodes in nodes_of.values():
                     if self._concerns(nodes[0].op):
                         found += nodes
+        if self._guard is not None and not any(map(self._guard, found)):
+            return []
         return found
 
     def _concerns(self, op: Op) -> bool:

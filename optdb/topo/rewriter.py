@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TextIO
 
-from optdb.host.bookkeeping import kept_order
+from optdb.host.bookkeeping import kept_order, nodes_by_op
 from optdb.host.config import config
 from optdb.host.folding import is_folding_pass
 from optdb.host.graph import Apply, FunctionGraph, Variable
@@ -226,10 +226,16 @@ class _RewritePass:
     def _is_idle(self) -> bool:
         """Tell whether nothing but graph rewriters could change the graph, and none of them has anything to look at."""
         rewriter = self.rewriter
-        others = (*rewriter.final_optimizers, *rewriter.cleanup_optimizers)
-        if self._has_rules or others:
+        if rewriter.folds or rewriter.final_optimizers or rewriter.cleanup_optimizers:
             return False
-        return all(is_idle(member, self.fgraph) for member in rewriter.global_optimizers)
+        return not self._has_rules_here() and all(is_idle(member, self.fgraph) for member in rewriter.global_optimizers)
+
+    def _has_rules_here(self) -> bool:
+        """Tell whether a node rewriter tracks an op of the graph."""
+        if not self._has_rules:
+            return False
+        grouped = nodes_by_op(self.fgraph).values()
+        return any(self.engine.table.may_track(nodes[0].op) for nodes_of in grouped for nodes in nodes_of.values())
 
     def _idle_round(self) -> None:
         """Run the graph rewriters, which change nothing, for their profiles: Theano's report wants one of each."""

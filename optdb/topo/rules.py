@@ -107,6 +107,10 @@ class RuleTable:
         """The rules that track an op which was asked for, in the order of asking."""
         return list(self._rule_of.values())
 
+    def may_track(self, op: Op) -> bool:
+        """Tell whether a rule may track `op`, without making one."""
+        return op in self._tracked or any(asks is None or asks(op) for _, asks in self._of_class(type(op)))
+
     def rules_for(self, op: Op) -> tuple[Rule, ...]:
         """Return the rules to try on a node of `op`."""
         entry = self._by_id.get(id(op))

@@ -21,11 +21,18 @@ from theano.gof.opt import (
 )
 from theano.scan_module.scan_opt import PushOutSeqScan, remove_constants_and_unused_inputs_scan
 from theano.tensor.elemwise import Elemwise
-from theano.tensor.opt import constant_folding, local_fill_to_alloc, local_log_sum_exp
+from theano.tensor.opt import (
+    ShapeFeature,
+    constant_folding,
+    local_elemwise_alloc,
+    local_fill_to_alloc,
+    local_log_sum_exp,
+)
 
 from optdb.host.rewriters import trusted_tracks
 from optdb.topo.engine import Engine
 from optdb.topo.onepass import FoldingPass, OnePass, is_idle
+from optdb.topo.rewriter import TopoRewriter
 from optdb.topo.translate import translate
 
 
@@ -130,6 +137,31 @@ def test_folding_goes_on_with_what_becomes_constant():
     rewriter.optimize(fgraph)
     assert [node.op for node in fgraph.toposort()] == [tt.add]
     assert is_idle(rewriter, fgraph)
+
+
+def test_a_pass_whose_guard_rejects_all_is_idle():
+    rewriter = translate(in2out(local_elemwise_alloc, name="alloc"))
+    assert type(rewriter) is OnePass
+    assert is_idle(rewriter, graph(lambda x: x + tt.exp(x)))
+    fgraph = graph(lambda x: tt.exp(x) + tt.alloc(2.0, x.shape[0]))
+    assert not is_idle(rewriter, fgraph)
+    fgraph.attach_feature(ShapeFeature())
+    rewriter.optimize(fgraph)
+    assert tt.Alloc not in [type(node.op) for node in fgraph.toposort()]
+
+
+def test_an_equilibrium_that_tracks_no_op_of_the_graph_is_idle():
+    def to_cos(node):
+        return [tt.cos(node.inputs[0])]
+
+    rewriter = translate(EquilibriumOptimizer([as_theano_s(to_cos, tt.sin)], max_use_ratio=10))
+    fgraph = graph(tt.exp)
+    profile = rewriter.optimize(fgraph)
+    assert (rewriter.result.visits, rewriter.result.rounds, rewriter.result.converged) == (0, 1, True)
+    TopoRewriter.print_profile(io.StringIO(), profile)
+    fgraph = graph(lambda x: tt.exp(tt.sin(x)))
+    rewriter.optimize(fgraph)
+    assert [node.op for node in fgraph.toposort()] == [tt.cos, tt.exp]
 
 
 def test_a_third_party_s_rewriter_may_do_more_than_it_says():
