@@ -10,6 +10,7 @@ of a graph whose order a feature maintains.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
 from collections import defaultdict
@@ -21,6 +22,7 @@ from weakref import WeakKeyDictionary
 from theano.gof import graph, toolbox
 from theano.gof.fg import MissingInputError
 
+from optdb.host.config import config
 from optdb.host.graph import (
     Apply,
     Constant,
@@ -35,6 +37,7 @@ from optdb.host.graph import (
 from optdb.host.patching import Patch
 
 _stock_execute_callbacks = FunctionGraph.execute_callbacks
+_stock_replace = FunctionGraph.replace
 _stock_toposort = FunctionGraph.toposort
 
 
@@ -82,14 +85,32 @@ def execute_callbacks(self: FunctionGraph, name: str, *args: Any, **kwargs: Any)
     watched = _watched[self]
     if name != "validate":
         watched.order = watched.by_op = None
-    if getattr(self, "profile", None):
-        _stock_execute_callbacks(self, name, *args, **kwargs)
-        return
-    entry = watched.listeners.get(name)
-    if entry is None or entry[0] != self._features:
-        entry = watched.listeners[name] = (list(self._features), _listening(self._features, name))
-    for listen in entry[1]:
+    for listen in _listeners(self, watched, name):
         listen(self, *args, **kwargs)
+
+
+def _told_of_change(fgraph: FunctionGraph, event: str) -> list[Callable[..., Any]]:
+    """Return what is to be called with `fgraph` and the event's arguments, after a change.
+
+    A replacement makes these calls itself: with the arguments in a tuple and a dictionary, they would take half as long
+    again.
+    """
+    watched = _watched[fgraph]
+    watched.order = watched.by_op = None
+    return _listeners(fgraph, watched, event)
+
+
+def _listeners(fgraph: FunctionGraph, watched: _Watched, event: str) -> list[Callable[..., Any]]:
+    if getattr(fgraph, "profile", None):
+        return [functools.partial(_keep_times, event)]
+    entry = watched.listeners.get(event)
+    if entry is None or entry[0] != fgraph._features:
+        entry = watched.listeners[event] = (list(fgraph._features), _listening(fgraph._features, event))
+    return entry[1]
+
+
+def _keep_times(event: str, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> None:
+    _stock_execute_callbacks(fgraph, event, *args, **kwargs)
 
 
 def _listening(features: list[Any], name: str) -> list[Callable[..., Any]]:
@@ -201,7 +222,8 @@ def import_node(self: FunctionGraph, apply_node: Apply, check: bool = True, reas
     reason_text = str(reason)
     for node in new_nodes:
         import_one(self, node, reason_text)
-        self.execute_callbacks("on_import", node, reason)
+        for listen in _told_of_change(self, "on_import"):
+            listen(self, node, reason)
 
 
 def _check_importable(fgraph: FunctionGraph, node: Apply) -> None:
@@ -232,9 +254,7 @@ def import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
     variables = fgraph.variables
     fgraph.__setup_node__(node)
     fgraph.apply_nodes.add(node)
-    if not hasattr(node.tag, "imported_by"):
-        node.tag.imported_by = []
-    node.tag.imported_by.append(reason)
+    _note(node, "imported_by", reason)
     for output in node.outputs:
         fgraph.__setup_r__(output)
         variables.add(output)
@@ -242,7 +262,118 @@ def import_one(fgraph: FunctionGraph, node: Apply, reason: str) -> None:
         if var not in variables:
             fgraph.__setup_r__(var)
             variables.add(var)
-        fgraph.__add_client__(var, (node, i))
+        var.clients.append((node, i))
+
+
+def _note(node: Apply, name: str, reason: str) -> None:
+    """Append `reason` to the list `name` in a node's tag."""
+    reasons = getattr(node.tag, name, None)
+    if reasons is None:
+        setattr(node.tag, name, [reason])
+    else:
+        reasons.append(reason)
+
+
+def replace(self: FunctionGraph, r: Variable, new_r: Variable, reason: Any = None, verbose: bool | None = None) -> None:
+    """Make the users of `r` use `new_r` instead."""
+    if verbose is None:
+        verbose = config.optimizer_verbose
+    same_type = r.type is new_r.type or r.type == new_r.type
+    if verbose or not same_type or config.compute_test_value != "off" or getattr(r, "fgraph", self) is not self:
+        _stock_replace(self, r, new_r, reason, verbose)
+        return
+    if r not in self.variables:
+        return
+    for node, i in r.clients.copy():
+        used = _used_by(self, node)
+        assert used[i] is r
+        _exchange(self, node, used, i, new_r, reason)
+
+
+def change_input(self: FunctionGraph, node: Apply | str, i: int, new_r: Variable, reason: Any = None) -> None:
+    """Make a node, or the graph's output `i`, use `new_r`."""
+    used = _used_by(self, node)
+    r = used[i]
+    if r.type != new_r.type:
+        raise TypeError("The type of the replacement must be the same as the type of the original Variable.", r, new_r)
+    _exchange(self, node, used, i, new_r, reason)
+
+
+def _used_by(fgraph: FunctionGraph, node: Apply | str) -> list[Variable]:
+    """Return the inputs of a node of `fgraph`, or the outputs of `fgraph`."""
+    if node.__class__ is str:
+        return fgraph.outputs
+    if node.fgraph is not fgraph:
+        raise Exception(f"Cannot operate on {node} because it does not belong to this FunctionGraph")
+    return node.inputs
+
+
+def _exchange(
+    fgraph: FunctionGraph, node: Apply | str, used: list[Variable], i: int, new: Variable, reason: Any
+) -> None:
+    """Put `new` at the place `i` of what `node` has used, and prune what this leaves without users."""
+    old = used[i]
+    used[i] = new
+    if old is new:
+        return
+    if new not in fgraph.variables:
+        fgraph.__import_r__(new, reason=reason)
+    new.clients.append((node, i))
+    fgraph.__remove_client__(old, (node, i), reason=reason)
+    for listen in _told_of_change(fgraph, "on_change_input"):
+        listen(fgraph, node, i, old, new, reason=reason)
+
+
+def remove_client(
+    self: FunctionGraph, r: Variable, client_to_remove: tuple[Apply | str, int], reason: Any = None
+) -> None:
+    """Take a user of `r` away, and what has no user then out of the graph."""
+    todo = [(r, *client_to_remove)]
+    reason_text = None
+    while todo:
+        var, user, slot = todo.pop()
+        users = var.clients
+        # `list.remove` would compare nodes, which Theano's classes make slow.
+        for place, (node, i) in enumerate(users):
+            if i == slot and (node is user or (node.__class__ is str and node == user)):
+                del users[place]
+                break
+        else:
+            raise ValueError(f"{user} does not use {var} at {slot}")
+        if users:
+            continue
+        node = var.owner
+        if node is None:
+            self.variables.remove(var)
+            del var.fgraph
+            continue
+        outputs = node.outputs
+        if len(outputs) > 1 and any(output.clients for output in outputs):
+            continue
+        if reason_text is None:
+            reason_text = str(reason)
+        _note(node, "removed_by", reason_text)
+        self.apply_nodes.remove(node)
+        self.variables.difference_update(outputs)
+        for listen in _told_of_change(self, "on_prune"):
+            listen(self, node, reason)
+        for i, operand in enumerate(node.inputs):
+            todo.append((operand, node, i))
+
+
+def keep_for_revert(
+    self: toolbox.History,
+    fgraph: FunctionGraph,
+    node: Apply | str,
+    i: int,
+    r: Variable,
+    new_r: Variable,
+    reason: Any = None,
+) -> None:
+    """Keep what undoes a change, if changes are recorded."""
+    history = self.history[fgraph]
+    if history is not None:
+        history.append(functools.partial(fgraph.change_input, node, i, r, reason=("Revert", reason)))
 
 
 def validate(self: toolbox.Validator, fgraph: FunctionGraph) -> None:
@@ -269,6 +400,10 @@ def patches() -> list[Patch]:
     return [
         Patch(FunctionGraph, "execute_callbacks", execute_callbacks, "features that do not listen are not called"),
         Patch(FunctionGraph, "__import__", import_node, "a node is imported without sorting its ancestors"),
+        Patch(FunctionGraph, "replace", replace, "a replacement checks the types once"),
+        Patch(FunctionGraph, "change_input", change_input, "a change is made without a call for each of its steps"),
+        Patch(FunctionGraph, "__remove_client__", remove_client, "a reason is written out once"),
+        Patch(toolbox.History, "on_change_input", keep_for_revert, "what undoes a change is made in one step"),
         Patch(graph, "io_toposort", io_toposort, "a sort visits no finished node again"),
         Patch(graph, "inputs", roots, "a search looks for no variable in a list"),
         Patch(FunctionGraph, "toposort", toposort, "the engine keeps the order"),

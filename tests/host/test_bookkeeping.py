@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -372,3 +373,41 @@ def test_what_is_remembered_is_that_of_the_graph_as_it_is():
     is_sorted()
     with optimizing():
         is_sorted()
+
+
+@pytest.mark.parametrize("inside", [nullcontext, optimizing])
+def test_wrong_changes_raise_and_change_nothing(inside):
+    fgraph = chain()
+    node = fgraph.outputs[0].owner
+    operand, stranger = node.inputs[0], tt.exp(tt.dvector("y"))
+    with inside():
+        with pytest.raises(TypeError, match="same as the type"):
+            fgraph.change_input(node, 0, tt.iscalar())
+        with pytest.raises(TypeError, match="same as the type"):
+            fgraph.change_input("output", 0, tt.iscalar())
+        with pytest.raises(Exception, match="must be the same"):
+            fgraph.replace(operand, tt.iscalar(), reason="test")
+        FunctionGraph([stranger.owner.inputs[0]], [stranger], clone=False)
+        with pytest.raises(Exception, match="does not belong"):
+            fgraph.change_input(stranger.owner, 0, stranger)
+        with pytest.raises(Exception, match="does not belong"):
+            fgraph.replace(stranger, operand)
+        with pytest.raises(ValueError):
+            fgraph.__remove_client__(operand, (node, 1))
+        fgraph.replace(tt.dvector("elsewhere"), operand)
+        fgraph.change_input(node, 0, operand)
+    assert node.inputs == [operand]
+    fgraph.check_integrity()
+
+
+def test_a_pruned_node_with_two_outputs_goes_with_the_last_of_them():
+    x = tt.dvector("x")
+    highest, where = tt.max_and_argmax(x)
+    fgraph = FunctionGraph([x], [highest, where, tt.exp(x)], clone=False)
+    with optimizing():
+        fgraph.replace(highest, tt.sum(x), reason="test")
+        assert where.owner in fgraph.apply_nodes
+        fgraph.change_input("output", 1, tt.argmin(x), reason="test")
+        assert where.owner not in fgraph.apply_nodes
+    fgraph.check_integrity()
+    assert where.owner.tag.removed_by == ["test"]
