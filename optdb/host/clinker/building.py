@@ -163,7 +163,13 @@ class ModuleBuilder:
         return headers
 
     def _precompile(self, folder: Path, environment: Environment) -> Path | None:
-        """Precompile the common headers; return the header, or None if that fails."""
+        """Precompile the common headers, unless another process is at it; return the header, or None if that fails."""
+        with self._store.lock(f"headers-{folder.name}"):
+            if (folder / "common.h.gch").exists():
+                return folder / "common.h"
+            return self._precompile_alone(folder, environment)
+
+    def _precompile_alone(self, folder: Path, environment: Environment) -> Path | None:
         draft = self._store.stage().folder()
         header = draft / "common.h"
         header.write_text("".join(f"#include {name}\n" for name in _PRECOMPILED))

@@ -15,10 +15,13 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from optdb.host.clinker.locks import FileLock
 from optdb.user_cache import cache_dir, replace_file
 
 __all__ = ["Toolchain", "file_stamp", "toolchain"]
@@ -55,6 +58,8 @@ class Toolchain:
         self.identity = _digest(_compiler_stamp(compiler), processor(), *(map(os.environ.get, ENVIRONMENT)))
         self._file = (folder or cache_dir()) / f"toolchain-{self.identity}.json"
         self._answers: dict[str, Any] | None = None
+        self._mutex = threading.RLock()
+        self._is_asking = False
 
     def answer(self, question: Iterable[Any], find: Callable[[], Any]) -> Any:
         """Return the cached answer to a question, or else the result of `find`, which is then cached.
@@ -72,9 +77,29 @@ class Toolchain:
         if self._answers is None:
             self._answers = self._read()
         if key not in self._answers:
-            self._answers[key] = find()
-            self._write()
+            with self._asking():
+                self._answers.update(self._read())
+                if key not in self._answers:
+                    self._answers[key] = find()
+                    self._write()
         return self._answers[key]
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Let one process at a time query the compiler; those that waited for it find its answers."""
+        with self._mutex:
+            if self._is_asking:  # the answer to one question takes that to another
+                yield
+                return
+            lock = FileLock(self._file.with_suffix(".lock"))
+            with suppress(OSError):  # without a lock, each process queries the compiler
+                lock.acquire()
+            self._is_asking = True
+            try:
+                yield
+            finally:
+                self._is_asking = False
+                lock.release(remove=True)
 
     def _read(self) -> dict[str, Any]:
         try:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from optdb.host.clinker import toolchain
+from optdb.host.clinker.locks import FileLock
 from optdb.host.clinker.toolchain import Toolchain
 
 
@@ -111,3 +114,35 @@ def test_a_library_that_is_installed_or_replaced_is_seen(compiler, tmp_path):
     installed = known.library_stamps(flags)
     (tmp_path / "libthing.so").write_text("new")
     assert len({str(before), str(installed), str(known.library_stamps(flags))}) == 3
+
+
+def test_of_two_that_ask_at_once_one_waits_for_the_other(compiler, tmp_path):
+    """As processes do: each has an object of its own, and so a lock of its own on the file."""
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def find_slowly():
+        is_asked.set()
+        assert may_answer.wait(10)
+        return "12"
+
+    late = Finder("13")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(Toolchain(str(compiler), tmp_path / "kept").answer, ["version"], find_slowly)
+        assert is_asked.wait(10)
+        second = pool.submit(Toolchain(str(compiler), tmp_path / "kept").answer, ["version"], late)
+        with pytest.raises(TimeoutError):
+            second.result(0.2)
+        may_answer.set()
+        assert (first.result(10), second.result(10)) == ("12", "12")
+    assert late.asked == 0
+    assert not list((tmp_path / "kept").glob("*.lock"))
+
+
+def test_an_answer_may_take_another(compiler, tmp_path):
+    known = Toolchain(str(compiler), tmp_path / "kept")
+    assert known.answer(["both"], lambda: [known.answer(["one"], Finder(1)), 2]) == [1, 2]
+
+
+def test_where_no_lock_can_be_had_each_asks(compiler, tmp_path, monkeypatch):
+    monkeypatch.setattr(FileLock, "acquire", lambda self: (_ for _ in ()).throw(OSError(28, "no space left")))
+    assert Toolchain(str(compiler), tmp_path / "kept").answer(["version"], Finder("12")) == "12"
