@@ -35,8 +35,8 @@ WORK = CHECKOUT / "build" / "conformance"
 @click.option(
     "--lean",
     is_flag=True,
-    help="Run stock on the tests alone that do not pass, and take it that it passes the others: where stock is slow, "
-    "as with a C compiler.",
+    help="Run stock only on tests that neither pass nor skip, and take it that it passes the others: where stock is "
+    "slow, as with a C compiler.",
 )
 @click.option("--timeout", default=300, show_default=True, help="CPU seconds that a test may take.")
 @click.option("--flags", default="", metavar="FLAGS", help="More THEANO_FLAGS for both sides, such as floatX=float32.")

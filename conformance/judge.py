@@ -30,7 +30,7 @@ class Judge:
     confirm : bool
         Run each suspect again, alone, before it counts.
     lean : bool
-        Run stock on those tests alone that do not pass under the way, and take it that the others pass.
+        Run stock only on tests that neither pass nor skip under the way, and take it that it does as they do elsewhere.
     """
 
     settings: Settings

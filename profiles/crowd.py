@@ -90,7 +90,7 @@ class Crowd:
             return isolated.call(
                 "profiles.crowd:compute", names, flags=flags, env=self._env, timeout=lifetime or self._timeout
             )
-        except isolated.Failed:
+        except isolated.TookTooLong:
             if lifetime is None:
                 raise
             return None

@@ -25,6 +25,10 @@ class Failed(RuntimeError):
     """The process did not get as far as a result. The message is the end of what it wrote."""
 
 
+class TookTooLong(Failed):
+    """The process was killed when its time was over."""
+
+
 def call(
     function: str, *args: Any, flags: str = "", env: Mapping[str, str] | None = None, timeout: float | None = None
 ) -> Any:
@@ -68,7 +72,7 @@ def call(
         try:
             done = subprocess.run(command, env=everything, capture_output=True, text=True, timeout=timeout)
         except subprocess.TimeoutExpired:
-            raise Failed(f"took longer than {timeout:.0f} s") from None
+            raise TookTooLong(f"took longer than {timeout:.0f} s") from None
         if done.returncode:
             raise Failed(_last_words(done))
         return json.loads(result.read_text())

@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 from theano.tensor import cast
 from theano.tensor.elemwise import DimShuffle
-from theano.tensor.opt import Canonizer, _fill_chain, local_mul_canonizer, values_eq_approx_remove_inf_nan
+from theano.tensor.opt import (
+    Canonizer,
+    _fill_chain,
+    local_add_canonizer,
+    local_mul_canonizer,
+    values_eq_approx_remove_inf_nan,
+)
 
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.logging import logger
@@ -105,8 +111,8 @@ def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], lis
 
 def knows_simplifiers(canonizer: Canonizer) -> bool:
     """Tell whether all simplifiers of `canonizer` are Theano's, which do nothing without divisors."""
-    for reason, _ in canonizer.external_simplifiers:  # noqa: SIM110  each product asks this
-        if reason not in _KNOWN_SIMPLIFIERS:
+    for reason, simplifier in canonizer.external_simplifiers:
+        if reason not in _KNOWN_SIMPLIFIERS or not simplifier.__module__.startswith("theano."):
             return False
     return True
 
@@ -153,7 +159,7 @@ def transform(self: Canonizer, node: Apply) -> Any:
     False says that it has that form, None that it is not the last step.
     """
     parts = _parts_of(self)
-    if _part(self, parts, node.op) == _OTHER:
+    if _part(self, parts, node.op) in (_RANK, _OTHER):
         return False
     out = node.outputs[0]
     if not hasattr(out, "clients"):
@@ -206,8 +212,8 @@ def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
 
 
 def has_unknown_simplifiers() -> bool:
-    """Tell whether products are simplified by functions other than those that Theano registers."""
-    return not knows_simplifiers(local_mul_canonizer)
+    """Tell whether sums or products are simplified by functions other than those that Theano registers."""
+    return not (knows_simplifiers(local_add_canonizer) and knows_simplifiers(local_mul_canonizer))
 
 
 def patches() -> list[Patch]:

@@ -198,7 +198,7 @@ def reconnect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     If the import raises, its history does not contain that change.
     """
     if fgraph in _watched:
-        _watched[fgraph].order = None
+        _watched[fgraph].order = _watched[fgraph].by_op = None
     for var in variables:
         if var not in fgraph.variables:
             continue

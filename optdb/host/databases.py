@@ -91,7 +91,7 @@ def _equilibrium(db: EquilibriumDB, members: list[Any]) -> EquilibriumOptimizer:
     )
     index = _index(db, [member for member in own if isinstance(member, LocalOptimizer)])
     optimizer.local_optimizers_all = index.untracked.copy()
-    optimizer.local_optimizers_map = index.tracked.copy()
+    optimizer.local_optimizers_map = {op: list(rewriters) for op, rewriters in index.tracked.items()}
     return optimizer
 
 

@@ -28,13 +28,7 @@ _stock_clone_variable = Variable.clone
 _trace_limit = parameter("traceback.limit")
 _warn_float64 = parameter("warn_float64")
 _new = object.__new__
-_numbers = Variable.__count__
 _observers = Variable.construction_observers
-
-
-def are_untraced() -> bool:
-    """Tell whether new variables get no stack traces."""
-    return _trace_limit.val == 0
 
 
 def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
@@ -53,7 +47,7 @@ def _variable(cls: type[Variable], type_: Any) -> Any:
     var.owner = None
     var.index = None
     var.name = None
-    var.auto_name = f"auto_{next(_numbers)}"
+    var.auto_name = f"auto_{next(Variable.__count__)}"
     return var
 
 

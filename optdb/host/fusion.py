@@ -177,6 +177,11 @@ def _apply(op: Any, inputs: Sequence[Variable]) -> Variable:
     return replacements[op.outputs[0]]
 
 
+def forget() -> None:
+    """Forget which ops have C code, and the ops."""
+    has_c_code.cache_clear()
+
+
 @functools.lru_cache(maxsize=256)
 def has_c_code(op: Any, dtypes: tuple[str, ...], output_dtype: str) -> bool:
     """Tell whether a scalar op of one output has C code for inputs and an output of these dtypes."""

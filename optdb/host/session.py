@@ -19,6 +19,7 @@ from optdb.host import (
     construction,
     folding,
     fresh,
+    fusion,
     greedy,
     identity,
     scan_passes,
@@ -84,6 +85,7 @@ def _clean_up() -> None:
     algebra.forget()
     folding.forget()
     greedy.forget()
+    fusion.forget()
 
 
 def remove_all() -> None:

@@ -111,7 +111,7 @@ class TopoRewriter(EquilibriumOptimizer):
             failure_callback=stock.failure_callback,
             name=getattr(stock, "name", None),
         )
-        # Each query builds a new index, which keeps the order of registration for each op.
+        # Each query gives an index of its own, which keeps the order of registration for each op.
         rewriter.local_optimizers_all = stock.local_optimizers_all
         rewriter.local_optimizers_map = stock.local_optimizers_map
         return rewriter

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.tensor import opt
 
+from optdb.host import refusals
 from optdb.host.algebra import has_unknown_simplifiers
 from optdb.host.refusals import lasting_refusals
 from optdb.host.rewriters import FunctionNodeRewriter
@@ -101,3 +102,25 @@ def test_simplifiers_of_somebody_elses_may_look_anywhere(monkeypatch):
         monkeypatch.setattr(opt.local_mul_canonizer, "external_simplifiers", simplifiers)
         assert has_unknown_simplifiers()
         assert lasting_refusals(opt.local_greedy_distributor) == lasting_refusals(opt.local_add_canonizer) == ()
+
+
+def test_patterns_that_begin_at_the_users_are_asked_again():
+    """The erf is looked at before its user is 1 + erf, and does not get another input by that."""
+    for rewriter in refusals._lasting:
+        assert getattr(rewriter, "get_nodes", None) is None, rewriter
+        assert getattr(rewriter, "allow_multiple_clients", True), rewriter
+    x, y = tt.dscalars("x", "y")
+    one = x / x
+    fgraph = graph_of([x, y], tt.exp(one), one + tt.erf(y))
+    TopoRewriter([opt.local_mul_canonizer, opt.local_one_plus_erf]).optimize(fgraph)
+    assert tt.erfc in ops(fgraph)
+    assert tt.erf not in ops(fgraph)
+
+
+def test_simplifiers_of_sums_count_too(monkeypatch):
+    def simplify(num, denum):
+        return num, denum
+
+    monkeypatch.setattr(opt.local_add_canonizer, "external_simplifiers", [("X_over_absX", simplify)])
+    with optimizing():
+        assert lasting_refusals(opt.local_add_canonizer) == ()
