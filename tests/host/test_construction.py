@@ -7,6 +7,7 @@ import theano.tensor as tt
 from hypothesis import given
 from hypothesis import strategies as st
 from theano.scalar import Composite, get_scalar_type
+from theano.scalar import basic as scalar_basic
 from theano.tensor.elemwise import DimShuffle, Elemwise
 
 from optdb.host.session import optimizing
@@ -217,3 +218,21 @@ def test_versions_of_c_code_are_theanos(openmp):
     with optimizing():
         for _ in range(2):
             assert [op.c_code_cache_version_apply(node) for node in nodes] == stock
+
+
+def test_a_composite_is_copied_as_theano_does_it():
+    x, y = theano.scalar.float32(), theano.scalar.float64()
+    op = Composite([x, y], [x * y + theano.scalar.exp(x), x - 1])
+
+    def described(copy):
+        kept = ("name", "nin", "nout", "inputs_type", "outputs_type")
+        preference = getattr(copy, "output_types_preference", None)
+        computed = copy.c_code_cache_version(), str(copy.fgraph)
+        return [getattr(copy, name) for name in kept], preference, hash(copy), copy == op, computed
+
+    arguments = [(), (None, "named"), (scalar_basic.same_out, None)]
+    by_theano = [described(op.make_new_inplace(*each)) for each in arguments]
+    with optimizing():
+        copies = [op.make_new_inplace(*each) for each in arguments]
+    assert all(type(copy) is Composite and copy is not op for copy in copies)
+    assert [described(copy) for copy in copies] == by_theano

@@ -15,6 +15,8 @@ from theano.gof import FunctionGraph
 from theano.tensor.blas import Dot22, Gemm, GemmOptimizer
 
 import optdb
+from optdb.host.session import optimizing
+from optdb.topo import gemm
 from optdb.topo.gemm import WholeSumGemm
 from optdb.topo.translate import translate
 from tests.topo.graphs import STOCK
@@ -149,3 +151,12 @@ def test_only_theano_s_own_is_exchanged():
     assert type(translate(GemmOptimizer())) is WholeSumGemm
     mine = Mine()
     assert translate(mine) is mine
+
+
+def test_a_graph_without_products_is_not_sorted(monkeypatch):
+    fgraph = FunctionGraph([A, B], [A + B * 2], clone=True)
+    monkeypatch.setattr(gemm, "order_by_data", lambda fgraph: pytest.fail("it was sorted"))
+    with optimizing():
+        WholeSumGemm().optimize(fgraph)
+        with pytest.raises(pytest.fail.Exception):
+            WholeSumGemm().optimize(FunctionGraph([A, B], [A + Dot22()(A, B)], clone=True))
