@@ -202,7 +202,7 @@ def measure(
     for side, own_flags in sides.items():
         with tempfile.TemporaryDirectory(prefix="optdb-start-") as made:
             folder = Path(made)
-            env = {**_cache_folders(folder), "PATH": _search_path_with_counter(folder)}
+            env = caching_below(folder)
             all_flags = f"{flags},{own_flags},base_compiledir={folder / 'theano'}"
             for cache in caches:
                 starting(side, cache)
@@ -221,20 +221,26 @@ def _start(
     calls: int,
     timeout: float | None,
 ) -> Start:
-    log = folder / "compilers"
-    log.write_text("")
+    before = compilers_started(folder)
     arguments = ("profiles.starts:start", name, time.time(), calls)
     try:
         cpu, wall, values = isolated.call(*arguments, flags=flags, env=env, timeout=timeout)
     except isolated.Failed as failure:
         raise isolated.Failed(f"{side}, {cache} caches: {failure}") from None
-    return Start(name, side, cache, cpu, wall, len(log.read_text().splitlines()), values)
+    return Start(name, side, cache, cpu, wall, compilers_started(folder) - before, values)
 
 
-def _cache_folders(folder: Path) -> dict[str, str]:
-    """Return the environment in which compilers keep what they made below a folder."""
+def caching_below(folder: Path) -> dict[str, str]:
+    """Return an environment in which compilers keep their results below a folder, and the C compiler is counted."""
     names = {"POCL_CACHE_DIR": "pocl", "XDG_CACHE_HOME": "xdg", "CUDA_CACHE_PATH": "cuda"}
-    return {variable: str(folder / name) for variable, name in names.items()}
+    caches = {variable: str(folder / name) for variable, name in names.items()}
+    return {**caches, "PATH": _search_path_with_counter(folder)}
+
+
+def compilers_started(folder: Path) -> int:
+    """Return how often the C compiler was started in the environment `caching_below` a folder."""
+    log = folder / "compilers"
+    return len(log.read_text().splitlines()) if log.exists() else 0
 
 
 def _search_path_with_counter(folder: Path) -> str:

@@ -89,6 +89,7 @@ def finish() -> None:
     from optdb.host.clinker import plug as clinker
 
     compiled.install_optimize_method()
+    compiled.compile_in_turn()
     printing.install()
     python_scalars.install()
     modes.check_mode_names()

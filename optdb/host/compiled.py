@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -17,6 +19,7 @@ from optdb.host.patching import Patch, PatchGroup, Wrapper, applied
 __all__ = [
     "Container",
     "Function",
+    "compile_in_turn",
     "function_like",
     "has_c_thunks",
     "install_optimize_method",
@@ -163,3 +166,46 @@ def wrap_compilation(surround: Callable[[], AbstractContextManager[None]]) -> No
 
     patch = Wrapper(FunctionMaker, "create", around, "the kernels of a function are built as one program")
     PatchGroup("Compilation for a device", "from `import optdb.opencl` on", "nothing", [patch]).install()
+
+
+def compile_in_turn() -> None:
+    """Let one thread at a time compile a function, from now on.
+
+    Theano's graphs share constants, its rewriters keep state, and a compilation sets flags for the whole process and
+    puts them back. Two compilations at once raise errors, or leave a flag set. The lock is held while C code is built,
+    too. A function that a compilation needs in turn, such as a Scan's, is compiled by the thread that holds the lock.
+    """
+    _compilation.install()
+
+
+class _CompilationLock:
+    """A reentrant lock, which is free in a forked process whichever thread held it before."""
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
+
+    def around(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method, called with the lock held."""
+
+        @functools.wraps(method)
+        def locked(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                return method(*args, **kwargs)
+
+        return locked
+
+
+_lock = _CompilationLock()
+_compilation = PatchGroup(
+    "Compilation in turn",
+    "from the import of Theano on",
+    "nothing",
+    [
+        Wrapper(FunctionMaker, name, _lock.around, "Theano cannot compile two functions at once")
+        for name in ("__init__", "create")
+    ],
+)

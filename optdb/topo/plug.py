@@ -1,23 +1,23 @@
-"""Connects the engine to Theano, for every query or for one mode.
+"""Connects the engine to Theano, for every function or for those of one mode.
 
-Both ways translate the answer of a database query (see
-:mod:`optdb.topo.translate`).  :func:`enable` translates every query, and so
-covers every mode, every inner graph of a Scan and every third-party pipeline;
-:func:`mode` covers the functions that are compiled with it.
+Both ways translate the answers of database queries (see :mod:`optdb.topo.translate`), and build C code in batches.
+:func:`enable` covers every mode, every inner graph of a Scan and every third-party pipeline. :func:`mode` does the same
+in the thread that compiles a function with that mode, and only until the function is compiled.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from optdb.host.clinker import plug as clinker
 from optdb.host.config import config
 from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db, visiting_members_once
 from optdb.host.device_linker import DeviceLinker
-from optdb.host.modes import Mode, provided_parts, register_mode
+from optdb.host.modes import Mode, compile_within, provided_parts, register_mode
 from optdb.host.patching import PatchGroup, Switch, Wrapper
 from optdb.host.session import prepare, remove_all
 from optdb.host.shapes import SHAPES_AND_THEIR_USERS
@@ -28,6 +28,8 @@ from optdb.topo.translate import translate
 def _translating(query: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(query)
     def query_and_translate(self: Any, *tags: Any, **kwtags: Any) -> Any:
+        if not (_state.enabled or _thread.compiles):
+            return query(self, *tags, **kwtags)
         if tags and isinstance(tags[0], Query):
             tags = (as_flags_say(with_engine_rewriters(tags[0])), *tags[1:])
         return translate(query(self, *tags, **kwtags))
@@ -46,10 +48,28 @@ def as_flags_say(query: Query) -> Query:
     return query if config.optdb.shapes else query.excluding(*SHAPES_AND_THEIR_USERS)
 
 
+class _State:
+    """Who uses the engine now."""
+
+    def __init__(self) -> None:
+        #: Whether `enable` was called, and `disable` was not since.
+        self.enabled = False
+        #: How many threads compile a function with a `TopoMode`.
+        self.compiling = 0
+
+
+class _Thread(threading.local):
+    """Whether this thread compiles a function with a `TopoMode`."""
+
+    compiles = False
+
+
 _lock = threading.RLock()
+_state = _State()
+_thread = _Thread()
 _patches = PatchGroup(
     "Rewrite engine",
-    "from optdb.enable() on",
+    "from optdb.enable() on, or while a function is compiled with optdb.mode()",
     "optdb.disable()",
     [
         Wrapper(EquilibriumDB, "query", visiting_members_once, "a query walks through its members once"),
@@ -63,7 +83,7 @@ _patches = PatchGroup(
 
 def is_enabled() -> bool:
     """Tell whether the engine serves every query."""
-    return _patches.installed
+    return _state.enabled
 
 
 def enable() -> Switch:
@@ -83,9 +103,9 @@ def enable() -> Switch:
     ...     f = theano.function([x], x ** 8)
     """
     with _lock:
-        was_enabled = is_enabled()
-        _patches.install()
-        clinker.install()
+        was_enabled = _state.enabled
+        _state.enabled = True
+        _install()
         prepare()
     return Switch(disable, was_enabled)
 
@@ -93,10 +113,38 @@ def enable() -> Switch:
 def disable() -> None:
     """Restore Theano's own optimizers, whichever call enabled the engine."""
     with _lock:
-        _patches.uninstall()
-        if config.optdb.clinker == "auto":
-            clinker.uninstall()
+        _state.enabled = False
+        _uninstall_unused()
         remove_all()
+
+
+@contextmanager
+def _enabled_in_this_thread() -> Iterator[None]:
+    """Compile one function as within `enable`; queries of other threads get Theano's own optimizers."""
+    with _lock:
+        _state.compiling += 1
+        _install()
+    _thread.compiles = True
+    try:
+        yield
+    finally:
+        _thread.compiles = False
+        with _lock:
+            _state.compiling -= 1
+            _uninstall_unused()
+
+
+def _install() -> None:
+    _patches.install()
+    clinker.install()
+
+
+def _uninstall_unused() -> None:
+    if _state.enabled or _state.compiling:
+        return
+    _patches.uninstall()
+    if config.optdb.clinker == "auto":
+        clinker.uninstall()
 
 
 class TopoMode(Mode):
@@ -154,5 +202,6 @@ def mode(base: Any = "FAST_RUN", device: str | None = None) -> TopoMode:
     return DeviceMode(linker=DeviceLinker(device), optimizer=optimizer)
 
 
+compile_within(TopoMode, _enabled_in_this_thread)
 register_mode("TOPO", mode("FAST_RUN"))
 register_mode("OPENCL", mode("FAST_RUN", device="auto"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from theano.gof import local_optimizer
 from theano.gof.opt import EquilibriumOptimizer, MergeOptimizer, SeqOptimizer
 
 import optdb
+from optdb.host.clinker import plug as clinker
 from optdb.host.rewriters import FunctionNodeRewriter
 from optdb.topo import TopoMode, TopoRewriter, collect, is_enabled
 from optdb.topo.merge import IndexedMergeOptimizer
+from tests.processes import run_code
 from tests.topo.graphs import STOCK, unchanged
 
 SERVED = (
@@ -373,3 +376,103 @@ def test_shapes_may_be_left_out(shapes):
     length, gradient = f(value)
     assert length == 2
     np.testing.assert_allclose(gradient, np.exp(value))
+
+
+def compile_loop(mode=None):
+    """Return the names of the phases that the engine served for a function with a loop."""
+    x = tt.dmatrix("x")
+    states, _ = theano.scan(lambda row, state: tt.tanh(row + state) ** 2, sequences=x, outputs_info=tt.zeros(3))
+    with collect() as results:
+        f = theano.function([x], states[-1], mode=mode)
+    assert np.isfinite(f(np.ones((2, 3)))).all()
+    return [result.name for result in results]
+
+
+@pytest.mark.parametrize("mode", [optdb.mode, lambda: "TOPO"], ids=["mode", "TOPO"])
+def test_a_mode_serves_the_inner_function_of_a_scan_as_enable_does(mode):
+    with optdb.enable():
+        enabled = compile_loop()
+    assert compile_loop(mode()) == enabled
+    assert enabled.count("canonicalize") > 1
+
+
+def test_a_mode_lets_optdb_build_the_c_code_and_leaves_nothing_on(monkeypatch):
+    built = []
+    monkeypatch.setattr(clinker, "install", lambda: built.append(is_enabled()))
+    compile_sin(optdb.mode())
+    assert built
+    assert not any(built)  # the engine serves this thread alone
+    assert "canonicalize" not in compile_sin()
+
+
+def test_while_one_thread_compiles_with_a_mode_others_get_theanos_optimizer():
+    started, finished, seen = threading.Event(), threading.Event(), []
+
+    @local_optimizer([tt.sin])
+    def wait(node):
+        started.set()
+        assert finished.wait(30)
+
+    def query_elsewhere():
+        assert started.wait(30)
+        seen.append(engines(queried()))
+        finished.set()
+
+    thread = threading.Thread(target=query_elsewhere)
+    thread.start()
+    x = tt.dvector("x")
+    with collect() as results:
+        theano.function([x], tt.sin(x), mode=optdb.mode().register((theano.gof.opt.in2out(wait, name="wait"), 1.1)))
+    thread.join()
+    [elsewhere] = seen
+    assert "canonicalize" not in elsewhere
+    assert "canonicalize" in {result.name for result in results}
+
+
+def test_a_function_keeps_the_engine_that_another_thread_disables():
+    @local_optimizer([tt.sin])
+    def turn_off(node):
+        optdb.disable()
+
+    x = tt.dvector("x")
+    mode = optdb.mode().register((theano.gof.opt.in2out(turn_off, name="turn_off"), 1.1))
+    states, _ = theano.scan(lambda row, s: tt.tanh(row + s), sequences=x, outputs_info=tt.zeros(()))
+    with collect() as results:
+        theano.function([x], [tt.sin(x), states[-1]], mode=mode)
+    assert [result.name for result in results].count("canonicalize") > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "enter", ["optdb.enable(); mode = None", "mode = optdb.mode()", "mode = 'TOPO'", "mode = None"]
+)
+def test_threads_compile_at_once_from_empty_caches(tmp_path, enter):
+    code = f"""
+import threading
+import optdb
+import numpy as np, theano, theano.tensor as tt
+{enter}
+errors = []
+def compile_some(k):
+    try:
+        for shift in range(2):
+            x, w = tt.matrix("x"), theano.shared(np.eye(4) * (k + 1))
+            states, _ = theano.scan(lambda v, s: tt.tanh(s + v * (k + 1)), sequences=x, outputs_info=tt.zeros(4))
+            f = theano.function([x], [tt.nnet.sigmoid(x.dot(w)) + shift, states[-1]], updates=[(w, w / 2)], mode=mode)
+            value, state = np.ones((3, 4)), np.zeros(4)
+            for row in value:
+                state = np.tanh(state + row * (k + 1))
+            first, last = f(value)
+            np.testing.assert_allclose(first, 1 / (1 + np.exp(-value * (k + 1))) + shift)
+            np.testing.assert_allclose(last, state)
+    except BaseException as error:
+        errors.append(error)
+        raise
+threads = [threading.Thread(target=compile_some, args=(k,)) for k in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not errors, errors
+"""
+    flags = f"base_compiledir={tmp_path},optdb.clinker=auto,gcc.cxxflags=-O0,floatX=float64,on_opt_error=raise"
+    done = run_code(code, env={"THEANO_FLAGS": flags})
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -93,9 +93,9 @@ def _make_patches() -> list[Wrapper]:
 
         return postponable
 
-    def shared_cache(get_module_cache: Callable[..., Any]) -> Callable[..., Any]:
-        shared: dict[str, SharedModuleCache] = {}
+    shared: dict[str, SharedModuleCache] = {}
 
+    def shared_cache(get_module_cache: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(get_module_cache)
         def get(dirname: str, init_args: dict[str, Any] | None = None) -> Any:
             if dirname not in shared:

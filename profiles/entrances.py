@@ -1,0 +1,152 @@
+"""Compares the ways to turn optdb on: ``python -m profiles.entrances [MODEL]``.
+
+Each way compiles the same function in a process of its own, from empty caches and again from full ones. All ways run
+the same engine and build the same C code. They start equally many compilers, and their seconds differ by the noise of
+the machine alone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from profiles import models
+from profiles.cli import MODEL_NAME
+from profiles.starts import CACHES, caching_below, compilers_started
+
+#: A program that compiles and calls one function. The line that enters optdb may set `mode` and `scope`.
+SCRIPT = """\
+import contextlib
+{imports}
+import theano
+from profiles import models
+mode, scope = None, contextlib.nullcontext()
+{enter}
+model = models.build({model!r})
+with scope:
+    function = theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode)
+function(*model.data)
+"""
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """A way to turn optdb on.
+
+    Parameters
+    ----------
+    name : str
+        How the table calls it.
+    enter : str
+        The line of the program that does it.
+    flags : str
+        THEANO_FLAGS that do it.
+    launcher : tuple of str
+        Arguments of Python in front of the program.
+    imports_optdb : bool
+        Whether the program imports optdb.
+    """
+
+    name: str
+    enter: str = ""
+    flags: str = ""
+    launcher: tuple[str, ...] = ()
+    imports_optdb: bool = True
+
+
+ENTRANCES = (
+    Entrance("with optdb.enable()", enter="scope = optdb.enable()"),
+    Entrance("optdb.enable()", enter="optdb.enable()"),
+    Entrance("mode=optdb.mode()", enter="mode = optdb.mode()"),
+    Entrance('mode="TOPO"', enter='mode = "TOPO"'),
+    Entrance("flag mode=TOPO", flags="mode=TOPO"),
+    Entrance("flag optdb.topo=True", flags="optdb.topo=True"),
+    Entrance("python -m optdb run", launcher=("-m", "optdb", "run"), imports_optdb=False),
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one process took.
+
+    Parameters
+    ----------
+    cpu, wall : float
+        Seconds of processors, compilers included, and of the clock.
+    compilers : int
+        How often the C compiler was started.
+    """
+
+    cpu: float
+    wall: float
+    compilers: int
+
+
+def measure(entrance: Entrance, model: str, flags: str = "floatX=float32") -> dict[str, Cost]:
+    """Enter by one way, from empty caches and again from full ones.
+
+    Returns
+    -------
+    dict of str to Cost
+        For each of `CACHES`.
+
+    Raises
+    ------
+    subprocess.CalledProcessError
+        If the program fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="optdb-entrance-") as made:
+        folder = Path(made)
+        imports = "import optdb" if entrance.imports_optdb else ""
+        program = folder / "program.py"
+        program.write_text(SCRIPT.format(imports=imports, enter=entrance.enter, model=model))
+        own_flags = ",".join(filter(None, [flags, entrance.flags, f"base_compiledir={folder / 'theano'}"]))
+        env = {**os.environ, **caching_below(folder), "THEANO_FLAGS": own_flags}
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path.cwd()), env.get("PYTHONPATH")]))
+        command = [sys.executable, *entrance.launcher, str(program)]
+        return {cache: _run(command, env, folder) for cache in CACHES}
+
+
+def _run(command: Sequence[str], env: dict[str, str], folder: Path) -> Cost:
+    before, began, compilers = getrusage(RUSAGE_CHILDREN), time.perf_counter(), compilers_started(folder)
+    subprocess.run(command, env=env, check=True)
+    wall, after = time.perf_counter() - began, getrusage(RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(cpu, wall, compilers_started(folder) - compilers)
+
+
+@click.command()
+@click.argument("model", type=MODEL_NAME, default="mlp")
+@click.option("--repeat", default=1, show_default=True, help="How often; the table has the medians.")
+def main(model: str, repeat: int) -> None:
+    """Compile the function of MODEL by each way to turn optdb on."""
+    flags = f"floatX={models.dtype_of(model)}"
+    # The ways take turns, so that a busy minute of the machine does not fall upon one of them alone.
+    rounds = [{entrance: measure(entrance, model, flags) for entrance in ENTRANCES} for _ in range(repeat)]
+    table = Table(title=f"{model}: CPU seconds, seconds of the clock, compilers started")
+    table.add_column("way in")
+    for cache in CACHES:
+        table.add_column(cache, justify="right")
+    for entrance in ENTRANCES:
+        cells = [_median([costs[entrance][cache] for costs in rounds]) for cache in CACHES]
+        table.add_row(entrance.name, *(f"{cost.cpu:.2f}  {cost.wall:.2f}  {cost.compilers}" for cost in cells))
+    Console().print(table)
+
+
+def _median(costs: list[Cost]) -> Cost:
+    return sorted(costs, key=lambda cost: cost.cpu)[len(costs) // 2]
+
+
+if __name__ == "__main__":
+    main()
