@@ -153,3 +153,10 @@ def test_mistakes_on_the_command_line():
 
 def test_the_command_line_reads_without_theano():
     assert output("import optdb.cli, sys; print({'theano', 'rich'} & set(sys.modules))") == "set()"
+
+
+def test_a_module_of_theano_is_run():
+    """Where Theano is translated, this one is, and calls functions that the translation adds."""
+    done = python("-m", "optdb", "run", "-m", "theano.misc.ordered_set")
+    assert done.returncode == 0, done.stderr
+    assert "False" in done.stdout

@@ -12,7 +12,7 @@ import marshal
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType
 
 from optdb import user_cache
 from optdb.host.compat import translation, versions
@@ -20,11 +20,6 @@ from optdb.host.compat import translation, versions
 
 class TranslatingLoader(SourceFileLoader):
     """Loads a module from its translated source."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the module's code, with the helpers of translated code in its namespace."""
-        vars(module).update(translation.helpers(versions.needs_promotion()))
-        super().exec_module(module)
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the translated module's code, from the cache on disk if it is there."""
@@ -41,7 +36,8 @@ class TranslatingLoader(SourceFileLoader):
 
     def source_to_code(self, data: bytes, path: str, *, _optimize: int = -1) -> CodeType:
         """Translate and compile source."""
-        tree = translation.translate(data, path, versions.needs_promotion())
+        promoting = versions.needs_promotion()
+        tree = translation.call_for_helpers(translation.translate(data, path, promoting), promoting)
         return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
 
 

@@ -4,13 +4,15 @@ The table `REDIRECTED` redirects imports to modules of `modules`, so that ``np``
 NumPy's removed names. `RENAMED` renames removed attributes. If NumPy promotes by type alone, operators on possible
 numbers become calls of `promotion.OPERATORS`, and so do NumPy's functions of two operands.
 
-Translated code finds the functions that it calls in the module's namespace under names like ``__optdb_Add__``;
-`helpers` returns them. Line numbers do not change.
+Translated code finds the functions that it calls in the module's namespace under names like ``__optdb_Add__``. Its
+first statement (`call_for_helpers`) puts them there, so that the code also runs as ``__main__``. Line numbers do not
+change.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import re
 import warnings
@@ -158,12 +160,38 @@ def translate(source: bytes | str, filename: str, promoting: bool) -> ast.Module
     return ast.fix_missing_locations(tree)
 
 
+def call_for_helpers(tree: ast.Module, promoting: bool) -> ast.Module:
+    """Let a translated module begin with a call of `add_helpers`."""
+    call = _CALL.format(__name__, promoting)
+    tree.body.insert(_first_statement(tree), ast.parse(call).body[0])
+    return tree
+
+
 def table_digest() -> str:
     """Return a digest of everything that translated code depends on besides its source."""
     return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 
 
-def helpers(promoting: bool) -> dict[str, Callable[..., Any]]:
+def add_helpers(namespace: dict[str, Any], promoting: bool) -> None:
+    """Put the functions that translated code calls into a module's namespace."""
+    namespace.update(_helpers(promoting))
+
+
+#: The first statement of translated code.
+_CALL = "__import__({0!r}, fromlist=['add_helpers']).add_helpers(globals(), {1})"
+
+
+def _first_statement(tree: ast.Module) -> int:
+    """Return the index of the first statement after the docstring and the imports from ``__future__``."""
+    for index, statement in enumerate(tree.body):
+        is_docstring = index == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if not is_docstring and not (isinstance(statement, ast.ImportFrom) and statement.module == "__future__"):
+            return index
+    return len(tree.body)
+
+
+@functools.cache
+def _helpers(promoting: bool) -> dict[str, Callable[..., Any]]:
     """Return the functions that translated code calls, by the names that it uses."""
     from optdb.host.compat import builtins
 

@@ -13,8 +13,9 @@ from optdb.host.compat import translation
 
 def run(source, promoting=True):
     """Run translated source; return its namespace."""
-    namespace = translation.helpers(promoting)
-    exec(compile(translation.translate(source, "test", promoting), "test", "exec"), namespace)
+    namespace = {}
+    tree = translation.call_for_helpers(translation.translate(source, "test", promoting), promoting)
+    exec(compile(tree, "test", "exec"), namespace)
     return namespace
 
 
@@ -245,9 +246,15 @@ def test_integers_are_rounded_to_floating_types(dtype, wanted):
     ],
 )
 def test_lists_with_slices_index_arrays_as_tuples_do(source):
-    namespace = {"x": np.arange(16.0).reshape((4, 4)), **translation.helpers(True)}
-    exec(compile(translation.translate(source, "test", True), "test", "exec"), namespace)
+    namespace = run(f"import numpy as np\nx = np.arange(16.0).reshape((4, 4))\n{source}")
     np.testing.assert_array_equal(namespace["y"], namespace["x"][1:3, 1:3])
+
+
+def test_a_module_keeps_its_docstring_and_imports_from_the_future():
+    namespace = run('"""About it."""\nfrom __future__ import annotations\nx = 3 * int("4") if 1 == int("1") else 0')
+    assert namespace["__doc__"] == "About it."
+    assert namespace["x"] == 12
+    assert run("'Alone.'")["__doc__"] == "Alone."
 
 
 def test_lists_index_what_is_no_array_as_they_are():
