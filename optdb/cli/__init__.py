@@ -84,9 +84,11 @@ def install_theano(pip_options: tuple[str, ...]) -> int:
     from optdb.host.compat.installing import CannotInstall, install
 
     try:
-        install(pip_options)
+        was_missing = install(pip_options)
     except CannotInstall as error:
         raise click.ClickException(str(error)) from error
+    if not was_missing and not {"-q", "--quiet"}.intersection(pip_options):
+        click.echo(f"Theano 1.0.5 is installed already, in {sys.prefix}: nothing to do")
     return 0
 
 

@@ -97,6 +97,9 @@ def _results() -> Iterator[_Result | str]:
         except CheckFailed as failure:
             yield name, failure.mark, failure.finding, failure.cure
             stop = failure.fatal
+        except support.UnusableCompiledir as error:
+            yield name, FAIL, error.finding, error.cure
+            stop = True
         except Exception as error:
             # The table shows unexpected errors, too, and the exit status counts them.
             yield name, FAIL, f"{type(error).__name__}: {error}", "unexpected error; please report it"

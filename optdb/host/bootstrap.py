@@ -35,7 +35,7 @@ from optdb.host.clinker import hooks
 from optdb.host.compat import ccode, deferring, versions
 from optdb.host.compat.finder import TranslatingFinder
 from optdb.host.importhook import ImportHook
-from optdb.host.support import UnsupportedHost
+from optdb.host.support import UnsupportedHost, UnusableCompiledir
 
 __all__ = ["UnsupportedHost", "finish", "import_host", "prepare", "start"]
 
@@ -116,7 +116,13 @@ def default_ldflags() -> str:
 @contextmanager
 def _theano(compose: Callable[[], None], module: ModuleType) -> Iterator[None]:
     prepare()
-    yield
+    try:
+        yield
+    except ValueError as error:
+        # Theano checks the folder when it is first asked for, and raises this.
+        if "compiledir" not in str(error):
+            raise
+        raise UnusableCompiledir(str(error)) from error
     finish()
     compose()
 

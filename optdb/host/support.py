@@ -1,18 +1,22 @@
-"""Which versions Theano works with, and the error for the others.
+"""What Theano needs to work, versions and a folder for compiled code, and the errors where it lacks that.
 
 `problems` compares the installed versions with `REQUIREMENTS`; `check` raises
 `UnsupportedHost` for the first problem. Versions are read from the packages' metadata, so
-that the check imports no package that might fail.
+that the check imports no package that might fail. `writing_compiledir` names the folder and the cure where compiled
+code cannot be written.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from optdb.host.compat.versions import PYTHON_WITHOUT_DISTUTILS
@@ -27,6 +31,52 @@ class UnsupportedHost(ImportError):
 
 class HostNotInstalled(UnsupportedHost, ModuleNotFoundError):
     """Theano, or a package that it needs, is not installed."""
+
+
+class UnusableCompiledir(RuntimeError):
+    """Theano's folder for compiled code cannot be used.
+
+    Parameters
+    ----------
+    finding : str
+        What failed, and in which folder.
+    """
+
+    #: What the user can do, in one line.
+    cure = "free some space there, or name a folder that can be written: THEANO_FLAGS=base_compiledir=FOLDER"
+
+    def __init__(self, finding: str) -> None:
+        super().__init__(f"{finding}\nThe cure: {self.cure}")
+        self.finding = finding
+
+
+#: The errors of a folder that cannot be written, whatever the file.
+_UNUSABLE = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM])
+
+
+@contextmanager
+def writing_compiledir(compiledir: str | os.PathLike[str]) -> Iterator[None]:
+    """Let errors of the block that come from a full or read-only folder name the folder and the cure.
+
+    Raises
+    ------
+    UnusableCompiledir
+        In place of such an error. A compiler's complaint about a full disk counts.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = _why_unwritable(error)
+        if reason is None:
+            raise
+        raise UnusableCompiledir(f"Theano's folder for compiled code cannot be used: {reason}: {compiledir}") from error
+
+
+def _why_unwritable(error: Exception) -> str | None:
+    full = os.strerror(errno.ENOSPC)
+    if isinstance(error, OSError) and error.errno in _UNUSABLE:
+        return os.strerror(error.errno)
+    return full if full in str(error) else None
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from optdb.host import support
 from optdb.host.bootstrap import UnsupportedHost
-from tests.processes import run_code
+from tests.processes import python, run_code
 
 GOOD = {"Python": "3.11.4", "Theano": "1.0.5", "numpy": "1.23.5", "scipy": "1.11.4"}
 
@@ -104,3 +106,31 @@ def test_theano_that_nobody_finds(tmp_path):
             print(type(error).__name__, error.name)
     """
     assert run_code(code).stdout.split() == ["HostNotInstalled", "theano"]
+
+
+def test_a_full_disk_is_an_error_that_names_the_folder_and_the_cure():
+    with pytest.raises(support.UnusableCompiledir) as error, support.writing_compiledir("the/folder"):
+        Path("/dev/full").write_text("code")
+    assert "No space left on device: the/folder" in str(error.value)
+    assert "base_compiledir=" in str(error.value)
+
+
+def test_a_compiler_that_finds_the_disk_full_is_told_alike():
+    with pytest.raises(support.UnusableCompiledir, match="No space left"), support.writing_compiledir("folder"):
+        raise Exception("Compilation failed (return status=1): ld: final link failed: No space left on device.")
+
+
+@pytest.mark.parametrize("error", [ValueError("another"), FileNotFoundError(2, "missing"), KeyboardInterrupt()])
+def test_other_errors_pass(error):
+    with pytest.raises(type(error)) as raised, support.writing_compiledir("folder"):
+        raise error
+    assert raised.value is error
+
+
+def test_a_compiledir_that_cannot_be_made_is_an_error_with_a_cure():
+    done = run_code("import optdb, theano", env={"THEANO_FLAGS": "base_compiledir=/proc/none"})
+    assert "UnusableCompiledir" in done.stderr
+    assert "The cure: " in done.stderr.splitlines()[-1]
+    doctor = python("-m", "optdb", "doctor", env={"THEANO_FLAGS": "base_compiledir=/proc/none", "COLUMNS": "500"})
+    assert "unexpected error" not in doctor.stdout
+    assert "THEANO_FLAGS=base_compiledir=FOLDER" in doctor.stdout

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from optdb.host.clinker.locks import FileLock
+from optdb.host.support import writing_compiledir
 
 __all__ = ["EXTENSIONS", "build_alone"]
 
@@ -46,10 +47,11 @@ def build_alone(module: ModuleType) -> Iterator[None]:
     cmodule.GCC_compiler.compile_str = staticmethod(_aside(compile_str, compiledir))
     lock = FileLock(compiledir / "optdb" / "locks" / f"{name}.lock")
     is_there = any((compiledir / name).glob(f"{name}.*"))
-    if not is_there:
-        lock.acquire()
     try:
-        yield
+        with writing_compiledir(compiledir):
+            if not is_there:
+                lock.acquire()
+            yield
     finally:
         lock.release(remove=True)
         compilelock.get_lock, compilelock.release_lock = get_lock, release_lock

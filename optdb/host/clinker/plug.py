@@ -10,6 +10,7 @@ from typing import Any
 
 from optdb.host.collector import growing
 from optdb.host.patching import PatchGroup, Wrapper
+from optdb.host.support import writing_compiledir
 
 __all__ = ["install", "is_installed", "is_wanted", "uninstall"]
 
@@ -48,6 +49,7 @@ def uninstall() -> None:
 
 
 def _make_patches() -> list[Wrapper]:
+    from theano import config
     from theano.compile.function_module import FunctionMaker
     from theano.gof import cmodule
     from theano.gof.cc import CLinker, OpWiseCLinker
@@ -65,7 +67,8 @@ def _make_patches() -> list[Wrapper]:
         def linked(self: Any, *args: Any, **options: Any) -> Any:
             if not has_c_thunks(self):
                 return make_all(self, *args, **options)
-            return collector.link(self, lambda: make_all(self, *args, **options))
+            with writing_compiledir(config.compiledir):
+                return collector.link(self, lambda: make_all(self, *args, **options))
 
         return linked
 

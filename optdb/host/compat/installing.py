@@ -41,8 +41,8 @@ class CannotInstall(RuntimeError):
     """Theano could not be installed. The message names the cure."""
 
 
-def install(options: Sequence[str] = ()) -> None:
-    """Install Theano in this environment, unless it is already installed.
+def install(options: Sequence[str] = ()) -> bool:
+    """Install Theano in this environment, unless it is already installed; return whether that was necessary.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def install(options: Sequence[str] = ()) -> None:
         If pip is missing, or fails.
     """
     if versions.installed("Theano") == (1, 0, 5):
-        return
+        return False
     if importlib.util.find_spec("pip") is None:
         raise CannotInstall("pip is not installed here.\nThe cure: python -m ensurepip")
     with tempfile.TemporaryDirectory(prefix="optdb-install-") as folder:
@@ -65,6 +65,7 @@ def install(options: Sequence[str] = ()) -> None:
         _pip("install", "--quiet", "--target", str(tools), *options, SETUPTOOLS)
         # No build isolation, because pip would replace sys.path, where the shim is.
         _pip("install", "--use-pep517", "--no-build-isolation", *options, THEANO, path=[str(shim), str(tools)])
+    return True
 
 
 def _pip(*arguments: str, path: Sequence[str] = ()) -> None:

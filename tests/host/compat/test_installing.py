@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from optdb.cli import cli
 from optdb.host.compat import installing, versions
 
 
@@ -72,3 +74,11 @@ def test_the_shim_gives_what_versioneer_uses(tmp_path):
         text=True,
     )
     assert done.stdout.strip() == "1", done.stderr
+
+
+@pytest.mark.parametrize(("options", "printed"), [([], "is installed already"), (["--quiet"], "")])
+def test_the_command_says_that_there_is_nothing_to_do(options, printed):
+    result = CliRunner().invoke(cli, ["install-theano", *options])
+    assert result.exit_code == 0
+    assert printed in result.output
+    assert bool(result.output) == bool(printed)
