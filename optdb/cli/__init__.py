@@ -74,6 +74,36 @@ def doctor(patches: bool) -> int:
     return report()
 
 
+@cli.command()
+def activate() -> int:
+    """Let `import theano` work in this environment for programs that do not import optdb.
+
+    It writes a .pth file, which imports nothing until a program imports Theano. The engine stays off unless a flag
+    turns it on, such as THEANO_FLAGS=optdb.topo=True.
+    """
+    from optdb.host import activation
+
+    try:
+        path = activation.activate()
+    except activation.CannotActivate as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"from now on, `import theano` brings optdb to programs of {sys.prefix}: {path}")
+    return 0
+
+
+@cli.command()
+def deactivate() -> int:
+    """Undo activate."""
+    from optdb.host import activation
+
+    try:
+        was_active = activation.deactivate()
+    except activation.CannotActivate as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"removed {activation.pth_file()}" if was_active else "not activated: nothing to do")
+    return 0
+
+
 @cli.command("install-theano", context_settings={"ignore_unknown_options": True})
 @click.argument("pip_options", nargs=-1, type=click.UNPROCESSED)
 def install_theano(pip_options: tuple[str, ...]) -> int:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from optdb.host import blas, support
+from optdb.host import activation, blas, support
 from optdb.host.compat import versions
 from optdb.runtime.errors import DeviceError
 
@@ -132,6 +132,12 @@ def _translation() -> str:
 
     types = ", with the result types of NumPy 1" if versions.needs_promotion() else ""
     return f"Theano's modules are translated{types}; kept in {loader.cache_dir()}"
+
+
+def _activation() -> str:
+    if not activation.is_active():
+        return "off: programs import optdb, or are run by python -m optdb run (python -m optdb activate turns it on)"
+    return f"on: import theano brings optdb ({activation.pth_file()})"
 
 
 def _compiler() -> str:
@@ -271,6 +277,7 @@ def _first_line(error: Exception) -> str:
 CHECKS: dict[str, Callable[[], str]] = {
     **{requirement.name: _requirement(requirement) for requirement in support.REQUIREMENTS},
     "translation": _translation,
+    "activation": _activation,
     "import theano": _theano,
     "compiler": _compiler,
     "BLAS": _blas,
