@@ -12,7 +12,7 @@ Read from the bottom up::
     profile    its figures in Theano's report;  result: the same as an object
     db         TopoOptDB and register_topo
     powers     a rule that computes large powers by repeated squaring
-    reshapes   a rule that removes reshapes to the same shape
+    reshapes   rules that remove reshapes to the same shape, and write shapes in one form
     destroyer  whether a node may overwrite an input;  inplace: in-place elementwise ops
     fusion     elementwise fusion by groups;  gemm: sums of matrix products
     scalars    recomputes shared scalar arithmetic inside its users, after fusion

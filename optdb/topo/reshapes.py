@@ -1,16 +1,60 @@
-"""Removes reshapes to the shape that an array has already.
+"""Removes reshapes to the shape that an array has already, and writes shapes in one form.
 
 Theano removes a reshape to ``[x.shape[0], ..., x.shape[-1]]`` while these lengths are in the graph. In topological
 order, other rewriters replace the lengths before they reach the reshape. So the rule compares its lengths with the
 inferred ones. Inferred lengths are in no graph that would fold them, so the rule folds those of constants alone.
+
+Theano's rewriters make a shape of its lengths by MakeVector where all are symbolic, and by Join where some are
+constants by then, which depends on the order of visits. Rewriters that look for a shape know MakeVector alone. So
+another rule turns the one into the other. Where a reshape stood between two transpositions, a third rule makes one of
+them.
 """
 
 from __future__ import annotations
 
 from optdb.host.graph import Apply, Constant, FunctionGraph, Variable
-from optdb.host.ops import MakeVector, Reshape
-from optdb.host.tensor import NotScalarConstantError, get_scalar_constant_value
+from optdb.host.ops import DimShuffle, Join, MakeVector, Reshape
+from optdb.host.tensor import NotScalarConstantError, constant, copy_stack_trace, get_scalar_constant_value
 from optdb.topo.db import ENGINE_TAG, register_topo
+
+#: The dtype of shapes.
+_DTYPE = "int64"
+#: As many axes as an array may have: a longer vector is data.
+_MAX_LENGTHS = 32
+
+
+@register_topo(ENGINE_TAG, tracks=[Join])
+def local_join_to_make_vector(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite a join of single lengths, ``join(0, [n], [3])``, as ``MakeVector(n, 3)``."""
+    axis, *parts = node.inputs
+    (joined,) = node.outputs
+    if joined.ndim != 1 or joined.dtype != _DTYPE or node.op.view != -1 or not isinstance(axis, Constant):
+        return None
+    lengths: list[Variable] = []
+    for part in parts:
+        numbers = _numbers(part)
+        if numbers is None or len(lengths) + len(numbers) > _MAX_LENGTHS:
+            return None
+        lengths += numbers
+    vector = MakeVector(_DTYPE)(*lengths)
+    if vector.type != joined.type:
+        return None
+    copy_stack_trace(joined, vector)
+    return [vector]
+
+
+def _numbers(part: Variable) -> list[Variable] | None:
+    """Return the elements of a vector of whole numbers; None if they are not known one by one."""
+    if part.dtype != _DTYPE:
+        return None
+    if isinstance(part, Constant):
+        return [constant(number) for number in part.data] if len(part.data) <= _MAX_LENGTHS else None
+    op = part.owner.op if part.owner is not None else None
+    if isinstance(op, MakeVector):
+        return list(part.owner.inputs)
+    if isinstance(op, DimShuffle) and op.new_order == ("x",):
+        return list(part.owner.inputs)
+    return None
 
 
 @register_topo(ENGINE_TAG, tracks=[Reshape])
@@ -36,3 +80,19 @@ def _is_length(length: Variable, inferred: Variable) -> bool:
         return bool(get_scalar_constant_value(inferred) == length.data)
     except NotScalarConstantError:
         return False
+
+
+@register_topo(ENGINE_TAG, tracks=[DimShuffle])
+def local_dimshuffle_of_dimshuffle(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite two DimShuffles, one after the other, as one: Theano's rewriter is in earlier phases alone."""
+    inner = node.inputs[0].owner
+    if inner is None or not isinstance(inner.op, DimShuffle):
+        return None
+    order = ["x" if axis == "x" else inner.op.new_order[axis] for axis in node.op.new_order]
+    x = inner.inputs[0]
+    merged = x if order == list(range(x.ndim)) else DimShuffle(x.broadcastable, order)(x)
+    if merged.type != node.outputs[0].type:
+        return None
+    if merged is not x:
+        copy_stack_trace(node.outputs[0], merged)
+    return [merged]

@@ -8,6 +8,7 @@ import theano
 import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from theano.tensor.signal.pool import pool_2d
 
 import optdb
 from tests.topo.graphs import PLAIN, STOCK
@@ -69,6 +70,26 @@ def mean_of_batches():
     return [x, y], [loss, tt.grad(loss, x), tt.grad(loss, y)]
 
 
+def squeezed(x, axis):
+    """Remove an axis of length 1 by a reshape, as Keras does it."""
+    lengths = list(x.shape)
+    del lengths[axis]
+    return x.reshape(tuple(lengths))
+
+
+def pooled_frames():
+    """A signal of known length, pooled, and transposed for a loop over its frames: Keras's layers, and the gradient."""
+    x, weights = tt.dtensor3("signal"), theano.shared(np.arange(4.0))
+    frames = x.reshape((x.shape[0], 6, 4))
+    pooled = pool_2d(frames.dimshuffle(0, 2, 1, "x"), (2, 1), ignore_border=True).dimshuffle(0, 2, 3, 1)
+    out = theano.scan(
+        lambda frame, total: total + tt.sqr(frame * weights),
+        squeezed(pooled, 2).dimshuffle(1, 0, 2),
+        tt.zeros((x.shape[0], 4)),
+    )[0][-1].sum()
+    return [x], [out, tt.grad(out, x)]
+
+
 VALUES = {
     "m": np.array([[0.2, -0.4], [0.9, 0.1], [-1.0, 0.3]]),
     "x": np.array([0.3, 0.1, 0.7]),
@@ -88,6 +109,7 @@ VALUES = {
         residuals_of_ratings,
         batches_of_joined_windows,
         mean_of_batches,
+        pooled_frames,
     ],
 )
 def test_it_is_no_larger_than_theanos(build):
