@@ -16,7 +16,7 @@ def test_import_of_optdb_imports_what_hooks_theano_alone():
 
 
 def test_import_of_theano_brings_the_engine_but_no_device():
-    assert output(f"import sys, optdb, theano; {PARTS}") == "composition flags host topo user_cache"
+    assert output(f"import sys, optdb, theano; {PARTS}") == "composition files flags host json_text topo user_cache"
 
 
 def test_a_device_brings_what_it_needs():

@@ -1,13 +1,17 @@
-"""Files are written in one step, or not at all."""
+"""Files are written in one step, or not at all; and nothing but a regular file of some size is read."""
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
 from pathlib import Path
 
 import pytest
 
+from optdb import files
+from optdb.files import ChangedFileError, FileTooLargeError, NotAFileError, read_file, replace_file
 from optdb.host.clinker.toolchain import Toolchain
-from optdb.user_cache import replace_file
 
 
 def test_a_file_is_replaced_in_a_folder_of_the_users_own(tmp_path):
@@ -40,3 +44,91 @@ def test_answers_of_the_toolchain_leave_no_draft_on_a_full_disk(tmp_path, monkey
     monkeypatch.setattr(Path, "replace", full)
     assert Toolchain("sh", tmp_path).answer(["question"], lambda: "found") == "found"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_regular_file_is_read(tmp_path):
+    path = tmp_path / "file"
+    for content in (b"", b"some"):
+        path.write_bytes(content)
+        assert read_file(path, 4) == content
+    (tmp_path / "link").symlink_to(path)
+    assert read_file(tmp_path / "link", 4) == b"some"
+    with pytest.raises(FileTooLargeError, match="link") as caught:
+        read_file(tmp_path / "link", 3)
+    assert caught.value.nbytes == 4
+    with pytest.raises(FileNotFoundError):
+        read_file(tmp_path / "missing", 4)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="FIFOs and devices are those of Linux")
+@pytest.mark.parametrize("kind", ["fifo", "link to a fifo", "zeros", "null", "terminal", "folder", "socket", "loop"])
+def test_what_is_no_regular_file_is_not_read(tmp_path, monkeypatch, kind):
+    def refuse(descriptor, nbytes):
+        raise AssertionError("it was read")
+
+    path = irregular(tmp_path, kind)
+    monkeypatch.setattr(files, "_read", refuse)
+    # No process can open a socket, nor a link that leads to itself.
+    with pytest.raises(OSError if kind in ("socket", "loop", "terminal") else NotAFileError, match="path"):
+        read_file(path, 1 << 20)
+
+
+def irregular(folder, kind):
+    """Make something that is not a regular file."""
+    path = folder / "path"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "link to a fifo":
+        os.mkfifo(folder / "fifo")
+        path.symlink_to(folder / "fifo")
+    elif kind in ("zeros", "null", "terminal"):
+        path.symlink_to({"zeros": "/dev/zero", "null": "/dev/null", "terminal": "/dev/tty"}[kind])
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        with socket.socket(socket.AF_UNIX) as server:
+            here = Path.cwd()
+            os.chdir(folder)  # the address of a socket has 107 bytes at most
+            server.bind("path")
+            os.chdir(here)
+    return path
+
+
+def test_a_sparse_file_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_read", lambda descriptor, nbytes: b"")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(100 << 30)
+    with pytest.raises(FileTooLargeError):
+        read_file(tmp_path / "sparse", 1 << 30)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="there is no /proc")
+def test_a_file_without_an_end_is_empty():
+    assert read_file(Path("/proc/self/status"), 1 << 20) == b""
+
+
+@pytest.mark.parametrize("now", [b"", b"shor", b"longer"])
+def test_a_file_that_changes_its_size_while_it_is_read(tmp_path, monkeypatch, now):
+    def change(descriptor, nbytes):
+        path.write_bytes(now)
+        return read(descriptor, nbytes)
+
+    path, read = tmp_path / "file", files._read
+    path.write_bytes(b"short")
+    monkeypatch.setattr(files, "_read", change)
+    with pytest.raises(ChangedFileError, match="changed while it was read"):
+        read_file(path, 1 << 20)
+
+
+def test_no_descriptor_stays_open(tmp_path):
+    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").is_dir() else 0
+    (tmp_path / "file").write_bytes(b"some")
+    for path in (tmp_path, tmp_path / "file"):
+        for nbytes in (1, 100):
+            try:
+                read_file(path, nbytes)
+            except OSError as error:
+                assert isinstance(error, NotAFileError | FileTooLargeError)
+    assert not before or len(list(Path("/proc/self/fd").iterdir())) == before

@@ -20,8 +20,9 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from optdb.files import read_file, replace_file
 from optdb.runtime.device_profiles import profile_of
-from optdb.user_cache import cache_dir, replace_file
+from optdb.user_cache import cache_dir
 
 #: Changed when entries are written in another way, or programs are put together in another way.
 FORMAT = "optdb binary 1"
@@ -63,7 +64,8 @@ class Binaries:
             return None
         path = self._path(key)
         try:
-            content = path.read_bytes()
+            # An entry that is larger than the folder may be was not written under this limit, and goes soon.
+            content = read_file(path, self.limit)
         except OSError:
             return None
         begin = len(_MAGIC) + _DIGEST
@@ -131,7 +133,8 @@ class Binaries:
                 # Another process may have removed it by now.
                 with contextlib.suppress(FileNotFoundError):
                     if file.name.endswith(suffix):
-                        state = file.stat()
+                        # A link is an entry itself, wherever it leads.
+                        state = file.stat(follow_symlinks=False)
                         entries.append(CachedFile(Path(file.path), state.st_size, state.st_mtime))
         return entries
 

@@ -12,12 +12,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from optdb.files import read_file, replace_file
+from optdb.json_text import parse_json
 from optdb.runtime import binaries
 from optdb.runtime.device_profiles import profile_of
-from optdb.user_cache import replace_file
 
 #: Changed when files are written in another way.
 FORMAT = "optdb tuning 1"
+#: A finding has some kilobytes.
+_MAX_BYTES = 1 << 20
 
 
 def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
@@ -41,7 +44,7 @@ def key_of(device: Any, kind: str, dtype: str, version: str) -> dict[str, Any]:
 def load(key: dict[str, Any]) -> dict[str, Any] | None:
     """Return the finding under a key of `key_of`; None if there is none, or the file is damaged."""
     try:
-        content = json.loads(path_of(key).read_bytes())
+        content = parse_json(read_file(path_of(key), _MAX_BYTES))
     except (OSError, ValueError):
         return None
     if not isinstance(content, dict) or content.get("key") != key or not isinstance(content.get("found"), dict):

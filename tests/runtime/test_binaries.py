@@ -63,6 +63,25 @@ def test_what_was_damaged_is_forgotten(kept, damage):
     assert kept.load(key("b")) == b"b"
 
 
+@pytest.mark.parametrize("kind", ["fifo", "zeros", "loop", "sparse"])
+def test_what_is_no_entry_is_replaced_by_one(kept, kind):
+    kept.save(key("a"), b"a")
+    path = kept.folder / f"{key('a')}.bin"
+    path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "sparse":
+        with path.open("wb") as file:
+            file.truncate(100 << 30)
+    else:
+        path.symlink_to("/dev/zero" if kind == "zeros" else path)
+    assert kept.load(key("a")) is None
+    assert [entry.path for entry in kept.entries()] == [path]
+    kept.save(key("a"), b"again")
+    assert kept.load(key("a")) == b"again"
+    assert path.is_file() and not path.is_symlink()
+
+
 def test_what_was_not_used_for_longest_makes_room(kept):
     for number in range(4):
         kept.save(key(str(number)), bytes(250_000))

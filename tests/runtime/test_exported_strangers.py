@@ -6,8 +6,12 @@ What kernels do is theirs. So wherever numbers that they are given are changed h
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
+import json
+import os
 import struct
+import sys
 import zipfile
 
 import numpy as np
@@ -16,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optdb.runtime.context import Context
-from optdb.runtime.exported import FileError, ShapeError, load, programs
+from optdb.runtime.exported import FileError, LimitError, ShapeError, load, programs
 from optdb.runtime.exported.archive import pack
 from optdb.runtime.exported.rules import Call
 from optdb.runtime.library import cl
@@ -206,6 +210,111 @@ def test_members_within_each_other(tmp_path, context):
     path.write_bytes(content.getvalue())
     with pytest.raises(FileError, match="larger than the file, or lie one within another"):
         load(path, context)
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path, context):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    (tmp_path / "folder").mkdir()
+    for name in ("fifo", "zeros", "folder"):
+        with pytest.raises(FileError, match=f"{name} is not a regular file"):
+            load(tmp_path / name, context)
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(100 << 30)
+    with pytest.raises(LimitError, match="sparse would take 107,374,182,400 bytes of the host's memory"):
+        load(tmp_path / "sparse", context)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16", "utf-32-be", "utf-8-sig"])
+def test_a_manifest_in_another_encoding_is_refused(tmp_path, context, encoding):
+    """With a raised recursion limit, Python's parser would end the process by a crash."""
+    deep = "[" * 300_000 + "]" * 300_000
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(10**6)
+    try:
+        for text in (f'{{"a": "\u0122", "b": {deep}, "c": "\u0122"}}', json.dumps({"kind": "optdb plan"})):
+            with pytest.raises(FileError, match="has a manifest that cannot be read"):
+                load(archive(tmp_path / "f.optdb", text.encode(encoding)), context)
+    finally:
+        sys.setrecursionlimit(usual)
+
+
+def archive(path, manifest):
+    """Write a file whose manifest is a text."""
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("manifest.json", manifest)
+        file.writestr("manifest.sha256", hashlib.sha256(manifest).hexdigest())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ('"kind": "optdb plan"', "two values for 'kind'"),
+        ('"x": NaN', "NaN is no number"),
+        ('"x": -1e999', "-1e999 is too large"),
+        ('"x": ' + "1" * 50, "a number that is too long"),
+        ('"x": "\\ud800"', "half of a pair of surrogates"),
+        ('"x": "\0"', "control character"),
+    ],
+)
+def test_what_json_leaves_open_is_refused(tmp_path, context, part, words):
+    text = f'{{"kind": "optdb plan", {part}}}'.encode()
+    with pytest.raises(FileError, match=words):
+        load(archive(tmp_path / "f.optdb", text), context)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda info: setattr(info, "flag_bits", info.flag_bits | 0x1), "encrypted"),
+        (lambda info: setattr(info, "flag_bits", info.flag_bits | 0x40), "encrypted"),
+        (lambda info: setattr(info, "compress_type", zipfile.ZIP_LZMA), "compressed"),
+        (lambda info: setattr(info, "compress_type", 97), "compressed"),
+        (lambda info: setattr(info, "header_offset", info.header_offset + 1), "no whole file"),
+        (lambda info: setattr(info, "header_offset", 2**40), "no whole file"),
+        (lambda info: setattr(info, "file_size", info.file_size + 2**40), "compressed"),
+        (lambda info: setattr(info, "CRC", info.CRC ^ 1), "another checksum"),
+        (lambda info: setattr(info, "filename", "arrays/7.npy"), "another name"),
+        (lambda info: setattr(info, "filename", "programs/0.cl"), "another name"),
+    ],
+)
+def test_a_list_of_members_that_is_not_true(tmp_path, context, change, words):
+    path = tmp_path / "f.optdb"
+    pack(path, LARGER, MEMBERS)
+    with zipfile.ZipFile(path, "a") as file:
+        file._didModify = True  # the list is written again
+        change(file.getinfo("arrays/0.npy"))
+    with pytest.raises(FileError, match=words):
+        load(path, context)
+
+
+def test_sizes_beyond_the_file(tmp_path, context):
+    path = tmp_path / "f.optdb"
+    pack(path, LARGER, MEMBERS)
+    with zipfile.ZipFile(path, "a") as file:
+        file._didModify = True
+        last = file.infolist()[-1]
+        last.file_size = last.compress_size = 2**40
+    with pytest.raises(LimitError, match="max_host_bytes"):
+        load(path, context)
+    with pytest.raises(FileError, match="larger than the file"):
+        load(path, context, max_host_bytes=2**50)
+
+
+def test_what_surrounds_the_members_is_left_alone(tmp_path, context):
+    """Comments, bytes before the archive, and attributes of a symbolic link: nothing is unpacked."""
+    path = tmp_path / "f.optdb"
+    pack(path, LARGER, MEMBERS)
+    with zipfile.ZipFile(path, "a") as file:
+        file.comment = b"PK\x05\x06" + b"x" * 65_000
+        file.getinfo("arrays/0.npy").external_attr = 0o120777 << 16
+    path.write_bytes(b"#!/bin/sh\n" + path.read_bytes())
+    try:
+        there = load(path, context)
+    except FileError:
+        return
+    assert there(X, Y)[0].tolist() == [0, 0, 0]
 
 
 def test_a_program_in_another_form_is_refused_when_it_is_loaded(tmp_path, context):

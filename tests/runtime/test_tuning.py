@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,18 @@ def test_it_is_for_what_it_was_found_for(folder, other):
 def test_a_damaged_file_counts_as_not_there(folder, content):
     path = tuning.save(key(), {"square": 1})
     path.write_text(content, "latin-1")
+    assert tuning.load(key()) is None
+    tuning.save(key(), {"square": 2})
+    assert tuning.load(key()) == {"square": 2}
+
+
+@pytest.mark.parametrize("content", [b"[" * 200_000, b'{"found": 1e400}', b"9" * 100_000])
+def test_a_file_that_no_tuner_wrote_counts_as_not_there(folder, content):
+    path = tuning.save(key(), {"square": 1})
+    path.write_bytes(content)
+    assert tuning.load(key()) is None
+    path.unlink()
+    os.mkfifo(path)
     assert tuning.load(key()) is None
     tuning.save(key(), {"square": 2})
     assert tuning.load(key()) == {"square": 2}

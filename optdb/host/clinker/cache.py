@@ -17,6 +17,7 @@ from typing import Any
 from theano.gof import cmodule
 from theano.gof.cmodule import KeyData, ModuleCache
 
+from optdb.files import read_file
 from optdb.host.clinker.building import ModuleBuilder, can_build
 from optdb.host.clinker.locks import FileLock
 from optdb.host.clinker.store import ModuleStore, StoredModule, link
@@ -28,6 +29,8 @@ logger = logging.getLogger("optdb.clinker")
 
 #: The most locks that a process holds at a time; each is an open file.
 MAX_LOCKS = 200
+#: The keys of a module take some kilobytes.
+_MAX_KEY_BYTES = 1 << 26
 
 Tell = Callable[[int, int], None]
 
@@ -282,8 +285,7 @@ class SharedModuleCache(ModuleCache):
 def _read_keys(path: Path) -> KeyData | None:
     """Read a module's keys; return None if they cannot be read, as when an op's class is not imported."""
     try:
-        with path.open("rb") as file:
-            key_data = pickle.load(file)
+        key_data = pickle.loads(read_file(path, _MAX_KEY_BYTES))
     except Exception as error:
         # Unpickling may raise any exception. Theano ignores such modules, too.
         logger.debug("keys of %s were not read: %s", path, error)

@@ -21,8 +21,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from optdb.files import read_file, replace_file
 from optdb.host.clinker.locks import FileLock
-from optdb.user_cache import cache_dir, replace_file
+from optdb.json_text import parse_json
+from optdb.user_cache import cache_dir
 
 __all__ = ["Toolchain", "file_stamp", "toolchain"]
 
@@ -31,6 +33,8 @@ ENVIRONMENT = (
     *("PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("LIBRARY_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "SYSROOT", "SDKROOT", "LANG", "LC_ALL"),
 )
+#: A file of answers has some kilobytes.
+_MAX_BYTES = 1 << 22
 
 
 def file_stamp(path: str | os.PathLike[str]) -> tuple[str, int, int] | None:
@@ -103,16 +107,19 @@ class Toolchain:
 
     def _read(self) -> dict[str, Any]:
         try:
-            answers = json.loads(self._file.read_text())
+            content = parse_json(read_file(self._file, _MAX_BYTES))
         except (OSError, ValueError):
             return {}
-        return answers if isinstance(answers, dict) else {}
+        answers = content.get("answers") if isinstance(content, dict) else None
+        # A damaged answer would be a flag of the compiler.
+        is_whole = isinstance(answers, dict) and content.get("digest") == _digest(answers)
+        return answers if is_whole else {}
 
     def _write(self) -> None:
         """Write all answers, including those of other processes, atomically."""
         answers = {**self._read(), **self._answers}
         try:
-            replace_file(self._file, json.dumps(answers).encode())
+            replace_file(self._file, json.dumps({"digest": _digest(answers), "answers": answers}).encode())
         except OSError:
             # With a read-only home, each process queries the compiler again.
             return

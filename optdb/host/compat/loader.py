@@ -14,7 +14,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
 
-from optdb import user_cache
+from optdb import files, user_cache
 from optdb.host.compat import translation, versions
 
 
@@ -54,6 +54,10 @@ def _stamp(mtime: float, size: int) -> bytes:
 
 _folder: Path | None = None
 
+_DIGEST_BYTES = 16
+#: Theano's largest module takes less than a megabyte.
+_MAX_BYTES = 1 << 26
+
 
 def _cache_path(path: str) -> Path:
     global _folder
@@ -66,21 +70,26 @@ def _cache_path(path: str) -> Path:
 def _read(cache_path: Path, stamp: bytes) -> CodeType | None:
     """Return the cached code; None if there is none, or if it belongs to another source."""
     try:
-        content = cache_path.read_bytes()
+        content = files.read_file(cache_path, _MAX_BYTES)
     except OSError:
         return None
-    if not content.startswith(stamp):
+    begin = len(stamp) + _DIGEST_BYTES
+    code = memoryview(content)[begin:]
+    # Damaged code may crash the interpreter, when it is read and when it runs.
+    if content[:begin] != _head(stamp, code):
         return None
-    try:
-        code = marshal.loads(memoryview(content)[len(stamp) :])
-    except (EOFError, ValueError, TypeError):
-        return None  # truncated, for example by a full disk
-    return code if isinstance(code, CodeType) else None
+    return marshal.loads(code)
+
+
+def _head(stamp: bytes, code: bytes | memoryview) -> bytes:
+    """Return how a file with some code begins, which detects damage."""
+    return stamp + hashlib.blake2b(code, digest_size=_DIGEST_BYTES).digest()
 
 
 def _write(cache_path: Path, stamp: bytes, code: CodeType) -> None:
     """Write code to the cache atomically, for processes that start at the same time."""
     try:
-        user_cache.replace_file(cache_path, stamp + marshal.dumps(code))
+        content = marshal.dumps(code)
+        files.replace_file(cache_path, _head(stamp, content) + content)
     except OSError:
         return  # with a read-only home, each process translates again

@@ -15,12 +15,15 @@ import re
 import struct
 import uuid
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
+from optdb.files import ChangedFileError, FileTooLargeError, NotAFileError, read_file
+from optdb.json_text import parse_json
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MEMBER_BYTES, PROGRAM_BYTES_PER_BYTE, Limits
 
@@ -33,15 +36,15 @@ DIGEST = "manifest.sha256"
 
 #: The names that members may have.
 _NAME = re.compile(r"(arrays/\d{1,6}\.npy|programs/\d{1,6}\.cl)\Z", re.ASCII)
-#: The deepest nesting of lists; no plan needs more than a dozen. Python's own parser recurses, and may crash the
-#: process.
-_MAX_DEPTH = 64
-#: A number has no more letters. To convert a longer one takes time that grows as its square.
-_MAX_NUMBER_LENGTH = 40
-_ESCAPED = re.compile(rb"\\.", re.DOTALL)
 #: How an entry of an archive's list of members begins; the list is counted before it is read.
 _LISTED = b"PK\x01\x02"
-_BLOCK_BYTES = 1 << 20
+#: How a member begins, how many bytes of fixed size come before its name, and where the lengths of its name and of its
+#: extra field are.
+_MEMBER = b"PK\x03\x04"
+_MEMBER_HEADER_BYTES = 30
+_MEMBER_LENGTHS = struct.Struct("<26xHH")
+#: Flags of members whose bytes are not those of the content: encrypted ones, and patches.
+_ENCODED = 0x1 | 0x20 | 0x40 | 0x2000
 #: The dtypes of arrays.
 DTYPES = frozenset(
     [
@@ -108,16 +111,16 @@ class Archive:
         self.path = path
         self._limits = limits
         self._arrays: dict[str, np.ndarray] = {}
-        with path.open("rb") as content:
-            try:
-                #: Host bytes that it takes once it is read, at most.
-                self.host_bytes = self._list_bytes(content)
-                with zipfile.ZipFile(content) as file:
-                    self._members = self._read(file, content.seek(0, io.SEEK_END))
-            except FileError:
-                raise
-            except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
-                raise self.wrong(f"is no whole file of a plan ({error})") from None
+        # The file is read once: what others write to it from now on changes nothing.
+        content = self._content()
+        #: Host bytes that it takes once it is read, at most.
+        self.host_bytes = self._list_bytes(content)
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as file:
+                infos = file.infolist()
+        except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
+            raise self._not_whole(error) from None
+        self._members = self._read(infos, content)
         #: The manifest; only the fields that all files have are checked here.
         self.manifest = self._manifest()
         self._check_members()
@@ -126,31 +129,61 @@ class Archive:
         """Return an error that says what is wrong with the file."""
         return FileError(f"{self.path} {what}.\n{cure}")
 
-    def _list_bytes(self, content: BinaryIO) -> int:
+    def _not_whole(self, reason: object) -> FileError:
+        return self.wrong(f"is no whole file of a plan ({reason})")
+
+    def _content(self) -> bytes:
+        try:
+            return read_file(self.path, self._limits.max_host_bytes)
+        except NotAFileError:
+            raise self.wrong("is not a regular file") from None
+        except ChangedFileError:
+            raise self.wrong("was changed while it was read", "The cure: load it again") from None
+        except FileTooLargeError as error:
+            self._limits.check("max_host_bytes", error.nbytes, f"{self.path}")
+            raise
+
+    def _list_bytes(self, content: bytes) -> int:
         """Return the host bytes that a list of the archive's members takes, at most."""
-        count, end = 0, b""
-        while block := content.read(_BLOCK_BYTES):
-            count += (end + block).count(_LISTED)
-            end = block[1 - len(_LISTED) :]
-        nbytes = count * MEMBER_BYTES
+        nbytes = content.count(_LISTED) * MEMBER_BYTES
         self._limits.check("max_host_bytes", nbytes, f"the list of the members of {self.path}")
         return nbytes
 
-    def _read(self, file: zipfile.ZipFile, nbytes: int) -> dict[str, bytes]:
-        for info in file.infolist():
+    def _read(self, infos: Sequence[zipfile.ZipInfo], content: bytes) -> dict[str, memoryview]:
+        """Return the members, as views of the file's content."""
+        for info in infos:
             if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
                 raise self.wrong(f"has a member that is compressed, {info.filename!r}, which none is in a plan")
-        # Before any of them is read: overlapping members would add up to more than the file.
-        if sum(info.file_size for info in file.infolist()) > nbytes:
-            raise self.wrong("has members that are larger than the file, or lie one within another")
-        self.host_bytes += sum(info.file_size * _bytes_per_byte(info.filename) for info in file.infolist())
+            if info.flag_bits & _ENCODED:
+                raise self.wrong(f"has a member that is encrypted, {info.filename!r}, which none is in a plan")
+        self.host_bytes += len(content) + sum(info.file_size * _bytes_per_byte(info.filename) for info in infos)
         self._limits.check("max_host_bytes", self.host_bytes, f"{self.path}")
-        contents: dict[str, bytes] = {}
-        for info in file.infolist():
-            if info.filename in contents:
+        members: dict[str, memoryview] = {}
+        last_end = 0
+        for info in sorted(infos, key=lambda info: info.header_offset):
+            if info.header_offset < last_end:
+                raise self.wrong("has members that are larger than the file, or lie one within another")
+            if info.filename in members:
                 raise self.wrong(f"has two members called {info.filename!r}")
-            contents[info.filename] = file.read(info)
-        return contents
+            begin, last_end = self._bounds(info, content)
+            members[info.filename] = memoryview(content)[begin:last_end]
+            if zlib.crc32(members[info.filename]) != info.CRC:
+                raise self._not_whole(f"{info.filename!r} has another checksum than its content")
+        return members
+
+    def _bounds(self, info: zipfile.ZipInfo, content: bytes) -> tuple[int, int]:
+        """Return where a member's content begins and ends."""
+        name_begin = info.header_offset + _MEMBER_HEADER_BYTES
+        header = content[info.header_offset : name_begin]
+        if len(header) < _MEMBER_HEADER_BYTES or not header.startswith(_MEMBER):
+            raise self._not_whole(f"{info.filename!r} does not begin where the list says")
+        name_nbytes, extra_nbytes = _MEMBER_LENGTHS.unpack(header)
+        if content[name_begin : name_begin + name_nbytes] != info.orig_filename.encode(errors="surrogateescape"):
+            raise self._not_whole(f"{info.filename!r} has another name in the list than in its place")
+        begin = name_begin + name_nbytes + extra_nbytes
+        if begin + info.file_size > len(content):
+            raise self.wrong("has members that are larger than the file, or lie one within another")
+        return begin, begin + info.file_size
 
     def _manifest(self) -> dict[str, Any]:
         text, digest = self._members.pop(MANIFEST, None), self._members.pop(DIGEST, None)
@@ -159,13 +192,10 @@ class Archive:
         if digest != _digest(text):
             raise self.wrong("was altered: its manifest is not what was written")
         #: The SHA-256 of the manifest, which has those of all other members.
-        self.digest = digest.decode()
-        reason = _invalid_text_reason(text)
-        if reason is not None:
-            raise self.wrong(f"has a manifest that cannot be read ({reason})")
+        self.digest = str(digest, "ascii")
         try:
-            manifest = json.loads(text, parse_constant=self._no_number)
-        except (ValueError, RecursionError) as error:
+            manifest = parse_json(bytes(text))
+        except ValueError as error:
             raise self.wrong(f"has a manifest that cannot be read ({error})") from None
         if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
             raise self.wrong("is not a file of a plan")
@@ -179,9 +209,6 @@ class Archive:
                 f"The cure: {older if version < VERSION else newer}",
             )
         return manifest
-
-    def _no_number(self, word: str) -> Any:
-        raise ValueError(f"{word} is no number")
 
     def _check_members(self) -> None:
         listed = self.manifest.get("members")
@@ -197,7 +224,7 @@ class Archive:
     def text(self, name: Any) -> str:
         """Return a member that is text."""
         try:
-            return self._member(name).decode()
+            return str(self._member(name), "utf-8")
         except UnicodeDecodeError:
             raise self.wrong(f"has no text in {name}") from None
 
@@ -220,34 +247,20 @@ class Archive:
             raise self.wrong(f"has an array in {name} that is not of the size that it says")
         if len(shape) > _MOST_DIMENSIONS or math.prod(length or 1 for length in shape) > _MOST_ELEMENTS:
             raise self.wrong(f"has an array in {name} of a shape that none has, {shape}")
-        return np.frombuffer(memoryview(content)[end:], dtype).reshape(shape)
+        return np.frombuffer(content[end:], dtype).reshape(shape)
 
-    def _member(self, name: Any) -> bytes:
+    def _member(self, name: Any) -> memoryview:
         if not isinstance(name, str) or name not in self._members:
             raise self.wrong(f"speaks of a member {name!r}, which it has not")
         return self._members[name]
 
 
-def _digest(text: bytes) -> bytes:
+def _digest(text: bytes | memoryview) -> bytes:
     return hashlib.sha256(text).hexdigest().encode()
 
 
 def _bytes_per_byte(name: str) -> int:
-    """Return the host bytes that a byte of a member takes once it is read, at most."""
+    """Return the host bytes that a byte of a member takes, beside itself, while it is used, at most."""
     if name == MANIFEST:
         return MANIFEST_BYTES_PER_BYTE
-    return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 1
-
-
-def _invalid_text_reason(text: bytes) -> str | None:
-    """Return why a manifest must not be parsed, in words; None if it may be. It has no backslash outside of texts."""
-    letters = np.frombuffer(_ESCAPED.sub(b"", text), np.uint8)
-    outside = letters[(np.cumsum(letters == ord('"'), dtype=np.int32) & 1) == 0]
-    begins, ends = (np.isin(outside, np.frombuffer(marks, np.uint8)) for marks in (b"[{", b"]}"))
-    depth = np.cumsum(begins.astype(np.int32) - ends.astype(np.int32), dtype=np.int32)
-    if depth.max(initial=0) > _MAX_DEPTH:
-        return "it is nested too deeply"
-    separators = np.flatnonzero(np.isin(outside, np.frombuffer(b'[]{},:" \t\r\n', np.uint8)))
-    if np.diff(separators, prepend=-1, append=len(outside)).max(initial=0) > _MAX_NUMBER_LENGTH:
-        return "it has a number that is too long"
-    return None
+    return PROGRAM_BYTES_PER_BYTE if name.endswith(".cl") else 0

@@ -44,6 +44,28 @@ def test_a_question_is_asked_once_for_all_processes(compiler, tmp_path, answer):
     assert find.asked == 1
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes().replace(b"-mavx", b"-mavy")),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(b"[" * 100_000),
+        lambda path: path.write_text("[]"),
+        lambda path: path.write_text('{"answers": 1}'),
+        lambda path: (path.unlink(), os.mkfifo(path)),
+    ],
+    ids=["other flags", "cut", "deep", "a list", "no answers", "a FIFO"],
+)
+def test_damaged_answers_are_asked_again(compiler, tmp_path, damage):
+    find = Finder(["-mavx"])
+    Toolchain(str(compiler), tmp_path / "kept").answer(["what"], find)
+    (path,) = (tmp_path / "kept").glob("*.json")
+    damage(path)
+    assert Toolchain(str(compiler), tmp_path / "kept").answer(["what"], find) == ["-mavx"]
+    assert Toolchain(str(compiler), tmp_path / "kept").answer(["what"], find) == ["-mavx"]
+    assert find.asked == 2
+
+
 def test_another_question_is_asked(compiler, tmp_path):
     known = Toolchain(str(compiler), tmp_path / "kept")
     assert known.answer(["flags", "-O2"], Finder(1)) == 1

@@ -78,6 +78,27 @@ def test_what_is_kept_may_be_broken(kept, package, content):
     assert load(package).value is bool
 
 
+def test_each_byte_of_what_is_kept_may_be_broken(kept, package, translated):
+    """Python's own reader of code crashes on some."""
+    load(package)
+    (file,) = kept.iterdir()
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 7):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
+        assert load(package).value is bool
+        assert file.read_bytes() == whole
+    assert len(translated) == 1 + len(range(0, len(whole), 7))
+
+
+def test_what_is_kept_may_be_a_fifo(kept, package):
+    load(package)
+    (path,) = kept.iterdir()
+    path.unlink()
+    os.mkfifo(path)
+    assert load(package).value is bool
+    assert path.is_file()
+
+
 def test_the_folder_need_not_be_writable(kept, package, translated):
     kept.write_text("a file where the folder should be")
     assert load(package).value is bool

@@ -1,0 +1,111 @@
+"""Reads and replaces files that other processes, or strangers, may have written.
+
+`read_file` is for files whose content is not trusted. It never waits for a writer, and it knows how much there is to
+read before it reads. `replace_file` writes atomically.
+
+This module imports nothing of optdb, so that every package can import it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+__all__ = ["ChangedFileError", "FileTooLargeError", "NotAFileError", "read_file", "replace_file"]
+
+# O_NONBLOCK: a FIFO without a writer opens at once. O_NOCTTY: a terminal does not become this process's. O_BINARY:
+# Windows changes no line ends. A system that lacks one of these does not need it.
+_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
+
+
+class NotAFileError(OSError):
+    """A path leads to a FIFO, a device, a socket or a folder."""
+
+
+class FileTooLargeError(OSError):
+    """A file is larger than the caller allows; `nbytes` is its size."""
+
+    def __init__(self, nbytes: int, path: Path) -> None:
+        super().__init__(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        self.nbytes = nbytes
+
+
+class ChangedFileError(OSError):
+    """A file became shorter or longer while it was read."""
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a regular file.
+
+    The kind and the size are those of the open file, so that nobody can exchange it in between. Symbolic links are
+    followed.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    max_bytes : int
+        The largest size that is read.
+
+    Raises
+    ------
+    NotAFileError
+        If the path leads to anything else. Nothing was read.
+    FileTooLargeError
+        If the file is larger; a sparse file counts with its holes. Nothing was read.
+    ChangedFileError
+        If another process changed the size meanwhile.
+    OSError
+        If the file cannot be opened or read.
+    """
+    descriptor = os.open(path, _FLAGS)
+    try:
+        nbytes = _size(descriptor, path, max_bytes)
+        # Files of /proc have a size of 0 and content without end: none of it is read.
+        content = _read(descriptor, nbytes + 1) if nbytes else b""
+    finally:
+        os.close(descriptor)
+    if len(content) != nbytes:
+        raise ChangedFileError(errno.EBUSY, "was changed while it was read", str(path))
+    return content
+
+
+def _size(descriptor: int, path: Path, max_bytes: int) -> int:
+    """Return the size of an open file; raise an error if it must not be read."""
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode):
+        raise NotAFileError(errno.EINVAL, "is not a regular file", str(path))
+    if state.st_size > max_bytes:
+        raise FileTooLargeError(state.st_size, path)
+    return state.st_size
+
+
+def _read(descriptor: int, nbytes: int) -> bytes:
+    """Return up to some bytes of an open file; fewer at its end."""
+    with open(descriptor, "rb", closefd=False) as file:
+        return file.read(nbytes)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file atomically: other processes read the former content or all of the new one.
+
+    The file's folder is created if it does not exist.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written. No temporary file is left.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
