@@ -1,7 +1,8 @@
 """Mutants of sound files: the same one each time for the same seed and number.
 
-Most change what the manifest says, where it says it, and have digests that fit. Others change texts of programs token
-by token, bytes of arrays, members of the archive, or bytes of the finished file.
+Most change what the manifest says, where it says it, and have digests that fit. Others change the manifest's encoding
+and what JSON leaves open, texts of programs token by token, bytes of arrays, members of the archive, the archive's list
+of them, bytes of the finished file, or put something at the path that is no such file.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import io
 import json
 import random
 import re
+import struct
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,6 +118,10 @@ class Mutant:
         In what way.
     content : bytes
         Of the file.
+    form : str
+        What is at the path: one of `FORMS`.
+    nbytes : int
+        The size of a sparse file, whose beginning is the content.
     new_kernels : bool
         Whether its kernels are others, or may read and write elsewhere.
     new_programs : bool
@@ -127,6 +133,8 @@ class Mutant:
     content: bytes
     new_kernels: bool
     new_programs: bool
+    form: str = "file"
+    nbytes: int = 0
 
 
 def mutant(originals: Sequence[Original], seed: int, number: int) -> Mutant:
@@ -140,11 +148,20 @@ def mutant(originals: Sequence[Original], seed: int, number: int) -> Mutant:
 
 def packed(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> bytes:
     """Return a file whose digests fit, whatever it says."""
+    return _archive(_text(manifest, members).encode(), members)
+
+
+def _text(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> str:
+    """Return the text of a manifest that lists the members."""
     listed = {
         name: {"nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for name, content in members.items()
     }
-    text = json.dumps({"kind": KIND, "version": VERSION, "members": listed, **manifest}).encode()
+    return json.dumps({"kind": KIND, "version": VERSION, "members": listed, **manifest})
+
+
+def _archive(text: bytes, members: Mapping[str, bytes]) -> bytes:
+    """Return an archive of a manifest, its digest, and the members."""
     digest = hashlib.sha256(text).hexdigest().encode()
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as file:
@@ -282,6 +299,117 @@ def _of_bytes(kind: str, original: Original, rng: random.Random) -> Mutant:
     return Mutant(original, kind, bytes(content), True, False)
 
 
+def _of_text(kind: str, original: Original, rng: random.Random) -> Mutant:
+    """Alter the manifest as a text: what a parser of JSON may or may not accept, in any encoding."""
+    text = _text(original.manifest, original.members)
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        place = rng.choice([match.end() for match in re.finditer(r"[\[{,:]", text)])
+        text = text[:place] + rng.choice(_TEXTS)(rng) + text[place:]
+    encoding = rng.choice(_ENCODINGS) if rng.random() < 0.5 else "utf-8"
+    content = rng.choice(_MARKS) + text.encode(encoding, "surrogatepass")
+    if rng.random() < 0.2:
+        place = rng.randrange(len(content))
+        content = content[:place] + rng.choice((b"\0", b"\xff", b"\xc0\xa2", b"\xed\xa0\x80")) + content[place:]
+    return Mutant(original, kind, _archive(content, original.members), True, False)
+
+
+_ENCODINGS = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "utf-8-sig", "utf-7")
+_MARKS = (*[b""] * 12, b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\0")
+#: What is inserted into a manifest's text.
+_TEXTS: tuple[Callable[[random.Random], str], ...] = (
+    lambda rng: rng.choice(("NaN,", "Infinity,", "-Infinity,", "1e400,", "-0,", "-0.0,", "01,", "0x1,", "1_0,", "+1,")),
+    lambda rng: f"{rng.choice(('1', '-1', '0.', '1e', '1e-'))}{'7' * rng.choice((30, 39, 40, 41, 5000, 200_000))},",
+    lambda rng: f"{rng.choice(_NUMBERS)},",
+    lambda rng: '"kind": "optdb plan", "kind": ' + rng.choice(('"optdb plan",', "1,")),
+    lambda rng: rng.choice(
+        ('"version": 2,', '"members": {},', '"methods": [],', '"": 1, "": 2,', '"a": 1, "\\u0061": 2,')
+    ),
+    lambda rng: rng.choice(
+        ('"\\ud800",', '"\\udc00\\ud800",', '"\ud800",', '"\\ud834\\udd1e",', '"\\u0000",', '"\0",')
+    ),
+    lambda rng: rng.choice(("\u0122", '"\u0122",', "\ufeff", "\u2028", "\u00a0", "/**/", "//", "'", "`", "\\", '"')),
+    lambda rng: (
+        f'"{rng.choice(("x", chr(0x1D11E), chr(92) * 2, chr(92) + "u0041")) * rng.choice((10, 5000, 100_000))}",'
+    ),
+    lambda rng: _nested(rng.choice((10, 60, 64, 65, 100, 1000, 100_000)), *rng.choice((("[", "]"), ('{"a":', "}")))),
+    lambda rng: rng.choice(("[" * 100_000, "]" * 1000, "{" * 1000, "}" * 1000, " " * 100_000, "\n" * 1000)),
+)
+
+
+def _nested(depth: int, begin: str, end: str) -> str:
+    return f"{begin * depth}0{end * depth},"
+
+
+def _of_list(kind: str, original: Original, rng: random.Random) -> Mutant:
+    """Alter the archive's own list of members, which is read before any of them, or what surrounds it."""
+    content = io.BytesIO(packed(original.manifest, original.members))
+    with zipfile.ZipFile(content, "a") as file:
+        file._didModify = True  # so that the list is written again
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            _change_list(file, rng)
+    return Mutant(original, kind, rng.choice(_PREFIXES) + content.getvalue(), True, False)
+
+
+_PREFIXES = (*[b""] * 6, b"#!/bin/sh\n", b"PK\x01\x02" * 100, b"PK\x05\x06" + bytes(18), b"\0" * 4096)
+#: Attributes of members, with values that do not fit.
+_ATTRIBUTES: dict[str, tuple[Any, ...]] = {
+    "flag_bits": (0x1, 0x8, 0x20, 0x40, 0x800, 0x2000, 0xFFFF),
+    "compress_type": (8, 12, 14, 93, 97, 0xFFFF),
+    "CRC": (0, 2**32 - 1),
+    "header_offset": (0, 1, 30, 2**31, 2**32 - 1, 2**32, 2**40, 2**63 - 1),
+    "file_size": (0, 1, 2**16, 2**26, 2**32 - 1, 2**32, 2**40, 2**63 - 1),
+    "compress_size": (0, 1, 2**32 - 1, 2**40),
+    "filename": ("arrays/0.npy", "programs/0.cl", MANIFEST, DIGEST, "../evil", "", "arrays/0.npy\0", "é", "x" * 60000),
+    "extra": (
+        b"\x01\0",
+        b"\x01\0\x10\0" + b"\xff" * 16,
+        struct.pack("<HHQQQ", 1, 24, 2**63, 2**63, 2**63),
+        b"\xff" * 60000,
+    ),
+    "comment": (b"PK\x05\x06", b"x" * 60000),
+    "external_attr": (0o120777 << 16, 0o010666 << 16, 0x10),
+    "create_version": (0, 255),
+    "extract_version": (0, 46, 63, 255),
+}
+
+
+def _change_list(file: zipfile.ZipFile, rng: random.Random) -> None:
+    infos = file.filelist
+    if not infos:
+        return
+    info, how = rng.choice(infos), rng.random()
+    if how < 0.7:
+        name = rng.choice(list(_ATTRIBUTES))
+        value = rng.choice(_ATTRIBUTES[name])
+        setattr(info, name, value)
+        if name == "file_size":
+            info.compress_size = rng.choice((value, value, info.compress_size))
+    elif how < 0.8:
+        infos.remove(info)
+    elif how < 0.9:
+        again = copy.copy(info)
+        again.filename = rng.choice((info.filename, "arrays/99.npy"))
+        infos.extend([again] * rng.choice((1, 3, 2000)))
+    elif how < 0.95:
+        rng.shuffle(infos)
+    else:
+        file.comment = rng.choice((b"PK\x05\x06" + bytes(18), b"x" * 65535, b"PK\x01\x02" * 5000))
+
+
+#: What there may be at a path.
+FORMS = ("file", "link", "fifo", "zeros", "null", "terminal", "folder", "socket", "loop", "missing", "sparse", "memory")
+#: Those that the system itself refuses to open, by an error of its own.
+REFUSED_FORMS = ("terminal", "socket", "loop", "missing")
+_SPARSE_BYTES = (1 << 10, 1 << 20, 1 << 24, 1 << 27, 1 << 32, 1 << 37, 1 << 42)
+
+
+def _of_form(kind: str, original: Original, rng: random.Random) -> Mutant:
+    """Put something else at the path."""
+    form = rng.choice(FORMS[1:])
+    content = packed(original.manifest, original.members) if form in ("link", "sparse") else b""
+    return Mutant(original, kind, content, True, False, form, rng.choice(_SPARSE_BYTES) if form == "sparse" else 0)
+
+
 _Maker = Callable[[str, Original, random.Random], Mutant]
 #: For each kind, its share.
 _KINDS: dict[str, tuple[int, _Maker]] = {
@@ -290,4 +418,7 @@ _KINDS: dict[str, tuple[int, _Maker]] = {
     "array": (6, _of_array),
     "archive": (6, _of_archive),
     "bytes": (10, _of_bytes),
+    "text": (8, _of_text),
+    "list": (8, _of_list),
+    "form": (2, _of_form),
 }

@@ -23,7 +23,8 @@ import click
 import numpy as np
 
 from fuzzing.files.corpus import corpus
-from fuzzing.files.mutants import Mutant, mutant
+from fuzzing.files.forms import remove, write
+from fuzzing.files.mutants import REFUSED_FORMS, Mutant, mutant
 from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, ShapeError, load
 
@@ -33,6 +34,7 @@ MAX_BYTES = 64 * MEBIBYTE
 MAX_WORK_ITEMS = 1 << 16
 #: So much more address space than the worker has before its first mutant. Compilers take a part of it.
 EXTRA_ADDRESS_SPACE_BYTES = 1024 * MEBIBYTE
+RECURSION_LIMIT = 10**6
 #: So long may it take to load one.
 MAX_LOAD_CPU_S = 5.0
 
@@ -55,7 +57,7 @@ def attempt(
     Wrong
         If that is what no file may do.
     """
-    path.write_bytes(made.content)
+    write(made, path)
     start = time.process_time()
     try:
         there = load(
@@ -67,6 +69,8 @@ def attempt(
             build_in_child=False,
         )
     except Exception as error:
+        if made.form in REFUSED_FORMS and isinstance(error, OSError):
+            return "load: OSError"
         return f"load: {_in_words(error, FileError)}"
     finally:
         seconds = time.process_time() - start
@@ -127,7 +131,12 @@ class Opened:
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
-        if self.watching and event in ("open", "os.remove", "os.rename", "subprocess.Popen", "socket.connect"):
+        # A descriptor was heard of when it was opened by its path.
+        if (
+            self.watching
+            and not isinstance(args[0], int)
+            and event in ("open", "os.remove", "os.rename", "subprocess.Popen", "socket.connect")
+        ):
             path = os.fsdecode(args[0]) if isinstance(args[0], str | bytes) else str(args[0])
             # Python's own sources are read for tracebacks, and modules on their first use.
             if not path.startswith(self._allowed) and not path.endswith((".py", ".pyc")):
@@ -167,6 +176,8 @@ def main(
     rng = np.random.default_rng([seed, first])
     _warm_up(originals, contexts, path)
     limit_memory()
+    # As programs do that pickle large graphs: what recurses without a bound of its own crashes then.
+    sys.setrecursionlimit(RECURSION_LIMIT)
     for number in range(first, stop, step):
         made = mutant(originals, seed, number)
         _say(number=number, kind=made.kind)
@@ -181,7 +192,7 @@ def main(
             outcome, wrong = "wrong", str(error)
         opened.watching = False
         _say(number=number, outcome=outcome, wrong=wrong, seconds=time.process_time() - start)
-    path.unlink(missing_ok=True)
+    remove(path)
     _say(finished=True, peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 

@@ -1,0 +1,54 @@
+"""Puts a mutant at a path: a file of its content, or what is no such file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+from pathlib import Path
+
+from fuzzing.files.mutants import Mutant
+
+__all__ = ["remove", "write"]
+
+_LINKS = {"zeros": "/dev/zero", "null": "/dev/null", "terminal": "/dev/tty", "memory": "/proc/self/status"}
+
+
+def write(made: Mutant, path: Path) -> None:
+    """Put a mutant at a path, in place of what is there.
+
+    The socket of a mutant is bound by a relative path, as its address has 107 bytes at most.
+    """
+    remove(path)
+    if made.form in ("file", "sparse"):
+        with path.open("wb") as file:
+            file.write(made.content)
+            file.truncate(max(made.nbytes, len(made.content)))
+    elif made.form == "link":
+        _target(path).write_bytes(made.content)
+        path.symlink_to(_target(path))
+    elif made.form == "fifo":
+        os.mkfifo(path)
+    elif made.form == "folder":
+        path.mkdir()
+    elif made.form == "loop":
+        path.symlink_to(path)
+    elif made.form == "socket":
+        with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(path.parent):
+            server.bind(path.name)
+    elif made.form != "missing":
+        path.symlink_to(_LINKS[made.form])
+
+
+def remove(path: Path) -> None:
+    """Remove what a mutant is at a path."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    _target(path).unlink(missing_ok=True)
+
+
+def _target(path: Path) -> Path:
+    """Return where a mutant that is a symbolic link leads to."""
+    return path.with_suffix(".target")
