@@ -135,3 +135,9 @@ def test_arguments_arrive_as_they_are(value):
     assert got.dtype == array.dtype
     assert got.shape == array.shape
     np.testing.assert_array_equal(got, array)
+
+
+@pytest.mark.parametrize("last", ["5", "[]", '["FileError"]', '["a", 1]', "{}", "[1, 2]", "some words", '"FileError"'])
+def test_a_last_line_of_somebody_else(last):
+    with pytest.raises(FileError, match=r"which they ended \(status 3\)"):
+        rehearsal._raise_what(3, f"more\n{last}\n".encode(), b"")

@@ -58,6 +58,7 @@ def test_what_kernels_take_is_read_from_their_declarations():
         ("asm(\".incbin 'x'\");\n", "has '\"'"),
         ("void g() { asm(x); }\n", "'asm'"),
         ("void g() { __asm__(x); }\n", "'__asm__'"),
+        ("__constant char t[2] = {37, 0};\n__kernel void f(ulong n) { printf(t); }", "'printf'"),
         # What the compiler does to the process.
         ("#pragma clang __debug crash\n", "directive in line 1"),
         ("#pragma unroll 99999\n", "directive in line 1"),

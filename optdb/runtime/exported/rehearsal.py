@@ -144,14 +144,15 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 def _raise_what(status: int, out: bytes, err: bytes) -> None:
     """Raise what a child has raised, or an error that says how it ended."""
-    said: Any = ()
+    outcome: Any = ()
+    # A driver may write to the same stream: the last line need not be the child's.
     with contextlib.suppress(ValueError):
-        said = json.loads(out.decode(errors="replace").strip().split("\n")[-1])
-    if said is None:
-        return
-    if said:
-        kind, text = said
-        raise _ERRORS.get(kind, FileError)(text)
+        outcome = json.loads(out.decode(errors="replace").strip().split("\n")[-1])
+    match outcome:
+        case None:
+            return
+        case [str(kind), str(text)]:
+            raise _ERRORS.get(kind, FileError)(text)
     how = signal.Signals(-status).name if status < 0 else f"status {status}"
     last = "\n".join(err.decode(errors="replace").strip().split("\n")[-_LAST_LINES:])
     raise FileError(f"its kernels were tried in a process of their own, which they ended ({how}).\n{last}".strip())

@@ -38,7 +38,8 @@ _RESERVED = re.compile(r"__|_[A-Z]")
 _OWN_RESERVED = frozenset(
     ["__kernel", "__global", "__local", "__constant", "__private", "__const", "__restrict", "__attribute__"]
 )
-_REFUSED_WORDS = frozenset(["asm", "include", "include_next", "import", "embed", "defined", "typeof"])
+#: What could leave the program, and printf, which writes to the standard output of the process.
+_REFUSED_WORDS = frozenset(["asm", "include", "include_next", "import", "embed", "defined", "typeof", "printf"])
 _HANDLES = re.compile(r"\b(sampler_t|image[123]d\w*|pipe|queue_t|event_t|clk_event_t|reserve_id_t|ndrange_t)\b")
 _ATTRIBUTES = (
     "reqd_work_group_size|work_group_size_hint|vec_type_hint|opencl_unroll_hint"
