@@ -48,6 +48,24 @@ def lstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: i
     return net, [rng.standard_normal((batch, steps, width))], [one_hot(rng, batch, 10)]
 
 
+@keras_model("keras_cnn_lstm")
+def cnn_lstm(keras: ModuleType, rng: np.random.RandomState, batch: int = 4, steps: int = 12, vocabulary: int = 20):
+    """Embedded words with dropout, a convolution, max-pooling, and an LSTM: Keras's own example."""
+    layers = keras.layers
+    net = keras.models.Sequential(
+        [
+            layers.Embedding(vocabulary, 8, input_length=steps),
+            layers.Dropout(0.25),
+            layers.Conv1D(6, 5, padding="valid", activation="relu", strides=1),
+            layers.MaxPooling1D(pool_size=4),
+            layers.LSTM(7),
+            layers.Dense(1, activation="sigmoid"),
+        ]
+    )
+    net.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+    return net, [rng.randint(vocabulary, size=(batch, steps))], [rng.randint(2, size=(batch, 1))]
+
+
 @keras_model("keras_bidirectional")
 def bidirectional(keras: ModuleType, rng: np.random.RandomState, batch: int = 3, steps: int = 5, width: int = 6):
     """GRU layers both ways over masked sequences, with dropout between and inside of them."""

@@ -1,0 +1,95 @@
+"""The command line: ``python -m fuzzing.quality``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import click
+from rich.console import Console
+
+#: Models of one process.
+CHUNK = 20
+KINDS = ("nets", "densities")
+
+
+@click.command()
+@click.option("--examples", default=200, show_default=True, help="How many of each kind.")
+@click.option("--seed", default=0, show_default=True, help="The first one's number.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only these; all by default.")
+@click.option("--hash-seed", "hash_seeds", multiple=True, default=(0,), show_default=True, help="PYTHONHASHSEED.")
+@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
+@click.option("--timeout", default=900.0, show_default=True, help="Seconds that one process may take.")
+def main(
+    examples: int, seed: int, kinds: tuple[str, ...], hash_seeds: tuple[int, ...], processes: int, timeout: float
+) -> None:
+    """Draw models, and compare the engine's graphs with stock Theano's.
+
+    The order of Theano's sets, and with it the graph that stock ends with, depends on PYTHONHASHSEED: a model is worse
+    by the engine if it is with any that is asked for. The exit status is 1 if one is, or fails.
+    """
+    console = Console(soft_wrap=True)
+    chunks = [
+        (kind, first, min(first + CHUNK, seed + examples), hash_seed)
+        for kind in kinds or KINDS
+        for first in range(seed, seed + examples, CHUNK)
+        for hash_seed in hash_seeds
+    ]
+    results: list[dict[str, Any]] = []
+    with ThreadPoolExecutor(processes) as pool:
+        for lines in pool.map(lambda chunk: list(_lines(*chunk, timeout)), chunks):
+            results += lines
+            for line in filter(_is_fault, lines):
+                console.print(_described(line), highlight=False, markup=False)
+    for kind in kinds or KINDS:
+        console.print(f"{kind}: {_summary([line for line in results if line['kind'] == kind])}", highlight=False)
+    raise SystemExit(1 if any(map(_is_fault, results)) else 0)
+
+
+def _lines(kind: str, first: int, stop: int, hash_seed: int, timeout: float) -> Iterator[dict[str, Any]]:
+    """Yield what came of some models, which a process of their own compares."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fuzzing.quality.worker", kind, str(first), str(stop)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+    )
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            yield {"hash_seed": hash_seed, **json.loads(line)}
+    if done.returncode:
+        error = f"seeds from {first} to {stop} end the process with status {done.returncode}: {done.stderr[-2000:]}"
+        yield {"hash_seed": hash_seed, "kind": kind, "seed": first, "error": error}
+
+
+def _is_fault(line: dict[str, Any]) -> bool:
+    return "error" in line or line["is_worse"]
+
+
+def _described(line: dict[str, Any]) -> str:
+    where = f"WORSE {line['kind']} {line['seed']} (PYTHONHASHSEED={line['hash_seed']})"
+    if "error" in line:
+        return f"{where}: {line['error']}"
+    counts = f"stock {line['stock']}, engine {line['engine']} [nodes, in place]"
+    return f"{where}: {counts}\n  {line['words']}\n  stock only: {line['fewer']}\n  engine only: {line['more']}"
+
+
+def _summary(lines: list[dict[str, Any]]) -> str:
+    compared = [line for line in lines if "error" not in line]
+    stock, engine = (sum(line[way][0] for line in compared) for way in ("stock", "engine"))
+    fewer = sum(line["engine"][0] < line["stock"][0] for line in compared)
+    worse = sum(line["is_worse"] for line in compared)
+    return (
+        f"{len(compared)} compared, {fewer} with fewer nodes than stock, {worse} worse, {len(lines) - len(compared)} "
+        f"failed; {stock} nodes by stock, {engine} by the engine"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Compiles a model by stock Theano and by optdb's engine, and counts the nodes of both graphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import optdb  # it comes before theano
+
+# isort: split
+import theano
+
+from fuzzing.quality import densities, nets
+from fuzzing.quality.drawn import Drawn
+from models.python_code import python_code
+from profiles.interpret import Interpreter
+
+__all__ = ["KINDS", "Comparison", "Counts", "compare"]
+
+#: What draws a model of a kind from a seed.
+KINDS = {"nets": nets.draw, "densities": densities.draw}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The nodes of a graph, and those of them that overwrite an array."""
+
+    nodes: int
+    inplace: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of a model.
+
+    Parameters
+    ----------
+    words : str
+        What the model is made of.
+    stock, engine : Counts
+        The graph by Theano's fast_run with ``cycle_detection=regular``, and by the engine.
+    fewer, more : list of str
+        Ops that the engine's graph has fewer of, and more of, with how many.
+    """
+
+    words: str
+    stock: Counts
+    engine: Counts
+    fewer: list[str]
+    more: list[str]
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the engine's graph has more nodes, or as many and fewer in place."""
+        if self.engine.nodes != self.stock.nodes:
+            return self.engine.nodes > self.stock.nodes
+        return self.engine.inplace < self.stock.inplace
+
+
+def compare(kind: str, seed: int) -> Comparison:
+    """Draw the model of a kind and a seed, optimize it both ways, and count."""
+    drawn = KINDS[kind](seed)
+    # Rewriters that want a C compiler take part, and no constant is folded by compiled code.
+    with python_code():
+        with theano.change_flags(cycle_detection="regular"):
+            stock = _graph(drawn, theano.Mode(Interpreter(), "fast_run"))
+        engine = _graph(drawn, optdb.mode(theano.Mode(Interpreter(), "fast_run")))
+    before, after = (Counter(str(node.op)[:160] for node in graph.apply_nodes) for graph in (stock, engine))
+    return Comparison(
+        drawn.words,
+        _counts(stock),
+        _counts(engine),
+        [f"{n} {op}" for op, n in (before - after).items()],
+        [f"{n} {op}" for op, n in (after - before).items()],
+    )
+
+
+def _graph(drawn: Drawn, mode: Any) -> Any:
+    function = theano.function(drawn.inputs, drawn.outputs, updates=drawn.updates, mode=mode, on_unused_input="ignore")
+    return function.maker.fgraph
+
+
+def _counts(graph: Any) -> Counts:
+    nodes = graph.apply_nodes
+    return Counts(len(nodes), sum(map(_is_inplace, nodes)))
+
+
+def _is_inplace(node: Any) -> bool:
+    """Tell whether a node overwrites an array; overwriting a number saves nothing."""
+    destroyed = [slot for slots in getattr(node.op, "destroy_map", {}).values() for slot in slots]
+    return any(getattr(node.inputs[slot].type, "ndim", 1) for slot in destroyed)

@@ -1,0 +1,29 @@
+"""A drawn model."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Drawn"]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A drawn model.
+
+    Parameters
+    ----------
+    words : str
+        What it is made of.
+    inputs, outputs : list
+        Of its function.
+    updates : OrderedDict
+        New values of shared variables.
+    """
+
+    words: str
+    inputs: list[Any]
+    outputs: list[Any]
+    updates: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
