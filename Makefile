@@ -22,7 +22,7 @@ DEMO_MINUTES := 3
 TEST_MINUTES := 6
 TEST_ALL_MINUTES := 11
 
-.PHONY: help demo bench growth test test-all slow-tests test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-files clean
+.PHONY: help demo bench growth test test-all slow-tests test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-files fuzz-quality clean
 
 ## This list
 help:
@@ -113,6 +113,10 @@ fuzz: $(STAMP)
 ## 100,000 altered files of plans, each of which is to be refused in words, or to do what it says
 fuzz-files: $(STAMP)
 	nice -n 10 $(RUN) -m fuzzing.files
+
+## Random nets and densities, of whose graphs none may be larger than stock Theano's
+fuzz-quality: $(STAMP)
+	nice -n 10 $(RUN) -m fuzzing.quality --hash-seed 0 --hash-seed 1 --hash-seed 2
 
 ## Remove what the others made, but for .venv
 clean:
