@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -85,9 +86,12 @@ def _summary(lines: list[dict[str, Any]]) -> str:
     stock, engine = (sum(line[way][0] for line in compared) for way in ("stock", "engine"))
     fewer = sum(line["engine"][0] < line["stock"][0] for line in compared)
     worse = sum(line["is_worse"] for line in compared)
+    grown = Counter(name for line in compared for name in line["more_of_class"])
+    seeds = {name: [line["seed"] for line in compared if name in line["more_of_class"]][:5] for name in grown}
+    parts = [f"{name} in {count} (seeds {', '.join(map(str, seeds[name]))})" for name, count in grown.most_common()]
     return (
         f"{len(compared)} compared, {fewer} with fewer nodes than stock, {worse} worse, {len(lines) - len(compared)} "
-        f"failed; {stock} nodes by stock, {engine} by the engine"
+        f"failed; {stock} nodes by stock, {engine} by the engine; more than stock of: {'; '.join(parts) or 'none'}"
     )
 
 

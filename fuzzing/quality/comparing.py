@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import optdb  # it comes before theano
 
 # isort: split
 import theano
+from theano.tensor.elemwise import Elemwise
 
 from fuzzing.quality import densities, nets
 from fuzzing.quality.drawn import Drawn
@@ -42,6 +43,9 @@ class Comparison:
         The graph by Theano's fast_run with ``cycle_detection=regular``, and by the engine.
     fewer, more : list of str
         Ops that the engine's graph has fewer of, and more of, with how many.
+    more_of_class : dict
+        Classes of ops, Elemwise aside, that the engine's graph has more nodes of, with how many. A graph that is
+        smaller as a whole may have grown somewhere.
     """
 
     words: str
@@ -49,6 +53,7 @@ class Comparison:
     engine: Counts
     fewer: list[str]
     more: list[str]
+    more_of_class: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_worse(self) -> bool:
@@ -73,7 +78,13 @@ def compare(kind: str, seed: int) -> Comparison:
         _counts(engine),
         [f"{n} {op}" for op, n in (before - after).items()],
         [f"{n} {op}" for op, n in (after - before).items()],
+        dict(_by_class(engine) - _by_class(stock)),
     )
+
+
+def _by_class(graph: Any) -> Counter[str]:
+    """Return how many nodes of each class of ops there are. Elemwise are fused in other ways: they say nothing."""
+    return Counter(type(node.op).__name__ for node in graph.apply_nodes if not isinstance(node.op, Elemwise))
 
 
 def _graph(drawn: Drawn, mode: Any) -> Any:

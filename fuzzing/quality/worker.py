@@ -21,6 +21,7 @@ def main(kind: str, first: int, stop: int) -> None:
         else:
             line |= {"words": found.words, "fewer": found.fewer, "more": found.more, "is_worse": found.is_worse}
             line |= {"stock": astuple(found.stock), "engine": astuple(found.engine)}
+            line["more_of_class"] = found.more_of_class
         print(json.dumps(line), flush=True)
 
 

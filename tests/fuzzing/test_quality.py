@@ -43,7 +43,7 @@ def test_a_worse_graph_and_an_error_are_told(monkeypatch, capsys):
     def compared(kind, seed):
         if seed == 1:
             raise ValueError("no such graph")
-        return Comparison("dense relu", Counts(5, 1), Counts(5 + seed, 1), ["1 Dot"], ["2 Join", "1 Dot"])
+        return Comparison("dense relu", Counts(5, 1), Counts(5 + seed, 1), ["1 Dot"], ["2 Join", "1 Dot"], {"Join": 2})
 
     monkeypatch.setattr(worker, "compare", compared)
     worker.main("nets", 0, 3)
@@ -53,7 +53,8 @@ def test_a_worse_graph_and_an_error_are_told(monkeypatch, capsys):
     told = command._described(lines[2])
     assert all(word in told for word in ("WORSE nets 2", "PYTHONHASHSEED=0", "[7, 1]", "2 Join", "dense relu"))
     assert command._summary(lines) == (
-        "2 compared, 0 with fewer nodes than stock, 1 worse, 1 failed; 10 nodes by stock, 12 by the engine"
+        "2 compared, 0 with fewer nodes than stock, 1 worse, 1 failed; 10 nodes by stock, 12 by the engine; "
+        "more than stock of: Join in 2 (seeds 0, 2)"
     )
 
 
