@@ -143,7 +143,7 @@ class Grouping:
             return
         groups = self._users_groups(fgraph, node)
         recomputed = _is_recomputed(node, groups)
-        if groups and _may_join(node, groups, recomputed):
+        if groups and _may_join(node, groups, recomputed) and not (recomputed and self._leaves_several(fgraph, node)):
             for group in groups:
                 group.join(node)
                 group.recomputed += recomputed
@@ -167,6 +167,31 @@ class Grouping:
                 return []
             groups.update(dict.fromkeys(client_groups))
         return list(groups)
+
+    def _leaves_several(self, fgraph: FunctionGraph, node: Apply) -> bool:
+        """Tell whether several nodes of one element would be left if `node`, of one element, joined a larger pattern.
+
+        Its cheap operands would join, too. Others, such as a log or gammaln, are not computed for each element: each of
+        them would stay a node, where one node can compute them all together with `node`.
+        """
+        if not all(node.outputs[0].broadcastable) or not node.outputs[0].type.ndim:
+            return False
+        left, todo = 0, [node]
+        while todo and left < 2:
+            for var in todo.pop().inputs:
+                if not self._is_private(fgraph, var):
+                    continue
+                if is_cheap(var.owner.op.scalar_op):
+                    todo.append(var.owner)
+                else:
+                    left += 1
+        return left > 1
+
+    def _is_private(self, fgraph: FunctionGraph, var: Variable) -> bool:
+        """Tell whether an elementwise node that can be fused computes `var`, of one element, for one user alone."""
+        owner = var.owner
+        is_fusible = owner is not None and type(owner.op) is Elemwise and len(owner.outputs) == 1
+        return is_fusible and all(var.broadcastable) and len(clients(fgraph, var)) == 1 and self.has_c_code(owner)
 
     def has_c_code(self, node: Apply) -> bool:
         """Tell whether the scalar op of an elementwise node has C code for its inputs."""

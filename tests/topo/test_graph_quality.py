@@ -70,6 +70,16 @@ def mean_of_batches():
     return [x, y], [loss, tt.grad(loss, x), tt.grad(loss, y)]
 
 
+def student_density():
+    """A term of one element with several special functions, under a sum over observations."""
+    nu, sigma = tt.dscalar("c"), tt.dscalar("sigma")
+    data = tt.constant(np.array([0.5, -1.0, 2.0]))
+    scale = sigma**-2.0
+    norm = tt.gammaln((nu + 1.0) / 2.0) + 0.5 * tt.log(scale / (nu * np.pi)) - tt.gammaln(nu / 2.0)
+    density = norm - (nu + 1.0) / 2.0 * tt.log1p(scale * data**2 / nu)
+    return [nu, sigma], [tt.switch(tt.all([scale > 0, nu > 0]), density, -np.inf).sum()]
+
+
 def squeezed(x, axis):
     """Remove an axis of length 1 by a reshape, as Keras does it."""
     lengths = list(x.shape)
@@ -95,6 +105,7 @@ VALUES = {
     "x": np.array([0.3, 0.1, 0.7]),
     "y": np.array([0.2, 0.9]),
     "c": 1.5,
+    "sigma": 0.8,
     "signal": np.linspace(-1, 1, 48).reshape(2, 6, 4),
     "sticks": np.array([0.4, -0.3]),
 }
@@ -110,6 +121,7 @@ VALUES = {
         batches_of_joined_windows,
         mean_of_batches,
         pooled_frames,
+        student_density,
     ],
 )
 def test_it_is_no_larger_than_theanos(build):
