@@ -97,7 +97,7 @@ dist: $(STAMP)
 conformance: $(STAMP)
 	$(RUN) -m conformance
 
-## Every kernel in a simulator that checks each access to memory
+## Every kernel under a memory checker (Oclgrind)
 memcheck: $(STAMP)
 	$(RUN) -m memcheck
 

@@ -1,4 +1,4 @@
-"""Every kernel of the OpenCL device, run in a simulator that checks each access to memory.
+"""Runs every kernel of the OpenCL device under a memory checker.
 
 Oclgrind (``pip install optdb[oclgrind]``) is an OpenCL device that interprets kernels and writes down what they must
 not do: reads and writes outside of an array, data races, barriers that not all work items of a group come to. Here,

@@ -22,7 +22,7 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds that one run may take.")
 @click.option("--list", "listing", is_flag=True, help="List the runs, and stop.")
 def main(select: str, device_kind: tuple[str, ...], table: str, ops: str, timeout: float, listing: bool) -> None:
-    """Run every kernel in a simulator that checks each access to memory.
+    """Run every kernel under a memory checker (Oclgrind).
 
     The exit status is 1 where a kernel leaves its arrays, races, or has a divergent barrier, where an op fails, and
     where a kernel is not run by any case. With -k, kernels that the chosen runs leave out are named, and no failure.

@@ -58,7 +58,7 @@ def _summary(results: Sequence[Result], missing: int) -> str:
 
 
 def _table(classes: Iterable[str], results: Sequence[Result]) -> Table:
-    table = Table(title="Kernels in the simulator", box=SIMPLE_HEAD, padding=(0, 1))
+    table = Table(title="Kernels under the memory checker", box=SIMPLE_HEAD, padding=(0, 1))
     table.add_column("op")
     table.add_column("runs", justify="right")
     table.add_column("kernels that were launched")

@@ -51,7 +51,7 @@ class Settings:
 def run_all(settings: Settings, device_kinds: Iterable[str] = DEVICE_KINDS) -> list[Result]:
     """Run the cases with the kernels for each kind of device, on all processors; return what became of each."""
     shares = max(1, min(processors(), len(load(settings.table, settings.select)) // RUNS_OF_A_WORKER))
-    # Kernels for GPUs take longest in the simulator, and begin.
+    # Kernels for GPUs take longest under the memory checker, and begin.
     kinds = sorted(device_kinds, reverse=True)
     with ThreadPoolExecutor(processors()) as pool:
         tasks = [pool.submit(run_share, settings, kind, share, shares) for kind in kinds for share in range(shares)]

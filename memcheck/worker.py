@@ -1,4 +1,4 @@
-"""Runs cases in the simulator, one after another: a process that `memcheck.runner` starts and watches.
+"""Runs cases under the memory checker, one after another: a process that `memcheck.runner` starts and watches.
 
 What Oclgrind writes while a run lasts belongs to that run: the queue is emptied after each.
 """
@@ -28,7 +28,7 @@ from optdb.runtime.errors import DeviceError
 if TYPE_CHECKING:
     from optdb.runtime.context import Context
 
-NAME = "simulator"
+NAME = "memory-checker"
 
 
 def compute(run: Run, context: Context) -> None:
@@ -69,7 +69,7 @@ def check(run: Run, context: Context, log: Path) -> Result:
     run : Run
         What is to be run.
     context : Context
-        The simulator.
+        The memory checker.
     log : Path
         The file that it writes to.
     """
@@ -101,12 +101,12 @@ def of_share(runs: Sequence[Run], share: int, shares: int) -> Iterator[tuple[int
 @click.option("--select", default="", help="A part of the names of the runs.")
 @click.option("--first", default=0, help="The place of the first run.")
 @click.option("--share", type=int, nargs=2, default=(0, 1), help="Which share of the cases, and of how many.")
-@click.option("--log", required=True, type=click.Path(path_type=Path), help="Where the simulator writes.")
+@click.option("--log", required=True, type=click.Path(path_type=Path), help="Where the memory checker writes.")
 @click.option("--write-to", required=True, type=click.Path(path_type=Path), help="Where the results go.")
 def main(
     table: str, device_kind: str, select: str, first: int, share: tuple[int, int], log: Path, write_to: Path
 ) -> None:
-    """Run the cases of a table in the simulator."""
+    """Run the cases of a table under the memory checker."""
     contexts.register(NAME, "Oclgrind")
     contexts.default = NAME
     try:

@@ -2,7 +2,7 @@
 
 For each of `LEGS`, the whole of ``theano.function`` is measured under Theano's own optimizer and under optdb, each
 start in a process of its own: from an empty cache of compiled C code, and again from the full one. The values of two
-calls are compared. Then one model runs on the OpenCL device, if there is one that is no simulator. What is done is
+calls are compared. Then one model runs on the OpenCL device, if there is one that is no memory checker. What is done is
 printed as it is done, also where there is no terminal.
 
 `profiles.starts` starts the processes. ``profiles.compare`` has the optimizer's phases and more models, and
@@ -174,7 +174,7 @@ def _device() -> str | None:
     try:
         from optdb.runtime import devices
 
-        working = [row for row in devices.list_devices() if row.works and row.kind != "simulator"]
+        working = [row for row in devices.list_devices() if row.works and row.kind != "memory checker"]
     except DeviceError:
         return None
     return devices.find("opencl").name.strip() if working else None

@@ -135,7 +135,7 @@ KERNEL void merge(ga_int given, ga_size rows, ga_size n, ga_size width, ga_size 
         const ga_size left = row + base, right = row + middle;
         const ga_size n_left = min(middle - base, keep), n_right = min(limit - middle, keep);
         const ga_size end = min(min(gone + segment, keep), n_left + n_right);
-        /* Signed: the simulator does not know the subtraction that stops at 0. */
+        /* Signed: Oclgrind does not know the subtraction that stops at 0. */
         ga_size low = (ga_size)max((ga_ssize)gone - (ga_ssize)n_right, (ga_ssize)0), high = min(gone, n_left);
         while (low < high) {
             const ga_size mid = (low + high) / 2;

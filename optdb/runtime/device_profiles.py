@@ -25,7 +25,7 @@ DeviceKind = Literal["cpu", "gpu"]
 DEVICE_KINDS: tuple[DeviceKind, ...] = ("cpu", "gpu")
 
 #: What a device is, the likely fastest first.
-DEVICE_TYPES = ("GPU", "accelerator", "CPU", "simulator")
+DEVICE_TYPES = ("GPU", "accelerator", "CPU", "memory checker")
 
 #: Names that people use for a driver, and a part of what its platform calls itself.
 SHORT_NAMES = {
@@ -54,7 +54,7 @@ class DeviceQuirks:
     wakes_threads_per_launch: bool = False
     #: optdb's cache of binaries on disk gains nothing, and is not used.
     keeps_binaries_itself: bool = False
-    #: The device is a simulator that checks each access to memory: the last choice where any device will do.
+    #: The device checks each access to memory, which makes it slow: the last choice where any device will do.
     is_memory_checker: bool = False
 
 
@@ -229,7 +229,7 @@ def profile_of(device: cl.Device) -> DeviceProfile:
     device_type = "GPU" if is_gpu else "CPU" if is_processor else "accelerator"
     return DeviceProfile(
         driver=driver,
-        device_type="simulator" if quirks.is_memory_checker else device_type,
+        device_type="memory checker" if quirks.is_memory_checker else device_type,
         device_kind="cpu" if is_processor else "gpu",
         is_processor=is_processor,
         compute_units=device.max_compute_units,

@@ -78,7 +78,7 @@ class DeviceInfo:
     short_name = property(
         attrgetter("profile.short_name"), doc="Its platform's, of `SHORT_NAMES`; None if it has none."
     )
-    kind = property(attrgetter("profile.device_type"), doc="GPU, CPU, accelerator or simulator.")
+    kind = property(attrgetter("profile.device_type"), doc="GPU, CPU, accelerator or memory checker.")
     units = property(attrgetter("profile.compute_units"), doc="Its compute units.")
     memory = property(attrgetter("profile.global_memory_bytes"), doc="Its memory, in bytes.")
 

@@ -1,4 +1,4 @@
-"""The simulator finds what was planted, and names it; kernels that no case runs are named, too."""
+"""The memory checker finds what was planted, and names it; kernels that no case runs are named, too."""
 
 from __future__ import annotations
 

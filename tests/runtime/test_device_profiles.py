@@ -77,7 +77,7 @@ def test_pocl():
 def test_oclgrind():
     profile = profile_of(FakeDevice("Oclgrind Simulator", "Oclgrind", kind=15))
     assert profile.quirks == DeviceQuirks(keeps_binaries_itself=True, is_memory_checker=True)
-    assert (profile.device_type, profile.device_kind) == ("simulator", "cpu")
+    assert (profile.device_type, profile.device_kind) == ("memory checker", "cpu")
     assert "names lines only of a source" in profile.reasons()["keeps_binaries_itself"]
 
 

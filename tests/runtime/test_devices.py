@@ -77,7 +77,8 @@ AMD = FakeDevice("gfx90a", "AMD Accelerated Parallel Processing", cl.device_type
         ("amd", AMD),
         ("rocm", AMD),
         ("oclgrind", SLOW),
-        ("simulator", SLOW),
+        ("memory checker", SLOW),
+        ("simulator", SLOW),  # a part of the name of the device
         ("gpu", NVIDIA),
         ("Portable Computing Language", POCL),
         ("skylake", POCL),
@@ -158,7 +159,7 @@ def test_rows(there_are):
     ]
     assert shown[2] == ("Graphics", "Graphics 1", "GPU", 8, 2**30, "unknown target")
     assert [row.works for row in list_devices()] == [True, True, False, True]
-    assert [row.kind for row in list_devices()] == ["simulator", "CPU", "GPU", "GPU"]
+    assert [row.kind for row in list_devices()] == ["memory checker", "CPU", "GPU", "GPU"]
 
 
 # The machine's own
