@@ -56,6 +56,9 @@ class DeviceQuirks:
     keeps_binaries_itself: bool = False
     #: The device checks each access to memory, which makes it slow: the last choice where any device will do.
     is_memory_checker: bool = False
+    #: The driver links kernels with the program ld, and ends the process where the PATH has none. Such a device is not
+    #: tried.
+    aborts_without_ld: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,11 @@ KNOWN_QUIRKS = (
         "keeps_binaries_itself",
         "PoCL 3.1 caches programs and kernels on disk; asked for a binary, it first compiles each kernel that was "
         "never launched, for 50 to 75 ms each",
+        platform=_POCL,
+    ),
+    KnownQuirk(
+        "aborts_without_ld",
+        "PoCL 3.1 starts ld for each kernel, and calls abort() where it cannot: the process ends with status 134",
         platform=_POCL,
     ),
     KnownQuirk(

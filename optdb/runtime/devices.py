@@ -16,12 +16,15 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+import shutil
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
+from platformdirs import user_cache_path
 
 from optdb.deprecation import renamed_fields, renamed_names
 from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, profile_of
@@ -206,6 +209,7 @@ def _described(row: DeviceInfo) -> str:
 def _all() -> Iterator[tuple[str, cl.Device]]:
     """Yield every device with its number. Platforms without devices count, but give none."""
     check_process()
+    _check_cache_folder()
     try:
         platforms = cl.get_platforms()
     except cl.LogicError:  # the loader's way to say that there is none
@@ -219,6 +223,20 @@ def _all() -> Iterator[tuple[str, cl.Device]]:
             yield f"opencl{p}:{d}", device
 
 
+@functools.cache
+def _check_cache_folder() -> None:
+    """Raise where the user's cache folder cannot be written: PyOpenCL fails there, and PoCL finds no device."""
+    folder = user_cache_path()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise DeviceError(
+            f"OpenCL drivers keep what they build in {folder}, which cannot be written ({error.strerror}).\n"
+            "The cure: name a folder that can: export XDG_CACHE_HOME=FOLDER"
+        ) from error
+
+
 def _rank(device: cl.Device) -> int:
     return DEVICE_TYPES.index(profile_of(device).device_type)
 
@@ -230,6 +248,8 @@ def unsupported_reason(device: cl.Device) -> str | None:
     A kernel is built and run, without any cache of binaries: a binary from better days
     would hide that today's driver cannot build.
     """
+    if profile_of(device).quirks.aborts_without_ld and shutil.which("ld") is None:
+        return "it links kernels with the program ld, which is not on the PATH (the cure: apt-get install binutils)"
     try:
         with compilers_unheard():
             got = _run_trial(device)

@@ -70,7 +70,10 @@ def test_the_embedded_profile_may_lack_int64(extensions, int64):
 def test_pocl():
     quirks = profile_of(FakeDevice("cpu-x", "Portable Computing Language")).quirks
     assert quirks == DeviceQuirks(
-        compiles_body_repeatedly=True, wakes_threads_per_launch=True, keeps_binaries_itself=True
+        compiles_body_repeatedly=True,
+        wakes_threads_per_launch=True,
+        keeps_binaries_itself=True,
+        aborts_without_ld=True,
     )
 
 

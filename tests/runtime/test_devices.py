@@ -11,7 +11,7 @@ import pytest
 from optdb.runtime import devices
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.devices import DeviceError, DeviceInfo, find, list_devices
-from tests.processes import output, run_code
+from tests.processes import output, python, run_code
 from tests.runtime.fake_devices import FakeDevice
 
 SLOW = FakeDevice("Oclgrind Simulator", "Oclgrind")
@@ -221,3 +221,25 @@ def test_the_runtime_needs_neither_theano_nor_the_rest_of_optdb():
         print(*sorted({name.split(".")[1] for name in sys.modules if name.startswith("optdb.")}))
     """
     assert output(code) == "False\ncomposition deprecation flags host runtime"
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named_with_the_cure():
+    done = python("-m", "optdb", "devices", env={"XDG_CACHE_HOME": "/proc/none"})
+    assert done.returncode == 1
+    assert "/proc/none" in done.stdout
+    assert "export XDG_CACHE_HOME=FOLDER" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_device_that_would_end_the_process_is_not_tried(monkeypatch):
+    aborting = FakeDevice("Processor", "Portable Computing Language")
+    monkeypatch.setattr(devices, "_run_trial", lambda device: pytest.fail("tried"))
+    monkeypatch.setattr(devices.shutil, "which", lambda program: None)
+    assert "ld, which is not on the PATH" in devices.unsupported_reason(aborting)
+    assert "apt-get install binutils" in devices.unsupported_reason(aborting)
+
+
+def test_without_ld_devices_are_listed(tmp_path):
+    listing = "from optdb.runtime.devices import list_devices; print([row.works for row in list_devices()])"
+    done = run_code(listing, env={"PATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
