@@ -2,89 +2,145 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
+import random
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from pathlib import Path
 
 import click
 from rich.console import Console
 
 from fuzzing.operations import OPERATIONS
-from fuzzing.ways import WAYS
+from fuzzing.pairs import Pairs, shown
+from fuzzing.strategies import chosen_values
+from fuzzing.switches import Compilation, Process, Surroundings, values_of
+from fuzzing.worker import Task
 
-#: Examples of one process: what a process compiles stays in its memory.
-CHUNK = 100
+#: Examples of one process: what a process compiles stays in its memory. With a C compiler, all of it is new C code.
+CHUNK, CHUNK_OF_C = 100, 10
+#: One of so many processes has a C compiler.
+C_SHARE = 8
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Some examples of one way, and the seed that they come from."""
+class Restriction(click.ParamType):
+    """A switch and one of its values."""
 
-    way: str
-    seed: int
-    examples: int
-    device: str
+    name = "switch=value"
 
-    def __str__(self) -> str:
-        return f"{self.way}, seed {self.seed}, {self.examples} examples"
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, _, chosen = value.partition("=")
+        switches = {
+            switch: of for part in (Process, Surroundings, Compilation) for switch, of in values_of(part).items()
+        }
+        if name not in switches:
+            self.fail(f"{name} is no switch; there are {', '.join(switches)}", param, ctx)
+        if chosen not in switches[name]:
+            self.fail(f"{chosen} is no value of {name}; it has {', '.join(switches[name])}", param, ctx)
+        return name, chosen
 
 
 @click.command()
-@click.option("--examples", default=1000, show_default=True, help="How many, of all ways together.")
+@click.option("--examples", default=1000, show_default=True, help="How many.")
 @click.option("--seed", default=0, show_default=True, help="Where random numbers begin.")
 @click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
-@click.option("--way", "ways", multiple=True, type=click.Choice(list(WAYS)), help="Only these ways; all by default.")
+@click.option("--only", multiple=True, type=Restriction(), help="Confine a switch to this value, or to several.")
 @click.option("--device", "devices", multiple=True, help="On which devices in turn, as optdb.mode names them.")
 @click.option("--without", multiple=True, type=click.Choice(list(OPERATIONS)), help="Leave an operation out.")
 @click.option("--timeout", default=600.0, show_default=True, help="Seconds that one process may take.")
+@click.option(
+    "--pairs",
+    "pairs_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Add to this file which switches were drawn together how often; python -m fuzzing.pairs reads it.",
+)
 def main(
     examples: int,
     seed: int,
     processes: int,
-    ways: tuple[str, ...],
+    only: tuple[tuple[str, str], ...],
     devices: tuple[str, ...],
     without: tuple[str, ...],
     timeout: float,
+    pairs_file: Path | None,
 ) -> None:
-    """Compare random functions on a device with what Theano computes without any optimization.
+    """Compare random functions under random switches with what Theano computes without any optimization.
 
-    The exit status is 1 where an example differs; the smallest one of each process is printed, as a program that
-    `fuzzing.comparing.compare` takes. The same seed gives the same examples.
+    The exit status is 1 where an example differs; the smallest one of each process is printed, as switches and a
+    program that `fuzzing.comparing.compare` takes. The same seed gives the same examples.
     """
     console = Console(soft_wrap=True)
     done = failures = 0
-    chunks = _chunks(examples, seed, ways or tuple(WAYS), devices or ("auto",))
+    pairs = Pairs()
+    confined = {name: [value for other, value in only if other == name] for name, _ in only}
+    tasks = _tasks(examples, seed, devices or ("auto",), confined, without)
     with ThreadPoolExecutor(processes) as pool:
-        running = {pool.submit(_run, chunk, without, timeout): chunk for chunk in chunks}
+        running = {pool.submit(_run, task, timeout): task for task in tasks}
         for future in as_completed(running):
-            chunk, trouble = running[future], future.result()
-            done += chunk.examples
+            task, (trouble, drawn) = running[future], future.result()
+            done += task.examples
+            pairs.update(drawn)
             if trouble:
                 failures += 1
-                console.rule(f"{chunk}")
+                console.rule(f"{task}")
                 console.print(trouble, highlight=False, markup=False)
             console.print(f"{done} of {examples} examples, {failures} processes with a difference", highlight=False)
+    if pairs_file is not None:
+        pairs.write(pairs_file)
+        console.print("\n".join(shown(pairs.never())), highlight=False, markup=False)
+        console.print(f"{pairs.examples} examples were compared", highlight=False)
     raise SystemExit(1 if failures else 0)
 
 
-def _chunks(examples: int, seed: int, ways: Sequence[str], devices: Sequence[str]) -> Iterator[Chunk]:
-    """Yield what is to be run: each way on each device, in turn."""
-    for number, (way, device) in enumerate(itertools.cycle(itertools.product(ways, devices))):
+def _tasks(
+    examples: int, seed: int, devices: Sequence[str], only: Mapping[str, Sequence[str]], without: Sequence[str]
+) -> Iterator[Task]:
+    """Yield what is to be run: on each device in turn, under each combination of a process's switches in turn."""
+    processes = {compiler: itertools.cycle(_processes(compiler, seed, only)) for compiler in _compilers(only)}
+    for number, device in enumerate(itertools.cycle(devices)):
         if examples <= 0:
             return
-        yield Chunk(way, seed * 1_000_000 + number, min(examples, CHUNK), device)
-        examples -= CHUNK
+        with_c = "g++" in processes and (len(processes) == 1 or number % C_SHARE == C_SHARE - 1)
+        process = next(processes["g++" if with_c else "none"])
+        size = min(examples, CHUNK_OF_C if with_c else CHUNK)
+        yield Task(seed * 1_000_000 + number, size, device, process, only, without)
+        examples -= size
 
 
-def _run(chunk: Chunk, without: tuple[str, ...], timeout: float) -> str:
-    """Run some examples in a process; return what it tells if it fails."""
-    arguments = [chunk.way, str(chunk.seed), str(chunk.examples), chunk.device, *without]
-    flags = f"cxx=,{os.environ.get('THEANO_FLAGS', '')}".strip(",")
-    command = [sys.executable, "-m", "fuzzing.worker", *arguments]
+def _compilers(only: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Return the compilers that there are."""
+    chosen = chosen_values(Process, only)["compiler"]
+    return [compiler for compiler in chosen if compiler == "none" or shutil.which(compiler)]
+
+
+def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> list[Process]:
+    """Return all combinations of the switches of a process, shuffled."""
+    values = {**chosen_values(Process, only), "compiler": (compiler,)}
+    processes = [Process(*chosen) for chosen in itertools.product(*values.values())]
+    random.Random(seed).shuffle(processes)
+    return processes
+
+
+def _run(task: Task, timeout: float) -> tuple[str, Pairs]:
+    """Run some examples in a process; return what it tells if it fails, and which switches were drawn together."""
+    own = ",".join(f"{name}={value}" for name, value in task.process.flags().items())
+    flags = ",".join(filter(None, ["gcc.cxxflags=-O0", os.environ.get("THEANO_FLAGS", ""), own]))
+    with tempfile.TemporaryDirectory() as folder:
+        pairs, current = Path(folder) / "pairs.json", Path(folder) / "example.txt"
+        task = dataclasses.replace(task, pairs=str(pairs), current=str(current))
+        trouble = _trouble([sys.executable, "-m", "fuzzing.worker", task.to_json()], flags, timeout)
+        if trouble and "Differs" not in trouble and current.exists():
+            trouble += f"\nThe last example:\n{current.read_text()}"
+        return trouble, Pairs.read(pairs) if pairs.exists() else Pairs()
+
+
+def _trouble(command: list[str], flags: str, timeout: float) -> str:
     try:
         process = subprocess.run(
             command,

@@ -1,13 +1,16 @@
-"""One program computed in one way, and compared with Theano's unoptimized Python call by call."""
+"""One program computed under some switches, and compared with Theano's unoptimized Python call by call."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fuzzing.programs import Call, Program
-from fuzzing.ways import REFERENCE, WAYS, Compiled, Refused, Way
+from fuzzing.switches import Compilation, Switches
+from fuzzing.ways import Functions, Refused, reference
 
 __all__ = ["Differs", "compare"]
 
@@ -16,78 +19,179 @@ _GARBAGE = 77
 
 
 class Differs(AssertionError):
-    """A way computes something else than the reference."""
+    """A function computes something else than the reference."""
 
 
-def compare(program: Program, way: str, device: str = "auto") -> None:
-    """Compute a program in one way, and see that results and shared values are those of the reference.
+@dataclass
+class _Held:
+    """A result that the caller holds.
 
-    Behind each call the caller overwrites its arguments and those results that are not borrowed: neither may matter.
-    Where the reference raises, as for an index of an empty array, the comparison ends.
+    Parameters
+    ----------
+    what : str
+        Which one.
+    seen, expected : ndarray
+        What is held, and a copy of what it has to be.
+    lender : int or None
+        The function whose next call may change it; None if none may.
+    """
+
+    what: str
+    seen: Any
+    expected: Any
+    lender: int | None = None
+
+
+def compare(program: Program, switches: Switches, device: str = "auto") -> bool:
+    """Compute a program under switches, and see that results and shared values are those of the reference.
+
+    After each call the caller overwrites its arguments and every other result of its own: neither may matter. All
+    results that it holds are looked at again after each later call, until they are lent to the next call. Where the
+    reference raises, as for an index of an empty array, the comparison ends.
+
+    Returns
+    -------
+    bool
+        Whether something was compared.
 
     Raises
     ------
     Differs
         If something is not equal.
     """
-    reference = Compiled(program, REFERENCE)
-    try:
-        other = WAYS[way](program, device)
-    except Refused:
-        return
-    kept: list[tuple[str, Any, Any]] = []
-    for number, call in enumerate(program.calls):
-        where = f"{way}, call {number}"
+    return _Comparison(program, switches, device).run()
+
+
+class _Comparison:
+    def __init__(self, program: Program, switches: Switches, device: str) -> None:
+        self._program, self._switches, self._device = program, switches, device
+        self._held: list[_Held] = []
+        self._results: list[Any] = []
+        self._checked = 0
+
+    def run(self) -> bool:
+        self._reference = reference(self._program, self._switches.surroundings.float_dtype)
+        compilations = (self._switches.first, self._switches.second)
         try:
-            for place, value in program.assignments(number).items():
-                reference.set(place, value)
-                other.set(place, np.array(value))
+            self._ours = Functions(self._program, self._switches.surroundings, compilations, self._device)
+            for number in range(len(self._program.calls)):
+                if not self._step(number):
+                    break
         except Refused:
-            return
-        try:
-            expected = reference.call(program.arguments(call), call.times)
-        except Exception:
-            return
-        try:
-            seen = _called(other, program, call)
-        except Refused:
-            return
+            pass
+        except Differs:
+            raise
         except Exception as error:
-            raise Differs(f"{where}: {type(error).__name__}: {error}\n{program.script()}") from error
-        for place, ((_, borrow), ours, theirs) in enumerate(zip(program.outputs, seen, expected, strict=True)):
-            _check(f"{where}, output {place}", ours, theirs, program)
+            raise self._differs(f"{type(error).__name__}: {error}") from error
+        return self._checked > 0
+
+    def _step(self, number: int) -> bool:
+        """Make a call and look at everything; tell whether the reference can go on."""
+        call = self._program.calls[number]
+        for index, value in self._program.assignments(number).items():
+            self._reference.of(call.function).set(index, value)
+            self._ours.of(call.function).set(index, np.array(value))
+        self._look_again(f"before call {number}")
+        arguments = self._arguments(call)
+        copies = list(map(np.array, arguments))
+        try:
+            expected = self._reference.call(call.function, copies, call.times)
+        except Exception:
+            return False
+        given = list(map(np.array, arguments))
+        self._results = self._ours.call(call.function, arguments, call.times)
+        where = f"call {number}"
+        self._see_arguments(where, arguments, given)
+        self._see_results(where, call, expected, arguments)
+        for index in range(len(self._program.shared)):
+            self._check(
+                f"{where}, shared {index}",
+                self._ours.of(call.function).get(index),
+                self._reference.of(call.function).get(index),
+            )
+        self._look_again(f"after {where}", call.function)
+        self._overwrite(arguments)
+        self._checked += 1
+        return True
+
+    def _arguments(self, call: Call) -> list[np.ndarray]:
+        """Return a call's arguments; some are results of the call before.
+
+        Theano's own linkers allow less than a device: neither a borrowed result as an argument of the next call, nor an
+        array that is passed twice and may be overwritten.
+        """
+        arguments = self._program.arguments(call)
+        on_host = _is_of_host(self._switches.of(call.function))
+        for index, output in call.passed_on:
+            if output >= len(self._results):
+                continue
+            result, usual = self._results[output], arguments[index]
+            borrowed = any(held.seen is result and held.lender is not None for held in self._held)
+            if (result.dtype, result.shape) == (usual.dtype, usual.shape) and not (borrowed and on_host):
+                arguments[index] = result
+        if not on_host:
+            return arguments
+        return [
+            np.array(value) if any(np.may_share_memory(value, other) for other in arguments[:index]) else value
+            for index, value in enumerate(arguments)
+        ]
+
+    def _see_arguments(self, where: str, arguments: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> None:
+        """See that a call left those arguments alone that it may not overwrite."""
+        mutable = [value for leaf, value in zip(self._program.inputs, arguments, strict=True) if leaf.mutable]
+        for index, (value, before) in enumerate(zip(arguments, given, strict=True)):
+            if not any(np.may_share_memory(value, other) for other in mutable):
+                self._check(f"{where}, argument {index}", value, before)
+        self._held = [held for held in self._held if not _shares(held.seen, mutable)]
+
+    def _see_results(self, where: str, call: Call, expected: Sequence[Any], arguments: Sequence[np.ndarray]) -> None:
+        """See that results are right, and hold them from now on."""
+        outputs = self._program.functions[call.function].outputs
+        aliases = [*arguments, *(var.get_value(borrow=True) for var in self._reference.graph.shared)]
+        for index, ((_, borrow), ours, theirs) in enumerate(zip(outputs, self._results, expected, strict=True)):
+            what = f"{where}, output {index}"
+            self._check(what, ours, theirs)
             if not borrow:
-                kept.append((f"{where}, output {place}, later", ours, np.array(theirs)))
-        for place in range(len(program.shared)):
-            _check(f"{where}, shared {place}", other.get(place), reference.get(place), program)
-        for what, ours, theirs in kept:
-            _check(what, ours, theirs, program)
-        kept = _overwritten(kept)
+                self._held.append(_Held(what, ours, np.array(theirs)))
+            elif not _shares(ours, arguments) and not _shares(theirs, aliases):
+                self._held.append(_Held(what, ours, np.array(theirs), call.function))
+
+    def _look_again(self, where: str, called: int | None = None) -> None:
+        """See that held results are what they were; forget those that a call of their function may have changed."""
+        now = where.removeprefix("after ")
+        self._held = [
+            held
+            for held in self._held
+            if held.lender is None or held.lender != called or held.what.startswith(f"{now},")
+        ]
+        for held in self._held:
+            self._check(f"{held.what}, looked at again {where}", held.seen, held.expected)
+
+    def _overwrite(self, arguments: Sequence[np.ndarray]) -> None:
+        """Write over arguments and over every other result, as their owner may."""
+        lent = [held.seen for held in self._held]
+        for argument in {id(value): value for value in arguments}.values():
+            if not _shares(argument, [*self._results, *lent]) and argument.flags.writeable:
+                argument[...] = _GARBAGE
+        own = [held for held in self._held if held.lender is None]
+        for held in own[1::2]:
+            if isinstance(held.seen, np.ndarray) and held.seen.flags.writeable:
+                held.seen[...] = _GARBAGE
+                held.expected = np.full_like(held.expected, _GARBAGE)
+
+    def _check(self, what: str, ours: Any, theirs: Any) -> None:
+        if not isinstance(ours, np.ndarray | np.generic):
+            raise self._differs(f"{what}: expected an array of NumPy, seen {type(ours).__name__}")
+        if ours.dtype != theirs.dtype or ours.shape != theirs.shape or not np.array_equal(ours, theirs):
+            raise self._differs(f"{what}: expected {theirs.dtype}\n{theirs!r}\nseen {ours.dtype}\n{ours!r}")
+
+    def _differs(self, what: str) -> Differs:
+        return Differs(f"{what}\n{self._switches.script()}\n{self._program.script()}")
 
 
-def _called(way: Way, program: Program, call: Call) -> list[Any]:
-    arguments = program.arguments(call)
-    results = way.call(arguments, call.times)
-    borrowed = {id(result) for result, (_, borrow) in zip(results, program.outputs) if borrow}
-    for argument in {id(value): value for value in arguments}.values():
-        if not any(np.may_share_memory(argument, result) for result in results if id(result) in borrowed):
-            argument[...] = _GARBAGE
-    return results
+def _is_of_host(chosen: Compilation) -> bool:
+    return chosen.way == "function" and chosen.mode != "OPENCL" and chosen.linker != "opencl"
 
 
-def _overwritten(kept: list[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
-    """Write over every other result, as its owner may; return all, with what they hold from now on."""
-    found = []
-    for number, (what, ours, theirs) in enumerate(kept):
-        if number % 2 and isinstance(ours, np.ndarray) and ours.flags.writeable:
-            ours[...] = _GARBAGE
-            theirs = np.full_like(theirs, _GARBAGE)
-        found.append((what, ours, theirs))
-    return found
-
-
-def _check(what: str, ours: Any, theirs: Any, program: Program) -> None:
-    if not isinstance(ours, np.ndarray | np.generic):
-        raise Differs(f"{what}: expected an array of NumPy, seen {type(ours).__name__}\n{program.script()}")
-    if ours.dtype != theirs.dtype or ours.shape != theirs.shape or not np.array_equal(ours, theirs):
-        raise Differs(f"{what}: expected\n{theirs!r}\nseen\n{ours!r}\n{program.script()}")
+def _shares(value: Any, others: Sequence[Any]) -> bool:
+    return any(np.may_share_memory(value, other) for other in others if isinstance(other, np.ndarray))

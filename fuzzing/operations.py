@@ -13,6 +13,7 @@ from typing import Any
 import theano
 import theano.tensor as tt
 from theano.ifelse import ifelse
+from theano.tensor.signal.pool import pool_2d
 
 __all__ = ["OPERATIONS", "Length", "Operation", "Value"]
 
@@ -42,8 +43,18 @@ class Value:
 
     @property
     def is_int(self) -> bool:
-        """Whether it belongs on the host."""
-        return not self.is_float
+        """Whether it belongs on the host, and may be an index."""
+        return "int" in self.var.dtype
+
+    @property
+    def is_real(self) -> bool:
+        """Whether its elements are numbers with an order."""
+        return self.is_float or self.is_int
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its elements are numbers: all but bool."""
+        return self.var.dtype != "bool"
 
     @property
     def ndim(self) -> int:
@@ -81,8 +92,36 @@ def _any(_: Value) -> bool:
     return True
 
 
-def _array(value: Value) -> bool:
+def _real(value: Value, *_: Value) -> bool:
+    return value.is_real
+
+
+def _number(value: Value, *_: Value) -> bool:
+    return value.is_number
+
+
+def _bool(value: Value) -> bool:
+    return not value.is_number
+
+
+def _array(value: Value, *_: Value) -> bool:
     return value.ndim > 0
+
+
+def _real_array(value: Value) -> bool:
+    return value.is_real and value.ndim > 0
+
+
+def _number_array(value: Value) -> bool:
+    return value.is_number and value.ndim > 0
+
+
+def _real_vector(value: Value) -> bool:
+    return value.is_real and value.ndim == 1
+
+
+def _float_matrix(value: Value) -> bool:
+    return value.is_float and value.ndim == 2
 
 
 def _matrix(value: Value) -> bool:
@@ -117,36 +156,98 @@ def _small(var: Any) -> Any:
     return tt.clip(var, -9, 9)
 
 
+def _bounded(var: Any) -> Any:
+    """Return a variable whose sums and small multiples are exact: float16 holds integers up to 2048."""
+    return _small(var) if var.dtype == "float16" else var
+
+
 def _exact(var: Any, of: Any) -> Any:
     return tt.cast(var, of.dtype)
 
 
 def _part(first: Length) -> Callable[..., tuple[Length, ...]]:
-    """Return a shape in which an expression of the first length takes its place."""
+    """Return a shape with an expression of the first length instead of that length."""
     return lambda value, *_: ((*first, value.shape[0]), *value.shape[1:])
+
+
+def _without_first(value: Value, *_: Value) -> tuple[Length, ...]:
+    return value.shape[1:]
 
 
 def _row(var: Any, index: Any) -> Any:
     return var[tt.clip(index, 0, var.shape[0] - 1)]
 
 
+def _total(var: Any) -> Any:
+    return _exact((var if var.dtype.startswith("complex") else _small(var)).sum(), var)
+
+
 def _scan(var: Any) -> Any:
     return theano.scan(lambda x, total: total + x, sequences=var, outputs_info=tt.zeros_like(var[0]))[0]
 
 
+def _split(var: Any, part: int) -> Any:
+    head = tt.minimum(var.shape[0], 1)
+    return tt.split(var, [head, var.shape[0] - head], 2)[part]
+
+
+def _pooled(var: Any, mode: str) -> Any:
+    scale = 4 if mode.startswith("average") else 1
+    return _exact(
+        pool_2d(_small(var).dimshuffle("x", "x", 0, 1), (2, 2), ignore_border=True, mode=mode)[0, 0] * scale, var
+    )
+
+
+def _softmax_winner(var: Any) -> Any:
+    """Return 1 for an element of a row that is its largest, alone or with another one: exact, as a softmax is not."""
+    return _exact(tt.gt(tt.nnet.softmax(64 * _small(var)), 0.4), var)
+
+
+def _gradient(var: Any) -> Any:
+    return tt.grad((_small(var) ** 2).sum(), var)
+
+
+def _of_float_matrices(first: Value, second: Value) -> bool:
+    """Tell whether a product with a second float array of one or two dimensions exists."""
+    return second.is_float and second.shape[0] == first.shape[1]
+
+
 #: By name.
 OPERATIONS: dict[str, Operation] = {
-    "negative": Operation(lambda a, _: -a, _same, (_any,)),
-    "plus": Operation(lambda a, k: _exact(a + k, a), _same, (_any,), (1, 2, -3)),
-    "times": Operation(lambda a, k: _exact(_small(a) * k, a), _same, (_any,), (2, 3)),
-    "halved": Operation(lambda a, _: _exact(a // 2, a), _same, (_any,)),
-    "maximum_of": Operation(lambda a, k: _exact(tt.maximum(a, k), a), _same, (_any,), (0, 1)),
-    "add": Operation(lambda a, b, _: a + b, _same, (_any, _like)),
-    "subtract": Operation(lambda a, b, _: a - b, _same, (_any, _like)),
-    "multiply": Operation(lambda a, b, _: _small(a) * _small(b), _same, (_any, _like)),
-    "switch": Operation(lambda a, b, _: tt.switch(tt.gt(a, 0), a, b), _same, (_any, _like)),
+    "negative": Operation(lambda a, _: -a, _same, (_number,)),
+    "plus": Operation(lambda a, k: _exact(_bounded(a) + k, a), _same, (_number,), (1, 2, -3)),
+    "times": Operation(lambda a, k: _exact(_small(a) * k, a), _same, (_real,), (2, 3)),
+    "halved": Operation(lambda a, _: _exact(a // 2, a), _same, (_real,)),
+    "remainder": Operation(lambda a, k: _exact(a % k, a), _same, (_real,), (2, 3)),
+    "magnitude": Operation(lambda a, _: abs(a), _same, (_real,)),
+    "sign": Operation(lambda a, _: tt.sgn(a), _same, (_real,)),
+    "square": Operation(lambda a, _: tt.sqr(_small(a)), _same, (_real,)),
+    "maximum_of": Operation(lambda a, k: _exact(tt.maximum(a, k), a), _same, (_real,), (0, 1)),
+    "minimum_of": Operation(lambda a, k: _exact(tt.minimum(a, k), a), _same, (_real,), (0, 1)),
+    "positive": Operation(lambda a, _: tt.gt(a, 0), _same, (_real,)),
+    "equal": Operation(lambda a, b, _: tt.eq(a, b), _same, (_any, _like)),
+    "not": Operation(lambda a, _: tt.invert(a), _same, (_bool,)),
+    "both": Operation(lambda a, b, _: tt.and_(a, b), _same, (_bool, _like)),
+    "either": Operation(lambda a, b, _: tt.or_(a, b), _same, (_bool, _like)),
+    "add": Operation(lambda a, b, _: _bounded(a) + _bounded(b), _same, (_number, _like)),
+    "subtract": Operation(lambda a, b, _: _bounded(a) - _bounded(b), _same, (_number, _like)),
+    "multiply": Operation(lambda a, b, _: _small(a) * _small(b), _same, (_real, _like)),
+    "switch": Operation(lambda a, b, _: tt.switch(tt.gt(a, 0), a, b), _same, (_real, _like)),
+    "choose": Operation(
+        lambda c, a, _: tt.switch(c, a, tt.zeros_like(a)),
+        lambda _, a: a.shape,
+        (_bool, lambda a, c: a.is_number and a.shape == c.shape),
+    ),
     "scale": Operation(
-        lambda a, i, _: a * _small(i).astype("float32"), _same, (_float, lambda value, _: _index(value))
+        lambda a, i, _: _bounded(a) * _small(i).astype(a.dtype), _same, (_float, lambda value, _: _index(value))
+    ),
+    "add_to_rows": Operation(
+        lambda a, b, _: _bounded(a) + _bounded(b),
+        _same,
+        (
+            lambda a: a.is_number and a.ndim == 2,
+            lambda b, a: b.ndim == 1 and b.var.dtype == a.var.dtype and b.shape == a.shape[1:],
+        ),
     ),
     "transpose": Operation(lambda a, _: a.T, lambda value: value.shape[::-1], (_matrix,)),
     "column": Operation(
@@ -160,43 +261,116 @@ OPERATIONS: dict[str, Operation] = {
         (lambda value: value.ndim == 1, lambda b, a: b.ndim == 2 and a.shape == (("product", *b.shape),)),
     ),
     "reversed": Operation(lambda a, _: a[::-1], _same, (_array,)),
+    "rolled": Operation(lambda a, k: tt.roll(a, k, axis=0), _same, (_array,), (1, -1)),
     "head": Operation(lambda a, k: a[:k], _part(("first", 2)), (_array,), (2,)),
     "tail": Operation(lambda a, _: a[1:], _part(("but", 1)), (_array,)),
     "every_second": Operation(lambda a, _: a[::2], _part(("half",)), (_array,)),
-    "first": Operation(lambda a, _: a[0], lambda value: value.shape[1:], (_array,)),
-    "last": Operation(lambda a, _: a[-1], lambda value: value.shape[1:], (_array,)),
-    "row": Operation(lambda a, i, _: _row(a, i), lambda a, _: a.shape[1:], (_array, _index)),
+    "first": Operation(lambda a, _: a[0], _without_first, (_array,)),
+    "last": Operation(lambda a, _: a[-1], _without_first, (_array,)),
+    "row": Operation(lambda a, i, _: _row(a, i), _without_first, (_array, _index)),
     "rows": Operation(lambda a, i, _: _row(a, i), lambda a, i: (*i.shape, *a.shape[1:]), (_array, _indexes)),
+    "elements": Operation(
+        lambda a, i, j, _: a[tt.clip(i, 0, a.shape[0] - 1), tt.clip(j, 0, a.shape[1] - 1)],
+        lambda a, i, j: i.shape,
+        (_matrix, _indexes, lambda j, _, i: _indexes(j) and j.shape == i.shape),
+    ),
     "take_first": Operation(lambda a, _: a[tt.constant([0])], lambda value: (("row",), *value.shape[1:]), (_array,)),
-    "increment": Operation(lambda a, k: tt.inc_subtensor(a[:k], 1), _same, (_array,), (1, 2)),
-    "increment_reversed": Operation(lambda a, _: tt.inc_subtensor(a[::-1][:2], 2), _same, (_array,)),
-    "set_tail": Operation(lambda a, _: tt.set_subtensor(a[1:], 5), _same, (_array,)),
-    "increment_all": Operation(lambda a, b, _: tt.inc_subtensor(a[:], b), _same, (_array, _like)),
-    "increment_row": Operation(
-        lambda a, i, _: tt.inc_subtensor(a[tt.clip(i, 0, a.shape[0] - 1)], 3), _same, (_array, _index)
+    "split": Operation(_split, lambda a: (("split", a.shape[0]), *a.shape[1:]), (_array,), (0,)),
+    "split_rest": Operation(_split, lambda a: (("but", 1, a.shape[0]), *a.shape[1:]), (_array,), (1,)),
+    "increment": Operation(lambda a, k: tt.inc_subtensor(a[:k], 1), _same, (_number_array,), (1, 2)),
+    "increment_reversed": Operation(lambda a, _: tt.inc_subtensor(a[::-1][:2], 2), _same, (_number_array,)),
+    "set_tail": Operation(lambda a, _: tt.set_subtensor(a[1:], 5), _same, (_number_array,)),
+    "set_first": Operation(
+        lambda a, b, _: tt.set_subtensor(a[0], b),
+        _same,
+        (_array, lambda b, a: b.var.dtype == a.var.dtype and b.shape == a.shape[1:]),
     ),
-    "increment_rows": Operation(
-        lambda a, i, _: tt.inc_subtensor(a[tt.clip(i, 0, a.shape[0] - 1)], 1), _same, (_array, _indexes)
+    "increment_all": Operation(lambda a, b, _: tt.inc_subtensor(_bounded(a)[:], b), _same, (_number_array, _like)),
+    "increment_row": Operation(lambda a, i, _: tt.inc_subtensor(_row(a, i), 3), _same, (_number_array, _index)),
+    "increment_rows": Operation(lambda a, i, _: tt.inc_subtensor(_row(a, i), 1), _same, (_number_array, _indexes)),
+    "set_rows": Operation(lambda a, i, _: tt.set_subtensor(_row(a, i), 7), _same, (_number_array, _indexes)),
+    "set_elements": Operation(
+        lambda a, i, _: tt.set_subtensor(a[tt.clip(i, 0, a.shape[0] - 1), tt.zeros_like(i)], 4),
+        _same,
+        (lambda a: a.is_number and a.ndim == 2, _indexes),
     ),
-    "total": Operation(lambda a, _: _exact(_small(a).sum(), a), lambda _: (), (_array,)),
-    "sum_of_rows": Operation(lambda a, _: _exact(_small(a).sum(axis=0), a), lambda a: a.shape[1:], (_array,)),
+    "set_where": Operation(lambda a, k: tt.set_subtensor(a[tt.gt(a, k)], k), _same, (_real_array,), (0, 1)),
+    "total_where": Operation(lambda a, k: _total(a[tt.gt(a, k)]), lambda _: (), (_real_array,), (0, 1)),
+    "total": Operation(lambda a, _: _total(a), lambda _: (), (_number_array,)),
+    "sum_of_rows": Operation(lambda a, _: _exact(_small(a).sum(axis=0), a), _without_first, (_real_array,)),
+    "product_of_rows": Operation(
+        lambda a, _: _exact(tt.clip(a, -2, 2).prod(axis=0), a), _without_first, (_real_array,)
+    ),
+    "largest": Operation(lambda a, _: a.max(axis=0), _without_first, (_real_array,)),
+    "smallest": Operation(lambda a, _: a.min(axis=-1), lambda a: a.shape[:-1], (_real_array,)),
+    "where_largest": Operation(lambda a, _: a.argmax(axis=-1), lambda a: a.shape[:-1], (_real_array,)),
+    "all": Operation(lambda a, _: a.all(axis=0), _without_first, (lambda a: not a.is_number and a.ndim > 0,)),
+    "any": Operation(lambda a, _: a.any(axis=-1), lambda a: a.shape[:-1], (lambda a: not a.is_number and a.ndim > 0,)),
+    "sums_so_far": Operation(lambda a, _: tt.cumsum(_small(a), axis=0), _same, (_real_array,)),
+    "products_so_far": Operation(lambda a, _: tt.cumprod(tt.clip(a, -2, 2), axis=-1), _same, (_real_array,)),
+    "sorted": Operation(lambda a, k: tt.sort(a, axis=k), _same, (_real_array,), (0, -1)),
+    "order": Operation(lambda a, _: tt.argsort(a, axis=-1, kind="mergesort"), _same, (_real_array,)),
     "join": Operation(
         lambda a, b, _: tt.concatenate([a, b]),
         lambda a, _: (("twice", a.shape[0]), *a.shape[1:]),
         (_array, _like),
     ),
+    "tiled": Operation(lambda a, _: tt.tile(a, (2,) + (1,) * (a.ndim - 1)), _part(("twice",)), (_array,)),
+    "repeated": Operation(lambda a, _: tt.repeat(a, 2, axis=0), _part(("twice",)), (_array,)),
     "length": Operation(lambda a, _: a.shape[0], lambda _: (), (_array,)),
-    "to_float": Operation(lambda a, _: _small(a).astype("float32"), _same, (_int,)),
-    "to_int": Operation(lambda a, k: _small(a).astype(k), _same, (_float,), ("int32", "int64")),
+    "numbers": Operation(lambda a, _: tt.arange(a.shape[0]), lambda a: a.shape[:1], (_array,)),
+    "identity": Operation(
+        lambda a, k: tt.eye(a.shape[0], a.shape[1], k, dtype=a.dtype), _same, (_float_matrix,), (0, 1)
+    ),
+    "filled": Operation(
+        lambda a, b, _: tt.alloc(a, b.shape[0], 2), lambda _, b: (b.shape[0], 2), (lambda a: a.ndim == 0, _array)
+    ),
+    "diagonal": Operation(lambda a, k: a.diagonal(k), lambda a: (("diagonal", *a.shape),), (_matrix,), (0,)),
+    "upper_diagonal": Operation(lambda a, _: a.diagonal(1), lambda a: (("upper", *a.shape),), (_matrix,)),
+    "on_diagonal": Operation(
+        lambda a, _: tt.diag(a), lambda a: (a.shape[0], a.shape[0]), (lambda a: a.is_number and a.ndim == 1,)
+    ),
+    "set_diagonal": Operation(lambda a, _: tt.fill_diagonal(a, 6), _same, (_float_matrix,)),
+    "to_float": Operation(
+        lambda a, k: _small(a).astype(k), _same, (_real,), ("floatX", "float32", "float64", "float16")
+    ),
+    "to_int": Operation(lambda a, k: _small(a).astype(k), _same, (_float,), ("int32", "int64", "int8", "int16")),
+    "to_complex": Operation(lambda a, _: _small(a).astype("complex64"), _same, (_float,)),
+    "real_part": Operation(lambda a, _: a.real, _same, (lambda a: a.var.dtype.startswith("complex"),)),
     "product": Operation(
         lambda a, b, _: tt.dot(_small(a), _small(b)),
-        lambda a, b: (a.shape[0], b.shape[1]),
+        lambda a, b: (a.shape[0], *b.shape[1:]),
+        (_float_matrix, lambda b, a: b.ndim > 0 and _of_float_matrices(a, b)),
+    ),
+    "product_added": Operation(
+        lambda a, b, c, _: _exact(_small(c) + 2 * tt.dot(_small(a), _small(b)), c),
+        lambda a, b, c: c.shape,
         (
-            lambda a: a.is_float and a.ndim == 2,
-            lambda b, a: b.is_float and b.ndim == 2 and b.shape[0] == a.shape[1],
+            _float_matrix,
+            lambda b, a: b.ndim > 0 and _of_float_matrices(a, b),
+            lambda c, a, b: c.is_float and c.shape == (a.shape[0], *b.shape[1:]),
         ),
     ),
-    "running_total": Operation(lambda a, _: _scan(_small(a)), _same, (lambda a: a.is_float and a.ndim == 2,)),
+    "outer": Operation(
+        lambda a, b, _: tt.outer(_small(a), _small(b)),
+        lambda a, b: (*a.shape, *b.shape),
+        (_real_vector, lambda b, _: _real_vector(b)),
+    ),
+    "inner": Operation(lambda a, b, _: tt.dot(_small(a), _small(b)), lambda *_: (), (_real_vector, _like)),
+    "pooled": Operation(
+        _pooled,
+        lambda a: tuple(("pooled", length) for length in a.shape),
+        (_float_matrix,),
+        ("max", "sum", "average_exc_pad", "average_inc_pad"),
+    ),
+    "softmax_winner": Operation(lambda a, _: _softmax_winner(a), _same, (_float_matrix,)),
+    "gradient": Operation(lambda a, _: _gradient(a), _same, (_float,)),
+    "found": Operation(
+        lambda a, b, _: tt.extra_ops.searchsorted(tt.sort(a), b),
+        lambda _, b: b.shape,
+        (_real_vector, lambda b, _: b.is_real and b.ndim > 0),
+    ),
+    "running_total": Operation(lambda a, _: _scan(_small(a)), _same, (lambda a: a.is_real and a.ndim > 0,)),
     "if_number": Operation(
         lambda a, b, c, _: ifelse(tt.gt(c, 0), a, b), _same, (_any, _like, lambda value, *_: _index(value))
     ),

@@ -1,7 +1,8 @@
-"""A random function and the calls of it, as data: it builds graphs, chooses arguments, and is printed to be kept."""
+"""Random functions and their calls, as data: a program builds graphs, chooses arguments, and prints itself."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,10 @@ import theano.tensor as tt
 
 from fuzzing.operations import OPERATIONS, Length, Value
 
-__all__ = ["Call", "Graph", "Leaf", "Program", "Step"]
+__all__ = ["Body", "Call", "Graph", "Leaf", "Program", "Step"]
+
+#: The lengths of test values: no operation lacks the elements that it takes.
+_TEST_SIZES = {"n": 3, "m": 2}
 
 #: How an argument may lie in memory.
 LAYOUTS = ("plain", "reversed", "strided")
@@ -40,7 +44,8 @@ class Leaf:
     def value(self, sizes: Mapping[str, int], seed: int) -> np.ndarray:
         """Return a value of small integers, always the same for a seed."""
         shape = tuple(sizes.get(length, length) for length in self.shape)
-        return np.asarray(np.random.RandomState(seed).randint(-3, 4, shape), self.dtype)
+        numbers = np.random.RandomState(seed).randint(-3, 4, shape)
+        return np.asarray(numbers > 0 if self.dtype == "bool" else numbers).astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,24 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Body:
+    """One of a program's functions: what it returns, and what it changes.
+
+    Parameters
+    ----------
+    outputs : tuple of (int, bool)
+        The values that are returned, and whether each is borrowed.
+    updates : tuple of (int, int)
+        Shared variables and the values that are their next ones.
+    """
+
+    outputs: tuple[tuple[int, bool], ...]
+    updates: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Call:
-    """A call of the function, or several with the same arguments.
+    """A call of a function, or several with the same arguments.
 
     Parameters
     ----------
@@ -68,6 +89,10 @@ class Call:
         How arguments lie in memory.
     times : int
         How often the function is called.
+    function : int
+        Which of the program's functions.
+    passed_on : tuple of (int, int)
+        Inputs, and outputs of the call before that are their arguments where dtype and shape fit.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -75,22 +100,22 @@ class Call:
     assigned: tuple[tuple[int, int], ...] = ()
     layout: str = "plain"
     times: int = 1
+    function: int = 0
+    passed_on: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class Program:
-    """A function and its calls.
+    """Functions on the same inputs and shared variables, and calls of them.
 
     Parameters
     ----------
     inputs, shared : tuple of Leaf
-        What the function is given, and what it keeps.
+        What the functions take, and what they keep.
     steps : tuple of Step
         What is computed; values are numbered, inputs and shared variables first.
-    outputs : tuple of (int, bool)
-        The values that are returned, and whether each is borrowed.
-    updates : tuple of (int, int)
-        Shared variables and the values that are their next ones.
+    functions : tuple of Body
+        What is compiled.
     calls : tuple of Call
         One after the other.
     """
@@ -98,8 +123,7 @@ class Program:
     inputs: tuple[Leaf, ...]
     shared: tuple[Leaf, ...]
     steps: tuple[Step, ...]
-    outputs: tuple[tuple[int, bool], ...]
-    updates: tuple[tuple[int, int], ...]
+    functions: tuple[Body, ...]
     calls: tuple[Call, ...]
 
     def arguments(self, call: Call) -> list[np.ndarray]:
@@ -123,10 +147,7 @@ class Program:
 
     def script(self) -> str:
         """Return the program as Python code."""
-        fields = [
-            f"    {name}={getattr(self, name)!r},"
-            for name in ("inputs", "shared", "steps", "outputs", "updates", "calls")
-        ]
+        fields = [f"    {field.name}={getattr(self, field.name)!r}," for field in dataclasses.fields(self)]
         return "\n".join(["Program(", *fields, ")"])
 
 
@@ -139,15 +160,20 @@ class Graph:
         The calls do not matter.
     target : str
         Where its shared variables are: the host, which Theano calls 'cpu', or the context of a device.
+    tested : bool
+        Whether inputs have test values.
     """
 
-    def __init__(self, program: Program, target: str = "cpu") -> None:
+    def __init__(self, program: Program, target: str = "cpu", tested: bool = False) -> None:
         self.program = program
-        sizes = dict(program.calls[0].sizes)
+        sizes = _TEST_SIZES if tested else dict(program.calls[0].sizes)
         self.inputs = [
             tt.TensorType(leaf.dtype, [False] * len(leaf.shape))(f"v{place}")
             for place, leaf in enumerate(program.inputs)
         ]
+        if tested:
+            for var, leaf in zip(self.inputs, program.inputs, strict=True):
+                var.tag.test_value = leaf.value(sizes, 0)
         self.shared = [
             theano.shared(leaf.value(sizes, 100 + place), f"s{place}", target=target)
             for place, leaf in enumerate(program.shared)
@@ -159,16 +185,25 @@ class Graph:
         for step in program.steps:
             self.values.append(applied(step, self.values))
 
-    def compile(self, mode: theano.Mode, mutable: bool = True) -> Any:
-        """Return the compiled function, which may overwrite the program's mutable inputs unless that is ruled out."""
+    def compile(self, number: int, mode: theano.Mode, mutable: bool = True) -> Any:
+        """Return a compiled function, which may overwrite the program's mutable inputs unless that is ruled out.
+
+        Parameters
+        ----------
+        number : int
+            Which of the program's functions.
+        mode : theano.Mode
+            How it is compiled.
+        mutable : bool
+            Whether mutable inputs are.
+        """
+        body = self.program.functions[number]
         overwritten = [leaf.mutable and mutable for leaf in self.program.inputs]
         inputs = [
             theano.In(var, mutable=may_be, borrow=may_be) for var, may_be in zip(self.inputs, overwritten, strict=True)
         ]
-        outputs = [
-            theano.Out(self.values[place].var.transfer("cpu"), borrow=borrow) for place, borrow in self.program.outputs
-        ]
-        updates = [(self.shared[place], self.values[following].var) for place, following in self.program.updates]
+        outputs = [theano.Out(self.values[index].var.transfer("cpu"), borrow=borrow) for index, borrow in body.outputs]
+        updates = [(self.shared[index], self.values[following].var) for index, following in body.updates]
         # Theano logs that a rewriter fails, and goes on with the graph as it was.
         with theano.change_flags(on_opt_error="raise"):
             return theano.function(inputs, outputs, updates=updates, mode=mode, on_unused_input="ignore")

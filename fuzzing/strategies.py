@@ -1,24 +1,86 @@
-"""Hypothesis strategies that draw programs."""
+"""Hypothesis strategies that draw programs and switches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
+import theano
 from hypothesis import strategies as st
 
 from fuzzing.operations import OPERATIONS, Length, Value
-from fuzzing.programs import LAYOUTS, Call, Graph, Leaf, Program, Step, applied
+from fuzzing.programs import LAYOUTS, Body, Call, Graph, Leaf, Program, Step, applied
+from fuzzing.switches import Compilation, Process, Surroundings, Switches, exclusion, values_of
 
-__all__ = ["BRANCHES", "LOOPS", "programs"]
+__all__ = ["BRANCHES", "LOOPS", "Example", "chosen_values", "examples", "programs"]
 
 #: Operations with branches, and those with loops: they compile slowly.
 BRANCHES = frozenset({"if_number", "if_device"})
 LOOPS = frozenset({"running_total"})
 
 _SHAPES: tuple[tuple[Length, ...], ...] = ((), ("n",), ("n", "m"), (3,), (3, 2))
-_INT_DTYPES = ("int32", "int64")
+_INT_DTYPES = ("int32", "int64", "int32", "int64", "int8", "int16", "uint8", "bool")
+#: Beside floatX.
+_OTHER_DTYPES = ("float32", "float64", "float16", "complex64")
 #: Mostly more than nothing, since there every operation has something to do.
 _LENGTHS = (2, 3, 1, 0)
+
+
+#: A program and the switches under which it is computed.
+Example = tuple[Program, Switches]
+
+
+@st.composite
+def examples(
+    draw: Callable,
+    process: Process,
+    without: Collection[str] = (),
+    only: Mapping[str, Collection[str]] | None = None,
+) -> Example:
+    """Draw a program, and the switches under which it is computed.
+
+    Parameters
+    ----------
+    draw : callable
+        Of Hypothesis.
+    process : Process
+        The switches of this process.
+    without : collection of str
+        Operations that are left out.
+    only : mapping from str to collection of str
+        Switches, and the values to which they are confined.
+    """
+    only = only or {}
+    surroundings = Surroundings(**draw(_values(Surroundings, only)))
+    first, second = (Compilation(**draw(_values(Compilation, only))) for _ in range(2))
+    program = draw(programs(without=without, float_dtype=surroundings.float_dtype))
+    return program, Switches(process, surroundings, first, second)
+
+
+@st.composite
+def _values(draw: Callable, part: type, only: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """Draw values for the switches of a part, none of which excludes another one."""
+    found: dict[str, str] = {}
+    switches = chosen_values(part, only)
+    for name, values in switches.items():
+        possible = [
+            value
+            for value in values
+            if exclusion((name, value), found) is None
+            and all(
+                other == name or any(exclusion((name, value), [(other, choice)]) is None for choice in choices)
+                for other, choices in switches.items()
+            )
+        ]
+        found[name] = draw(st.sampled_from(possible))
+    return found
+
+
+def chosen_values(part: type, only: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
+    """Return the switches of a part, with those of their values that are to be drawn."""
+    return {
+        name: tuple(value for value in values if value in only.get(name, values))
+        for name, values in values_of(part).items()
+    }
 
 
 @st.composite
@@ -27,8 +89,9 @@ def programs(
     most_steps: int = 8,
     most_calls: int = 6,
     without: Collection[str] = (),
+    float_dtype: str = "float32",
 ) -> Program:
-    """Draw a function with a part on the host and a part on the device, and some calls of it.
+    """Draw two functions with a part on the host and a part on the device, and some calls of them.
 
     Parameters
     ----------
@@ -38,10 +101,14 @@ def programs(
         So many operations and calls at most.
     without : collection of str
         Operations that are left out.
+    float_dtype : str
+        The usual dtype of what belongs on the device.
     """
     ints = st.builds(Leaf, st.sampled_from(_INT_DTYPES), st.sampled_from(_SHAPES), st.booleans())
-    floats = st.builds(Leaf, st.just("float32"), st.sampled_from(_SHAPES[1:]), st.booleans())
-    inputs = (draw(floats), *draw(st.lists(st.one_of(ints, floats), max_size=2)))
+    usual_floats = st.builds(Leaf, st.just(float_dtype), st.sampled_from(_SHAPES[1:]), st.booleans())
+    others = st.builds(Leaf, st.sampled_from(_OTHER_DTYPES), st.sampled_from(_SHAPES), st.booleans())
+    floats = st.one_of(usual_floats, usual_floats, others)
+    inputs = (draw(usual_floats), *draw(st.lists(st.one_of(ints, floats), max_size=2)))
     shared = tuple(
         Leaf(leaf.dtype, leaf.shape) for leaf in draw(st.lists(st.one_of(ints, ints, floats), min_size=1, max_size=3))
     )
@@ -50,6 +117,7 @@ def programs(
     assigned = st.lists(
         st.tuples(st.integers(0, len(shared) - 1), st.integers(0, 2)), max_size=1, unique_by=lambda pair: pair[0]
     ).map(tuple)
+    passed_on = st.tuples(st.tuples(st.integers(0, len(inputs) - 1), st.integers(0, 5)))
     usual = draw(sizes)
     call = st.builds(
         Call,
@@ -58,31 +126,41 @@ def programs(
         st.one_of(st.just(()), st.just(()), assigned),
         st.one_of(st.just(LAYOUTS[0]), st.sampled_from(LAYOUTS)),
         st.sampled_from((1, 1, 1, 3)),
+        st.sampled_from((0, 1)),
+        st.one_of(st.just(()), passed_on),
     )
     calls = draw(st.lists(call, min_size=3, max_size=most_calls).map(tuple))
-    leaves = Program(inputs, shared, (), (), (), calls)
-    values = Graph(leaves).values
-    steps = []
-    names = [name for name in OPERATIONS if name not in without]
-    for _ in range(draw(st.integers(1, most_steps))):
-        step = draw(_steps(values, names))
-        if step is not None:
-            steps.append(step)
-            values.append(applied(step, values))
-    # There is always something that belongs on the device, and the last value is used.
-    device = next(place for place, leaf in enumerate(inputs) if leaf.dtype == "float32")
-    steps.append(Step("plus", (device,), 1))
-    values.append(applied(steps[-1], values))
+    with theano.change_flags(floatX=float_dtype):
+        values = Graph(Program(inputs, shared, (), (), calls)).values
+        steps = []
+        names = [name for name in OPERATIONS if name not in without]
+        for _ in range(draw(st.integers(1, most_steps))):
+            step = draw(_steps(values, names))
+            if step is not None:
+                steps.append(step)
+                values.append(applied(step, values))
+        # There is always something that belongs on the device, and the last value is used.
+        device = next(index for index, leaf in enumerate(inputs) if leaf.dtype == float_dtype)
+        steps.append(Step("plus", (device,), 1))
+        values.append(applied(steps[-1], values))
+    functions = tuple(draw(_bodies(values, len(inputs), len(shared))) for _ in range(2))
+    return Program(inputs, shared, tuple(steps), functions, calls)
+
+
+@st.composite
+def _bodies(draw: Callable, values: list[Value], inputs: int, shared: int) -> Body:
+    """Draw what a function returns and changes."""
     last = len(values) - 1
     outputs = draw(st.lists(st.tuples(st.integers(0, last), st.booleans()), min_size=1, max_size=4))
     outputs = (*outputs, (last, False), (max(last - 1, 0), False))
-    return Program(inputs, shared, tuple(steps), outputs, draw(_updates(values, len(inputs), len(shared))), calls)
+    return Body(outputs, draw(_updates(values, inputs, shared)))
 
 
 @st.composite
 def _steps(draw: Callable, values: list[Value], names: list[str]) -> Step | None:
     """Draw an operation, and arguments for it among the values; None if there are none."""
-    name = draw(st.sampled_from(names))
+    possible = [name for name in names if any(map(OPERATIONS[name].slots[0], values))]
+    name = draw(st.sampled_from(possible))
     operation = OPERATIONS[name]
     chosen: list[int] = []
     for fits in operation.slots:

@@ -1,22 +1,28 @@
-"""The ways in which a program is computed: each gives something to call, with shared values to be read and set."""
+"""The ways in which a function of a program is computed, as its switches say."""
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import cloudpickle
 import numpy as np
 import theano
+from theano.compile.mode import predefined_linkers
 
 import optdb
 from fuzzing.programs import Graph, Program
+from fuzzing.switches import Compilation, Surroundings, in_force
+from optdb.host.device_linker import DeviceLinker
 from optdb.opencl import contexts
 from optdb.opencl.exporting import Untraceable
 from optdb.opencl.registry import context_of
 
-__all__ = ["REFERENCE", "WAYS", "Refused", "Way"]
+__all__ = ["REFERENCE", "Compiled", "Functions", "Refused", "reference"]
 
 REFERENCE = theano.Mode("py", None)
 
@@ -25,186 +31,305 @@ class Refused(Exception):
     """A way cannot compute the program, and says so by name."""
 
 
-class Way(Protocol):
-    """A function, computed in one way."""
-
-    def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
-        """Call the function some times, and return what the last call does."""
-
-    def get(self, place: int) -> np.ndarray:
-        """Return a shared value."""
-
-    def set(self, place: int, value: np.ndarray) -> None:
-        """Give a shared variable another value."""
-
-
 class Compiled:
-    """A function compiled by Theano in some mode.
+    """A compiled function, with the shared variables that it uses.
 
     Parameters
     ----------
-    program : Program
-        Which function.
-    mode : theano.Mode
-        How it is compiled.
-    target : str
-        Where its shared variables are, see `Graph`.
+    function : theano.compile.function_module.Function
+        What calls compute.
+    shared : sequence of shared variables
+        Those of the program, or the function's own in their stead.
     """
 
-    def __init__(self, program: Program, mode: theano.Mode, target: str = "cpu") -> None:
-        self._graph = Graph(program, target)
-        # Theano's own host part may return an argument that it has overwritten.
-        self._function = self._graph.compile(mode, mutable=target == "cpu")
+    def __init__(self, function: Any, shared: Sequence[Any]) -> None:
+        self._function, self._shared = function, shared
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
+        """Call the function some times, and return what the last call does."""
         for _ in range(times):
             results = self._function(*map(np.array, arguments)) if times > 1 else self._function(*arguments)
         return results
 
-    def get(self, place: int) -> np.ndarray:
-        return self._graph.shared[place].get_value()
+    def get(self, index: int) -> np.ndarray:
+        """Return a shared value."""
+        return self._shared[index].get_value()
 
-    def set(self, place: int, value: np.ndarray) -> None:
-        self._graph.shared[place].set_value(value)
+    def set(self, index: int, value: np.ndarray) -> None:
+        """Give a shared variable another value."""
+        self._shared[index].set_value(value)
 
+    def take(self, shared: Sequence[Any]) -> None:
+        """Go on with the values of the program's shared variables."""
+        for index, var in enumerate(shared):
+            if var is not self._shared[index]:
+                self.set(index, var.get_value())
 
-def _for_the_host(graph: Graph) -> Any:
-    """Compile by Theano's own optimizer; what that refuses, by the engine.
-
-    Theano refuses functions that return an input and, more than once, its length; and where it copies a result that is
-    a constant of one element, an assertion of its ShapeFeature may fail.
-    """
-    mode = theano.Mode("py", "fast_run")
-    try:
-        return graph.compile(mode)
-    except (theano.gof.InconsistencyError, AssertionError):
-        with optdb.enable():
-            return graph.compile(mode)
-
-
-class Copied(Compiled):
-    """A copy of a function, as `Function.copy` makes it of the optimized graph."""
-
-    def __init__(self, program: Program, mode: theano.Mode) -> None:
-        super().__init__(program, mode)
-        self._function = self._function.copy()
+    def give(self, shared: Sequence[Any]) -> None:
+        """Let the program's shared variables have the function's values."""
+        for index, var in enumerate(shared):
+            if var is not self._shared[index]:
+                var.set_value(self.get(index))
 
 
-def _of_device(program: Program, device: str) -> Compiled:
-    """Return a function of a program that has its shared variables on a device."""
-    with contexts.as_default(context_of(device)) as name:
-        return Compiled(program, _lifting(), name)
-
-
-def _lifting() -> theano.Mode:
-    """Return Theano's mode in which graphs go to a device, as with the flag `optdb.device`."""
-    return theano.compile.get_default_mode().including("opencl")
-
-
-class Simulated:
-    """A simulator of a function.
+class Simulated(Compiled):
+    """A simulator of a function, with values of its own.
 
     Parameters
     ----------
-    program : Program
-        Which function.
+    function : theano.compile.function_module.Function
+        What it computes.
+    shared : sequence of shared variables
+        Those of the function.
     device : str
         Where.
+    pickled : bool
+        Whether the simulator comes from a pickle.
     loops : bool
-        Whether several calls are one of `call_n_times`.
-    lifted : bool
-        Whether the function was compiled for the device already, and not for the host.
+        Whether several calls with the same arguments are one of `call_n_times`.
     """
 
-    def __init__(self, program: Program, device: str, loops: bool = False, lifted: bool = False) -> None:
-        if lifted:
-            with contexts.as_default(context_of(device)) as name:
-                self._graph = Graph(program, name)
-                function = self._graph.compile(_lifting())
-        else:
-            self._graph = Graph(program)
-            function = _for_the_host(self._graph)
-        self.sim = optdb.SimulatorOCL(function, device)
-        used = set(map(id, self.sim.shared))
-        self._used = [id(var) in used for var in self._graph.shared]
-        # `call_n_times` has always the same arguments, unless the function may change them.
-        self._loops = loops and not any(leaf.mutable for leaf in program.inputs)
+    def __init__(
+        self, function: Any, shared: Sequence[Any], device: str, pickled: bool = False, loops: bool = False
+    ) -> None:
+        sim = optdb.SimulatorOCL(function, device)
+        if pickled:
+            sim, shared = pickle.loads(pickle.dumps((sim, list(shared))))
+        super().__init__(sim, shared)
+        self.sim, self._loops = sim, loops
+        used = set(map(id, sim.shared))
+        self._used = [id(var) in used for var in shared]
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
-        if self._loops:
-            return self.sim.call_n_times(times, *arguments)
-        for _ in range(times):
-            results = self.sim(*map(np.array, arguments)) if times > 1 else self.sim(*arguments)
-        return results
+        return self.sim.call_n_times(times, *arguments) if self._loops else super().call(arguments, times)
 
-    def get(self, place: int) -> np.ndarray:
-        var = self._graph.shared[place]
-        return self.sim.get(var) if self._used[place] else var.get_value()
+    def get(self, index: int) -> np.ndarray:
+        return self.sim.get(self._shared[index]) if self._used[index] else super().get(index)
 
-    def set(self, place: int, value: np.ndarray) -> None:
-        var = self._graph.shared[place]
-        if self._used[place]:
-            self.sim.set(var, value)
+    def set(self, index: int, value: np.ndarray) -> None:
+        if self._used[index]:
+            self.sim.set(self._shared[index], value)
         else:
-            var.set_value(value)
+            super().set(index, value)
+
+    def take(self, shared: Sequence[Any]) -> None:
+        super().take(shared)
+        if any(var is own for var, own in zip(shared, self._shared, strict=True)):
+            self.sim.sync_from_theano()
+
+    def give(self, shared: Sequence[Any]) -> None:
+        if any(var is own for var, own in zip(shared, self._shared, strict=True)):
+            self.sim.sync_to_theano()
+        super().give(shared)
 
 
-class Loaded:
-    """An exported file, loaded again.
+class Loaded(Compiled):
+    """An exported file of a simulator, loaded again.
 
     Parameters
     ----------
-    program : Program
-        Which function.
+    simulated : Simulated
+        What is exported.
+    shared : sequence of shared variables
+        Those of the simulator.
+    examples : list of tuple
+        Arguments of calls.
     device : str
-        Where.
+        Where it is computed.
     """
 
-    def __init__(self, program: Program, device: str) -> None:
-        self._simulated = Simulated(program, device)
-        sim = self._simulated.sim
-        self._names = {var.name for var in sim.shared}
-        for place, value in program.assignments(0).items():
-            self._simulated.set(place, value)
+    def __init__(self, simulated: Simulated, shared: Sequence[Any], examples: list[tuple], device: str) -> None:
+        super().__init__(None, shared)
+        self._names = {var.name for var in simulated.sim.shared}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "function.optdb"
             try:
-                sim.export(path, [tuple(program.arguments(call)) for call in program.calls[:1]])
+                simulated.sim.export(path, examples)
             except Untraceable as error:
                 raise Refused(str(error)) from error
             self._function = optdb.load(path, device, build_in_child=False)
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
-        for _ in range(times):
-            try:
-                results = self._function(*arguments)
-            except ValueError as error:
-                if "example" in str(error):  # no trace holds for such shapes
-                    raise Refused(str(error)) from error
-                raise
-        return results
+        try:
+            return super().call(arguments, times)
+        except ValueError as error:
+            if "example" in str(error):  # no trace holds for such shapes
+                raise Refused(str(error)) from error
+            raise
 
-    def get(self, place: int) -> np.ndarray:
-        name = f"s{place}"
-        return self._function.get(name) if name in self._names else self._simulated.get(place)
+    def get(self, index: int) -> np.ndarray:
+        name = self._shared[index].name
+        return self._function.get(name) if name in self._names else super().get(index)
 
-    def set(self, place: int, value: np.ndarray) -> None:
-        name = f"s{place}"
+    def set(self, index: int, value: np.ndarray) -> None:
+        name = self._shared[index].name
         if name not in self._names:
-            self._simulated.set(place, value)
+            super().set(index, value)
             return
         if self._function.get(name).shape != value.shape:
             raise Refused("shared values of a file keep their shapes")
         self._function.set(name, value)
 
+    def take(self, shared: Sequence[Any]) -> None:
+        for index, var in enumerate(shared):
+            self.set(index, var.get_value())
 
-#: Way to what makes it, of a program and a device.
-WAYS: dict[str, Callable[[Program, str], Way]] = {
-    "mode": lambda program, device: Compiled(program, optdb.mode(device=device)),
-    "copy": lambda program, device: Copied(program, optdb.mode(device=device)),
-    "device": _of_device,
-    "simulator": Simulated,
-    "again": lambda program, device: Simulated(program, device, lifted=True),
-    "loop": lambda program, device: Simulated(program, device, loops=True),
-    "file": Loaded,
+    def give(self, shared: Sequence[Any]) -> None:
+        for index, var in enumerate(shared):
+            var.set_value(self.get(index))
+
+
+class Functions:
+    """The functions of a program, each compiled as its switches say, on the same shared variables.
+
+    Functions that share variables find each other's values there. A simulator, and what comes from a pickle, has values
+    of its own: they are exchanged where another function has its turn.
+
+    Parameters
+    ----------
+    program : Program
+        What they compute.
+    surroundings : Surroundings
+        How the graph is made.
+    compilations : sequence of Compilation
+        How each function is compiled.
+    device : str
+        On which device, as `optdb.mode` names it.
+    """
+
+    def __init__(
+        self, program: Program, surroundings: Surroundings, compilations: Sequence[Compilation], device: str
+    ) -> None:
+        self._program, self._surroundings, self._compilations = program, surroundings, compilations
+        self._device = device
+        with self._compiling(surroundings.op_cache_for_graph == "on", False, {}):
+            try:
+                self.graph = Graph(program, self._target(), tested=surroundings.test_values != "off")
+            except Exception as error:
+                if surroundings.test_values == "off":
+                    raise
+                raise Refused(f"test values: {error}") from error
+        self._ways: dict[int, Compiled] = {}
+        self._turn: Compiled | None = None
+        if surroundings.compiled == "before calls":
+            for number in sorted({call.function for call in program.calls}):
+                self._compiled(number)
+
+    def _target(self) -> Any:
+        return context_of(self._device) if self._surroundings.shared == "device" else "cpu"
+
+    @contextlib.contextmanager
+    def _compiling(self, op_cache: bool, engine: bool, flags: dict[str, Any]) -> Iterator[None]:
+        ours = {
+            "floatX": self._surroundings.float_dtype,
+            "compute_test_value": self._surroundings.test_values,
+        }
+        with in_force(op_cache, engine, {**ours, **flags}):
+            yield
+
+    def _compiled(self, number: int) -> Compiled:
+        """Return a function, compiled now if it is not yet."""
+        if number not in self._ways:
+            chosen = self._compilations[number]
+            with self._compiling(chosen.op_cache == "on", chosen.engine == "on", chosen.flags()):
+                self._ways[number] = self._make(number, chosen)
+        return self._ways[number]
+
+    def _make(self, number: int, chosen: Compilation) -> Compiled:
+        function, shared = _ORIGINS[chosen.origin](self._function(number, chosen), self.graph.shared)
+        if chosen.way == "function":
+            return Compiled(function, shared)
+        # `call_n_times` has always the same arguments, unless the function may change them.
+        loops = chosen.way == "loop" and not any(leaf.mutable for leaf in self._program.inputs)
+        simulated = Simulated(function, shared, self._device, chosen.way == "pickled simulator", loops)
+        if chosen.way != "file":
+            return simulated
+        call = next(call for call in self._program.calls if call.function == number)
+        return Loaded(simulated, shared, [tuple(self._program.arguments(call))], self._device)
+
+    def _function(self, number: int, chosen: Compilation) -> Any:
+        """Compile a function; what Theano's own optimizer refuses, by the engine.
+
+        Theano refuses functions that return an input and, more than once, its length; and where it copies a result that
+        is a constant of one element, an assertion of its ShapeFeature may fail.
+        """
+        # Theano's own host part may return an argument that it has overwritten.
+        mutable = self._surroundings.shared == "host" and chosen.mode != "lifted"
+        with contextlib.ExitStack() as stack:
+            if chosen.mode == "lifted":
+                stack.enter_context(contexts.as_default(context_of(self._device)))
+            mode = _mode(chosen, self._device)
+            try:
+                return self.graph.compile(number, mode, mutable)
+            except (theano.gof.InconsistencyError, AssertionError):
+                if chosen.engine == "on" or chosen.mode in ("TOPO", "OPENCL"):
+                    raise
+                stack.enter_context(optdb.enable())
+                return self.graph.compile(number, mode, mutable)
+
+    def of(self, number: int) -> Compiled:
+        """Return a function that has its turn: with the shared values that the one before has left."""
+        way = self._compiled(number)
+        if way is not self._turn:
+            if self._turn is not None:
+                self._turn.give(self.graph.shared)
+            way.take(self.graph.shared)
+            self._turn = way
+        return way
+
+    def call(self, number: int, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
+        """Call a function some times, under its flags, and return what the last call does."""
+        with theano.change_flags(**self._compilations[number].flags()):
+            return self.of(number).call(arguments, times)
+
+
+def reference(program: Program, float_dtype: str) -> Functions:
+    """Return a program's functions as Theano computes them in Python, without optimization."""
+    return _Reference(program, Surroundings(float_dtype=float_dtype), [Compilation()] * 2, "cpu")
+
+
+class _Reference(Functions):
+    def _function(self, number: int, chosen: Compilation) -> Any:
+        return self.graph.compile(number, REFERENCE)
+
+
+def _mode(chosen: Compilation, device: str) -> theano.Mode:
+    """Return the mode that a function is compiled in."""
+    if chosen.mode == "OPENCL":
+        return optdb.mode(device=device)
+    mode = theano.Mode(_linker(chosen, device), "fast_compile" if chosen.mode == "fast_compile" else "fast_run")
+    if chosen.mode == "TOPO":
+        return optdb.mode(mode)
+    # As with the flag `optdb.device`.
+    return mode.including("opencl") if chosen.mode == "lifted" else mode
+
+
+def _linker(chosen: Compilation, device: str) -> Any:
+    if chosen.linker == "opencl":
+        return DeviceLinker(device)
+    return predefined_linkers[chosen.linker].clone(allow_gc=chosen.allow_gc == "on")
+
+
+def _swapped(function: Any, shared: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """Return a copy of a function with other shared variables, and these."""
+    used = {id(item.variable) for item in function.maker.inputs}
+    swap = {
+        var: type(var)(name=var.name, type=var.type, value=var.get_value(), strict=True)
+        for var in shared
+        if id(var) in used
+    }
+    return function.copy(swap=swap), [swap.get(var, var) for var in shared]
+
+
+def _pickled(module: Any) -> Callable[[Any, Sequence[Any]], tuple[Any, Sequence[Any]]]:
+    return lambda function, shared: pickle.loads(module.dumps((function, list(shared))))
+
+
+#: Origin to what makes the function and its shared variables of the compiled function and those of the program.
+_ORIGINS: dict[str, Callable[[Any, Sequence[Any]], tuple[Any, Sequence[Any]]]] = {
+    "compiled": lambda function, shared: (function, shared),
+    "copied": lambda function, shared: (function.copy(), shared),
+    "swapped": _swapped,
+    "pickled": _pickled(pickle),
+    "cloudpickled": _pickled(cloudpickle),
 }

@@ -1,0 +1,196 @@
+"""How often two values of switches were drawn together, and which never were: ``python -m fuzzing.pairs FILE ...``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from fuzzing.switches import EXCLUDED, Compilation, Process, Surroundings, Switches, exclusion, values_of
+
+__all__ = ["Pairs"]
+
+#: In front of the switches of the other function.
+OTHER = "other "
+
+Value = tuple[str, str]
+
+_COMMON = {**values_of(Process), **values_of(Surroundings)}
+_OWN = values_of(Compilation)
+
+
+class Pairs:
+    """Counts of values that were drawn together, for the same function or for the two functions of an example."""
+
+    def __init__(self, counts: Mapping[str, int] | None = None, examples: int = 0) -> None:
+        self.counts = Counter(counts or {})
+        self.examples = examples
+
+    def add(self, switches: Switches) -> None:
+        """Count an example."""
+        self.examples += 1
+        common = list(switches.common().items())
+        own = [list(asdict(part).items()) for part in (switches.first, switches.second)]
+        found = set()
+        for values in own:
+            found |= {_key(a, b) for a, b in itertools.combinations([*common, *values], 2)}
+        found |= {_key(a, (OTHER + name, value)) for a, (name, value) in itertools.product(*own)}
+        alone = {f"{name}={value}" for name, value in itertools.chain(common, *own)}
+        self.counts.update(found | alone)
+
+    def update(self, other: Pairs) -> None:
+        """Add the counts of another one."""
+        self.counts.update(other.counts)
+        self.examples += other.examples
+
+    def count(self, one: Value, other: Value) -> int:
+        """Return how many examples have both values."""
+        return self.counts[_key(one, other)]
+
+    def never(self) -> list[tuple[Value, Value]]:
+        """Return the possible pairs that no example has."""
+        return [pair for pair in self._possible() if not self.count(*pair)]
+
+    def pythons(self) -> tuple[str, ...]:
+        """Return the Pythons that examples ran on."""
+        return tuple(sorted(key.removeprefix("python=") for key in self.counts if _is_python(key)))
+
+    def _possible(self) -> Iterator[tuple[Value, Value]]:
+        switches = {"python": self.pythons(), **_COMMON, **_OWN}
+        for one, other in itertools.combinations(switches, 2):
+            yield from _values(switches, one, other)
+        for one, other in itertools.combinations_with_replacement(_OWN, 2):
+            yield from ((a, (OTHER + b[0], b[1])) for a, b in itertools.product(_of(_OWN, one), _of(_OWN, other)))
+
+    def tables(self) -> str:
+        """Return Markdown: the switches and their values, and for each two switches the rarest pair of their values."""
+        switches = {"python": self.pythons(), **_COMMON, **_OWN}
+        number = {name: index + 1 for index, name in enumerate(switches)}
+        head = "| | switch | values and examples |\n|---|---|---|"
+        lines = [f"{self.examples:,} examples.", "", *head.split("\n")]
+        for name, values in switches.items():
+            shown = ", ".join(f"`{value}` {self.counts[f'{name}={value}']:,}" for value in values)
+            lines.append(f"| {number[name]} | `{name}` | {shown} |")
+        lines += [
+            "",
+            "For each two switches, in how many examples one function has the two values that meet least often:",
+        ]
+        lines += ["", *self._matrix(list(switches)[1:], list(switches)[:-1], switches, number)]
+        lines += ["", "The same for one function's switch (row) and the other function's (column):", ""]
+        lines += self._across(number)
+        lines += [
+            "",
+            "Values that exclude each other:",
+            "",
+            "| switch | values | with | values | why |",
+            "|---|---|---|---|---|",
+        ]
+        for rule in EXCLUDED:
+            (a, of_a), (b, of_b) = rule.first, rule.second
+            lines.append(f"| `{a}` | {', '.join(of_a)} | `{b}` | {', '.join(of_b)} | {rule.reason} |")
+        return "\n".join(lines) + "\n"
+
+    def _matrix(
+        self,
+        rows: list[str],
+        columns: list[str],
+        switches: Mapping[str, tuple[str, ...]],
+        number: Mapping[str, int],
+    ) -> Iterator[str]:
+        yield "| | " + " | ".join(str(number[name]) for name in columns) + " |"
+        yield "|---" * (len(columns) + 1) + "|"
+        for row in rows:
+            cells = [
+                f"{min(self.count(*pair) for pair in _values(switches, column, row)):,}"
+                if number[column] < number[row]
+                else ""
+                for column in columns
+            ]
+            yield f"| {number[row]} `{row}` | " + " | ".join(cells) + " |"
+
+    def _across(self, number: Mapping[str, int]) -> Iterator[str]:
+        yield "| | " + " | ".join(str(number[name]) for name in _OWN) + " |"
+        yield "|---" * (len(_OWN) + 1) + "|"
+        for row in _OWN:
+            cells = []
+            for column in _OWN:
+                pairs = itertools.product(_of(_OWN, row), _of(_OWN, column))
+                least = min(self.count(a, (OTHER + b[0], b[1])) for a, b in pairs)
+                cells.append(f"{least:,}" if number[column] <= number[row] else "")
+            yield f"| {number[row]} `{row}` | " + " | ".join(cells) + " |"
+
+    def write(self, path: Path) -> None:
+        """Write the counts into a file, with those that it has already."""
+        total = Pairs()
+        if path.exists():
+            total.update(Pairs.read(path))
+        total.update(self)
+        path.write_text(json.dumps({"examples": total.examples, "pairs": dict(sorted(total.counts.items()))}, indent=0))
+
+    @classmethod
+    def read(cls, path: Path) -> Pairs:
+        """Read the counts of a file."""
+        content = json.loads(path.read_text())
+        return cls(content["pairs"], content["examples"])
+
+
+def _key(one: Value, other: Value) -> str:
+    """Return the name of a pair; which function is the first one does not matter."""
+    bare = [(name.removeprefix(OTHER), value) for name, value in (one, other)]
+    across = any(name.startswith(OTHER) for name, _ in (one, other))
+    (a, of_a), (b, of_b) = sorted(bare)
+    return f"{a}={of_a} & {OTHER if across else ''}{b}={of_b}"
+
+
+def _is_python(key: str) -> bool:
+    return key.startswith("python=") and " & " not in key
+
+
+def _of(switches: Mapping[str, tuple[str, ...]], name: str) -> list[Value]:
+    return [(name, value) for value in switches[name]]
+
+
+def _values(switches: Mapping[str, tuple[str, ...]], one: str, other: str) -> list[tuple[Value, Value]]:
+    """Return the pairs of values of two switches that do not exclude each other."""
+    pairs = itertools.product(_of(switches, one), _of(switches, other))
+    return [pair for pair in pairs if exclusion(pair[0], [pair[1]]) is None]
+
+
+def shown(pairs: Iterable[tuple[Value, Value]]) -> list[str]:
+    """Return pairs of values, each as a line."""
+    return [f"{a}={of_a} never with {b}={of_b}" for (a, of_a), (b, of_b) in pairs]
+
+
+#: What is around the tables in a document.
+_BEGIN, _END = "<!-- pairs -->\n", "<!-- end of pairs -->\n"
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--docs", type=click.Path(exists=True, path_type=Path), help="Replace the tables of this document.")
+def main(files: tuple[Path, ...], docs: Path | None) -> None:
+    """Show how often switches were drawn together, by the files that `python -m fuzzing --pairs` has written.
+
+    The exit status is 1 where two values never were, though they do not exclude each other.
+    """
+    total = Pairs()
+    for path in files:
+        total.update(Pairs.read(path))
+    if docs is None:
+        click.echo(total.tables())
+    else:
+        before, _, rest = docs.read_text().partition(_BEGIN)
+        _, _, after = rest.partition(_END)
+        docs.write_text(f"{before}{_BEGIN}\n{total.tables()}\n{_END}{after}")
+    never = shown(total.never())
+    click.echo("\n".join(never) or "each value was drawn with each other that it does not exclude")
+    raise SystemExit(1 if never else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""The switches under which an example is computed: their values, which exclude each other, and how they are set."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import platform
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import theano
+
+import optdb
+from optdb.topo import plug as engine
+
+__all__ = [
+    "EXCLUDED",
+    "FLAGS",
+    "NOT_DRAWN",
+    "Compilation",
+    "Exclusion",
+    "Process",
+    "Surroundings",
+    "Switches",
+    "exclusion",
+    "in_force",
+    "values_of",
+]
+
+ON_OFF = ("on", "off")
+
+
+def _switch(*values: str) -> Any:
+    """Return the field of a switch with these values, the usual one first."""
+    return field(default=values[0], metadata={"values": values})
+
+
+def _python() -> str:
+    numpy = ".".join(np.__version__.split(".")[:2])
+    return f"{'.'.join(platform.python_version_tuple()[:2])} with NumPy {numpy}"
+
+
+@dataclass(frozen=True)
+class Process:
+    """Switches of a whole process: Theano reads them when it is imported."""
+
+    compiler: str = _switch("none", "g++")
+    clinker: str = _switch("auto", "True", "False")
+    engine_at_import: str = _switch("off", "on")
+    op_cache_at_import: str = _switch("off", "on")
+    kernel_cache: str = _switch("kept", "off")
+
+    def flags(self) -> dict[str, str]:
+        """Return the flags to be set in THEANO_FLAGS, in Theano's words."""
+        words = {"on": "True", "off": "False"}
+        flags = {
+            "optdb.clinker": self.clinker,
+            "optdb.topo": words[self.engine_at_import],
+            "optdb.op_cache": words[self.op_cache_at_import],
+            "optdb.kernel_cache_size": "512" if self.kernel_cache == "kept" else "0",
+        }
+        return {**flags, "cxx": ""} if self.compiler == "none" else flags
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Switches that both functions of an example have in common."""
+
+    #: Whether ops are made under the op cache.
+    op_cache_for_graph: str = _switch(*ON_OFF[::-1])
+    float_dtype: str = _switch("float32", "float64", "float16")
+    test_values: str = _switch("off", "ignore", "warn", "raise")
+    #: Where shared variables are.
+    shared: str = _switch("host", "device")
+    #: When the functions are compiled.
+    compiled: str = _switch("before calls", "at first call")
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """Switches of one function."""
+
+    way: str = _switch("function", "simulator", "pickled simulator", "loop", "file")
+    mode: str = _switch("fast_run", "fast_compile", "TOPO", "OPENCL", "lifted")
+    linker: str = _switch("py", "c|py", "vm", "cvm", "opencl")
+    #: What happened to the function before its first call.
+    origin: str = _switch("compiled", "copied", "swapped", "pickled", "cloudpickled")
+    engine: str = _switch(*ON_OFF[::-1])
+    op_cache: str = _switch(*ON_OFF[::-1])
+    shapes: str = _switch(*ON_OFF)
+    plans: str = _switch(*ON_OFF)
+    merge_launches: str = _switch("auto", "always", "never")
+    memory_fraction: str = _switch("1", "0.5")
+    allow_gc: str = _switch(*ON_OFF)
+
+    def flags(self) -> dict[str, Any]:
+        """Return the flags under which the function is compiled and called."""
+        return {
+            "optdb.shapes": self.shapes == "on",
+            "optdb.plans": self.plans == "on",
+            "optdb.merge_launches": self.merge_launches,
+            "optdb.device_memory_fraction": float(self.memory_fraction),
+            "allow_gc": self.allow_gc == "on",
+        }
+
+
+@dataclass(frozen=True)
+class Switches:
+    """The switches of an example with two functions."""
+
+    process: Process = Process()
+    surroundings: Surroundings = Surroundings()
+    first: Compilation = Compilation()
+    second: Compilation = Compilation()
+    #: Not drawn: what the process runs on.
+    python: str = field(default_factory=_python)
+
+    def of(self, number: int) -> Compilation:
+        """Return the switches of a function."""
+        return (self.first, self.second)[number]
+
+    def common(self) -> dict[str, str]:
+        """Return the values that both functions have in common, by the name of the switch."""
+        parts = dataclasses.asdict(self.process) | dataclasses.asdict(self.surroundings)
+        return {"python": self.python, **parts}
+
+    def differing(self) -> dict[str, object]:
+        """Return the parts that are not the usual ones, as Python prints them."""
+        return {
+            part.name: {
+                name: value
+                for name, value in dataclasses.asdict(getattr(self, part.name)).items()
+                if value != values_of(type(getattr(self, part.name)))[name][0]
+            }
+            for part in dataclasses.fields(self)
+            if part.name != "python"
+        }
+
+    def script(self) -> str:
+        """Return the switches as Python code."""
+        parts = {"process": Process, "surroundings": Surroundings, "first": Compilation, "second": Compilation}
+        arguments = {
+            name: ", ".join(f"{switch}={value!r}" for switch, value in self.differing()[name].items()) for name in parts
+        }
+        return "\n".join(
+            ["Switches(", *[f"    {name}={cls.__name__}({arguments[name]})," for name, cls in parts.items()], ")"]
+        )
+
+
+def values_of(part: type) -> dict[str, tuple[str, ...]]:
+    """Return the switches of a part, with the values of each."""
+    return {switch.name: switch.metadata["values"] for switch in dataclasses.fields(part)}
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Two values that no function has together, each of any of some values of its switch.
+
+    Parameters
+    ----------
+    first, second : (str, tuple of str)
+        A switch and values of it.
+    reason : str
+        Why not.
+    """
+
+    first: tuple[str, tuple[str, ...]]
+    second: tuple[str, tuple[str, ...]]
+    reason: str
+
+    def holds(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
+        """Tell whether it excludes two values, in either order."""
+        return any(
+            a[0] == self.first[0] and a[1] in self.first[1] and b[0] == self.second[0] and b[1] in self.second[1]
+            for a, b in ((one, other), (other, one))
+        )
+
+
+EXCLUDED: tuple[Exclusion, ...] = (
+    Exclusion(
+        ("mode", ("OPENCL",)), ("linker", ("py", "c|py", "vm", "cvm")), "the mode OPENCL has a linker of its own"
+    ),
+)
+
+#: Flags of optdb, and the switches that set them.
+FLAGS: dict[str, str] = {
+    "optdb.topo": "engine_at_import",
+    "optdb.op_cache": "op_cache_at_import",
+    "optdb.shapes": "shapes",
+    "optdb.clinker": "clinker",
+    "optdb.device": "mode",
+    "optdb.contexts": "shared",
+    "optdb.kernel_cache_size": "kernel_cache",
+    "optdb.plans": "plans",
+    "optdb.merge_launches": "merge_launches",
+    "optdb.device_memory_fraction": "memory_fraction",
+}
+
+#: Flags of optdb that are no switches, with the reason.
+NOT_DRAWN: dict[str, str] = {
+    "optdb.trace": "it prints what happens, and changes nothing",
+    "optdb.kernel_cache_dir": "a folder is like another one",
+}
+
+
+def exclusion(one: tuple[str, str], others: Mapping[str, str] | Collection[tuple[str, str]]) -> Exclusion | None:
+    """Return what excludes a value beside others, or None."""
+    pairs = others.items() if isinstance(others, Mapping) else others
+    return next((rule for rule in EXCLUDED for other in pairs if rule.holds(one, other)), None)
+
+
+@contextlib.contextmanager
+def in_force(op_cache: bool = False, on: bool = False, flags: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Compile as switches say within the block; then restore what was in force.
+
+    Parameters
+    ----------
+    op_cache : bool
+        Whether the op cache is installed.
+    on : bool
+        Whether the engine is.
+    flags : mapping
+        Other flags of Theano and optdb, by their full names.
+    """
+    before = optdb.cache.is_installed(), engine.is_enabled()
+    _put(op_cache, on)
+    try:
+        with theano.change_flags(**(flags or {})):
+            yield
+    finally:
+        _put(*before)
+
+
+def _put(op_cache: bool, on: bool) -> None:
+    if op_cache != optdb.cache.is_installed():
+        (optdb.cache.install if op_cache else optdb.cache.uninstall)()
+    if on != engine.is_enabled():
+        (optdb.enable if on else optdb.disable)()
