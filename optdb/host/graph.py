@@ -66,9 +66,10 @@ def clients(fgraph: FunctionGraph, var: Variable) -> list[tuple[Apply | str, int
     """Return the ``(node, input index)`` pairs that use `var` in `fgraph`.
 
     Where the graph's own output is the user, `node` is a marker that
-    :func:`is_output` recognizes.
+    :func:`is_output` recognizes. `Function.copy(swap=...)` puts inputs into a graph that no node uses, and does not
+    import them: these have no clients.
     """
-    return var.clients
+    return getattr(var, "clients", [])
 
 
 def is_output(client: Apply | str) -> bool:

@@ -50,6 +50,17 @@ def test_however_it_came_by():
     agree(f.copy(swap={w: theano.shared(np.full((3, 3), 3, "float32"), name="other")}), X)
 
 
+def test_a_swapped_variable_that_is_only_written():
+    x = tt.fvector("x")
+    w, other = (theano.shared(np.zeros(2, "float32"), name=name) for name in ("w", "other"))
+    f = theano.function([x], x + 1, updates=[(w, x * 2)], mode=theano.Mode("py", "fast_run")).copy(swap={w: other})
+    sim = optdb.SimulatorOCL(f, device="dev0")
+    np.testing.assert_array_equal(sim(X[0])[0], [2, 2, 2])
+    sim.sync_to_theano()
+    np.testing.assert_array_equal(other.get_value(), [2, 2, 2])
+    np.testing.assert_array_equal(w.get_value(), [0, 0])
+
+
 def test_functions_that_are_on_a_device_already():
     w = theano.shared(np.ones((3, 3), "float32"), target="dev0")
     x = tt.fmatrix("x")
