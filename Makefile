@@ -106,9 +106,10 @@ models: $(MODELS_STAMP)
 	@echo "make models takes about an hour and a half"
 	$(MODELS_VENV)/bin/python -m models --json build/models.json
 
-## Random functions on a device, against Theano without any optimization
+## Random functions under random switches, against Theano without any optimization
 fuzz: $(STAMP)
-	$(RUN) -m fuzzing --examples 20000
+	@mkdir -p build
+	$(RUN) -m fuzzing --examples 20000 --pairs build/pairs.json
 
 ## 100,000 altered files of plans, each of which is to be refused in words, or to do what it says
 fuzz-files: $(STAMP)

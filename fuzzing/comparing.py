@@ -46,8 +46,8 @@ def compare(program: Program, switches: Switches, device: str = "auto") -> bool:
     """Compute a program under switches, and see that results and shared values are those of the reference.
 
     After each call the caller overwrites its arguments and every other result of its own: neither may matter. All
-    results that it holds are looked at again after each later call, until they are lent to the next call. Where the
-    reference raises, as for an index of an empty array, the comparison ends.
+    results that it holds are looked at again after each later call; borrowed ones until the next call of their
+    function. A call for which the reference raises, as for an index of an empty array, is left out.
 
     Returns
     -------
@@ -75,8 +75,7 @@ class _Comparison:
         try:
             self._ours = Functions(self._program, self._switches.surroundings, compilations, self._device)
             for number in range(len(self._program.calls)):
-                if not self._step(number):
-                    break
+                self._step(number)
         except Refused:
             pass
         except Differs:
@@ -85,8 +84,8 @@ class _Comparison:
             raise self._differs(f"{type(error).__name__}: {error}") from error
         return self._checked > 0
 
-    def _step(self, number: int) -> bool:
-        """Make a call and look at everything; tell whether the reference can go on."""
+    def _step(self, number: int) -> None:
+        """Make a call, unless the reference cannot, and look at everything."""
         call = self._program.calls[number]
         for index, value in self._program.assignments(number).items():
             self._reference.of(call.function).set(index, value)
@@ -97,7 +96,7 @@ class _Comparison:
         try:
             expected = self._reference.call(call.function, copies, call.times)
         except Exception:
-            return False
+            return
         given = list(map(np.array, arguments))
         self._results = self._ours.call(call.function, arguments, call.times)
         where = f"call {number}"
@@ -112,7 +111,6 @@ class _Comparison:
         self._look_again(f"after {where}", call.function)
         self._overwrite(arguments)
         self._checked += 1
-        return True
 
     def _arguments(self, call: Call) -> list[np.ndarray]:
         """Return a call's arguments; some are results of the call before.
@@ -153,7 +151,10 @@ class _Comparison:
             self._check(what, ours, theirs)
             if not borrow:
                 self._held.append(_Held(what, ours, np.array(theirs)))
-            elif not _shares(ours, arguments) and not _shares(theirs, aliases):
+            # Theano lets a borrowed result share memory with other results, which their owner may overwrite.
+            elif not _shares(ours, [*arguments, *self._results[:index], *self._results[index + 1 :]]) and not _shares(
+                theirs, aliases
+            ):
                 self._held.append(_Held(what, ours, np.array(theirs), call.function))
 
     def _look_again(self, where: str, called: int | None = None) -> None:

@@ -261,7 +261,10 @@ OPERATIONS: dict[str, Operation] = {
         (lambda value: value.ndim == 1, lambda b, a: b.ndim == 2 and a.shape == (("product", *b.shape),)),
     ),
     "reversed": Operation(lambda a, _: a[::-1], _same, (_array,)),
-    "rolled": Operation(lambda a, k: tt.roll(a, k, axis=0), _same, (_array,), (1, -1)),
+    # Theano's Python divides by the length.
+    "rolled": Operation(
+        lambda a, k: tt.roll(a, k, axis=0), _same, (lambda a: a.ndim > 0 and isinstance(a.shape[0], int),), (1, -1)
+    ),
     "head": Operation(lambda a, k: a[:k], _part(("first", 2)), (_array,), (2,)),
     "tail": Operation(lambda a, _: a[1:], _part(("but", 1)), (_array,)),
     "every_second": Operation(lambda a, _: a[::2], _part(("half",)), (_array,)),

@@ -182,6 +182,11 @@ EXCLUDED: tuple[Exclusion, ...] = (
     Exclusion(
         ("mode", ("OPENCL",)), ("linker", ("py", "c|py", "vm", "cvm")), "the mode OPENCL has a linker of its own"
     ),
+    Exclusion(
+        ("origin", ("copied", "swapped")),
+        ("linker", ("c|py",)),
+        "Theano's Function.copy needs what functions of this linker lack",
+    ),
 )
 
 #: Flags of optdb, and the switches that set them.

@@ -97,30 +97,37 @@ class Simulated(Compiled):
             sim, shared = pickle.loads(pickle.dumps((sim, list(shared))))
         super().__init__(sim, shared)
         self.sim, self._loops = sim, loops
-        used = set(map(id, sim.shared))
-        self._used = [id(var) in used for var in shared]
+        # A copy of a function has variables of its own, with the values and names of the program's.
+        self._names = {var.name for var in sim.shared}
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
         return self.sim.call_n_times(times, *arguments) if self._loops else super().call(arguments, times)
 
     def get(self, index: int) -> np.ndarray:
-        return self.sim.get(self._shared[index]) if self._used[index] else super().get(index)
+        name = self._shared[index].name
+        return self.sim.get(name) if name in self._names else super().get(index)
 
     def set(self, index: int, value: np.ndarray) -> None:
-        if self._used[index]:
-            self.sim.set(self._shared[index], value)
+        name = self._shared[index].name
+        if name in self._names:
+            self.sim.set(name, value)
         else:
             super().set(index, value)
 
     def take(self, shared: Sequence[Any]) -> None:
         super().take(shared)
-        if any(var is own for var, own in zip(shared, self._shared, strict=True)):
-            self.sim.sync_from_theano()
+        if names := self._in_common(shared):  # none at all stands for all
+            self.sim.sync_from_theano(*names)
 
     def give(self, shared: Sequence[Any]) -> None:
-        if any(var is own for var, own in zip(shared, self._shared, strict=True)):
-            self.sim.sync_to_theano()
+        if names := self._in_common(shared):
+            self.sim.sync_to_theano(*names)
         super().give(shared)
+
+    def _in_common(self, shared: Sequence[Any]) -> list[str]:
+        """Return the names of the simulator's variables that are the program's."""
+        same = [var.name for var, own in zip(shared, self._shared, strict=True) if var is own]
+        return [name for name in same if name in self._names]
 
 
 class Loaded(Compiled):
@@ -313,12 +320,13 @@ def _linker(chosen: Compilation, device: str) -> Any:
 def _swapped(function: Any, shared: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
     """Return a copy of a function with other shared variables, and these."""
     used = {id(item.variable) for item in function.maker.inputs}
-    swap = {
-        var: type(var)(name=var.name, type=var.type, value=var.get_value(), strict=True)
-        for var in shared
-        if id(var) in used
-    }
+    swap = {var: _like(var) for var in shared if id(var) in used}
     return function.copy(swap=swap), [swap.get(var, var) for var in shared]
+
+
+def _like(var: Any) -> Any:
+    """Return another shared variable of the same name, type and value."""
+    return theano.shared(var.get_value(), var.name, target=getattr(var.type, "context_name", "cpu"))
 
 
 def _pickled(module: Any) -> Callable[[Any, Sequence[Any]], tuple[Any, Sequence[Any]]]:

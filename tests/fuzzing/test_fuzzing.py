@@ -1,17 +1,140 @@
-"""Random functions of host and device parts compute what Theano computes without any optimization."""
+"""Random functions under random switches compute what Theano computes without any optimization."""
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 
+from fuzzing import comparing
+from fuzzing.comparing import Differs, compare
+from fuzzing.pairs import Pairs, shown
+from fuzzing.programs import Body, Call, Leaf, Program, Step
 from fuzzing.strategies import LOOPS
-from fuzzing.ways import WAYS
-from fuzzing.worker import run
+from fuzzing.switches import EXCLUDED, FLAGS, NOT_DRAWN, Compilation, Process, Surroundings, Switches, values_of
+from fuzzing.ways import Functions
+from fuzzing.worker import Task, run
+from optdb.flags import FLAGS as DECLARED
 
 #: How many examples there are of each way; ``python -m fuzzing`` has as many as one likes.
-EXAMPLES = {"mode": 30, "copy": 10, "device": 15, "simulator": 30, "again": 15, "loop": 20, "file": 10}
+EXAMPLES = {"function": 60, "simulator": 40, "pickled simulator": 20, "loop": 30, "file": 20}
+
+#: A function of a vector on the device and of integers on the host, and another one, in turn.
+PROGRAM = Program(
+    inputs=(Leaf("float32", (3,)),),
+    shared=(Leaf("int64", (3,)),),
+    steps=(Step("plus", (1,), 1), Step("plus", (0,), 1)),
+    functions=(Body(((3, True), (2, False)), ((0, 2),)), Body(((3, False), (2, False)), ())),
+    calls=tuple(Call((("n", 3), ("m", 2)), (0,), function=number % 2) for number in range(4)),
+)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", values_of(Compilation)["way"])
 def test_functions_are_what_they_are_without_optimization(way):
-    run(way, 0, EXAMPLES[way], without=LOOPS)
+    # Theano's linkers with C code are for processes with a compiler, which python -m fuzzing starts.
+    only = {"way": [way], "linker": ["py", "vm", "opencl"]}
+    pairs = run(Task(0, EXAMPLES[way], only=only, without=tuple(LOOPS)))
+    assert pairs.examples > EXAMPLES[way] // 4  # the rest is refused by name, or nothing but calls without elements
+
+
+def test_each_flag_of_optdb_is_a_switch_or_has_a_reason():
+    assert {flag.name for flag in DECLARED} == {*FLAGS, *NOT_DRAWN}
+    switches = {**values_of(Process), **values_of(Surroundings), **values_of(Compilation)}
+    assert set(FLAGS.values()) <= set(switches)
+    for rule in EXCLUDED:
+        for name, values in (rule.first, rule.second):
+            assert set(values) <= set(switches[name])
+
+
+@pytest.mark.parametrize("origin", values_of(Compilation)["origin"])
+@pytest.mark.parametrize("way", ["function", "simulator"])
+def test_a_function_finds_what_the_other_one_has_left(way, origin):
+    assert compare(PROGRAM, Switches(first=Compilation(way=way, origin=origin), second=Compilation(engine="on")))
+
+
+class _Spoiled(Functions):
+    """Functions of which a test changes what they do."""
+
+    def call(self, number, arguments, times):
+        results = super().call(number, arguments, times)
+        _Spoiled.spoil(self, results, arguments)
+        return results
+
+
+def _of_a_result(functions, results, arguments):
+    results[1] = results[1] + 1
+
+
+def _of_a_dtype(functions, results, arguments):
+    results[1] = results[1].astype("int32")
+
+
+def _of_an_argument(functions, results, arguments):
+    arguments[0][...] = 5
+
+
+def _of_a_shared_variable(functions, results, arguments):
+    functions.graph.shared[0].set_value(np.zeros(3, "int64"))
+
+
+def _of_a_held_result(functions, results, arguments):
+    held = functions.__dict__.setdefault("held", results)
+    if held is not results:
+        held[1][...] = 9
+
+
+def _of_a_borrowed_result(functions, results, arguments):
+    held = functions.__dict__.setdefault("held", results)
+    if held is not results and not functions.__dict__.setdefault("spoiled", False):
+        functions.spoiled = True
+        held[0][...] = 9
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (_of_a_result, "call 0, output 1"),
+        (_of_a_dtype, "call 0, output 1: expected int64"),
+        (_of_an_argument, "call 0, argument 0"),
+        (_of_a_shared_variable, "call 0, shared 0"),
+        (_of_a_held_result, "call 0, output 1, looked at again after call 1"),
+        (_of_a_borrowed_result, "call 0, output 0, looked at again after call 1"),
+    ],
+)
+def test_a_fault_is_found(monkeypatch, spoil, what):
+    monkeypatch.setattr(_Spoiled, "spoil", spoil, raising=False)
+    monkeypatch.setattr(comparing, "Functions", _Spoiled)
+    with pytest.raises(Differs, match=what):
+        compare(PROGRAM, Switches())
+
+
+def test_pairs_are_counted_for_one_function_and_across_both():
+    pairs = Pairs()
+    pairs.add(Switches(first=Compilation(engine="on", plans="off"), second=Compilation(op_cache="on")))
+    assert pairs.count(("engine", "on"), ("plans", "off")) == 1
+    assert pairs.count(("engine", "on"), ("op_cache", "on")) == 0
+    assert pairs.count(("engine", "on"), ("other op_cache", "on")) == 1
+    assert pairs.count(("engine", "on"), ("other engine", "on")) == 0
+    assert pairs.count(("compiler", "none"), ("engine", "off")) == 1
+    lines = shown(pairs.never())
+    assert "engine=on never with op_cache=on" in lines
+    assert "engine=on never with plans=off" not in lines
+
+
+def test_pairs_of_several_runs_are_added(tmp_path):
+    path = tmp_path / "pairs.json"
+    for _ in range(2):
+        pairs = Pairs()
+        pairs.add(Switches())
+        pairs.write(path)
+    assert Pairs.read(path).examples == 2
+    assert "2 examples" in Pairs.read(path).tables()
+
+
+def test_excluded_values_are_not_asked_for():
+    missing = {frozenset((a, b)) for a, b in Pairs().never()}
+    for rule in EXCLUDED:
+        (name, values), (other, others) = rule.first, rule.second
+        for value, excluded in itertools.product(values, others):
+            assert frozenset({(name, value), (other, excluded)}) not in missing
