@@ -53,6 +53,7 @@ class Restriction(click.ParamType):
 @click.option("--only", multiple=True, type=Restriction(), help="Confine a switch to this value, or to several.")
 @click.option("--device", "devices", multiple=True, help="On which devices in turn, as optdb.mode names them.")
 @click.option("--without", multiple=True, type=click.Choice(list(OPERATIONS)), help="Leave an operation out.")
+@click.option("--shrink/--no-shrink", default=True, show_default=True, help="Make a failing example smaller.")
 @click.option("--timeout", default=600.0, show_default=True, help="Seconds that one process may take.")
 @click.option(
     "--pairs",
@@ -67,6 +68,7 @@ def main(
     only: tuple[tuple[str, str], ...],
     devices: tuple[str, ...],
     without: tuple[str, ...],
+    shrink: bool,
     timeout: float,
     pairs_file: Path | None,
 ) -> None:
@@ -79,7 +81,7 @@ def main(
     done = failures = 0
     pairs = Pairs()
     confined = {name: [value for other, value in only if other == name] for name, _ in only}
-    tasks = _tasks(examples, seed, devices or ("auto",), confined, without)
+    tasks = _tasks(examples, seed, devices or ("auto",), confined, without, shrink)
     with ThreadPoolExecutor(processes) as pool:
         running = {pool.submit(_run, task, timeout): task for task in tasks}
         for future in as_completed(running):
@@ -99,7 +101,12 @@ def main(
 
 
 def _tasks(
-    examples: int, seed: int, devices: Sequence[str], only: Mapping[str, Sequence[str]], without: Sequence[str]
+    examples: int,
+    seed: int,
+    devices: Sequence[str],
+    only: Mapping[str, Sequence[str]],
+    without: Sequence[str],
+    shrink: bool,
 ) -> Iterator[Task]:
     """Yield what is to be run: on each device in turn, under each combination of a process's switches in turn."""
     processes = {compiler: itertools.cycle(_processes(compiler, seed, only)) for compiler in _compilers(only)}
@@ -109,7 +116,7 @@ def _tasks(
         with_c = "g++" in processes and (len(processes) == 1 or number % C_SHARE == C_SHARE - 1)
         process = next(processes["g++" if with_c else "none"])
         size = min(examples, CHUNK_OF_C if with_c else CHUNK)
-        yield Task(seed * 1_000_000 + number, size, device, process, only, without)
+        yield Task(seed * 1_000_000 + number, size, device, process, only, without, shrink)
         examples -= size
 
 

@@ -208,8 +208,13 @@ def _gradient(var: Any) -> Any:
 
 
 def _of_float_matrices(first: Value, second: Value) -> bool:
-    """Tell whether a product with a second float array of one or two dimensions exists."""
-    return second.is_float and second.shape[0] == first.shape[1]
+    """Tell whether a product with a second float array of one or two dimensions exists.
+
+    A rewriter of Theano's raises TypeError for outer products of float16.
+    """
+    is_outer = any(first.var.broadcastable) or any(second.var.broadcastable)
+    halves = "float16" in (first.var.dtype, second.var.dtype)
+    return second.is_float and second.shape[0] == first.shape[1] and not (is_outer and halves)
 
 
 #: By name.
@@ -357,7 +362,10 @@ OPERATIONS: dict[str, Operation] = {
     "outer": Operation(
         lambda a, b, _: tt.outer(_small(a), _small(b)),
         lambda a, b: (*a.shape, *b.shape),
-        (_real_vector, lambda b, _: _real_vector(b)),
+        (
+            lambda a: _real_vector(a) and a.var.dtype != "float16",
+            lambda b, a: _real_vector(b) and b.var.dtype != "float16",
+        ),
     ),
     "inner": Operation(lambda a, b, _: tt.dot(_small(a), _small(b)), lambda *_: (), (_real_vector, _like)),
     "pooled": Operation(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Callable, Collection, Mapping
 
 import theano
@@ -117,7 +119,6 @@ def programs(
     assigned = st.lists(
         st.tuples(st.integers(0, len(shared) - 1), st.integers(0, 2)), max_size=1, unique_by=lambda pair: pair[0]
     ).map(tuple)
-    passed_on = st.tuples(st.tuples(st.integers(0, len(inputs) - 1), st.integers(0, 5)))
     usual = draw(sizes)
     call = st.builds(
         Call,
@@ -127,7 +128,6 @@ def programs(
         st.one_of(st.just(LAYOUTS[0]), st.sampled_from(LAYOUTS)),
         st.sampled_from((1, 1, 1, 3)),
         st.sampled_from((0, 1)),
-        st.one_of(st.just(()), passed_on),
     )
     calls = draw(st.lists(call, min_size=3, max_size=most_calls).map(tuple))
     with theano.change_flags(floatX=float_dtype):
@@ -144,7 +144,25 @@ def programs(
         steps.append(Step("plus", (device,), 1))
         values.append(applied(steps[-1], values))
     functions = tuple(draw(_bodies(values, len(inputs), len(shared))) for _ in range(2))
-    return Program(inputs, shared, tuple(steps), functions, calls)
+    passing = (calls[0], *(draw(_passing_on(values, inputs, functions, *pair)) for pair in itertools.pairwise(calls)))
+    return Program(inputs, shared, tuple(steps), functions, passing)
+
+
+@st.composite
+def _passing_on(
+    draw: Callable, values: list[Value], inputs: tuple[Leaf, ...], functions: tuple[Body, ...], before: Call, call: Call
+) -> Call:
+    """Draw which result of the call before is an argument of a call, of those that fit."""
+    possible = [
+        (index, output)
+        for index, leaf in enumerate(inputs)
+        for output, (number, _) in enumerate(functions[before.function].outputs)
+        if (values[number].var.dtype, values[number].shape) == (leaf.dtype, leaf.shape)
+    ]
+    if not possible:
+        return call
+    chosen = draw(st.one_of(st.just(()), st.tuples(st.sampled_from(possible))))
+    return dataclasses.replace(call, passed_on=chosen)
 
 
 @st.composite
@@ -173,6 +191,10 @@ def _steps(draw: Callable, values: list[Value], names: list[str]) -> Step | None
     return Step(name, tuple(chosen), draw(st.sampled_from(operation.params)))
 
 
+def _writes_parts(value: Value) -> bool:
+    return value.var.owner is not None and "IncSubtensor" in type(value.var.owner.op).__name__
+
+
 @st.composite
 def _updates(draw: Callable, values: list[Value], inputs: int, shared: int) -> tuple[tuple[int, int], ...]:
     """Draw next values of shared variables: each a value of the same type and lengths, or none."""
@@ -180,7 +202,16 @@ def _updates(draw: Callable, values: list[Value], inputs: int, shared: int) -> t
     for place in range(shared):
         present = values[inputs + place]
         candidates = [number for number, value in enumerate(values) if value.is_like(present)]
-        following = draw(st.one_of(st.none(), st.sampled_from(candidates[::-1]), st.sampled_from(candidates)))
+        # What works in place on the host is what a device has to see.
+        in_place = [number for number in candidates if _writes_parts(values[number])]
+        following = draw(
+            st.one_of(
+                st.none(),
+                st.sampled_from(candidates[::-1]),
+                st.sampled_from(candidates),
+                st.sampled_from(in_place or candidates),
+            )
+        )
         if following is not None:
             found.append((place, following))
     return tuple(found)
