@@ -93,7 +93,7 @@ class Pairs:
         for rule in EXCLUDED:
             (a, of_a), (b, of_b) = rule.first, rule.second
             lines.append(f"| `{a}` | {', '.join(of_a)} | `{b}` | {', '.join(of_b)} | {rule.reason} |")
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines).replace("c|py", r"c\|py") + "\n"
 
     def _matrix(
         self,
