@@ -9,7 +9,7 @@ from __future__ import annotations
 import sysconfig
 from pathlib import Path
 
-from optdb.user_cache import replace_file
+from optdb.files import replace_file
 
 __all__ = ["CannotActivate", "activate", "deactivate", "is_active", "pth_file"]
 
