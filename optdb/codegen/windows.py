@@ -65,10 +65,11 @@ class Windows:
         return [*self.lengths, *self.counts, *self.sizes, *self.steps, *self.pads]
 
     def check_none_empty(self, op: Any) -> None:
-        """Raise ValueError if a window has no element inside of its plane: neither a largest one nor a mean."""
+        """Raise ValueError if a window has no element inside of its plane."""
+        if 0 in self.counts:
+            return
         for length, count, size, step, pad in zip(self.lengths, self.counts, self.sizes, self.steps, self.pads):
-            outside = pad >= size or (count - 1) * step - pad >= length
-            if count and outside:
+            if pad >= size or (count - 1) * step - pad >= length:
                 raise ValueError(f"{op}: there are windows of size {size} that see nothing but padding ({pad})")
 
 
@@ -79,9 +80,9 @@ def _fitting(length: int, size: int, step: int) -> int:
 
 def _covering(length: int, size: int, step: int) -> int:
     """Return how many windows it takes to cover a length, the last one cut short."""
-    if not length:
-        raise ValueError("pooling with ignore_border=False needs something to pool: an axis has length 0")
     if step >= size:
+        if not length:
+            raise ValueError("pooling with ignore_border=False needs something to pool: an axis has length 0")
         return (length - 1) // step + 1
     return max(0, (length - 1 - size + step) // step) + 1
 

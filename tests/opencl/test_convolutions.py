@@ -158,7 +158,10 @@ def test_what_is_not_finite_stays_where_it_is():
 SHAPES = [
     ((2, 3, 5, 5), (4, 2, 3, 3), {}, "numbers of channels do not fit"),
     ((2, 4, 5, 5), (3, 2, 3, 3), {"num_groups": 2}, "cannot divide 3 filters into 2 groups"),
-    ((2, 3, 5, 5), (4, 3, 6, 3), {}, "nothing is left"),
+    ((2, 3, 5, 5), (4, 3, 7, 3), {}, "nothing is left"),
+    ((2, 3, 5, 5), (4, 3, 7, 3), {"subsample": (2, 2)}, "nothing is left"),
+    ((2, 3, 5, 5), (4, 3, 0, 3), {"filter_dilation": (2, 1)}, "nothing is left"),
+    ((2, 3, 5, 5), (4, 3, 0, 3), {"border_mode": "full"}, "nothing is left"),
     ((2, 3, 5, 5), (4, 3, 3, 2, 3, 3), {"unshared": True}, "numbers of channels do not fit"),
     ((2, 3, 5, 5), (4, 2, 2, 3, 3, 3), {"unshared": True}, r"filters are needed for \(3, 3\) outputs"),
 ]

@@ -31,8 +31,21 @@ class Axis:
 
     @property
     def out(self) -> int:
-        """How many outputs there are; not positive if the filter is too long."""
-        return (self.length + self.low + self.high - reach(self.taps, self.dilation)) // self.step + 1
+        """How many outputs there are, if the filter fits."""
+        return self._last // self.step + 1
+
+    @property
+    def fits(self) -> bool:
+        """Whether the filter fits into the padded image, or is longer by a single element: then there is no output.
+
+        A filter without taps has no extent that dilation or a border of mode 'full' could be taken from.
+        """
+        return self._last >= -1 and reach(self.taps, self.dilation) >= 0 and min(self.low, self.high) >= 0
+
+    @property
+    def _last(self) -> int:
+        """The last position of the filter in the padded image; negative if it is longer."""
+        return self.length + self.low + self.high - reach(self.taps, self.dilation)
 
 
 @dataclass(frozen=True)

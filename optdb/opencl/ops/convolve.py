@@ -68,14 +68,25 @@ class _Convolution(Counterpart, OpenCLKernelBase):
         return contiguous(x, node.inputs[i].type, kernels, context, f"copy{i}")
 
     def _axes(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[Axis, Axis, Axis]:
-        """Return the axes of a convolution of one image with one filter, if something is left of the image."""
+        """Return the axes of a convolution of one image with one filter, if the filter fits.
+
+        As on the host, a filter may be longer than the padded image by one element: the result is empty then.
+        """
         axes = axes_of(image, kernel, self.border_mode, self.subsample, self.filter_dilation)
-        if any(axis.out <= 0 for axis in axes):
+        if not all(axis.fits for axis in axes):
             raise ValueError(
                 f"{self} cannot convolve images of {tuple(image)} with filters of {tuple(kernel)}: nothing is left. "
-                "Pad the images, or take smaller filters"
+                "Pad the images, or take smaller filters, of at least one element"
             )
         return axes
+
+    def _refuse_empty(self, lengths: Sequence[int], counts: Sequence[int]) -> None:
+        """Refuse axes of length 0 in three dimensions, if there are images, channels and filters to compute with.
+
+        In two dimensions the host computes zeros, or an empty result. In three it calls SciPy, which raises.
+        """
+        if self.convdim == 3 and 0 in lengths and 0 not in counts:
+            raise ValueError(f"{self} takes no axis of length 0 in three dimensions: the lengths are {tuple(lengths)}")
 
     def _check(self, image: Sequence[int], kernel: Sequence[int], top: Sequence[int] | None = None) -> tuple[Axis, ...]:
         """Return the axes for the shapes of images, filters and results, if these fit; the last may be left out."""
@@ -113,7 +124,8 @@ class OpenCLConv(_Convolution, host.AbstractConv):
         image, kernel = inputs
         axes = self._check(image.shape, kernel.shape)
         shape = (image.shape[0], kernel.shape[0], *(axis.out for axis in axes[-self.convdim :]))
-        if not image.size or not kernel.size:
+        self._refuse_empty(shape[2:], [*image.shape[:2], kernel.shape[0]])
+        if not image.size or not kernel.size or 0 in shape:
             output_zeros(outputs[0], context, shape, image.dtype)
             return
         out = output_array(outputs[0], context, shape, image.dtype)
@@ -145,6 +157,7 @@ class OpenCLConvGradWeights(_Convolution, host.AbstractConvGradWeights):
         regions = top.shape[2:] if self.unshared else ()
         shape = (top.shape[1], *regions, image.shape[1] // self.num_groups, *map(int, taps))
         axes = self._check(image.shape, shape, top.shape)
+        self._refuse_empty(shape[-self.convdim :], [*image.shape[:2], top.shape[1]])
         if not image.size or not top.size or 0 in shape:
             output_zeros(outputs[0], context, shape, image.dtype)
             return
@@ -177,6 +190,7 @@ class OpenCLConvGradInputs(_Convolution, host.AbstractConvGradInputs):
         channels = kernel.shape[-self.convdim - 1]
         shape = (top.shape[0], channels * self.num_groups, *map(int, lengths))
         axes = self._check(shape, kernel.shape, top.shape)
+        self._refuse_empty([*kernel.shape[-self.convdim :], *top.shape[2:]], [*shape, top.shape[1]])
         if not kernel.size or not top.size or 0 in shape:
             output_zeros(outputs[0], context, shape, top.dtype)
             return

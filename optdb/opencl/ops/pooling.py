@@ -72,7 +72,8 @@ class OpenCLPool(_OfWindows, host.Pool):
         if self.mode in ("max", "sum"):
             return "acc"
         whole = self.mode == "average_inc_pad" and self.ignore_border
-        sides = [f"size{d}" if whole else f"(hi{d} - lo{d})" for d in range(self.ndim)]
+        # A window that sees nothing but padding has no element: the host's mean of none is NaN.
+        sides = [f"size{d}" if whole else f"max(hi{d} - lo{d}, (ga_ssize)0)" for d in range(self.ndim)]
         # Integers are divided in 64 bits, and truncated.
         wide = "W" if dtype.startswith("float") else "ga_ulong" if dtype == "uint64" else "ga_long"
         return f"({wide})acc / ({wide})({' * '.join(sides)})"
@@ -80,9 +81,15 @@ class OpenCLPool(_OfWindows, host.Pool):
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, *numbers = inputs
         windows = self._windows(x, numbers)
-        if self.mode in ("max", "average_exc_pad"):
+        if self._needs_elements(x):
             windows.check_none_empty(self)
         self._compute(node, windows, [x], outputs[0], kernels, context)
+
+    def _needs_elements(self, x: Array) -> bool:
+        """Tell whether there has to be an element in each window: for the largest one, and for a mean of integers."""
+        if 0 in x.shape[: -self.ndim]:
+            return False
+        return self.mode == "max" or (self.mode != "sum" and not x.dtype.name.startswith("float"))
 
 
 class OpenCLMaxPoolRop(_OfWindows, host.MaxPoolRop):
@@ -99,7 +106,8 @@ class OpenCLMaxPoolRop(_OfWindows, host.MaxPoolRop):
         x, points, *numbers = inputs
         check_shapes(self, x.shape, points.shape)
         windows = self._windows(x, numbers)
-        windows.check_none_empty(self)
+        if 0 not in x.shape[: -self.ndim]:
+            windows.check_none_empty(self)
         self._compute(node, windows, [x, points], outputs[0], kernels, context)
 
 

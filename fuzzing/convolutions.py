@@ -1,0 +1,301 @@
+"""Random convolutions and poolings on a device, against the Python of Theano's own ops.
+
+A convolution is drawn with its gradients: two or three axes (or one, as images of a single row), all border modes,
+steps, dilation, groups, filters that are not shared, sizes of 0, filters longer than images, arrays that do not fit.
+Where Theano's op computes, the device computes the same numbers of the same shape; where the op raises, the device
+raises an error that says why.
+
+``python -m fuzzing.convolutions`` runs many examples, each chunk of them in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import numpy as np
+import theano
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from theano.tensor import TensorType
+from theano.tensor.nnet import abstract_conv
+from theano.tensor.signal import pool
+
+import optdb
+from optdb.codegen.convolve.geometry import axes_of
+
+__all__ = ["Case", "compare", "convolutions", "poolings"]
+
+#: Examples of one process.
+CHUNK = 200
+
+#: What a device raises for arrays that do not fit.
+_CLEAR = (ValueError, TypeError, NotImplementedError, AssertionError)
+
+_TOLERANCES = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-11}
+
+_CONVOLUTIONS = {
+    (2, "forward"): abstract_conv.AbstractConv2d,
+    (2, "weights"): abstract_conv.AbstractConv2d_gradWeights,
+    (2, "inputs"): abstract_conv.AbstractConv2d_gradInputs,
+    (3, "forward"): abstract_conv.AbstractConv3d,
+    (3, "weights"): abstract_conv.AbstractConv3d_gradWeights,
+    (3, "inputs"): abstract_conv.AbstractConv3d_gradInputs,
+}
+_POOLS = {"pool": pool.Pool, "largest": pool.MaxPoolGrad, "average": pool.AveragePoolGrad}
+
+
+@dataclass(frozen=True)
+class Case:
+    """An op of Theano's and what it is given; it prints as a call."""
+
+    kind: str
+    op: Any
+    #: The shapes of the arrays.
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    #: Whole numbers after the arrays: the shape that a gradient has, or windows, strides and pads.
+    numbers: tuple[tuple[int, ...], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.op} of {self.dtype} arrays {self.shapes}, {self.numbers}"
+
+    def arrays(self) -> list[np.ndarray]:
+        """Return the arrays: small whole numbers, so that sums are exact.
+
+        Where the largest is searched for, all are different: Theano's Python compares it with elements behind those
+        windows that begin in the padding, too.
+        """
+        rng = np.random.RandomState(sum(map(sum, self.shapes)))
+        arrays = [rng.randint(-3, 4, shape).astype(self.dtype) for shape in self.shapes]
+        if self.kind == "largest":
+            x, gz = arrays
+            x = rng.permutation(x.size).reshape(x.shape).astype(self.dtype)
+            arrays = [x, self._largest(x, gz), gz]
+        return arrays
+
+    def _largest(self, x: np.ndarray, gz: np.ndarray) -> np.ndarray:
+        """Return the largest elements that a pooling of `x` finds, or zeros where it refuses to."""
+        forward = pool.Pool(ignore_border=self.op.ignore_border, mode="max", ndim=self.op.ndim)
+        try:
+            return performed(forward, [x, *self.host_numbers()])
+        except (AssertionError, ValueError):
+            return np.zeros_like(gz)
+
+    def host_numbers(self) -> list[np.ndarray]:
+        """Return the whole numbers, as arrays."""
+        return [np.array(value, "int64") for value in self.numbers]
+
+
+def performed(op: Any, arrays: list[np.ndarray]) -> np.ndarray:
+    """Compute an op by its own Python."""
+    node = op.make_node(*[TensorType(array.dtype, (False,) * array.ndim)() for array in arrays])
+    storage = [[None]]
+    params = getattr(op, "params_type", None)
+    extra = [] if params is None else [op.get_params(node)]
+    op.perform(node, list(arrays), storage, *extra)
+    return storage[0][0]
+
+
+def compare(case: Case, device: str = "auto") -> str:
+    """Compute a case on a device; return 'equal' or, where Theano's op raises and the device, too, 'refused'.
+
+    Raises
+    ------
+    AssertionError
+        If the device computes something else, or where one of the two raises.
+    """
+    arrays = case.arrays()
+    try:
+        expected = performed(case.op, [*_wide(case, arrays), *case.host_numbers()])
+        if case.kind in ("weights", "inputs") and expected.shape[-len(case.numbers[0]) :] != case.numbers[0]:
+            raise ValueError(f"a result of shape {expected.shape} for a shape of {case.numbers[0]} that was given")
+    except Exception as error:
+        expected = error
+    variables = [TensorType(array.dtype, (False,) * array.ndim)() for array in arrays]
+    try:
+        out = case.op(*variables, *case.host_numbers())
+        function = theano.function(variables, out, mode=optdb.mode(device=device))
+        seen = function(*arrays)
+    except _CLEAR as error:
+        assert isinstance(expected, Exception), f"{case}: the device raises {_brief(error)}"
+        return "refused"
+    if isinstance(expected, Exception):
+        # SciPy, which convolves in three dimensions, takes some empty arrays and refuses others.
+        assert case.kind == "inputs" and seen.ndim == 5 and not seen.size, f"{case}: {seen.shape}; stock: {expected!r}"
+        return "refused"
+    assert seen.dtype == case.dtype, f"{case}: {seen.dtype}"
+    assert seen.shape == expected.shape, f"{case}: shape {seen.shape}, and {expected.shape} by Theano"
+    tolerance = _TOLERANCES[case.dtype]
+    np.testing.assert_allclose(seen, expected.astype(case.dtype), tolerance, tolerance * 10, err_msg=str(case))
+    return "equal"
+
+
+def _brief(error: Exception) -> str:
+    """Return an error without what Theano adds about the node."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+
+
+def _wide(case: Case, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Return arrays for Theano: its Python convolves no float16."""
+    return [array.astype("float32") for array in arrays] if case.dtype == "float16" else arrays
+
+
+def _tuples(number: int, low: int, high: int) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.tuples(*[st.integers(low, high)] * number)
+
+
+def _paddings(dims: int) -> st.SearchStrategy[Any]:
+    pad = st.integers(0, 2)
+    either = st.one_of(pad, st.tuples(pad, pad)) if dims == 2 else pad
+    return st.one_of(st.sampled_from(["valid", "half", "full"]), pad, st.tuples(*[either] * dims))
+
+
+@st.composite
+def convolutions(draw: Any) -> Case:
+    """Draw a convolution or a gradient of one; in most, arrays fit."""
+    dims = draw(st.sampled_from([2, 2, 2, 3]))
+    kind = draw(st.sampled_from(["forward", "weights", "inputs"]))
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    unshared = dims == 2 and draw(st.integers(0, 3)) == 0
+    # One size in some is 0, more often than all others.
+    some = st.sampled_from([1, 2, 3, 0, 1, 2])
+    batch, channels, features = draw(some), draw(some), draw(some)
+    image, taps = draw(_tuples(dims, 0, 6)), draw(_tuples(dims, 0, 4))
+    if draw(st.integers(0, 5)) == 0:
+        image, taps = (1, *image[1:]), (1, *taps[1:])
+    if draw(st.integers(0, 3)):
+        image, taps = tuple(max(n, 1) for n in image), tuple(max(n, 1) for n in taps)
+    parameters: dict[str, Any] = {
+        "border_mode": draw(_paddings(dims)),
+        "subsample": draw(st.one_of(st.just((1,) * dims), _tuples(dims, 1, 3))),
+        "filter_dilation": draw(st.one_of(st.just((1,) * dims), _tuples(dims, 1, 3))),
+        "filter_flip": draw(st.booleans()),
+        "num_groups": groups,
+    }
+    if unshared:
+        parameters["unshared"] = True
+    border = _CONVOLUTIONS[dims, kind](**parameters).border_mode
+    outs = axes_of(image, taps, border, parameters["subsample"], parameters["filter_dilation"])[-dims:]
+    pixels = tuple(max(axis.out, 0) for axis in outs)
+    x = (batch, channels * groups, *image)
+    w = (features * groups, *(pixels if unshared else ()), channels, *taps)
+    top = (batch, features * groups, *pixels)
+    if draw(st.booleans()) and draw(st.booleans()):
+        parameters["imshp"] = x
+        parameters["kshp"] = w
+    if kind == "forward" and draw(st.integers(0, 7)) == 0:
+        place = draw(st.integers(0, len(w) - 1))
+        w = (*w[:place], w[place] + 1, *w[place + 1 :])
+        parameters.pop("imshp", None)
+        parameters.pop("kshp", None)
+    op = _CONVOLUTIONS[dims, kind](**parameters)
+    dtype = draw(st.sampled_from(["float32", "float32", "float64", "float16"]))
+    shapes = {"forward": (x, w), "weights": (x, top), "inputs": (w, top)}[kind]
+    numbers = {"forward": (), "weights": (taps,), "inputs": (image,)}[kind]
+    return Case(kind, op, shapes, dtype, numbers)
+
+
+@st.composite
+def poolings(draw: Any) -> Case:
+    """Draw a pooling or a gradient of one."""
+    dims = draw(st.integers(1, 3))
+    kind = draw(st.sampled_from(list(_POOLS)))
+    ignore_border = draw(st.booleans())
+    leading = draw(st.sampled_from([(), (2,), (2, 3), (0, 2)]))
+    image, size = draw(_tuples(dims, 0, 6)), draw(_tuples(dims, 1, 4))
+    if draw(st.integers(0, 3)):
+        image = tuple(max(n, 1) for n in image)
+    step = draw(st.one_of(st.just(size), _tuples(dims, 1, 4)))
+    pad = draw(st.one_of(st.just((0,) * dims), _tuples(dims, 0, 2))) if ignore_border else (0,) * dims
+    if kind == "largest":
+        pad = tuple(min(zeros, length - 1) for zeros, length in zip(pad, size))
+    modes = ["average_inc_pad", "average_exc_pad", "sum", "max"]
+    mode = "max" if kind == "largest" else draw(st.sampled_from(modes[:3] if kind == "average" else modes))
+    options = {} if kind == "largest" else {"mode": mode}
+    op = _POOLS[kind](ignore_border=ignore_border, ndim=dims, **options)
+    x = (*leading, *image)
+    shapes: tuple[tuple[int, ...], ...] = (x,)
+    if kind != "pool":
+        try:
+            shapes = (x, tuple(map(int, pool.Pool.out_shape(x, size, ignore_border, step, pad, dims))))
+        except Exception:
+            shapes = (x, x)
+    if any(length < 0 for shape in shapes for length in shape):
+        shapes = (x,) * len(shapes)
+    return Case(kind, op, shapes, draw(st.sampled_from(["float32", "float64"])), (size, step, pad))
+
+
+def run(number: int, examples: int, device: str = "auto") -> dict[str, int]:
+    """Compare random cases; return how many were equal, and how many both sides refused."""
+    counts = {"equal": 0, "refused": 0}
+
+    @seed(number)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+    @given(st.one_of(convolutions(), convolutions(), convolutions(), poolings()))
+    def examine(case: Case) -> None:
+        counts[compare(case, device)] += 1
+
+    examine()
+    return counts
+
+
+def _chunk(number: int, examples: int, device: str) -> tuple[int, str]:
+    flags = f"cxx=,{os.environ.get('THEANO_FLAGS', '')}".strip(",")
+    command = [sys.executable, "-m", "fuzzing.convolutions", "--worker", "--seed", str(number)]
+    process = subprocess.run(
+        [*command, "--examples", str(examples), "--device", device],
+        env={**os.environ, "THEANO_FLAGS": flags},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return process.returncode, process.stdout
+
+
+@click.command()
+@click.option("--examples", default=1000, show_default=True, help="How many.")
+@click.option("--seed", "number", default=0, show_default=True, help="Where random numbers begin.")
+@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
+@click.option("--device", default="auto", show_default=True, help="On which device, as optdb.mode names it.")
+@click.option("--worker", is_flag=True, hidden=True)
+def main(examples: int, number: int, processes: int, device: str, worker: bool) -> None:
+    """Compare random convolutions and poolings on a device with the Python of Theano's own ops.
+
+    The exit status is 1 where an example differs; the smallest one of each process is printed. The same seed gives the
+    same examples.
+    """
+    if worker:
+        try:
+            print(run(number, examples, device))
+        except AssertionError as difference:
+            print(difference)
+            raise SystemExit(1) from None
+        return
+    sizes = [min(CHUNK, examples - start) for start in range(0, examples, CHUNK)]
+    failures = 0
+    with ThreadPoolExecutor(processes) as threads:
+        running = [threads.submit(_chunk, number * 1_000_000 + i, size, device) for i, size in enumerate(sizes)]
+        for future in as_completed(running):
+            status, text = future.result()
+            failures += bool(status)
+            click.echo(text.strip())
+    click.echo(f"{examples} examples, {failures} processes with a difference")
+    raise SystemExit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
