@@ -85,7 +85,7 @@ def finish() -> None:
     """Add the host's own features after Theano's code has run; build C code in batches if the flags say so."""
     import theano
 
-    from optdb.host import compiled, modes, printing, python_scalars
+    from optdb.host import compiled, modes, printing, python_scalars, without_compiler
     from optdb.host.clinker import plug as clinker
 
     compiled.install_optimize_method()
@@ -93,6 +93,7 @@ def finish() -> None:
     printing.install()
     python_scalars.install()
     modes.check_mode_names()
+    without_compiler.keep_convolutions()
     if theano.config.optdb.clinker is True:
         clinker.install()
 
