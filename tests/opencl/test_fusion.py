@@ -317,3 +317,74 @@ def test_shapes_of_reductions_are_inferred():
         theano.function([x, c], op(x, c), mode=theano.Mode("py", None))(
             from_host(device, A), from_host(device, A[:2, :1])
         )
+
+
+def programs_of(function):
+    """Return the kernels' code of a function, each once."""
+    return {node.op.gpu_kernels(node, "")[0].code for node in nodes_of(function) if type(node.op.scalar_op) is Program}
+
+
+def sum_of_terms(x, count):
+    return sum(tt.tanh(x * np.float32(1.05 + k / 1000)) * np.float32(k / 7 + 5) for k in range(count))
+
+
+@pytest.mark.parametrize("count", [60, *[pytest.param(count, marks=pytest.mark.slow) for count in (20, 150)]])
+def test_a_sum_of_many_terms_takes_few_kernels_that_differ_in_numbers_alone(count):
+    (x,) = there(A)
+    f = theano.function([], sum_of_terms(x, count).transfer("dev0"), mode=mode())
+    want = sum(np.tanh(A * np.float32(1.05 + k / 1000)) * np.float32(k / 7 + 5) for k in range(count))
+    np.testing.assert_allclose(np.asarray(f()), want, rtol=1e-5)
+    assert len(nodes_of(f)) <= -(-3 * count // 50)
+    # The first part, those that continue a sum, and the last one.
+    assert len(programs_of(f)) <= 3
+
+
+def test_kernels_of_functions_that_differ_in_numbers_are_the_same(each_device_kind):
+    (x,) = there(A)
+    functions = [
+        theano.function(
+            [], (tt.exp(x * np.float32(c)) / np.float32(c + 1) - np.float32(7 * c)).transfer("dev0"), mode=mode()
+        )
+        for c in (0.3, 0.7)
+    ]
+    for f, c in zip(functions, (np.float32(0.3), np.float32(0.7))):
+        want = np.exp(A * c) / np.float32(c + 1) - np.float32(7 * c)
+        np.testing.assert_allclose(np.asarray(f()), want, rtol=1e-5)
+    assert programs_of(functions[0]) == programs_of(functions[1])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_numbers_are_exact_as_arguments(dtype, each_device_kind):
+    a = RNG.uniform(0.5, 2, (3, 5)).astype(dtype)
+    (x,) = there(a)
+    numbers = [np.asarray(value, dtype) for value in (0.1, -1 / 3, 1e-3, 2.5)]
+    out = (x * numbers[0] + numbers[1]) * numbers[2] - numbers[3] * x
+    want = (a * numbers[0] + numbers[1]) * numbers[2] - numbers[3] * a
+    rtol = {"float16": 4e-3, "float32": 1e-6, "float64": 1e-14}[dtype]
+    kernels([out], [want], 1, rtol=rtol)
+
+
+def test_wide_sums_and_products_of_arrays_are_split():
+    arrays = [RNG.uniform(0.9, 1.1, (2, 3)).astype("float32") for _ in range(90)]
+    variables = there(*arrays)
+    (profile,) = {var.type.context.profile.max_parameter_bytes for var in variables}
+    f = theano.function([], [tt.mul(*variables).transfer("dev0"), tt.add(*variables).transfer("dev0")], mode=mode())
+    product, total = map(np.asarray, f())
+    np.testing.assert_allclose(product, np.prod(arrays, axis=0), rtol=1e-4)
+    np.testing.assert_allclose(total, np.sum(arrays, axis=0), rtol=1e-4)
+    for node in nodes_of(f):
+        assert argument_bytes(2, len(node.inputs) + len(node.outputs)) <= profile
+
+
+def test_programs_take_numbers_as_arguments_where_compilers_do_not_need_them():
+    builder = ProgramBuilder(["float32"])
+    third, two = Number.of(1 / 3, "float32"), Number.of(2, "float32")
+    (scaled,) = builder.apply(theano.scalar.mul, [0, third])
+    (doubled,) = builder.apply(theano.scalar.mul, [scaled, two])
+    (result,) = builder.apply(theano.scalar.arctan2, [doubled, third])
+    program, numbers = builder.build([result, third]).with_arguments()
+    assert numbers == (third,)
+    assert program.dtypes == ("float32", "float32")
+    assert [slots for _, slots in program.steps] == [(0, 1), (2, two), (3, third)]
+    assert program.results == (4, third)
+    assert builder.build([result]).with_arguments()[0].with_arguments()[1] == ()

@@ -1,5 +1,6 @@
 """Loop fusion on the device: elementwise ops become one kernel, and reductions compute their operands.
 
-`groups` finds the nodes of a kernel, and how it sees arrays of other shapes; `build` makes the ops; `reductions` fuses
-prologues and epilogues into reductions; `rewriters` registers the rewriter with Theano.
+`splitting` splits sums that are too wide for a kernel; `groups` finds the nodes of a kernel, and how it sees arrays of
+other shapes; `build` makes the ops; `reductions` fuses prologues and epilogues into reductions; `rewriters` registers
+the rewriter with Theano.
 """

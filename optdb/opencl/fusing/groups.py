@@ -15,7 +15,7 @@ or ``'x'`` where the array is broadcast. A DimShuffle's ``new_order`` is a frame
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from optdb.host import scalars
@@ -87,7 +87,7 @@ class FusionUnit:
         self.pattern = out.type.broadcastable
         self.members[node] = identity(out.type.ndim)
         self.inputs = {(x, self.members[node]) for x in node.inputs}
-        self.steps = len(_scalar_ops(node))
+        self.steps = len(scalar_ops(node))
         self.wanted = len(node.outputs)
 
 
@@ -96,7 +96,7 @@ def can_fuse(node: Apply) -> bool:
     return type(node.op) is OpenCLElemwise and not node.op.inplace_pattern
 
 
-def _scalar_ops(node: Apply) -> list[Any]:
+def scalar_ops(node: Apply) -> list[Any]:
     """Return the scalar ops of an elementwise op."""
     op = node.op.scalar_op
     if isinstance(op, Program):
@@ -107,8 +107,10 @@ def _scalar_ops(node: Apply) -> list[Any]:
 class FusionGroups:
     """The groups of a graph."""
 
-    def __init__(self, fgraph: FunctionGraph) -> None:
+    def __init__(self, fgraph: FunctionGraph, apart: Collection[Apply] = ()) -> None:
+        """Find the groups; no node in `apart` joins a group of its users."""
         self._fgraph = fgraph
+        self._apart = apart
         self._order = TopologicalOrder(lambda unit: unit.before, lambda unit: unit.behind)
         nodes = fgraph.toposort()
         self._place_of = {node: i for i, node in enumerate(nodes)}
@@ -120,7 +122,7 @@ class FusionGroups:
                     self._unit_of[var.owner].behind.add(unit)
         self._order.extend(self._unit_of.values())
         for node in reversed(nodes):
-            if can_fuse(node):
+            if can_fuse(node) and node not in self._apart:
                 self._place(node)
 
     def __iter__(self) -> Iterator[FusionUnit]:
@@ -234,17 +236,25 @@ def _has_room(unit: FusionUnit, own: FusionUnit) -> bool:
     if unit.steps + own.steps > MOST_STEPS:
         return False
     ndim = max(len(unit.pattern), 1)
-    inputs = [var for var, _ in unit.inputs | own.inputs if not isinstance(var, Constant)]
+    constants, inputs = partitioned(var for var, _ in unit.inputs | own.inputs)
     arrays = len(inputs) + unit.wanted + own.wanted
     kind: OpenCLArrayType = next(iter(unit.members)).outputs[0].type
-    return argument_bytes(ndim, arrays) <= kind.context.profile.max_parameter_bytes
+    return argument_bytes(ndim, arrays, len(constants)) <= kind.context.profile.max_parameter_bytes
 
 
-def argument_bytes(ndim: int, arrays: int) -> int:
-    """Return an upper bound of the bytes that the arguments of a kernel take."""
-    return 8 * (2 + ndim) + arrays * (16 + 8 * ndim)
+def partitioned(variables: Iterable[Variable]) -> tuple[list[Variable], list[Variable]]:
+    """Return those variables that are constants, and those that are not."""
+    constants, others = [], []
+    for var in variables:
+        (constants if isinstance(var, Constant) else others).append(var)
+    return constants, others
+
+
+def argument_bytes(ndim: int, arrays: int, numbers: int = 0) -> int:
+    """Return an upper bound of the bytes that the arguments of a kernel take, some of which are numbers."""
+    return 8 * (2 + ndim + numbers) + arrays * (16 + 8 * ndim)
 
 
 def is_cheap(node: Apply, besides: frozenset[type] = frozenset()) -> bool:
     """Tell whether an elementwise op costs no more than to read a value, apart from the ops in `besides`."""
-    return all(type(op) in _CHEAP or type(op) in besides for op in _scalar_ops(node))
+    return all(type(op) in _CHEAP or type(op) in besides for op in scalar_ops(node))

@@ -11,6 +11,7 @@ from optdb.host.rewriters import Optimizer
 from optdb.opencl.fusing.build import GroupBuilder
 from optdb.opencl.fusing.groups import FusionGroups
 from optdb.opencl.fusing.reductions import behind_a_reduction, of_what_is_computed
+from optdb.opencl.fusing.splitting import split_wide_nodes
 
 #: After the lift and the rewriters for devices alone; before the host's fusion.
 POSITION = 48.7
@@ -27,7 +28,7 @@ class OpenCLFusion(Optimizer):
 
     def apply(self, fgraph: FunctionGraph) -> Any:
         """Fuse the elementwise ops of a graph with each other, and with reductions as prologues and epilogues."""
-        groups = FusionGroups(fgraph)
+        groups = FusionGroups(fgraph, apart=split_wide_nodes(fgraph))
         for unit in groups:
             self._replace(fgraph, GroupBuilder(fgraph, unit, groups.in_order(unit)).replacements())
         for node in fgraph.toposort():

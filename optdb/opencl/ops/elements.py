@@ -22,6 +22,7 @@ from optdb.codegen.source import ROUND_EACH_STEP
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels
 from optdb.opencl.scalars.code import scalar_code, signature
+from optdb.opencl.scalars.program import Program
 from optdb.runtime.arrays import Array
 
 if TYPE_CHECKING:
@@ -53,8 +54,10 @@ def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply],
 class ElementKernels:
     """Kernels that compute arrays from others, element by element, by an `ElementCode`."""
 
-    def __init__(self, code: ElementCode) -> None:
+    def __init__(self, code: ElementCode, numbers: Sequence[Any] = ()) -> None:
         self._code = code
+        #: The values of what the code declares as numbers, unless a launch has others.
+        self._numbers = tuple(numbers)
         self._bound: LaunchCache[BoundKernel] = LaunchCache()
 
     @classmethod
@@ -77,7 +80,10 @@ class ElementKernels:
         NoCode
             If there is no OpenCL C for it.
         """
-        return cls(_code_of(op, tuple(dtypes), tuple(out_dtypes), tuple(single), ndim, name, device_kind))
+        op, numbers = op.with_arguments() if isinstance(op, Program) else (op, ())
+        kinds = tuple([number.dtype for number in numbers])
+        code = _code_of(op, tuple(dtypes), tuple(out_dtypes), tuple(single), ndim, name, device_kind, kinds)
+        return cls(code, [number.value.astype(_argument_dtype(number.dtype)) for number in numbers])
 
     @classmethod
     def copying(cls, dtype: str, ndim: int, name: str = "copy", single: bool = False) -> ElementKernels:
@@ -104,6 +110,7 @@ class ElementKernels:
         """
         if not size_of(shape):
             return
+        numbers = numbers or self._numbers
         key = (self._in_quads(arrays), *numbers, *[(array.shape, array.strides) for array in arrays])
         bound = self._bound.get(key, lambda: self._bind(kernels, context, shape, arrays, numbers), owner=kernels)
         bound.launch(arrays)
@@ -159,18 +166,30 @@ def _code_of(
     ndim: int,
     name: str,
     device_kind: DeviceKind | None,
+    numbers: tuple[str, ...],
 ) -> ElementCode:
-    """Return the code for a scalar op; many nodes of a graph share it."""
-    if device_kind == "cpu" and any(map(is_complex, signature(op, dtypes).computed)):
+    """Return the code for a scalar op, whose last inputs are numbers of some dtypes; many nodes of a graph share it."""
+    all_dtypes = (*dtypes, *numbers)
+    if device_kind == "cpu" and any(map(is_complex, signature(op, all_dtypes).computed)):
         device_kind = None
     inputs = tuple(
         [Operand.of(f"i{i}", dtype, is_single) for i, (dtype, is_single) in enumerate(zip(dtypes, single, strict=True))]
     )
     outputs = tuple([Operand.of(f"o{i}", dtype) for i, dtype in enumerate(out_dtypes)])
-    names = [x.name for x in inputs], [x.name for x in outputs], [x.name for x in inputs if x.single]
-    code = scalar_code(op, dtypes, *names, WIDTH if device_kind == "cpu" else 1)
+    arguments = tuple([(f"c{i}", _argument_dtype(dtype)) for i, dtype in enumerate(numbers)])
+    names = [name for name, _ in arguments]
+    in_names, out_names = [*(x.name for x in inputs), *names], [x.name for x in outputs]
+    uniform = [*(x.name for x in inputs if x.single), *names]
+    code = scalar_code(op, all_dtypes, in_names, out_names, uniform, WIDTH if device_kind == "cpu" else 1)
     flags = Kernel.get_flags(*sorted(code.dtypes))
-    return ElementCode(inputs, outputs, code.statements, ndim, name, code.once, code.helpers, (), flags, device_kind)
+    return ElementCode(
+        inputs, outputs, code.statements, ndim, name, code.once, code.helpers, arguments, flags, device_kind
+    )
+
+
+def _argument_dtype(dtype: str) -> str:
+    """Return the dtype in which a kernel takes a number of `dtype`: the one that it computes in."""
+    return "float32" if dtype == "float16" else dtype
 
 
 @functools.lru_cache(maxsize=_CODES)

@@ -15,7 +15,24 @@ from typing import Any, TypeVar
 import numpy as np
 
 from optdb.host.graph import Constant, io_toposort
-from optdb.host.scalars import Composite, ScalarOp, scalar_node, scalar_type
+from optdb.host.scalars import (
+    GE,
+    GT,
+    LE,
+    LT,
+    Add,
+    Composite,
+    Maximum,
+    Minimum,
+    Mul,
+    Pow,
+    ScalarOp,
+    Sub,
+    Switch,
+    TrueDiv,
+    scalar_node,
+    scalar_type,
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +53,16 @@ class Number:
         """The value, as a number of NumPy's."""
         return np.frombuffer(self.raw, self.dtype)[0]
 
+    @property
+    def may_be_argument(self) -> bool:
+        """Whether a kernel may take it as an argument: a real number that no compiler simplifies anything with."""
+        return self.dtype.startswith("float") and abs(self.value) not in _COMMON
+
+
+#: Products, quotients and powers with these are simplified by compilers.
+_COMMON = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+#: Ops that compute as quickly with a number that is not known before.
+_TAKING_ARGUMENTS = frozenset({Add, Mul, Sub, TrueDiv, Pow, Maximum, Minimum, Switch, LT, LE, GT, GE})
 
 #: The index of a value, which counts inputs first, then the results of steps; or a constant.
 Slot = int | Number
@@ -108,6 +135,34 @@ class Program(ScalarOp):
         for op, slots in self.steps:
             values += apply(op, [value(slot) for slot in slots])
         return [value(slot) for slot in self.results]
+
+    def with_arguments(self) -> tuple[Program, tuple[Number, ...]]:
+        """Return the program with its factors, terms, bounds and exponents as further inputs, and these numbers.
+
+        Programs that differ in nothing else become equal, and one kernel computes them. Numbers stay in the program
+        where a compiler may make use of them: small ones such as 1 and 2, integers, and the operands of other ops.
+        """
+        arguments: dict[Number, int] = {}
+        count = len(self.dtypes)
+        for op, slots in self.steps:
+            if type(op) in _TAKING_ARGUMENTS:
+                for number in slots:
+                    if isinstance(number, Number) and number.may_be_argument:
+                        arguments.setdefault(number, count + len(arguments))
+        if not arguments:
+            return self, ()
+
+        def moved(slot: Slot, takes: bool) -> Slot:
+            if isinstance(slot, Number):
+                return arguments.get(slot, slot) if takes else slot
+            return slot if slot < count else slot + len(arguments)
+
+        steps = [
+            (op, tuple([moved(slot, type(op) in _TAKING_ARGUMENTS) for slot in slots])) for op, slots in self.steps
+        ]
+        dtypes = (*self.dtypes, *[number.dtype for number in arguments])
+        results = tuple([moved(slot, takes=False) for slot in self.results])
+        return Program(dtypes, tuple(steps), results), tuple(arguments)
 
     def output_types(self, types: Sequence[Any]) -> list[Any]:
         """Return the types of the outputs.

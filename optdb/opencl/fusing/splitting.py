@@ -1,0 +1,114 @@
+"""Splits wide sums and products, so that each part becomes one kernel together with its operands.
+
+A sum of hundreds of terms has more arguments than a kernel takes, so no term could join its kernel: each would be a
+kernel of its own. Parts are added in order, each to the sum of those before it. Where the terms are alike, so are the
+parts, and one kernel, built once, computes all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from optdb.host import scalars
+from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
+from optdb.host.lifting import copy_trace, replace_all
+from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, scalar_ops
+from optdb.opencl.ops.elemwise import OpenCLElemwise
+
+#: Ops whose inputs may be taken one after the other, in any number.
+_FOLDS = (scalars.Add, scalars.Mul)
+
+
+@dataclass
+class _Operands:
+    """Some inputs of a node, with all that is computed for them alone."""
+
+    #: How many scalar ops compute them.
+    steps: int = 0
+    #: What these read from elsewhere.
+    arrays: set[Variable] = field(default_factory=set)
+    numbers: set[Variable] = field(default_factory=set)
+
+    def joined(self, other: _Operands) -> _Operands:
+        """Return these and others."""
+        return _Operands(self.steps + other.steps, self.arrays | other.arrays, self.numbers | other.numbers)
+
+    def fit(self, node: Apply) -> bool:
+        """Tell whether a kernel may compute them and, together with one array more, an output of the node's type."""
+        kind = node.outputs[0].type
+        size = argument_bytes(max(kind.ndim, 1), len(self.arrays) + 2, len(self.numbers))
+        return self.steps < MOST_STEPS and size <= kind.context.profile.max_parameter_bytes
+
+
+def split_wide_nodes(fgraph: FunctionGraph) -> set[Apply]:
+    """Split the sums and products of a graph that are too wide; return the nodes of all parts but the last ones."""
+    apart: set[Apply] = set()
+    for node in fgraph.toposort():
+        if not _may_be_split(node):
+            continue
+        parts = _parts(fgraph, node)
+        if len(parts) > 1:
+            apart.update(_split(fgraph, node, parts))
+    return apart
+
+
+def _may_be_split(node: Apply) -> bool:
+    if not can_fuse(node) or type(node.op.scalar_op) not in _FOLDS:
+        return False
+    dtype = node.outputs[0].type.dtype
+    return len(node.inputs) > 2 and all(var.type.dtype == dtype for var in node.inputs)
+
+
+def _parts(fgraph: FunctionGraph, node: Apply) -> list[list[Variable]]:
+    """Return the inputs of a node in as many parts as it takes kernels, in order."""
+    parts: list[list[Variable]] = [[]]
+    taken = _Operands()
+    for var in node.inputs:
+        operands = _operands(fgraph, var, node)
+        together = taken.joined(operands)
+        if len(parts[-1]) > 1 and not together.fit(node):
+            parts.append([])
+            together = operands
+        parts[-1].append(var)
+        taken = together
+    return parts
+
+
+def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> _Operands:
+    """Return what a kernel that computes `var` for a node has to read and to compute: no more than one kernel may."""
+    operands = _Operands()
+    todo = [(var, user)]
+    while todo:
+        var, user = todo.pop()
+        if isinstance(var, Constant):
+            operands.numbers.add(var)
+        elif operands.steps < MOST_STEPS and _is_for(fgraph, var, user):
+            operands.steps += len(scalar_ops(var.owner))
+            todo += [(below, var.owner) for below in var.owner.inputs]
+        else:
+            operands.arrays.add(var)
+    return operands
+
+
+def _is_for(fgraph: FunctionGraph, var: Variable, user: Apply) -> bool:
+    """Tell whether an elementwise op computes a variable for one node alone, which can compute it itself."""
+    if var.owner is None or not can_fuse(var.owner) or len(var.owner.outputs) > 1:
+        return False
+    same_pattern = var.type.broadcastable == user.outputs[0].type.broadcastable
+    return same_pattern and all(not is_output(client) and client is user for client, _ in clients(fgraph, var))
+
+
+def _split(fgraph: FunctionGraph, node: Apply, parts: list[list[Variable]]) -> list[Apply]:
+    """Replace a node by one for each part; return all but the last."""
+    op = OpenCLElemwise(node.op.scalar_op)
+    made: list[Apply] = []
+    for part in parts:
+        before = [made[-1].outputs[0]] if made else []
+        made.append(op.make_node(*before, *part))
+    (old,), (new,) = node.outputs, made[-1].outputs
+    if new.type != old.type:
+        return []
+    for part_node in made:
+        copy_trace(old, part_node.outputs[0])
+    replace_all(fgraph, [(old, new)], reason="split_wide_nodes")
+    return made[:-1]
