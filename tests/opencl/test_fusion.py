@@ -339,29 +339,43 @@ def test_a_sum_of_many_terms_takes_few_kernels_that_differ_in_numbers_alone(coun
     assert len(programs_of(f)) <= 3
 
 
-def test_kernels_of_functions_that_differ_in_numbers_are_the_same(each_device_kind):
+def rescaled(x, factor):
+    return tt.exp(x * np.float32(factor)) / np.float32(factor + 1.3) - np.float32(7.1 * factor)
+
+
+def test_kernels_that_differ_in_numbers_are_one(each_device_kind):
+    x, y = there(A, B[:2])
+    f = theano.function([], [rescaled(x, 0.3).transfer("dev0"), rescaled(y, 0.8).transfer("dev0")], mode=mode())
+    for got, a, factor in zip(f(), (A, B[:2]), (0.3, 0.8)):
+        a = a * np.float32(factor)
+        want = np.exp(a) / np.float32(factor + 1.3) - np.float32(7.1 * factor)
+        np.testing.assert_allclose(np.asarray(got), want, rtol=1e-5)
+    assert len(nodes_of(f)) == 2
+    (code,) = programs_of(f)
+    assert " c0, " in code
+
+
+def test_a_kernel_like_no_other_keeps_its_numbers(each_device_kind):
     (x,) = there(A)
-    functions = [
-        theano.function(
-            [], (tt.exp(x * np.float32(c)) / np.float32(c + 1) - np.float32(7 * c)).transfer("dev0"), mode=mode()
-        )
-        for c in (0.3, 0.7)
-    ]
-    for f, c in zip(functions, (np.float32(0.3), np.float32(0.7))):
-        want = np.exp(A * c) / np.float32(c + 1) - np.float32(7 * c)
-        np.testing.assert_allclose(np.asarray(f()), want, rtol=1e-5)
-    assert programs_of(functions[0]) == programs_of(functions[1])
+    f = theano.function([], rescaled(x, 0.3).transfer("dev0"), mode=mode())
+    (code,) = programs_of(f)
+    assert " c0" not in code
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_numbers_are_exact_as_arguments(dtype, each_device_kind):
-    a = RNG.uniform(0.5, 2, (3, 5)).astype(dtype)
-    (x,) = there(a)
-    numbers = [np.asarray(value, dtype) for value in (0.1, -1 / 3, 1e-3, 2.5)]
-    out = (x * numbers[0] + numbers[1]) * numbers[2] - numbers[3] * x
-    want = (a * numbers[0] + numbers[1]) * numbers[2] - numbers[3] * a
-    rtol = {"float16": 4e-3, "float32": 1e-6, "float64": 1e-14}[dtype]
-    kernels([out], [want], 1, rtol=rtol)
+    arrays = [RNG.uniform(0.5, 2, shape).astype(dtype) for shape in ((3, 5), (2, 2))]
+    numbers = np.array([[0.1, -1 / 3, 1e-3, 2.5], [0.2, 1 / 7, 1e-2, 0.7]], dtype)
+
+    def computed(x, a, b, c, d):
+        return (x * a + b) * c - d * x
+
+    outputs = [computed(x, *map(np.asarray, row)) for x, row in zip(there(*arrays), numbers, strict=True)]
+    want = [computed(x, *row) for x, row in zip(arrays, numbers, strict=True)]
+    nodes = kernels(outputs, want, 2, rtol={"float16": 2e-2, "float32": 1e-6, "float64": 1e-14}[dtype])
+    assert all(node.op.scalar_op.takes_arguments for node in nodes)
+    copied = pickle.loads(pickle.dumps(nodes[0].op.scalar_op))
+    assert copied == nodes[0].op.scalar_op and copied.takes_arguments
 
 
 def test_wide_sums_and_products_of_arrays_are_split():

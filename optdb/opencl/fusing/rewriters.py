@@ -11,6 +11,7 @@ from optdb.host.rewriters import Optimizer
 from optdb.opencl.fusing.build import GroupBuilder
 from optdb.opencl.fusing.groups import FusionGroups
 from optdb.opencl.fusing.reductions import behind_a_reduction, of_what_is_computed
+from optdb.opencl.fusing.sharing import share_kernels
 from optdb.opencl.fusing.splitting import split_wide_nodes
 
 #: After the lift and the rewriters for devices alone; before the host's fusion.
@@ -37,6 +38,7 @@ class OpenCLFusion(Optimizer):
                 self._replace(fgraph, [(node.outputs[0], reduction)])
         for node in fgraph.toposort():
             self._replace(fgraph, behind_a_reduction(fgraph, node))
+        share_kernels(fgraph)
 
     def _replace(self, fgraph: FunctionGraph, pairs: list[tuple[Variable, Variable]]) -> None:
         for old, new in pairs:

@@ -80,7 +80,7 @@ class ElementKernels:
         NoCode
             If there is no OpenCL C for it.
         """
-        op, numbers = op.with_arguments() if isinstance(op, Program) else (op, ())
+        op, numbers = op.with_arguments() if isinstance(op, Program) and op.takes_arguments else (op, ())
         kinds = tuple([number.dtype for number in numbers])
         code = _code_of(op, tuple(dtypes), tuple(out_dtypes), tuple(single), ndim, name, device_kind, kinds)
         return cls(code, [number.value.astype(_argument_dtype(number.dtype)) for number in numbers])

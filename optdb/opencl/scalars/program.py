@@ -83,10 +83,20 @@ class Program(ScalarOp):
         The applications; no step is a Program or a Composite.
     results : tuple of slots
         Which values are the outputs.
+    takes_arguments : bool
+        Whether kernels take its numbers as arguments, see `with_arguments`. Programs that differ in it are equal: they
+        compute the same.
     """
 
-    def __init__(self, dtypes: tuple[str, ...], steps: tuple[Application, ...], results: tuple[Slot, ...]) -> None:
+    def __init__(
+        self,
+        dtypes: tuple[str, ...],
+        steps: tuple[Application, ...],
+        results: tuple[Slot, ...],
+        takes_arguments: bool = False,
+    ) -> None:
         super().__init__(None, None)
+        self.takes_arguments = takes_arguments
         self.dtypes = dtypes
         self.steps = steps
         self.results = results
@@ -115,7 +125,7 @@ class Program(ScalarOp):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Hashes of strings differ between processes.
-        return Program, (self.dtypes, self.steps, self.results)
+        return Program, (self.dtypes, self.steps, self.results, self.takes_arguments)
 
     def evaluate(
         self,
@@ -139,7 +149,8 @@ class Program(ScalarOp):
     def with_arguments(self) -> tuple[Program, tuple[Number, ...]]:
         """Return the program with its factors, terms, bounds and exponents as further inputs, and these numbers.
 
-        Programs that differ in nothing else become equal, and one kernel computes them. Numbers stay in the program
+        Programs that differ in nothing else become equal, and one kernel computes them; but each argument takes a
+        launch some 50 ns. Numbers stay in the program
         where a compiler may make use of them: small ones such as 1 and 2, integers, and the operands of other ops.
         """
         arguments: dict[Number, int] = {}
