@@ -257,6 +257,16 @@ def test_a_shared_number_of_the_host(tmp_path):
 
 
 @DEVICE_KINDS
+def test_kernels_that_take_numbers_as_arguments(tmp_path, device_kind):
+    x = tt.fmatrix("x")
+    terms = sum(tt.tanh(x * np.float32(1.05 + k / 1000)) * np.float32(k / 7 + 5) for k in range(60))
+    function = on_device([x], terms)
+    there = exported(tmp_path, device_kind, [[floats(4, 5)]], f=function)
+    for shape in ((4, 5), (7, 6)):
+        same(there(floats(*shape)), function(floats(*shape)))
+
+
+@DEVICE_KINDS
 def test_present_values_that_are_overwritten_in_place(tmp_path, device_kind):
     """What is read back later is what a value was when it was brought to the host."""
     old, new = theano.shared(np.int64(1), "old"), theano.shared(np.int64(-3), "new")
