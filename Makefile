@@ -110,6 +110,7 @@ models: $(MODELS_STAMP)
 fuzz: $(STAMP)
 	@mkdir -p build
 	$(RUN) -m fuzzing --examples 20000 --pairs build/pairs.json
+	$(RUN) -m fuzzing.convolutions --examples 5000
 
 ## 100,000 altered files of plans, each of which is to be refused in words, or to do what it says
 fuzz-files: $(STAMP)
