@@ -164,8 +164,9 @@ class DeviceMode(TopoMode):
     """
 
 
-#: Phases that a device mode excludes: the device has its own after the lift, and the linker runs the lift.
-_HOST_PHASES = ("inplace", "fusion", "opencl")
+#: Phases that a device mode excludes: the device has its own after the lift, and the linker runs the lift. Theano's
+#: check that no convolution is left refuses those of float16, which the device computes.
+_HOST_PHASES = ("inplace", "fusion", "opencl", "AbstractConvCheck")
 
 
 def mode(base: Any = "FAST_RUN", device: str | None = None) -> TopoMode:

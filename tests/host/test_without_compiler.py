@@ -105,3 +105,12 @@ def test_with_a_compiler_the_host_refuses_as_before(half):
         pytest.raises(AssertionError, match="there is no implementation available"),
     ):
         theano.function(*half, mode=mode)
+
+
+@pytest.mark.parametrize("cxx", ["", theano.config.cxx])
+def test_a_device_convolves_float16_with_a_compiler_and_without(cxx):
+    x, w = (tt.TensorType("float16", (False,) * 4)() for _ in range(2))
+    with theano.change_flags(cxx=cxx):
+        function = theano.function([x, w], tt.nnet.conv2d(x, w, border_mode="half"), mode="OPENCL")
+        got = function(np.ones((1, 1, 2, 2), "float16"), np.ones((1, 1, 3, 3), "float16"))
+    np.testing.assert_array_equal(got, np.full((1, 1, 2, 2), 4, "float16"))
