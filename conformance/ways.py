@@ -71,6 +71,11 @@ def _linker() -> None:
     theano.config.linker = "opencl"
 
 
+def _everything() -> None:
+    _all()
+    _linker()
+
+
 WAYS: dict[str, Way] = {
     way.name: way
     for way in (
@@ -81,5 +86,6 @@ WAYS: dict[str, Way] = {
         Way("topo+cache", "both", _both),
         Way("all", "both, and C code built by optdb, for --flags cxx=g++", _all),
         Way("linker", "functions of the default mode on a device: the flag linker=opencl", _linker),
+        Way("everything", "all of these at once; --flags cxx=g++ lets the host part be C code", _everything),
     )
 }

@@ -75,6 +75,50 @@ def test_what_computes_imports_no_theano(folder):
         assert not any(name.split(".")[0] == "theano" for name in imported(source)), path
 
 
+#: Modules that ask a function for its parameters, with the reason why no patch can change the answer. A class is not
+#: asked: its metaclass, or a wrapped constructor, hides the parameters, as the op cache's does.
+ASKS_FOR_PARAMETERS = {
+    "cache/frozen.py": "the code of a function tells it from others",
+    "host/clinker/probing.py": "a function of Theano's, as it is when the patch that wraps it is made",
+    "host/compat/modules/inspect.py": "stands in for a function that Python has removed, for other libraries",
+    "host/identity.py": "compares the code of methods that Theano generates",
+    "host/rewriters.py": "a function that the user passes",
+    "opencl/kernels/base.py": "a method as its class defines it",
+    "runtime/exported/reading.py": "functions of optdb's own",
+}
+_ASKING = {"signature", "getfullargspec", "getargspec", "getcallargs", "__code__", "__signature__", "co_varnames"}
+
+
+def _asks_for_parameters(source):
+    """Tell whether a module asks functions or classes for their parameters or their code."""
+    return any(
+        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _asks(node)
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def _asks(node):
+    if node.attr == "signature":
+        return ast.unparse(node) == "inspect.signature"
+    return node.attr in _ASKING
+
+
+def test_no_class_is_asked_for_its_parameters():
+    asking = {
+        path.relative_to(OPTDB).as_posix()
+        for folder in [*ARROWS, "cli"]
+        for path, source in modules(folder)
+        if _asks_for_parameters(source)
+    }
+    assert asking == set(ASKS_FOR_PARAMETERS)
+
+
+def test_questions_for_parameters_are_found():
+    assert _asks_for_parameters("import inspect\ninspect.signature(cls)")
+    assert _asks_for_parameters("names = function.__code__.co_varnames")
+    assert not _asks_for_parameters("constant.signature()")
+
+
 def test_imports_are_found():
     source = """
 import theano.tensor

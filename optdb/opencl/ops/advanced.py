@@ -145,6 +145,7 @@ class OpenCLAdvancedSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedSubte
     """The rows of an array that a vector of indexes names."""
 
     device_inputs = slice(0, 1)
+    parameters = ("sparse_grad",)
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x = node.inputs[0].type

@@ -175,6 +175,11 @@ class _OfLargest(Counterpart, OpenCLKernelBase):
 class OpenCLMaxAndArgmax(_OfLargest, host.MaxAndArgmax):
     """The largest elements along some axes, and their places."""
 
+    @classmethod
+    def like(cls, op: host.MaxAndArgmax) -> OpenCLMaxAndArgmax:
+        """Return the op with the axes of one of the host's, whose constructor takes a list and keeps a tuple."""
+        return cls(list(op.axis))
+
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         (x,) = inputs
         largest = output_array(outputs[0], context, self._shape(x), x.dtype)

@@ -10,8 +10,6 @@ checks apply too.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, ClassVar
@@ -37,6 +35,11 @@ class Counterpart:
     #: The dtype that the arrays get: that of one of them, counted among `device_inputs`, or 'upcast', that which all
     #: upcast to. With None, each keeps its own.
     common_dtype: ClassVar[int | str | None] = None
+    #: The parameters of the constructor, which both ops keep under the same names; None if they are `__props__`. No
+    #: signature is asked for them: the op cache gives all op classes another call.
+    parameters: ClassVar[Sequence[str] | None] = None
+    #: What `like` need not take over: attributes that only the host reads, or that the device's op sets by itself.
+    own_attributes: ClassVar[frozenset[str]] = frozenset()
     #: The host's C code reads these; counterparts have no C code.
     params_type: ClassVar[None] = None
 
@@ -52,8 +55,23 @@ class Counterpart:
 
     @classmethod
     def like(cls, op: Any) -> Any:
-        """Return the op with the parameters of one of the host's."""
-        return cls(**{name: getattr(op, name) for name in _parameters(cls)})
+        """Return the op with the parameters of one of the host's.
+
+        Raises
+        ------
+        TypeError
+            If an attribute that both ops have is another one afterwards: a parameter is missing in `parameters`.
+        """
+        names = getattr(cls, "__props__", ()) if cls.parameters is None else cls.parameters
+        like = cls(**{name: getattr(op, name) for name in names})
+        differing = sorted(_differing(op, like) - cls.own_attributes)
+        if differing:
+            raise TypeError(
+                f"{cls.__name__} does not take over {', '.join(differing)} of {op}.\n"
+                f"HINT: name the parameters of its constructor, {cls.__name__}.parameters = ('{differing[0]}', ...), "
+                "or write a like(op) of its own."
+            )
+        return like
 
     def make_node(self, *inputs: Any) -> Apply:
         """Return a node of which the arrays are on a device: that of the first array that is on one.
@@ -87,15 +105,21 @@ def counterpart_of(op_class: type) -> type[Counterpart] | None:
     return next((_counterparts[cls] for cls in op_class.__mro__ if cls in _counterparts), None)
 
 
-@functools.cache
-def _parameters(cls: type) -> tuple[str, ...]:
-    """Return the parameters of a class that its instances keep under the same names."""
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = inspect.signature(cls).parameters.values()
-    # Only the host's C code reads `openmp`.
-    return tuple(
-        parameter.name for parameter in parameters if parameter.kind not in kinds and parameter.name != "openmp"
-    )
+#: Attributes that only the host's C code reads.
+_OF_C_CODE = frozenset({"openmp", "func_files", "func_codes", "code_sections"})
+
+
+def _differing(op: Op, like: Op) -> set[str]:
+    """Return the attributes that two ops have, and in which they differ, those of C code left out."""
+    here, there = vars(op), vars(like)
+    return {name for name in here.keys() & there.keys() - _OF_C_CODE if not _is_equal(here[name], there[name])}
+
+
+def _is_equal(value: Any, other: Any) -> bool:
+    """Tell whether two values are equal; without an equality of their own, their class has to be the same."""
+    if type(value).__eq__ is object.__eq__:
+        return type(value) is type(other)
+    return value is other or bool(np.all(value == other))
 
 
 class Performed:

@@ -25,6 +25,7 @@ class OpenCLExtractDiag(View, host.ExtractDiag):
     """The diagonals of the matrices along two axes, `offset` to the right of the main one, as a view."""
 
     __props__ = ("offset", "axis1", "axis2")
+    own_attributes = frozenset({"view"})
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
 
     def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> None:

@@ -110,6 +110,7 @@ class OpenCLIncSubtensor(Counterpart, OpenCLKernelBase, host.IncSubtensor):
 
     device_inputs = slice(0, 2)
     common_dtype = 0
+    parameters = ("idx_list", "inplace", "set_instead_of_inc", "destroyhandler_tolerate_aliased")
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         return [*copying(node.inputs[0].type).kernels(), *self._change(node).kernels()]

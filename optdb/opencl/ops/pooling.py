@@ -162,6 +162,7 @@ class OpenCLMaxPoolGrad(_Gradient, host.MaxPoolGrad):
     """What each element of an array gets from the windows whose largest it equals."""
 
     device_inputs = slice(0, 3)
+    parameters = ("ignore_border", "ndim")
     names = ("x", "top", "gz")
 
     def given(self) -> str:
