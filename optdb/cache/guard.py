@@ -1,9 +1,10 @@
-"""Detects changes to the props of shared ops.
+"""Detects changes to what defines shared ops: their props, and the other attributes that are part of their keys.
 
 Theano allows such changes, and some ops count in a prop how often they ran. So
 the guard makes the change, drops the op from the store, and warns of the class
-and the prop; a warning filter makes it an error. Where the op also stands for a
-copy, the guard refuses the change: the original must not change with its copy.
+and the attribute; a warning filter makes it an error. Where the op also stands
+for a copy, the guard refuses the change: the original must not change with its
+copy. Attributes that come later, such as an op's own caches, are not watched.
 
 The guard exists only where ``__debug__`` is true: under ``python -O`` it costs
 nothing.
@@ -16,18 +17,27 @@ from typing import Any
 
 from optdb.cache.construct import store
 from optdb.cache.frozen import Freezer
-from optdb.host.definition import declared
+from optdb.host.definition import declared, defining_attributes
 
 _frozen = Freezer(changing=True)
-_MISSING = object()
+
+
+class _Missing:
+    """The value of an attribute that an op lacks."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+_MISSING = _Missing()
 
 
 class SharedOpChanged(RuntimeWarning):
-    """A prop of a shared op was changed, which changes every graph with this op."""
+    """What defines a shared op was changed, which changes every graph with this op."""
 
 
 def set_attribute(op: Any, name: str, value: Any) -> None:
-    """Set an attribute of `op`; drop a shared op from the store if a prop changes.
+    """Set an attribute of `op`; drop a shared op from the store if the attribute defines it, and changes.
 
     Warns
     -----
@@ -39,21 +49,33 @@ def set_attribute(op: Any, name: str, value: Any) -> None:
     SharedOpChanged
         If the op also stands for copies of it: changing a copy must not change the original.
     """
-    entry = store.entry(op)
-    if entry is not None and name in (declared(type(op)) or ()):
-        before = getattr(op, name, _MISSING)
-        if before is not value and _frozen(before) != _frozen(value):
-            if entry.stands_for_copies:
-                raise SharedOpChanged(_refusal(op, name, before, value))
-            store.drop(op)
-            warnings.warn(_complaint(op, name, before, value), SharedOpChanged, stacklevel=2)
+    _check(op, name, value)
     object.__setattr__(op, name, value)
+
+
+def delete_attribute(op: Any, name: str) -> None:
+    """Delete an attribute of `op`, see `set_attribute`."""
+    _check(op, name, _MISSING)
+    object.__delattr__(op, name)
+
+
+def _check(op: Any, name: str, value: Any) -> None:
+    entry = store.entry(op)
+    if entry is None or name not in defining_attributes(op, [name for name, _ in entry.key.rest]):
+        return
+    before = getattr(op, name, _MISSING)
+    if before is value or _frozen(before) == _frozen(value):
+        return
+    if entry.stands_for_copies:
+        raise SharedOpChanged(_refusal(op, name, before, value))
+    store.drop(op)
+    warnings.warn(_complaint(op, name, before, value), SharedOpChanged, stacklevel=3)
 
 
 def _refusal(op: Any, name: str, before: Any, value: Any) -> str:
     cls = type(op)
     return (
-        f"{cls.__module__}.{cls.__qualname__}: prop {name!r} of a shared op cannot be changed from {before!r} to "
+        f"{cls.__module__}.{cls.__qualname__}: {_kind(cls, name)} of a shared op cannot be changed from {before!r} to "
         f"{value!r}, because the op stands for copies of it, too. The op stays as it is.\n"
         f"HINT: make another op, {cls.__name__}(..., {name}={value!r}), or change optdb.cache.unshared_copy(op)."
     )
@@ -62,7 +84,11 @@ def _refusal(op: Any, name: str, before: Any, value: Any) -> str:
 def _complaint(op: Any, name: str, before: Any, value: Any) -> str:
     cls = type(op)
     return (
-        f"{cls.__module__}.{cls.__qualname__}: prop {name!r} of a shared op was changed from {before!r} to {value!r}. "
-        f"Every graph that used this op has changed with it.\n"
+        f"{cls.__module__}.{cls.__qualname__}: {_kind(cls, name)} of a shared op was changed from {before!r} to "
+        f"{value!r}. Every graph that used this op has changed with it.\n"
         f"HINT: make another op instead, {cls.__name__}(..., {name}={value!r})."
     )
+
+
+def _kind(cls: type, name: str) -> str:
+    return f"{'prop' if name in (declared(cls) or ()) else 'attribute'} {name!r}"

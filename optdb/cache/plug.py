@@ -6,34 +6,29 @@ import sys
 import threading
 from collections.abc import Iterator
 
+from optdb.cache import metaclasses
 from optdb.cache.construct import store
 from optdb.cache.copies import copy_patches
-from optdb.cache.guard import set_attribute
-from optdb.cache.singleton import SharingMeta, SingletonOp
+from optdb.cache.guard import delete_attribute, set_attribute
+from optdb.cache.singleton import SingletonOp
 from optdb.cache.stats import Stats
 from optdb.host import identity, scans
-from optdb.host.graph import MetaObject, PureOp, op_classes
+from optdb.host.graph import PureOp
 from optdb.host.patching import Patch, PatchGroup, Switch
 
 _lock = threading.RLock()
-_guards = [Patch(PureOp, "__setattr__", set_attribute, "a change to a shared op is a change to all graphs with it")]
+_REASON = "a change to a shared op is a change to all graphs with it"
+_guards = [
+    Patch(PureOp, "__setattr__", set_attribute, _REASON),
+    Patch(PureOp, "__delattr__", delete_attribute, _REASON),
+]
 _patches = PatchGroup(
     "Singleton ops",
     "from optdb.cache.install() on",
     "optdb.cache.uninstall()",
-    [*copy_patches(), *(_guards if __debug__ else [])],
+    [*copy_patches(), metaclasses.metaclass_patch(), *(_guards if __debug__ else [])],
 )
 _installed = threading.Event()
-
-
-def _exchange_metaclass(old: type, new: type) -> None:
-    """Give all op classes of one metaclass another one, which their subclasses then have as well.
-
-    Patching ``MetaObject.__call__`` would slow down variables and nodes, which it makes, too.
-    """
-    for cls in list(op_classes()):
-        if type(cls) is old:
-            cls.__class__ = new
 
 
 def install() -> Switch:
@@ -63,7 +58,7 @@ def install() -> Switch:
 def _install() -> None:
     _installed.set()
     _patches.install()
-    _exchange_metaclass(MetaObject, SharingMeta)
+    metaclasses.install()
     scans.install(store.share)
     identity.install("cache")
     for op in _ops_by_name():
@@ -75,7 +70,7 @@ def uninstall() -> None:
     with _lock:
         _installed.clear()
         _patches.uninstall()
-        _exchange_metaclass(SharingMeta, MetaObject)
+        metaclasses.uninstall()
         scans.uninstall()
         store.forget(keep=SingletonOp)
         identity.uninstall("cache")

@@ -6,7 +6,7 @@ from typing import Any
 
 from optdb.cache.construct import construct, store
 from optdb.cache.copies import copy_of_shared
-from optdb.cache.guard import set_attribute
+from optdb.cache.guard import delete_attribute, set_attribute
 from optdb.host import identity
 from optdb.host.graph import MetaObject, Op
 
@@ -66,3 +66,4 @@ class SingletonOp(Op, metaclass=SingletonMeta):
 
     if __debug__:
         __setattr__ = set_attribute
+        __delattr__ = delete_attribute

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,6 +145,26 @@ def _scan(op: Scan) -> Definition:
 _SPECIAL: dict[type, Callable[[Any], Definition]] = {Composite: _composite, Scan: _scan}
 
 
+#: What the destroy handler asks an op for. An op without them gets them by being changed alone.
+_OF_MEMORY = ("destroy_map", "view_map", "destroyhandler_tolerate_aliased", "destroyhandler_tolerate_same")
+
+
+def defining_attributes(op: PureOp, names: Iterable[str]) -> set[str]:
+    """Return the attributes that an op's definition is read from.
+
+    Parameters
+    ----------
+    op : PureOp
+        An op whose class declares what defines it.
+    names : iterable of str
+        The names in ``definition(op).rest``.
+    """
+    read = {*(declared(type(op)) or ()), *names, *_OF_MEMORY}
+    if type(op) in _SPECIAL:
+        read |= {"inputs", "outputs", *getattr(op, "info", ())}
+    return read
+
+
 def has_inner_graph(cls: type) -> bool:
     """Tell whether a class's ops are described by the graph inside of them."""
     return cls in _SPECIAL
@@ -215,6 +235,7 @@ __all__ = [
     "InnerGraph",
     "carries_notes",
     "declared",
+    "defining_attributes",
     "definition",
     "has_inner_graph",
     "has_props",

@@ -313,6 +313,61 @@ def test_changing_a_prop_of_a_shared_op_is_reported():
     op.factor = 79
 
 
+def test_changing_what_the_props_leave_out_is_reported():
+    op = tt.subtensor.AdvancedSubtensor1(sparse_grad=True)
+    with pytest.warns(SharedOpChanged, match=r"AdvancedSubtensor1: attribute 'sparse_grad' .* from True to False"):
+        op.sparse_grad = False
+    assert tt.subtensor.AdvancedSubtensor1(sparse_grad=True).sparse_grad
+
+
+def test_classes_with_metaclasses_of_their_own():
+    """In a process of its own, as op classes with other metaclasses stay."""
+    code = """
+        from abc import ABCMeta
+        import optdb
+        from theano.gof import Op
+        from theano.gof.utils import MetaObject
+
+        def op_class(metaclass):
+            class Made(Op, metaclass=metaclass):
+                __props__ = ("value",)
+
+                def __init__(self, value):
+                    self.value = value
+
+            return Made
+
+        class Before(MetaObject): pass
+
+        with optdb.cache.install():
+            class Within(MetaObject): pass
+            class OfOps(type(Op)): pass
+            class OfBoth(MetaObject, ABCMeta): pass
+
+            metaclasses = [Before, Within, OfOps, OfBoth]
+            made = [op_class(metaclass) for metaclass in metaclasses]
+            for cls, metaclass in zip(made, metaclasses):
+                assert type(cls) is metaclass
+                assert cls(1) is cls(1) is not cls(2)
+        for cls in [*made, *map(op_class, metaclasses), op_class(MetaObject)]:
+            assert cls(1) is not cls(1)
+            assert cls(1) == cls(1)
+        assert {metaclass.__bases__[0] for metaclass in metaclasses} == {MetaObject}
+        print("done")
+    """
+    assert output(code) == "done"
+
+
+def test_a_class_made_while_the_cache_is_installed_is_left_as_theano_has_it():
+    class Child(Scale):
+        pass
+
+    assert Child(3) is Child(3)
+    optdb.cache.uninstall()
+    assert type(Child) is MetaObject
+    assert Child(3) is not Child(3)
+
+
 def test_nothing_is_watched_in_production():
     code = """
         import optdb

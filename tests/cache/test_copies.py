@@ -13,6 +13,7 @@ import theano.scalar as ts
 import theano.tensor as tt
 from theano.gof import Op
 from theano.tensor.elemwise import DimShuffle, Elemwise, Sum
+from theano.tensor.subtensor import AdvancedSubtensor1
 
 import optdb
 import optdb.cache.construct
@@ -99,6 +100,41 @@ def test_an_op_that_stands_for_a_copy_refuses_to_change():
                 other.value = 4
         assert op.value == 3
         assert Plain(3) is op
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value"),
+    [
+        (lambda: AdvancedSubtensor1(sparse_grad=False), "sparse_grad", True),
+        (lambda: tt.exp, "destroy_map", {0: [0]}),
+        (lambda: tt.exp, "scalar_op", ts.log),
+        (scan, "info", {}),
+        (scan, "truncate_gradient", 3),
+        (scan, "outputs", []),
+        (lambda: ops()[4], "outputs", []),
+    ],
+)
+@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy])
+def test_all_that_defines_an_op_that_stands_for_a_copy_refuses_to_change(make, name, value, make_copy):
+    with optdb.cache.install():
+        op = optdb.cache.construct.store.share(make())
+        before = getattr(op, name, None)
+        other = make_copy(op)
+        with pytest.raises(SharedOpChanged, match=name):
+            setattr(other, name, value)
+        assert getattr(op, name, None) is before
+        if before is not None:
+            with pytest.raises(SharedOpChanged, match=f"{name}.* to nothing"):
+                delattr(other, name)
+
+
+def test_what_an_op_keeps_for_itself_may_change():
+    with optdb.cache.install():
+        op = Plain(31)
+        other = copy.copy(op)
+        other.compiled = object()
+        del other.compiled
+        assert Plain(31) is op
 
 
 def test_an_unshared_copy_may_be_changed():
