@@ -70,7 +70,10 @@ def plain_copy(
     copies = dict(replace)
     plain_ops = {**_PLAIN, **more}
     for node in nodes:
-        inputs = [copies.get(var) or copies.setdefault(var, var.clone()) for var in node.inputs]
+        for var in node.inputs:
+            if var not in copies:
+                copies[var] = var.clone()
+        inputs = [copies[var] for var in node.inputs]
         outputs = _plain_outputs(node, inputs, plain_ops)
         for old, new in zip(node.outputs, outputs, strict=True):
             copies[old] = new

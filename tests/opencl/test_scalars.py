@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import theano
 from theano.gof.graph import io_toposort
+from theano.tensor.elemwise import Elemwise
+from theano.tensor.nnet.sigm import sigmoid, softplus
 
 import optdb  # noqa: F401
 from optdb.codegen.scalars.types import C_TYPES, NoCode, literal
 from optdb.host import scalars as host
 from optdb.opencl.scalars.code import scalar_code, signature
+from tests.opencl.lifted import both, lifted_function, ops_of
 
 cl = pytest.importorskip("pyopencl")
 
@@ -331,3 +334,28 @@ def test_what_has_no_code_says_why():
 def test_dtypes_in_between_are_told():
     assert "float64" in scalar_code(scalar.true_div, ["int8", "int8"], ["x", "y"], ["z"]).dtypes
     assert scalar_code(scalar.add, ["float32", "float32"], ["x", "y"], ["z"]).dtypes == {"float32"}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
+def test_functions_of_floats_with_whole_numbers_as_results(dtype):
+    """As where an op is made to overwrite its input: computed in double precision, and cut off."""
+    names = [*(name for name in UNARY_FLOAT if name not in ("arctanh", "arccos", "arcsin")), "sigmoid", "softplus"]
+    makers = {**vars(scalar), "sigmoid": sigmoid.scalar_op, "softplus": softplus.scalar_op}
+    x = theano.tensor.vector("x", dtype=dtype)
+    ops = [type(makers[name])(scalar.transfer_type(0), name=name) for name in names]
+    values = np.array([1, 2, 3, 4, 5, *[1] * 30], dtype)
+    results, _, kinds = both([x], [Elemwise(op)(x) for op in ops], [values])
+    assert Elemwise not in kinds
+    for op, got in zip(ops, results, strict=True):
+        want = np.array([op.impl(float(value)) for value in values]).astype(dtype)
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(got, want, str(op))
+
+
+def test_one_over_a_whole_number_of_zero_ends_no_process():
+    x = theano.tensor.lvector("x")
+    inverse = Elemwise(scalar.Inv(scalar.transfer_type(0), name="inv"))(x)
+    computed = lifted_function([x], [inverse])
+    assert Elemwise not in ops_of(computed)
+    (result,) = computed(np.array([1, 0, -1]))
+    assert np.asarray(result).tolist()[::2] == [1, -1]

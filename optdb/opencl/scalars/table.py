@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from optdb.codegen.scalars.step import ScalarStep
 from optdb.codegen.scalars.types import NoCode, c_type, convert, is_float, literal, part_dtype
@@ -37,6 +38,8 @@ def expression(step: ScalarStep) -> str:
     entry = (_COMPLEX if step.is_complex else _REAL).get(op)
     if entry is None:
         raise NoCode(f"no OpenCL C for {op.__name__}{' of complex numbers' if step.is_complex else ''}")
+    if op in _IN_FLOATS and not is_float(step.out) and not step.is_complex:
+        return convert(expression(replace(step, out="float64")), "float64", step.out, step.width)
     if step.width > 1:
         entry = _IN_VECTORS.get(op, entry)
     return entry.format(*step.inputs(), T=c_type(step.out)) if isinstance(entry, str) else entry(step)
@@ -222,6 +225,21 @@ _REAL: dict[type, Entry] = {
     **{op: _in_double(_name(op)) for op in (host.Chi2SF, host.GammaInc, host.GammaIncC, host.GammaL, host.GammaU)},
     **{op: _in_double(_name(op)) for op in (host.Iv, host.Jv)},
 }
+
+
+#: Ops that are computed in floats, and in double precision where the result is a whole number. It is one where an op
+#: overwrites its input: the host's C code computes such an op in double precision, too.
+_IN_FLOATS = frozenset(
+    {
+        *(host.ArcCos, host.ArcCosh, host.ArcSin, host.ArcSinh, host.ArcTan, host.ArcTan2, host.ArcTanh),
+        *(host.Ceil, host.Cos, host.Cosh, host.Erf, host.Erfc, host.Exp, host.Exp2, host.Expm1, host.Floor),
+        *(host.Log, host.Log10, host.Log1p, host.Log2, host.Sin, host.Sinh, host.Sqrt, host.Tan, host.Tanh),
+        *(host.Trunc, host.RoundHalfAwayFromZero, host.RoundHalfToEven, host.Inv, host.Deg2Rad, host.Rad2Deg),
+        *(host.Angle, host.ScalarSigmoid, host.UltraFastScalarSigmoid, host.ScalarSoftplus, host.ScalarSoftsign),
+        *(host.XlogX, host.XlogY0, host.Erfcinv, host.Erfcx, host.Erfinv, host.Gamma, host.GammaLn),
+        *(host.I0, host.I1, host.J0, host.J1, host.Psi, host.TriGamma),
+    }
+)
 
 
 def _circular(step: ScalarStep) -> str:
