@@ -15,7 +15,7 @@ from typing import Any
 
 from theano.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
 from theano.sandbox.rng_mrg import mrg_uniform
-from theano.tensor import as_tensor_variable
+from theano.tensor import as_tensor_variable, patternbroadcast
 from theano.tensor.blas import Gemm, Gemv, Ger
 from theano.tensor.blas_c import CGemv, CGer
 from theano.tensor.blas_scipy import ScipyGer
@@ -92,7 +92,8 @@ def without_copies(var: Variable) -> Variable:
 def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> list[Variable]:
     convolve = _CONVOLUTIONS.get(type(node.op))
     if convolve is not None and _has_abstract(node):
-        out = convolve(node.op, inputs)
+        # A ConvOp that is told lengths of one knows more of its result than the abstract convolution does.
+        out = patternbroadcast(convolve(node.op, inputs), node.outputs[0].type.broadcastable)
         return [node.outputs[0].type.filter_variable(out)]
     destroyed = getattr(node.op, "destroy_map", None) or {}
     overwritten = {slot for slots in destroyed.values() for slot in slots}

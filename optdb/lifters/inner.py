@@ -18,7 +18,7 @@ from typing import Any
 from optdb.host.branching import IfElse, ifelse_between
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.lifting import HostArrayType, is_host_array
-from optdb.host.loops import Scan, inner_graph, optimized_until, recompute, scan_around
+from optdb.host.loops import Scan, inner_graph, optimized_until, recompute, scan_around, watching_mode
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.lift import GraphToGPU
 from optdb.lifters.lifter import Lifter, op_lifter
@@ -49,7 +49,7 @@ def ifelse_lifter(device: Device) -> Lifter:
 def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
     """Return the lifter of Scan for `device`, by the lifters in `database`."""
 
-    @op_lifter([Scan])
+    @op_lifter([Scan], supports=_unless_watched)
     def lift_scan(
         op: Any, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
     ) -> list[Variable] | None:
@@ -65,6 +65,13 @@ def scan_lifter(database: TopoOptDB, device: Device) -> Lifter:
         return lifted(*[_outside(device, var, context_name) for var in inputs], return_list=True)
 
     return lift_scan
+
+
+def _unless_watched(
+    op: Any, context_name: ContextName, inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> bool | str:
+    mode = watching_mode(op)
+    return mode is None or f"its mode, {mode}, watches each step on the host"
 
 
 def _lifted_body(op: Any, context_name: ContextName, device: Device, database: TopoOptDB) -> FunctionGraph:

@@ -122,6 +122,26 @@ def test_a_gradient_that_theano_would_misjudge_stays_what_it_is():
     assert any(isinstance(node.op, CorrMM_gradWeights) for node in theano.gof.graph.io_toposort([], outputs))
 
 
+def test_the_old_convolution_of_known_lengths_of_one():
+    image, filters = tt.dtensor4(), tt.dtensor4()
+    op = ConvOp(output_mode="valid", imshp=(3, 5, 5), kshp=(5, 5), nkern=1, bsize=1, dx=1, dy=1)
+    f = theano.function([image, filters], op(image, filters), mode=MODE)
+    copies, outputs = copied(f)
+    assert outputs[0].type == f.maker.fgraph.outputs[0].type
+    values = [data(1, 3, 5, 5), data(1, 3, 5, 5, seed=1)]
+    again = theano.function(copies, outputs, mode="FAST_RUN")
+    np.testing.assert_allclose(again(*values)[0], f(*values), rtol=1e-10)
+
+
+def test_a_list_among_the_inputs():
+    """A variable with a length has no truth value."""
+    a, b, c = tt.dvector(), tt.dvector(), tt.lvector()
+    f = theano.function([a, b, c], tt.choose(c, (a, b)), mode=theano.Mode("vm", None))
+    copies, outputs = copied(f)
+    again = theano.function(copies, outputs, mode="FAST_RUN")
+    assert again([1, 2], [3, 4], [0, 1])[0].tolist() == [1, 4]
+
+
 def test_the_old_convolution():
     image, filters = tt.dtensor4(), tt.dtensor4()
     op = ConvOp(output_mode="full", dx=2, dy=1)

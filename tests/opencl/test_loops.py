@@ -9,6 +9,7 @@ import theano.tensor as tt
 from theano.ifelse import IfElse, ifelse
 from theano.scan_module.scan_op import Scan
 
+import optdb
 from optdb.opencl import OpenCLArrayType
 
 HOST = theano.Mode("py", "fast_compile")
@@ -97,3 +98,17 @@ def test_ifelse(condition):
     nodes = both([c, x], [ifelse(c, tt.exp(x), tt.tanh(x) + 1) * 2], condition, floats(3, 4))
     [chosen] = [node for node in nodes if isinstance(node.op, IfElse)]
     assert all(isinstance(var.type, OpenCLArrayType) for var in chosen.inputs[1:])
+
+
+def test_a_loop_whose_mode_watches_each_step_stays_on_the_host():
+    large = []
+
+    def watch(i, node, thunk):
+        large.extend(out[0] for out in thunk.outputs if isinstance(out[0], np.ndarray) and (out[0] > 10).any())
+
+    x, k = tt.fvector("x"), tt.iscalar("k")
+    mode = theano.compile.MonitorMode(post_func=watch)
+    powers, _ = theano.scan(lambda p, x: p * x, outputs_info=tt.ones_like(x), non_sequences=x, n_steps=k, mode=mode)
+    f = theano.function([x, k], powers[-1], mode=optdb.mode(device="opencl"))
+    np.testing.assert_allclose(f(np.array([2, 3], "float32"), 3), [8, 27])
+    assert large

@@ -62,7 +62,8 @@ class OpenCLEye(OpenCLKernelBase):
         return [Kernel(_CODE.format(ctype=ctype(self.dtype), one=_one(self.dtype)))]
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        n, m, k = map(int, inputs)
+        n, m, k = inputs
+        n, m, k = int(n), int(n if m is None else m), int(k)  # as NumPy's eye
         row, column = max(-k, 0), max(k, 0)
         matrix = output_zeros(outputs[0], context, (n, m), self.dtype)
         count = min(n - row, m - column)

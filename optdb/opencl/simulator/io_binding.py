@@ -67,9 +67,9 @@ class Input:
         `events`, if given, gets the event of a copy that is not waited for.
         """
         value = self.storage[0]
-        if value is None:
+        if value is None and self.placed:
             raise TypeError(f"the input {self.variable} is None; it has to be {self.variable.type}")
-        if not self.placed:
+        if not self.placed:  # some ops of the host take None for a number that is left out
             self.cell[0] = value
             if scope is not None:
                 scope.track(value)

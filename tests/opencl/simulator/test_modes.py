@@ -374,3 +374,19 @@ def test_a_copy_of_a_function_overwrites_nothing(there):
         assert (negative, number.get_value()) == (3, -3)
         np.testing.assert_array_equal(value, [1, 1])
     np.testing.assert_array_equal(w.get_value(), np.full((3, 2), 8))
+
+
+def test_a_number_of_the_host_may_be_left_out():
+    """Some ops take None for an input, as the host's linkers let them."""
+    mode = theano.Mode("opencl", "fast_run")
+    n, m, k = tt.iscalars("nmk")
+    eye = theano.function([n, m, k], tt.eye(n, m, k), mode=mode)
+    for args in [(3, None, 0), (3, 4, 1), (3, None, 1), (2, None, 0), (3, 5, 0)]:
+        np.testing.assert_array_equal(eye(*args), np.eye(*args))
+    x, y = tt.scalars("xy")
+    or_else = theano.function([x, y], tt.basic.default(x, y) * 2, mode=mode)
+    assert [or_else(None, 2), or_else(1, 2), or_else(None, 3)] == [4, 2, 6]
+    v = tt.fvector("v")
+    double = theano.function([v], v * 2, mode=mode)
+    with pytest.raises(TypeError, match="None"):
+        double(None)
