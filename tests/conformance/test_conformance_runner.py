@@ -8,6 +8,7 @@ import pytest
 
 from conformance.records import CRASHED, FAILED, PASSED, SKIPPED, TIMEOUT, Result
 from conformance.runner import Settings, run_file
+from tests.processes import output
 
 
 def outcomes(results: dict[str, Result]) -> dict[str, str]:
@@ -198,3 +199,18 @@ def test_the_way_is_on_before_the_suite_is_imported(settings: Settings, write):
     path = write("test_way.py", source)
     assert outcomes(run_file(settings, path, "stock")) == {"test_engine": FAILED}
     assert outcomes(run_file(settings, path, "topo")) == {"test_engine": PASSED}
+
+
+@pytest.mark.slow
+def test_everything_is_on_in_the_way_of_that_name():
+    code = """
+        from conformance.ways import WAYS
+        WAYS["everything"].switch_on()
+
+        import optdb, theano, theano.tensor as tt
+        assert optdb.cache.is_installed() and theano.config.linker == "opencl"
+        x = tt.fvector("x")
+        f = theano.function([x], tt.cumprod(tt.exp(x)))
+        print(theano.config.optimizer, round(float(f([0.0, 1.0])[1]), 3), type(f.maker.linker).__name__)
+    """
+    assert output(code).split()[1:] == ["2.718", "DeviceLinker"]
