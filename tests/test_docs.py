@@ -1,14 +1,17 @@
-"""The documentation: the Python code of a page runs in one process, links lead somewhere, and the site builds."""
+"""The documentation: pages' code runs and prints what they show, links lead somewhere, and the site builds."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 import types
 from pathlib import Path
 
 import pytest
 
+from tests.pages import PYTHON, blocks, commands, difference, first_paragraph, sentences
 from tests.processes import python, run_code
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,9 +19,14 @@ DOCS = ROOT / "docs"
 SITE = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
 
-CODE = re.compile(r"^```(?:python|\{code-cell\} ipython3)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+#: The columns of a code block that the site shows without a scroll bar.
+COLUMNS = 88
+
+#: Printed after each block, to tell the outputs of blocks apart.
+MARK = "\x1e"
 
 
 def _id(page: Path) -> str:
@@ -26,22 +34,91 @@ def _id(page: Path) -> str:
 
 
 #: Pages whose code every run of the tests runs; each of the others takes a process some seconds.
-QUICK = ("README.md", "flags.md", "cli.md", "from-theano-gpu.md")
+QUICK = ("README.md", "index.md", "flags.md", "cli.md", "from-theano-gpu.md")
+
+
+def _marks(page: Path) -> tuple[pytest.MarkDecorator, ...]:
+    return () if page.name in QUICK else (pytest.mark.slow,)
+
+
+def run_blocks(text: str) -> list[str]:
+    """Run a page's Python in one process; return how what it prints differs from what the page shows."""
+    code = [block for block in blocks(text) if block.is_python]
+    script = "".join(f"{block.body}\nprint({MARK!r}, end='', flush=True)\n" for block in code)
+    done = run_code(script, env={"MPLBACKEND": "Agg", "COLUMNS": str(COLUMNS)})
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.split(MARK)
+    shown = ((block.shown, output) for block, output in zip(code, printed) if block.shown is not None)
+    return [text for expected, output in shown if (text := difference(expected, output))]
+
+
+def run_commands(text: str) -> list[str]:
+    """Run the commands of a page that it shows the output of; return how what they print differs from it."""
+    env = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+    }
+    differences = []
+    for command, shown in (pair for block in blocks(text) if block.info == "console" for pair in commands(block.body)):
+        if shown.strip():
+            done = subprocess.run(
+                ["bash", "-c", command], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+            differences.append(difference(shown, done.stdout))
+    return [text for text in differences if text]
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=() if page.name in QUICK else pytest.mark.slow)
+        pytest.param(page, marks=_marks(page))
         for page in PAGES
-        if CODE.search(page.read_text())
+        if any(block.is_python for block in blocks(page.read_text()))
     ],
     ids=_id,
 )
-def test_code_runs(page):
-    code = "\n".join(CODE.findall(page.read_text()))
-    done = run_code(code, env={"MPLBACKEND": "Agg"})
-    assert done.returncode == 0, done.stderr
+def test_code_runs_and_prints_what_the_page_shows(page):
+    differences = run_blocks(page.read_text())
+    assert not differences, "\n\n".join(differences)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        page
+        for page in PAGES
+        for block in blocks(page.read_text())
+        if block.info == "console" and any(shown.strip() for _, shown in commands(block.body))
+    ],
+    ids=_id,
+)
+def test_commands_print_what_the_page_shows(page):
+    differences = run_commands(page.read_text())
+    assert not differences, "\n\n".join(differences)
+
+
+def test_an_output_that_differs_is_found():
+    page = "```python\nprint(1, 22.5, 3)\n```\n\n```text\n1 ... {}\n```\n\n```python\nprint(4)\n```\n"
+    assert run_blocks(page.format(3)) == []
+    [found] = run_blocks(page.format(4))
+    assert "1 ... 4" in found
+    assert "1 22.5 3" in found
+    console = "```console\n$ true\n$ echo a \\\n    b\na {}\n```\n"
+    assert run_commands(console.format("b")) == []
+    assert len(run_commands(console.format("c"))) == 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_code_fits_the_page(page):
+    too_long = [
+        line
+        for block in blocks(page.read_text())
+        if block.info in (*PYTHON, "", "c", "console", "ini", "opencl", "sh", "text")
+        for line in block.body.splitlines()
+        if len(line) > COLUMNS
+    ]
+    assert too_long == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
@@ -50,11 +127,50 @@ def test_links_lead_somewhere(page):
     assert missing == []
 
 
-@pytest.mark.parametrize("page", [page for page in SITE if page.name != "contributing.md"], ids=_id)
-def test_the_first_screen_says_for_whom_a_page_is(page):
-    first_screen = "\n".join(page.read_text().removeprefix("---\nfile_format: mystnb\n").splitlines()[:16])
-    assert "This page is for those who" in first_screen
-    assert "Afterwards" in first_screen
+@pytest.mark.parametrize("page", [page for page in PAGES if _id(page) != "contributing.md"], ids=_id)
+def test_the_first_paragraph_says_what_a_page_holds(page):
+    paragraph = first_paragraph(page.read_text())
+    assert paragraph, "a title, then a paragraph"
+    assert not paragraph.startswith(("#", "|", "```", ":::", "- ", "$", ">")), f"the page begins with {paragraph[:20]!r}, and not with a sentence"
+    assert 1 <= sentences(paragraph) <= 3, paragraph
+
+
+def test_sentences_are_counted():
+    page = "---\na: b\n---\n\n# Title\n\nOptdb 1.0 runs `a. B.` (e.g. this). It is quick.\n\nMore.\n"
+    assert sentences(first_paragraph(page)) == 3  # "e.g." counts as one: write "for example"
+    assert first_paragraph("Text.\n\n# Title\n") == ""
+
+
+#: Words that readers had to read twice, and what to write instead.
+UNWANTED = {
+    r"this page is for\b": "what the page holds",
+    r"\bafterwards you (?:can|know)\b": "what the page holds",
+    r"\bas ever\b": "as before, or nothing",
+    r"\b(?:is|are|was|were) told (?:of|anew)\b": "who reports what, or what is bound",
+    r"\bbehind (?:the|each|every|a|that|another) (?:call|one|other|launch|node|step)\b": "after",
+    r"\bof old\b": "former",
+    r"\blets constructing\b": "the subject and an active verb",
+    r"\bhas to say so\b": "what to call",
+    r"\bwhere (?:it|they) lies?\b": "in place",
+    r"\b(?:sees?|saw) to it that\b": "ensures that, or checks that",
+    r"\bcomes? home\b|\bbrought home\b|\bcopied home\b": "is copied to the host",
+    r"\bputs? the engine behind\b": "runs Theano's phases with optdb's engine",
+    r"\bwho reads it needs\b": "the reader needs",
+    r"\bto know\b:": "a heading that names the subject",
+    r"\bthere is none\b": "what is missing, as the subject",
+    r"\bmore is told\b|\bis told in\b|\bare told in\b": "see",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_pages_have_no_unwanted_words(page):
+    text = " ".join(page.read_text().split())
+    found = [
+        f"{match[0]!r}: write {instead}"
+        for pattern, instead in UNWANTED.items()
+        for match in re.finditer(pattern, text, re.IGNORECASE)
+    ]
+    assert found == []
 
 
 def test_every_page_is_in_the_contents():
@@ -95,7 +211,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     command = ["-m", "sphinx", "-W", "--keep-going", "-q", "-D", "nb_execution_mode=cache"]
     done = python(*command, "-d", str(tmp_path / "doctrees"), "-b", "html", str(DOCS), str(tmp_path / "html"))
     assert done.returncode == 0, done.stderr
-    assert "optdb.device" in (tmp_path / "html" / "reference" / "flags.html").read_text()
+    assert "optdb.device" in (tmp_path / "html" / "flags.html").read_text()
     assert (tmp_path / "html" / "searchindex.js").is_file()
 
 

@@ -26,13 +26,26 @@ class FlagsDirective(Directive):
             (
                 nodes.literal(text=flag.name),
                 nodes.Text(flag.allowed),
-                nodes.literal(text=str(flag.default)) if flag.default != "" else nodes.Text("nothing"),
+                nodes.literal(text=str(flag.default))
+                if flag.default != ""
+                else nodes.Text("nothing"),
                 nodes.Text("yes" if flag.live else "no"),
                 nodes.Text(flag.doc),
             )
             for flag in flags.FLAGS
         ]
-        return [table(("flag", "values", "default", "may change after import", "what it does"), rows)]
+        return [
+            table(
+                (
+                    "flag",
+                    "values",
+                    "default",
+                    "may change after import",
+                    "what it does",
+                ),
+                rows,
+            )
+        ]
 
 
 class DevicesDirective(Directive):
@@ -42,8 +55,13 @@ class DevicesDirective(Directive):
         """Return the table."""
         from optdb.runtime.devices import SHORT_NAMES
 
-        rows = [(nodes.literal(text=name), nodes.Text(part)) for name, part in SHORT_NAMES.items()]
-        return [table(("short name", "the platform's name has, whatever the case"), rows)]
+        rows = [
+            (nodes.literal(text=name), nodes.Text(part))
+            for name, part in SHORT_NAMES.items()
+        ]
+        return [
+            table(("short name", "the platform's name has, whatever the case"), rows)
+        ]
 
 
 class CommandsDirective(Directive):
@@ -51,7 +69,9 @@ class CommandsDirective(Directive):
 
     def run(self) -> list[nodes.Node]:
         """Return the sections."""
-        return [section_of(name, command) for name, command in sorted(cli.commands.items())]
+        return [
+            section_of(name, command) for name, command in sorted(cli.commands.items())
+        ]
 
 
 def section_of(name: str, command: click.Command) -> nodes.section:
@@ -59,11 +79,18 @@ def section_of(name: str, command: click.Command) -> nodes.section:
     context = click.Context(command, info_name=f"python -m optdb {name}")
     section = nodes.section(ids=[f"command-{name}"])
     section += nodes.title(text=name)
-    section += nodes.literal_block(text=command.get_usage(context).removeprefix("Usage: "), language="console")
-    section += [nodes.paragraph(text=" ".join(part.split())) for part in (command.help or "").split("\n\n")]
+    section += nodes.literal_block(
+        text=command.get_usage(context).removeprefix("Usage: "), language="console"
+    )
+    section += [
+        nodes.paragraph(text=" ".join(part.split()))
+        for part in (command.help or "").split("\n\n")
+    ]
     rows = [
         (nodes.literal(text=option), nodes.Text(text))
-        for option, text in filter(None, (parameter.get_help_record(context) for parameter in command.params))
+        for option, text in filter(
+            None, (parameter.get_help_record(context) for parameter in command.params)
+        )
     ]
     if rows:
         section += table(("option", "what it does"), rows)

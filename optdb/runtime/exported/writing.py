@@ -1,6 +1,6 @@
 """Puts functions into a file: traces, signatures, and the shared values.
 
-``docs/export.md`` describes the format. A number of a trace is a plain one, or ``"$7"`` for the size that the
+``docs/reference/exported-files.md`` describes the format. A number of a trace is a plain one, or ``"$7"`` for the size that the
 trace's entry 7 says how to work out.
 """
 
