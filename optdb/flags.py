@@ -194,40 +194,40 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.topo",
         False,
-        "Run Theano's rewrite phases by optdb's topological engine, from the moment "
-        "Theano is imported. Later, optdb.enable() and optdb.disable() do it.",
+        "Run Theano's phases with optdb's engine from the import of Theano on. Later, optdb.enable() and "
+        "optdb.disable() switch it.",
         live=False,
     ),
     Flag(
         "optdb.op_cache",
         False,
-        "Let constructing an op give the one object that is like it, from the moment Theano "
-        "is imported. Later, optdb.cache.install() and optdb.cache.uninstall() do it.",
+        "Constructing an op returns the existing equal one, from the import of Theano on. Later, "
+        "optdb.cache.install() and optdb.cache.uninstall() switch it.",
         live=False,
     ),
     Flag(
         "optdb.shapes",
         True,
-        "Let rewriters ask for symbolic shapes (Theano's ShapeFeature). Without it optdb "
-        "compiles sooner, and lengths that could be told from the inputs are computed from arrays.",
+        "Rewriters can use symbolic shapes (Theano's ShapeFeature). Without it optdb compiles sooner, and lengths "
+        "that follow from the inputs are computed from arrays.",
     ),
     Flag(
         "optdb.clinker",
         "auto",
-        "Build the C code of functions in batches, and find what was built before without a compiler: while the engine "
-        "is on (auto), always (True), or never, so that everything of Theano's C linker is Theano's own (False).",
+        "Build the C code of functions in batches, and find built modules without starting a compiler: while the "
+        "engine is on (auto), always (True), or never (False: Theano's own C linker).",
         spellings=(("auto", "auto"), *BOOL),
         live=False,
     ),
     Flag(
         "optdb.trace",
         False,
-        "Print each rewrite that optdb's engine makes, as it makes it.",
+        "Print each rewrite of optdb's engine as it happens.",
     ),
     Flag(
         "optdb.device",
         "cpu",
-        "The default device of graphs and of arrays in theano.shared.",
+        "The device that computes graphs, and that holds the arrays of theano.shared.",
         live=False,
         check=device_spec,
         takes="cpu, opencl, opencl<platform>:<device>, gpu, a driver (pocl, nvidia, intel, amd, oclgrind), part of a "
@@ -236,7 +236,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.contexts",
         "",
-        "Names for devices, to be used as targets of transfers and of theano.shared.",
+        "Names for devices, for use as targets of transfers and of theano.shared.",
         live=False,
         check=context_pairs,
         takes="name->device;name->device;...",
@@ -244,7 +244,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.kernel_cache_dir",
         "",
-        "The folder where built OpenCL programs are kept; by default a folder in the user's cache.",
+        "The folder of built OpenCL programs and of tuning results; by default in the user's cache folder.",
         live=False,
         check=str,
         takes="a folder",
@@ -252,8 +252,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.kernel_cache_size",
         512,
-        "How much of built OpenCL programs is kept, in megabytes. What was not used for the longest time goes first; "
-        "with 0, nothing is kept.",
+        "The size of the folder of built OpenCL programs, in megabytes. The least recently used programs are removed "
+        "first; with 0, nothing is kept.",
         live=False,
         check=megabytes,
         takes="a number of megabytes",
@@ -262,21 +262,22 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.plans",
         True,
-        "Let a function on a device repeat what it has put into the queue before, where the shapes of its inputs "
-        "are the same. It counts when a function is compiled.",
+        "A function on a device repeats the recorded commands of an earlier call with inputs of the same shapes. The "
+        "flag is read when a function is compiled.",
     ),
     Flag(
         "optdb.merge_launches",
         "auto",
-        "On devices where a launch costs more than what a small kernel computes, let plans do many small launches by "
-        "one. What that needs is compiled when the launches have taken as long (auto), or with the plan (always).",
+        "Plans merge small launches on devices where a launch costs more than a small kernel. The merged kernel is "
+        "compiled when the launches have taken as long as that (auto), with the plan (always), or not (never). The "
+        "flag is read when a plan is made.",
         spellings=(("auto", "auto"), ("always", "always"), ("never", "never")),
     ),
     Flag(
         "optdb.device_memory_fraction",
         1.0,
-        "Which part of a device's memory the values of one function may take: some drivers promise more than there is, "
-        "and fail when it is used.",
+        "The part of a device's memory that the values of one function may take: some drivers report more memory than "
+        "is usable.",
         check=fraction,
         takes="a number above 0 and not above 1",
         reads=True,
