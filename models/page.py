@@ -11,20 +11,20 @@ from models.records import ENGINE, STOCK, Report
 
 HEAD = """# Models of other libraries
 
-This page is for those who want to know whether optdb runs their models. Afterwards you know which
-models of other libraries it runs, with the same values, and how fast. `python -m models --page docs/models.md`
-writes it: unmodified models of Keras 2.3.1, Lasagne 0.1 and PyMC3 3.9.3 are compiled by stock Theano, by the engine
-(`engine`), in mode `OPENCL` (`opencl`) and as a `SimulatorOCL` (`simulator`), and called several times on changing
-data, with Keras's learning phase off in between.
+Unmodified models of Keras 2.3.1, Lasagne 0.1 and PyMC3 3.9.3, with the differences of their values from stock Theano's,
+their nodes, and the times of a step. `python -m models --page docs/models.md` writes this page.
 
-`make models` installs the libraries into an environment of its own, build/models-venv, and compares all models;
-`build/models-venv/bin/python -m models keras_vae gp` takes some of them, and `--time` times them beside Theano's C
-code. With `--json FILE --resume`, a run that was stopped goes on. What the libraries expect of older versions of Python
-and NumPy is in models/shims.
+Each model is compiled by stock Theano, by the engine (`engine`), in mode `OPENCL` (`opencl`) and as a `SimulatorOCL`
+(`simulator`), and called several times on changing data, with Keras's learning phase off in between.
 
-Numbers are the largest difference from stock's values, relative to the largest number of an array, over all outputs
-and, after the last call, all shared variables. *Chaotic* is a difference that is no larger than what stock's own values
-do when its first values are moved by some units in the last place.
+`make models` installs the libraries into an environment of its own, build/models-venv, and compares all models.
+`build/models-venv/bin/python -m models keras_vae gp` compares some of them, and `--time` also times them beside Theano's
+C code. `--json FILE --resume` continues a stopped run. models/shims has what the libraries expect of older versions of
+Python and NumPy.
+
+A number is the largest difference from stock's values, relative to the largest number of the array, over all outputs
+and, after the last call, all shared variables. *Chaotic* is a difference no larger than that of stock's own values after
+its first values were moved by some units in the last place.
 """
 
 
