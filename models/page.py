@@ -18,13 +18,13 @@ Each model is compiled by stock Theano, by the engine (`engine`), in mode `OPENC
 (`simulator`), and called several times on changing data, with Keras's learning phase off in between.
 
 `make models` installs the libraries into an environment of its own, build/models-venv, and compares all models.
-`build/models-venv/bin/python -m models keras_vae gp` compares some of them, and `--time` also times them beside Theano's
-C code. `--json FILE --resume` continues a stopped run. models/shims has what the libraries expect of older versions of
-Python and NumPy.
+`build/models-venv/bin/python -m models keras_vae gp` compares some of them, and `--time` also times them beside
+Theano's C code. `--json FILE --resume` continues a stopped run. models/shims has what the libraries expect of older
+versions of Python and NumPy.
 
 A number is the largest difference from stock's values, relative to the largest number of the array, over all outputs
-and, after the last call, all shared variables. *Chaotic* is a difference no larger than that of stock's own values after
-its first values were moved by some units in the last place.
+and, after the last call, all shared variables. *Chaotic* is a difference no larger than that of stock's own values
+after its first values were moved by some units in the last place.
 """
 
 

@@ -131,7 +131,9 @@ def test_links_lead_somewhere(page):
 def test_the_first_paragraph_says_what_a_page_holds(page):
     paragraph = first_paragraph(page.read_text())
     assert paragraph, "a title, then a paragraph"
-    assert not paragraph.startswith(("#", "|", "```", ":::", "- ", "$", ">")), f"the page begins with {paragraph[:20]!r}, and not with a sentence"
+    assert not paragraph.startswith(("#", "|", "```", ":::", "- ", "$", ">")), (
+        f"the page begins with {paragraph[:20]!r}, and not with a sentence"
+    )
     assert 1 <= sentences(paragraph) <= 3, paragraph
 
 

@@ -1,7 +1,7 @@
 """Puts functions into a file: traces, signatures, and the shared values.
 
-``docs/reference/exported-files.md`` describes the format. A number of a trace is a plain one, or ``"$7"`` for the size that the
-trace's entry 7 says how to work out.
+``docs/reference/exported-files.md`` describes the format. A number of a trace is a plain one, or ``"$7"`` for the size
+that the trace's entry 7 computes.
 """
 
 from __future__ import annotations
