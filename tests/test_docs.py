@@ -160,7 +160,8 @@ UNWANTED = {
     r"\bwho reads it needs\b": "the reader needs",
     r"\bto know\b:": "a heading that names the subject",
     r"\bthere is none\b": "what is missing, as the subject",
-    r"\bmore is told\b|\bis told in\b|\bare told in\b": "see",
+    r"\b(?:said|told)\b": "the name of the thing, or see",
+    r"\bwhat is \w+ is\b": "the subject and an active verb",
 }
 
 

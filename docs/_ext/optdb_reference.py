@@ -60,7 +60,10 @@ class DevicesDirective(Directive):
             for name, part in SHORT_NAMES.items()
         ]
         return [
-            table(("short name", "the platform's name has, whatever the case"), rows)
+            table(
+                ("short name", "part of the platform's name, in upper or lower case"),
+                rows,
+            )
         ]
 
 
