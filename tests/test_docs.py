@@ -110,6 +110,13 @@ def test_an_output_that_differs_is_found():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_outputs_stand_in_text_blocks(page):
+    """A comment behind a print is compared with nothing."""
+    code = [block.body for block in blocks(page.read_text()) if block.is_python]
+    assert re.findall(r"^ *print\(.*\) +#.*$", "\n".join(code), re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_code_fits_the_page(page):
     too_long = [
         line

@@ -22,7 +22,7 @@ from optdb.runtime.device_profiles import DEVICE_KINDS
 SIZES = st.sampled_from([0, 1, 2, 7, 10, 17, 33, 40])
 STEPS = st.sampled_from([1, 1, 1, 2, -1])
 
-# Tiles so small that a simulator of a GPU on a processor gets through several of them.
+# Tiles so small that Oclgrind, the memory checker, gets through several of them.
 SMALL_TILES = {
     "square": GroupBlock(16, 16, 8, 4, 4),
     "small": GroupBlock(16, 16, 8, 2, 2),
