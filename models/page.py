@@ -68,8 +68,8 @@ def _times(reports: Sequence[Report], ways: Sequence[str]) -> Iterator[str]:
         return
     yield "## Time of a step\n"
     devices = ", ".join(dict.fromkeys(report.times.device for report in timed if report.times.device))
-    yield "Milliseconds of a step by Theano's C code, and the speed of each way relative to it, measured in turns in one"
-    yield "process. The models are as small as a comparison of values allows, so a launch costs more than its work."
+    yield "Milliseconds of a step by Theano's C code, and the speed of each way relative to it, measured in turns in"
+    yield "one process. The models are as small as a comparison of values allows, so a launch costs more than its work."
     yield "[How fast a device is](device-time.md) has steps of larger models, and of GPUs.\n"
     yield f"The device: {devices or 'not recorded'}.\n"
     yield f"| model | C | {' | '.join(ways)} | launches | why the device is slower |"
