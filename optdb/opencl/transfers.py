@@ -26,9 +26,32 @@ __all__ = [
     "OpenCLToOpenCL",
     "TransferOp",
     "as_opencl_variable",
+    "as_typed",
     "bring_home",
     "host_from_opencl",
 ]
+
+
+def as_typed(value: np.ndarray, var: Variable) -> np.ndarray:
+    """Return an array of the host in the dtype of its variable: kernels read elements of that type.
+
+    Theano looks at neither dtype nor dimensions of what an op returns, nor of arguments with ``trust_input``.
+
+    Raises
+    ------
+    TypeError
+        If it has another number of dimensions, or numbers of another kind.
+    """
+    kind = var.type
+    if value.dtype == kind.numpy_dtype and value.ndim == kind.ndim:
+        return value
+    if value.ndim != kind.ndim or not np.can_cast(value.dtype, kind.dtype, "same_kind"):
+        called = str(var) if var.name or var.owner is None else f"output {var.index} of {var.owner.op}"
+        raise TypeError(
+            f"{called} has to be {kind}, and is an array of {value.dtype} with the shape {value.shape}.\n"
+            f"The cure: have it made an array of {kind.dtype} with {kind.ndim} dimensions, or give it another type"
+        )
+    return value.astype(kind.dtype)
 
 
 class TransferOp(Op):
@@ -59,7 +82,7 @@ class _ToDevice(TransferOp):
 
     def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
         ((out,),) = output_storage
-        value = arrays.as_host_value(inputs[0])
+        value = as_typed(arrays.as_host_value(inputs[0]), node.inputs[0])
         output_storage[0][0] = arrays.from_host(node.outputs[0].type.context, value, out)
         record_transfer(self, value.nbytes)
 

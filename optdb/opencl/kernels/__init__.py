@@ -8,6 +8,7 @@ from optdb.codegen import kernels as _device_kernels
 from optdb.codegen.kernels import *  # noqa: F403
 from optdb.opencl.kernels.base import Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.kernels.files import KernelFileError, OpenCLKernelFileBase
+from optdb.opencl.kernels.patterns import check_lengths
 from optdb.runtime.context import Context
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "OpenCLKernelBase",
     "OpenCLKernelFileBase",
     "Outputs",
+    "check_lengths",
     "output_array",
     "output_zeros",
 ]

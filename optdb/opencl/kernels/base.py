@@ -18,6 +18,7 @@ from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.launching import CompiledKernel
 from optdb.codegen.kernels.programs import compile_kernels
 from optdb.host.graph import Apply, Op, Variable
+from optdb.opencl.kernels.patterns import check_lengths, promised_axes
 from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int
@@ -35,6 +36,9 @@ class OpenCLKernelBase(Op):
     #: Whether `run` only launches kernels, and copies by ``optdb.runtime.arrays``: then a plan can replay its commands
     #: while its inputs stay the same (see ``optdb.opencl.planning``).
     repeatable = True
+    #: Whether `run` itself checks that broadcastable axes have length 1, or does without. Otherwise `run` gets only
+    #: arrays whose lengths are those that their types promise.
+    checks_lengths = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -87,6 +91,7 @@ class OpenCLKernelBase(Op):
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         """Compute a node for which no thunk was made, as in a test or in the debugger."""
+        check_lengths(self, node.inputs, inputs, self._axes_to_check(node))
         self.run(node, inputs, outputs, self.compiled_kernels(node), self.get_context(node))
 
     def make_thunk(
@@ -116,8 +121,13 @@ class OpenCLKernelBase(Op):
         outputs = [storage_map[var] for var in node.outputs]
         computed = [compute_map[var] for var in node.outputs] if compute_map else []
 
+        axes = self._axes_to_check(node)
+
         def thunk() -> None:
-            self.run(node, [cell[0] for cell in inputs], outputs, kernels, context)
+            values = [cell[0] for cell in inputs]
+            if axes:
+                check_lengths(self, node.inputs, values, axes)
+            self.run(node, values, outputs, kernels, context)
             for cell in computed:
                 cell[0] = True
 
@@ -126,6 +136,12 @@ class OpenCLKernelBase(Op):
         thunk.perform = self.perform
         thunk.lazy = False
         return thunk
+
+    def _axes_to_check(self, node: Apply) -> list[tuple[int, int]]:
+        """Return the axes of inputs on the device that have to have length 1 before `run`, as `promised_axes` does."""
+        if self.checks_lengths:
+            return []
+        return [(i, axis) for i, axis in promised_axes(node.inputs) if hasattr(node.inputs[i].type, "context_name")]
 
 
 def _without_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:

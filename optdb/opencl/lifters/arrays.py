@@ -72,7 +72,7 @@ def lift_assert(op: Op, context_name: str | None, inputs: Inputs, outputs: Input
 @lifts([host.Alloc], 30)
 def lift_alloc(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an array filled with a value."""
-    return OpenCLAlloc(context_name).make_node(*inputs).outputs
+    return with_pattern(OpenCLAlloc(context_name)(*inputs), outputs[0])
 
 
 _MADE_OF_NUMBERS = {
@@ -91,7 +91,7 @@ def _maker_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs, 
 @lifts(list(_MADE_OF_NUMBERS), 31, _maker_unsupported_reason)
 def lift_maker(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift an array that is made of numbers of the host, which stay there."""
-    return _MADE_OF_NUMBERS[type(op)](op.dtype, context_name)(*inputs)
+    return with_pattern(_MADE_OF_NUMBERS[type(op)](op.dtype, context_name)(*inputs), outputs[0])
 
 
 @lifts([host.AllocDiag, host.VectorAllocDiag], 35)

@@ -42,6 +42,8 @@ class Counterpart:
     own_attributes: ClassVar[frozenset[str]] = frozenset()
     #: The host's C code reads these; counterparts have no C code.
     params_type: ClassVar[None] = None
+    #: The launches of counterparts go by the lengths of arrays; the few that rely on a pattern check it in `run`.
+    checks_lengths = True
 
     _f16_ok = True
 

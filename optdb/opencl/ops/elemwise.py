@@ -13,7 +13,7 @@ from optdb.host.lifting import is_host_array
 from optdb.host.scalars import cast_op
 from optdb.host.variables import as_tensor_variable as as_host_variable
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths, output_array
 from optdb.opencl.ops.counterpart import on_one_device
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.views import OpenCLDimShuffle
@@ -31,6 +31,8 @@ class OpenCLElemwise(OpenCLKernelBase):
 
     __props__ = ("scalar_op", "inplace_pattern")
     _f16_ok = True
+    #: `common_shape` checks them, once for arrays of some shapes.
+    checks_lengths = True
 
     def __init__(self, scalar_op: Any, inplace_pattern: Mapping[int, int] | None = None) -> None:
         self.scalar_op = scalar_op
@@ -87,7 +89,8 @@ class OpenCLElemwise(OpenCLKernelBase):
         shape = self._shapes(node).get(key, lambda: common_shape(node, inputs))
         results = []
         for i, (out, storage) in enumerate(zip(node.outputs, outputs, strict=True)):
-            if i in self.inplace_pattern:
+            # An input of length 1 has no room for the result where another one breaks the promise of its type.
+            if i in self.inplace_pattern and inputs[self.inplace_pattern[i]].shape == shape:
                 storage[0] = inputs[self.inplace_pattern[i]]
             else:
                 output_array(storage, context, shape, out.type.dtype)
@@ -114,20 +117,29 @@ class OpenCLElemwise(OpenCLKernelBase):
 def common_shape(node: Apply, arrays: Sequence[Array]) -> tuple[int, ...]:
     """Return the shape to which inputs of a node broadcast: those for which there are arrays.
 
+    As on the host, an axis has length 0 if an array breaks the promise of its type and has length 0 there.
+
     Raises
     ------
     ValueError
-        If lengths differ where none of them is known to be 1 beforehand.
+        If lengths differ where none of them is known to be 1 beforehand, or one that is known to be 1 is not.
     """
+    variables = node.inputs[: len(arrays)]
+    check_lengths(node.op, variables, arrays, empty=True)
     shape = [1] * node.inputs[0].type.ndim
     for axis in range(len(shape)):
         # No set: while a function is traced, lengths that are equal need not have equal hashes.
-        lengths = [array.shape[axis] for array, var in zip(arrays, node.inputs) if not var.type.broadcastable[axis]]
+        lengths = [array.shape[axis] for array, var in zip(arrays, variables) if not var.type.broadcastable[axis]]
         if any(length != lengths[0] for length in lengths[1:]):
             shapes = ", ".join(str(tuple(array.shape)) for array in arrays)
             raise ValueError(f"Dimension mismatch at axis {axis} of {node.op}; shapes are {shapes}")
         if lengths:
             shape[axis] = lengths[0]
+        if all(array.shape[axis] != 0 for array, var in zip(arrays, variables) if var.type.broadcastable[axis]):
+            continue
+        if lengths and lengths[0] > 1:
+            check_lengths(node.op, variables, arrays)
+        shape[axis] = 0
     return tuple(shape)
 
 

@@ -16,7 +16,16 @@ from optdb.codegen.scalars.types import unsigned
 from optdb.codegen.source import ROUND_EACH_STEP, typed, work_dtype, write_w
 from optdb.host import ops as host
 from optdb.host.graph import Apply
-from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
+from optdb.opencl.kernels import (
+    Context,
+    Kernel,
+    Kernels,
+    OpenCLKernelBase,
+    Outputs,
+    check_lengths,
+    ctype,
+    output_array,
+)
 from optdb.opencl.ops.counterpart import Performed
 from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.transfers import as_opencl_variable
@@ -28,6 +37,8 @@ class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
     """An array of some shape, filled with a value that broadcasts to it; in the default context unless told."""
 
     __props__ = ("context_name",)
+    #: `run` checks that of the value: the shape is made of numbers of the host.
+    checks_lengths = True
 
     def __init__(self, context_name: str | None = None) -> None:
         self.context_name = context_name
@@ -44,6 +55,7 @@ class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         value, *lengths = inputs
+        check_lengths(self, node.inputs[:1], [value], empty=True)
         shape = tuple(map(as_int, lengths))
         if any(length < 0 for length in shape):
             raise ValueError(f"{self} cannot make an array with a negative length: {shape}")

@@ -18,7 +18,7 @@ from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.creation import grad_undefined
 from optdb.host.graph import Apply, Variable
-from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.ops.elemwise import OpenCLElemwise, as_on_host, common_shape
@@ -145,7 +145,7 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         of_fold, behind = self.parted(inputs)
-        shape = of_fold[0].shape if self.pre_scalar_op is None else common_shape(node, of_fold)
+        shape = self._folded_shape(node, of_fold)
         kept_axes, folded_axes = _split_axes(self, range(len(shape)))
         result = tuple([shape[axis] for axis in kept_axes])
         if behind:
@@ -160,6 +160,13 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         else:
             whole = self._of_nothing(context, (1, *result), work_dtype(self.acc_dtype))
             self._plans(node).of_nothing(kernels, whole, [*behind, *outs])
+
+    def _folded_shape(self, node: Apply, of_fold: Sequence[Array]) -> tuple[int, ...]:
+        """Return the shape of the elements that are folded."""
+        if self.pre_scalar_op is not None:
+            return common_shape(node, of_fold)
+        check_lengths(self, node.inputs[:1], of_fold, empty=True)
+        return of_fold[0].shape
 
     def _of_nothing(self, context: Context, shape: Sequence[int], dtype: str) -> Array:
         identity = NOTHING.get(type(self.scalar_op))
@@ -197,6 +204,7 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
 def _check_broadcast(op: Any, node: Apply, behind: Sequence[Array], result: tuple[int, ...]) -> None:
     """Do nothing if arrays that come in behind have the result's shape, but for what is known to be broadcast."""
     _, variables = op.parted(node.inputs)
+    check_lengths(op, variables, behind)
     for array, var in zip(behind, variables, strict=True):
         lengths = zip(array.shape, result, var.type.broadcastable, strict=True)
         if any(length != target for length, target, broadcast in lengths if not broadcast):

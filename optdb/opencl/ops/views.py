@@ -14,7 +14,7 @@ from optdb.codegen.layout import c_strides, collapse, is_contiguous, size_of, vi
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.lifters.transfers import record_transfer
-from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths
 from optdb.opencl.ops.counterpart import Counterpart, View
 from optdb.opencl.ops.elements import ElementKernels
 from optdb.runtime.arrays import Array, DeviceArray, empty, to_host
@@ -29,9 +29,7 @@ class OpenCLDimShuffle(View, host.DimShuffle):
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         (x,) = inputs
-        for axis in self.drop:
-            if x.shape[axis] != 1:
-                raise ValueError(f"{self} drops axis {axis}, which is to have length 1, and has {x.shape[axis]}")
+        check_lengths(self, node.inputs, inputs, [(0, axis) for axis in self.drop])
         shape = [1 if axis == "x" else x.shape[axis] for axis in self.new_order]
         strides = [x.dtype.itemsize if axis == "x" else x.strides[axis] for axis in self.new_order]
         outputs[0][0] = view(x, shape, strides)

@@ -16,6 +16,7 @@ import numpy as np
 
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.linking import raise_with_op
+from optdb.opencl.kernels.patterns import check_lengths, promised_axes
 from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.roles import Roles, exposed_variables, find_roles, is_foreign, on_device, overwrites
 from optdb.opencl.planning.sigint import commit_point
@@ -80,9 +81,9 @@ class LinkedFunction:
 
     def run(self, number: int) -> None:
         """Compute one node; an error names the node and where it was made."""
-        if number in self.foreign:
-            self._prepare_foreign(self.nodes[number])
         try:
+            if number in self.foreign:
+                self._prepare_foreign(self.nodes[number])
             self.thunks[number]()
         except Exception:
             raise_with_op(self.nodes[number], self.thunks[number], storage_map=self.cells)
@@ -95,8 +96,10 @@ class LinkedFunction:
     def _prepare_foreign(self, node: Apply) -> None:
         """Record that a node cannot be repeated, and let its results begin where a buffer does.
 
-        Its kernels may ignore the offset of an array that the node has made by `empty` in an earlier call.
+        Its kernels may ignore the offset of an array that the node has made by `empty` in an earlier call, and rely on
+        the broadcast patterns of its inputs.
         """
+        check_lengths(node.op, node.inputs, list(map(self.value, node.inputs)), promised_axes(node.inputs))
         enqueue(HostCall(f"{node.op} launches kernels by itself"))
         for var in node.outputs:
             value = self.value(var)

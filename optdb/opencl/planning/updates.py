@@ -13,6 +13,8 @@ import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from optdb.host.graph import Variable
+from optdb.opencl.kernels.patterns import check_lengths, promised_axes
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
 from optdb.runtime.arrays import Array, copy, overwrite
@@ -20,7 +22,16 @@ from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, live
 from optdb.runtime.commands import CommandList
 from optdb.runtime.recording import Recorder
 
-__all__ = ["MAX_RECORDINGS", "CellPairs", "CommitUpdates", "advance", "buffer_of", "commit", "find_commit"]
+__all__ = [
+    "MAX_RECORDINGS",
+    "CellPairs",
+    "CommitUpdates",
+    "advance",
+    "buffer_of",
+    "check_updates",
+    "commit",
+    "find_commit",
+]
 
 #: The most recordings of a commit for a plan: where arrays move in each call, recording is useless.
 MAX_RECORDINGS = 3
@@ -35,11 +46,27 @@ def advance(pairs: CellPairs) -> None:
         cell[0] = value
 
 
+def check_updates(updates: Iterable[tuple[Variable, Variable, Any]]) -> None:
+    """Check that next values have the lengths that the types of their shared variables promise.
+
+    The host's linker in Python does so, too, where it stores a next value. `updates` are shared variables, each with
+    the variable of its next value, and that value.
+
+    Raises
+    ------
+    ValueError
+        If one has another length.
+    """
+    for var, following, value in updates:
+        check_lengths(f"the update of {var}", [following], [value])
+
+
 def commit(linked: LinkedFunction) -> None:
     """Write the next values of shared arrays over the present ones, at the end of a call.
 
     Other values that lie in the buffers of the present ones are copied elsewhere first.
     """
+    check_updates((var, following, linked.value(following)) for var, following in linked.updates.items())
     updates = [((var, following), linked.value(var), linked.value(following)) for var, following in linked.advancing]
     cells = [linked.cells[var] for var in dict.fromkeys([*linked.outputs, *linked.updates.values()])]
     changes = find_commit(updates, [(cell, cell[0]) for cell in cells], buffer_of, _is_in_place)
@@ -94,6 +121,9 @@ class CommitUpdates:
         pairs = [var for pair in linked.advancing for var in pair]
         concerned = dict.fromkeys([*pairs, *filter(on_device, linked.outputs)])
         self._cells = [linked.cells[var] for var in concerned]
+        #: Updates whose arrays are not compared with those of the record.
+        unrecorded = [(var, following) for var, following in linked.updates.items() if following not in concerned]
+        self._unrecorded = [pair for pair in unrecorded if promised_axes(pair[:1])]
         self._before: list[Any] | None = None
         self._after: list[Any] = []
         self._commands = CommandList()
@@ -107,6 +137,7 @@ class CommitUpdates:
         """Write the next values over the present ones."""
         before = [cell[0] for cell in self._cells]
         if self._is_recorded(before):
+            check_updates((var, following, self._linked.value(following)) for var, following in self._unrecorded)
             self._commands.enqueue()
             for cell, value in zip(self._cells, self._after):
                 cell[0] = value

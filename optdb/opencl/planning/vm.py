@@ -21,7 +21,7 @@ from optdb.opencl.planning.rebinding import advances_from_external, bind_io, cop
 from optdb.opencl.planning.recording import LinkedFunction, Recording, record
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
-from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, commit
+from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, check_updates, commit
 from optdb.runtime.command_buffers import kept_by_driver
 from optdb.runtime.commands import CommandList, listening
 from optdb.runtime.host_buffers import pays_zero_copy
@@ -191,6 +191,8 @@ class PlannedVM(VM):
         """Compute without a plan."""
         self._unload()
         self.linked.branches.walk(self.linked.run, self._first())
+        linked = self.linked
+        check_updates((var, following, linked.value(following)) for var, following in linked.updates.items())
 
     def _first(self) -> Round:
         """Evaluate the early conditions; return the first round."""

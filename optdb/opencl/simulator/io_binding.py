@@ -21,6 +21,7 @@ from optdb.host.graph import Variable
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.roles import on_device
+from optdb.opencl.transfers import as_typed
 from optdb.runtime.arrays import Array, DeviceArray, as_host_value, deep_copy, fetch, fitting, from_host, to_host
 from optdb.runtime.context import Context
 from optdb.runtime.host_buffers import sync_to_host, wrap_host_array
@@ -74,7 +75,8 @@ class Input:
             if scope is not None:
                 scope.track(value)
             return
-        if scope is not None and self.may_be_external and value.dtype == self._dtype:
+        value = as_typed(value, self.variable)
+        if scope is not None and self.may_be_external:
             buffer = scope.take(self.cell, value)
             if buffer is not None:
                 self.cell[0] = self._around(context, buffer, value.shape)

@@ -16,7 +16,7 @@ from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.linking import VM_Linker, infer_reuse_pattern
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
-from optdb.opencl.planning.updates import advance
+from optdb.opencl.planning.updates import advance, check_updates
 from optdb.opencl.planning.vm import PlannedVM
 
 
@@ -47,6 +47,7 @@ def link(
     def compute_and_advance() -> None:
         with defer_sigint():
             run()
+            check_updates((*pair, cell[0]) for pair, (_, cell) in zip(following.items(), updates, strict=True))
             commit_point()
             advance(updates)
 

@@ -1,0 +1,120 @@
+"""The command line: ``python -m fuzzing.claims``."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from fuzzing.claims.operations import OPERATIONS
+from fuzzing.claims.ways import WAYS
+from memcheck.log import parse
+
+#: Examples of one process: what a process compiles stays in its memory.
+CHUNK = 100
+#: The device that checks each access to memory.
+OCLGRIND = "oclgrind"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some examples of one way, and the seed that they come from."""
+
+    way: str
+    seed: int
+    examples: int
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.way} on {self.device}, seed {self.seed}, {self.examples} examples"
+
+
+@click.command()
+@click.option("--examples", default=1000, show_default=True, help="How many, of all ways together.")
+@click.option("--seed", default=0, show_default=True, help="Where random numbers begin.")
+@click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
+@click.option("--way", "ways", multiple=True, type=click.Choice(list(WAYS)), help="Only these ways; all by default.")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    help=f"On which devices in turn, as optdb.mode names them; {OCLGRIND} finds each access out of bounds.",
+)
+@click.option("--without", multiple=True, type=click.Choice(list(OPERATIONS)), help="Leave an operation out.")
+@click.option("--timeout", default=600.0, show_default=True, help="Seconds that one process may take.")
+def main(
+    examples: int,
+    seed: int,
+    processes: int,
+    ways: tuple[str, ...],
+    devices: tuple[str, ...],
+    without: tuple[str, ...],
+    timeout: float,
+) -> None:
+    """Break what types claim, and compare what a device does with what Theano does in Python.
+
+    The exit status is 1 where an example differs, writes over the caller's memory, or, on Oclgrind, reads or writes out
+    of bounds; the smallest example of each process is printed, as a case that `fuzzing.claims.comparing.compare` takes.
+    The same seed gives the same examples.
+    """
+    console = Console(soft_wrap=True)
+    done = failures = 0
+    chunks = _chunks(examples, seed, ways or tuple(WAYS), devices or ("auto",))
+    with ThreadPoolExecutor(processes) as pool:
+        running = {pool.submit(_run, chunk, without, timeout): chunk for chunk in chunks}
+        for future in as_completed(running):
+            chunk, trouble = running[future], future.result()
+            done += chunk.examples
+            if trouble:
+                failures += 1
+                console.rule(f"{chunk}")
+                console.print(trouble, highlight=False, markup=False)
+            console.print(f"{done} of {examples} examples, {failures} processes with a difference", highlight=False)
+    raise SystemExit(1 if failures else 0)
+
+
+def _chunks(examples: int, seed: int, ways: Sequence[str], devices: Sequence[str]) -> Iterator[Chunk]:
+    """Yield what is to be run: each way on each device, in turn."""
+    for number, (way, device) in enumerate(itertools.cycle(itertools.product(ways, devices))):
+        if examples <= 0:
+            return
+        yield Chunk(way, seed * 1_000_000 + number, min(examples, CHUNK), device)
+        examples -= CHUNK
+
+
+def _run(chunk: Chunk, without: tuple[str, ...], timeout: float) -> str:
+    """Run some examples in a process; return what it prints if it fails, and what Oclgrind finds."""
+    arguments = [chunk.way, str(chunk.seed), str(chunk.examples), chunk.device, *without]
+    flags = f"cxx=,{os.environ.get('THEANO_FLAGS', '')}".strip(",")
+    command = [sys.executable, "-m", "fuzzing.claims.worker", *arguments]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "oclgrind.log"
+        log.touch()
+        try:
+            process = subprocess.run(
+                command,
+                env={**os.environ, "THEANO_FLAGS": flags, "OCLGRIND_LOG": str(log), "OCLGRIND_DATA_RACES": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            return f"no end within {timeout:g} seconds:\n{error.output or ''}"
+        findings = "\n".join(map(str, parse(log.read_text())))
+    trouble = f"status {process.returncode}:\n{process.stdout}" if process.returncode else ""
+    return trouble + (f"Oclgrind found:\n{findings}" if findings else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""A function and some calls of it, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pprint import pformat
+from typing import Any
+
+import numpy as np
+import theano
+import theano.tensor as tt
+
+from fuzzing.claims.arguments import Argument, argument
+from fuzzing.claims.operations import OPERATIONS
+
+__all__ = ["INPUTS", "SHARED", "Call", "Case", "Graph", "Step"]
+
+#: What a function takes: the pattern of each input. All other axes have the length of the call.
+INPUTS: dict[str, tuple[bool, ...]] = {
+    "x": (False,),
+    "one": (True,),
+    "row": (True, False),
+    "column": (False, True),
+    "square": (False, False),
+    "number": (),
+    "corner": (True, True),
+}
+#: The shared variables, all of which every function has.
+SHARED: dict[str, tuple[bool, ...]] = {"state": (False,), "state_of_one": (True,), "state_row": (True, False)}
+#: The length of the shared variables in the beginning.
+_STATE_LENGTH = 2
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation, the indexes of its arguments among the values, and its parameter."""
+
+    operation: str
+    arguments: tuple[int, ...]
+    param: Any = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the function."""
+
+    #: Of each axis that is not broadcastable.
+    length: int
+    #: The vector of lengths that some operations take.
+    lengths: tuple[int, int]
+    #: For each input, the kind of argument.
+    kinds: tuple[str, ...]
+    times: int = 1
+    #: A shared variable that gets another value before the call, and that value's shape; or None.
+    assigned: tuple[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function and the calls of it."""
+
+    #: Names of `INPUTS`.
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    #: The indexes of values that are returned, each with whether it may be borrowed.
+    outputs: tuple[tuple[int, bool], ...]
+    #: The names of shared variables, each with the index of its next value.
+    updates: tuple[tuple[str, int], ...]
+    calls: tuple[Call, ...]
+    #: Whether Theano is to take arguments without a look at them.
+    trusted: bool = False
+
+    def script(self) -> str:
+        """Return the case as Python code."""
+        return pformat(self, width=120, sort_dicts=False)
+
+    def arguments(self, call: Call) -> list[Argument]:
+        """Return new arguments for a call, the vector of lengths at the end."""
+        made = [
+            argument(kind, _values(number, INPUTS[name], call.length))
+            for number, (name, kind) in enumerate(zip(self.inputs, call.kinds, strict=True))
+        ]
+        return [*made, argument("plain", np.array(call.lengths, "int64"))]
+
+
+class Graph:
+    """The variables of a case; a new graph each time."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.inputs = [tt.TensorType("float32", INPUTS[name])(name) for name in case.inputs]
+        self.lengths = tt.lvector("lengths")
+        self.shared = {
+            name: theano.shared(_values(number, pattern, _STATE_LENGTH), name, broadcastable=pattern)
+            for number, (name, pattern) in enumerate(SHARED.items())
+        }
+        self.values = [*self.inputs, *self.shared.values()]
+        for step in case.steps:
+            self.values.append(self.applied(step))
+
+    def applied(self, step: Step) -> Any:
+        """Return the variable of a step.
+
+        Raises
+        ------
+        Exception
+            What Theano raises for types that it does not take.
+        """
+        taken = [self.values[index] for index in step.arguments]
+        return OPERATIONS[step.operation].build(*taken, self.lengths, step.param)
+
+    def compile(self, mode: Any) -> Any:
+        """Return the function."""
+        outputs = [theano.Out(self.values[index], borrow=borrow) for index, borrow in self.case.outputs]
+        updates = [(self.shared[name], self.values[index]) for name, index in self.case.updates]
+        inputs = [*self.inputs, self.lengths]
+        with theano.change_flags(on_opt_error="raise"):
+            function = theano.function(inputs, outputs, updates=updates, mode=mode, on_unused_input="ignore")
+        function.trust_input = self.case.trusted
+        return function
+
+    def assign(self, name: str, shape: Sequence[int]) -> np.ndarray:
+        """Return the value of some shape that a shared variable is to get."""
+        return np.arange(1, 1 + np.prod(shape, dtype=int)).reshape(shape).astype("float32")
+
+
+def _values(number: int, pattern: Sequence[bool], length: int) -> np.ndarray:
+    shape = tuple(1 if flag else length for flag in pattern)
+    size = int(np.prod(shape))
+    # Small whole numbers, so that order does not matter to sums.
+    return ((np.arange(size) * 3 + number) % 5 - 2).reshape(shape).astype("float32")

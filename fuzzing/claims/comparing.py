@@ -1,0 +1,174 @@
+"""One case computed in one way, and compared call by call with what Theano computes in Python."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import theano
+
+from fuzzing.claims.arguments import ALIGNED, Argument
+from fuzzing.claims.cases import SHARED, Call, Case
+from fuzzing.claims.ways import WAYS, OnHost, Refused, Way
+
+__all__ = ["BROKEN_PROMISE", "Differs", "compare"]
+
+#: What the error of a broken promise says.
+BROKEN_PROMISE = "which promises length 1"
+#: What else may be wrong with a value that has another shape than its type promises.
+_REFUSALS = (BROKEN_PROMISE, "Dimension mismatch")
+
+
+#: Where Theano's Python code fails, and its C code computes: an operation without an identity, of no elements.
+_OF_NOTHING = "zero-size array to reduction operation"
+
+
+class Differs(AssertionError):
+    """A way computes something that Theano does not."""
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a call did: it returned results and left shared values, or it raised."""
+
+    results: Sequence[Any] = ()
+    shared: Sequence[np.ndarray] = ()
+    error: Exception | None = None
+
+    def is_like(self, other: _Outcome, trusted: bool = False) -> bool:
+        """Tell whether another call did the same; any error is like any other, and some of Theano's count for nothing.
+
+        Where arguments are `trusted`, dtypes may differ, and an error of the other call says nothing.
+        """
+        if other.error is not None and (trusted or _OF_NOTHING in str(other.error)):
+            return True
+        if self.error is not None or other.error is not None:
+            return self.error is not None and other.error is not None
+        pairs = zip([*self.results, *self.shared], [*other.results, *other.shared], strict=True)
+        return all(_is_equal(ours, theirs, trusted) for ours, theirs in pairs)
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"{type(self.error).__name__}: {str(self.error)[:600]}"
+        return f"{[_brief(x) for x in self.results]}, shared {[_brief(x) for x in self.shared]}"
+
+
+def compare(case: Case, way: str, device: str = "auto") -> None:
+    """Compute a case in one way, and see that it does what Theano does.
+
+    The reference is Theano's Python without optimization; where types claim what is not so, what Theano's optimizer
+    makes of the graph counts as well. The comparison ends with the first call that raises.
+
+    Raises
+    ------
+    Differs
+        If it does something else, or changes an array of the caller's.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # A graph that Theano's optimizer does not take is no graph to compare.
+        try:
+            reference = OnHost(case, theano.Mode("py", None))
+            optimized = OnHost(case, theano.Mode("py", "fast_run"))
+        except Exception:
+            return
+        try:
+            other = WAYS[way](case, device)
+        except Refused:
+            return
+        except Exception as error:
+            raise Differs(f"{way} does not compile: {type(error).__name__}: {error}\n{case.script()}") from error
+        _compare_calls(case, way, (reference, optimized), other)
+
+
+def _compare_calls(case: Case, way: str, references: Sequence[Way], other: Way) -> None:
+    held: list[tuple[Any, Any]] = []
+    for number, call in enumerate(case.calls):
+        where = f"{way}, call {number}"
+        arguments = case.arguments(call)
+        try:
+            if not _assigned(where, call, references, other):
+                return
+            seen = _outcome(other, arguments, call.times)
+        except Refused:
+            return
+        aligned = replace(call, kinds=tuple(ALIGNED.get(kind, kind) for kind in call.kinds))
+        expected = [_outcome(reference, case.arguments(aligned), call.times) for reference in references]
+        _check_memory(where, arguments, held, case)
+        if not any(seen.is_like(outcome, case.trusted) for outcome in expected) and not _is_refusal(seen, case, call):
+            raise Differs(f"{where}: seen\n{seen}\nexpected\n{expected[0]}\nor\n{expected[1]}\n{case.script()}")
+        if seen.error is not None or any(outcome.error is not None for outcome in expected):
+            return
+        if not seen.is_like(expected[0], case.trusted):
+            return  # states may differ from now on
+        owned = [result for result, (_, borrow) in zip(seen.results, case.outputs, strict=True) if not borrow]
+        held += [(result, np.array(result)) for result in owned]
+
+
+def _is_refusal(seen: _Outcome, case: Case, call: Call) -> bool:
+    """Tell whether a call raised the error of a broken promise.
+
+    Any error will do for arguments that nobody looks at, and for a missing one: Theano computes as long as no node
+    reads it. Theano refuses arrays that are not aligned.
+    """
+    if seen.error is None:
+        return False
+    if case.trusted or "nothing" in call.kinds:
+        return True
+    refusals = _REFUSALS if ALIGNED.keys().isdisjoint(call.kinds) else (*_REFUSALS, "not aligned")
+    return any(words in str(seen.error) for words in refusals)
+
+
+def _assigned(where: str, call: Call, references: Sequence[Way], other: Way) -> bool:
+    """Give a shared variable the value of a call, if there is one; return whether that was possible."""
+    if call.assigned is None:
+        return True
+    name, shape = call.assigned
+    value = np.arange(1, 1 + int(np.prod(shape))).reshape(shape).astype("float32")
+    errors = [_assignment_error(way, name, value.copy()) for way in (*references, other)]
+    if len({error is None for error in errors}) > 1:
+        raise Differs(f"{where}: {name} of shape {shape} is assigned with {errors}")
+    return errors[0] is None
+
+
+def _assignment_error(way: Way, name: str, value: np.ndarray) -> Exception | None:
+    try:
+        way.set(name, value)
+    except Refused:
+        raise
+    except Exception as error:
+        return error
+    return None
+
+
+def _outcome(way: Way, arguments: Sequence[Argument], times: int) -> _Outcome:
+    try:
+        results = way.call([argument.value for argument in arguments], times)
+    except Refused:
+        raise
+    except Exception as error:
+        return _Outcome(error=error)
+    return _Outcome(results, [way.get(name) for name in SHARED])
+
+
+def _check_memory(where: str, arguments: Sequence[Argument], held: Sequence[tuple[Any, Any]], case: Case) -> None:
+    for number, argument in enumerate(arguments):
+        if not argument.is_unchanged:
+            raise Differs(f"{where}: argument {number} is overwritten\n{case.script()}")
+    for result, copy in held:
+        if not _is_equal(result, copy):
+            raise Differs(f"{where}: an earlier result is overwritten\n{case.script()}")
+
+
+def _is_equal(ours: Any, theirs: Any, trusted: bool = False) -> bool:
+    if ours.shape != theirs.shape or not (trusted or ours.dtype == theirs.dtype):
+        return False
+    return bool(np.allclose(ours, theirs, rtol=1e-4, atol=1e-4, equal_nan=True))
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 200 else f"{value.dtype} of shape {value.shape}"

@@ -1,0 +1,69 @@
+"""Some examples in a process: ``python -m fuzzing.claims.worker WAY SEED EXAMPLES DEVICE [OPERATION ...]``.
+
+It ends with status 1 where an example differs, and prints the smallest one that was found.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Collection
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from fuzzing.claims.comparing import compare
+from fuzzing.claims.strategies import cases
+
+__all__ = ["run"]
+
+
+def run(way: str, number: int, examples: int, device: str = "auto", without: Collection[str] = ()) -> None:
+    """Compare random cases in one way.
+
+    Parameters
+    ----------
+    way : str
+        Of `fuzzing.claims.ways.WAYS`.
+    number : int
+        The seed.
+    examples : int
+        How many.
+    device : str
+        On which device.
+    without : collection of str
+        Operations that are left out.
+
+    Raises
+    ------
+    Exception
+        What the smallest example that fails raises.
+    """
+
+    @seed(number)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+    @given(cases(without=without))
+    def examine(case: object) -> None:
+        compare(case, way, device)
+
+    examine()
+
+
+def main() -> None:
+    """Run what the command line says."""
+    way, number, examples, device, *without = sys.argv[1:]
+    try:
+        run(way, int(number), int(examples), device, without)
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

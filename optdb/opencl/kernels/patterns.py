@@ -1,0 +1,64 @@
+"""Checks the lengths of arrays against the broadcast patterns of their types.
+
+A type with a broadcastable axis promises length 1. Theano's ops can break that promise: `Split` gives the pieces of a
+broadcastable axis the same pattern, whatever their lengths are, and an op of a user may return any shape. A kernel that
+relies on the pattern would read and write out of bounds. The checks run where Python computes a node, so a plan's
+commands are repeated without them: the shapes of the inputs select a plan, and a node whose result changes its shape
+has the nodes that read it computed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from optdb.host.graph import Variable
+
+__all__ = ["check_lengths", "promised_axes"]
+
+
+def promised_axes(variables: Sequence[Variable]) -> list[tuple[int, int]]:
+    """Return the broadcastable axes of variables: for each, the index of the variable, and that of the axis."""
+    patterns = [getattr(var.type, "broadcastable", ()) for var in variables]
+    return [(index, axis) for index, pattern in enumerate(patterns) for axis, flag in enumerate(pattern) if flag]
+
+
+def check_lengths(
+    op: Any,
+    variables: Sequence[Variable],
+    values: Sequence[Any],
+    axes: Sequence[tuple[int, int]] | None = None,
+    empty: bool = False,
+) -> None:
+    """Check that broadcastable axes have length 1.
+
+    Parameters
+    ----------
+    op : object
+        What relies on it, for the error: an op, or words.
+    variables, values : sequence
+        Its inputs, and an array for each.
+    axes : sequence of (int, int), optional
+        What `promised_axes` returns for the variables, if it is known.
+    empty : bool
+        Whether length 0 will do, too: no kernel is launched for an empty result.
+
+    Raises
+    ------
+    ValueError
+        If an axis has another length.
+    """
+    for index, axis in promised_axes(variables) if axes is None else axes:
+        length = values[index].shape[axis]
+        # The order matters: while a function is traced, each comparison of an unknown length becomes a guard.
+        if length != 1 and not (empty and length == 0):
+            raise ValueError(_broken_promise(op, index, variables[index], axis, length))
+
+
+def _broken_promise(op: Any, index: int, var: Variable, axis: int, length: int) -> str:
+    called = var.name or (f"input {index}" if var.owner is None else f"output {var.index} of {var.owner.op}")
+    return (
+        f"{op} takes {called}, of type {var.type}: axis {axis} is broadcastable, which promises length 1, and the "
+        f"array has length {length}.\nThe cure: take the promise back, by theano.tensor.unbroadcast(x, {axis}), of "
+        "what this array is computed from, before the op that changes the length"
+    )
