@@ -22,7 +22,7 @@ DEMO_MINUTES := 3
 TEST_MINUTES := 6
 TEST_ALL_MINUTES := 11
 
-.PHONY: help demo bench growth test test-all slow-tests test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-files fuzz-quality clean
+.PHONY: help demo bench growth test test-all slow-tests test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-quality clean
 
 ## This list
 help:
@@ -111,6 +111,10 @@ fuzz: $(STAMP)
 	@mkdir -p build
 	$(RUN) -m fuzzing --examples 20000 --pairs build/pairs.json
 	$(RUN) -m fuzzing.convolutions --examples 5000
+
+## Functions whose types claim what values break, and odd arguments, on a device, against Theano's Python
+fuzz-claims: $(STAMP)
+	$(RUN) -m fuzzing.claims --examples 4000
 
 ## 100,000 altered files of plans, each of which is to be refused in words, or to do what it says
 fuzz-files: $(STAMP)

@@ -8,6 +8,7 @@
 - ``comparing``: one program under some switches, compared call by call.
 - ``pairs``: how often switches were drawn together, and the tables of docs/fuzzing.md.
 - ``convolutions``: random convolutions and poolings, by a command of its own, ``python -m fuzzing.convolutions``.
+- ``claims``: functions whose types claim what values break, by a command of its own, ``python -m fuzzing.claims``.
 - ``files``: exported files altered at random, by a command of its own, ``python -m fuzzing.files``.
 
 ``python -m fuzzing`` runs many examples in several processes; ``tests/fuzzing`` runs some hundred. All numbers are

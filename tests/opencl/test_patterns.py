@@ -111,6 +111,17 @@ def test_what_cannot_be_computed_is_refused_by_name(shape, build):
     assert "theano.tensor.unbroadcast(x, 0)" in str(info.value) and " takes output 0 of " in str(info.value)
 
 
+@pytest.mark.usefixtures("default")
+def test_shapes_that_do_not_fit_because_a_promise_is_broken():
+    state = theano.shared(values(1, 1), "state", broadcastable=(True, True))
+    x = piece(theano.shared(values(1), "x", broadcastable=(True,)))
+    mode = theano.compile.get_default_mode().including("opencl")
+    function = theano.function([], state + tt.outer(x, x), mode=mode)
+    assert any("Ger" in str(node.op) for node in function.maker.fgraph.apply_nodes)
+    with pytest.raises(ValueError, match=f"Ger.* takes output 0 of .*Split.*{PROMISE}.* length 0"):
+        function()
+
+
 def test_the_cure_of_the_error():
     result = tt.split(tt.unbroadcast(one, 0), [0, 1], 2)[0]
     assert of_device([one, vector], tt.concatenate([result, vector]) * 2)(values(1), values(2)).tolist() == [2, 4]
@@ -222,3 +233,13 @@ def test_an_op_of_the_host_that_returns_another_dtype():
 
     result = Bytes(vector.type)(lengths) * 2 + vector
     assert of_device([lengths, vector], result)(np.array([3]), values(3)).tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("change", [tt.inc_subtensor, tt.set_subtensor])
+def test_rows_without_elements_take_no_values_of_another_length(change):
+    result = change(matrix[tt.constant([0, 0])], vector)
+    function, expected = of_device([matrix, vector], result), in_python([matrix, vector], result)
+    np.testing.assert_array_equal(function(values(1, 0), values(0)), expected(values(1, 0), values(0)))
+    for compute in (function, expected):
+        with pytest.raises(ValueError, match="broadcast"):
+            compute(values(1, 0), values(2))

@@ -91,8 +91,8 @@ class OpenCLKernelBase(Op):
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
         """Compute a node for which no thunk was made, as in a test or in the debugger."""
-        check_lengths(self, node.inputs, inputs, self._axes_to_check(node))
-        self.run(node, inputs, outputs, self.compiled_kernels(node), self.get_context(node))
+        run = self._checked_run(node, self.compiled_kernels(node), self.get_context(node))
+        run(inputs, outputs)
 
     def make_thunk(
         self,
@@ -115,19 +115,13 @@ class OpenCLKernelBase(Op):
         debug: bool = False,
     ) -> Callable[[], None]:
         """Compile the kernels; return the thunk that computes the node once."""
-        context = self.get_context(node)
-        kernels = self.compiled_kernels(node)
+        run = self._checked_run(node, self.compiled_kernels(node), self.get_context(node))
         inputs = [storage_map[var] for var in node.inputs]
         outputs = [storage_map[var] for var in node.outputs]
         computed = [compute_map[var] for var in node.outputs] if compute_map else []
 
-        axes = self._axes_to_check(node)
-
         def thunk() -> None:
-            values = [cell[0] for cell in inputs]
-            if axes:
-                check_lengths(self, node.inputs, values, axes)
-            self.run(node, values, outputs, kernels, context)
+            run([cell[0] for cell in inputs], outputs)
             for cell in computed:
                 cell[0] = True
 
@@ -137,11 +131,24 @@ class OpenCLKernelBase(Op):
         thunk.lazy = False
         return thunk
 
-    def _axes_to_check(self, node: Apply) -> list[tuple[int, int]]:
-        """Return the axes of inputs on the device that have to have length 1 before `run`, as `promised_axes` does."""
-        if self.checks_lengths:
-            return []
-        return [(i, axis) for i, axis in promised_axes(node.inputs) if hasattr(node.inputs[i].type, "context_name")]
+    def _checked_run(self, node: Apply, kernels: Kernels, context: Context) -> Callable[[Sequence[Any], Outputs], None]:
+        """Return `run` for a node, which takes inputs and outputs, with a check of lengths that types promise."""
+        promised = [
+            (index, axis) for index, axis in promised_axes(node.inputs) if hasattr(node.inputs[index].type, "context")
+        ]
+        relies = bool(promised) and not self.checks_lengths
+
+        def run(inputs: Sequence[Any], outputs: Outputs) -> None:
+            if relies:
+                check_lengths(self, node.inputs, inputs, promised)
+            try:
+                self.run(node, inputs, outputs, kernels, context)
+            except ValueError:
+                # If shapes do not fit because an array breaks the promise of its type, the error names that one.
+                check_lengths(self, node.inputs, inputs, promised)
+                raise
+
+        return run
 
 
 def _without_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:

@@ -178,11 +178,12 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIn
         x, y, indexes = inputs
         # Indexes of rows without elements are not looked at, as on the host.
         named = host_indexes(indexes, x.shape[0], self) if size_of(x.shape[1:]) else None
+        shape = (indexes.shape[0], *x.shape[1:])
+        y = broadcast_view(y, shape, self)
         out = outputs[0][0] = overwritable(self, x, node.inputs[0].type, kernels, context)
         if not (out.size and named.size):
             return
-        shape = (named.shape[0], *x.shape[1:])
-        y = contiguous(broadcast_view(y, shape, self), node.inputs[0].type, kernels, context, shape=shape)
+        y = contiguous(y, node.inputs[0].type, kernels, context, shape=shape)
         flat = contiguous(out, node.inputs[0].type, kernels, context)  # a copy only where it works in place
         tables = [computed(name, named) for name in ("distinct", "mentions", "begins")]
         columns = size_of(out.shape[1:])

@@ -20,6 +20,8 @@ class OpenCLContiguous(OpenCLKernelBase):
 
     __props__ = ()
     _f16_ok = True
+    #: The copy has the lengths of the array.
+    checks_lengths = True
     view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
 
     def make_node(self, x: Any) -> Apply:

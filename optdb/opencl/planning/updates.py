@@ -137,7 +137,9 @@ class CommitUpdates:
         """Write the next values over the present ones."""
         before = [cell[0] for cell in self._cells]
         if self._is_recorded(before):
-            check_updates((var, following, self._linked.value(following)) for var, following in self._unrecorded)
+            if self._unrecorded:
+                linked = self._linked
+                check_updates((var, following, linked.value(following)) for var, following in self._unrecorded)
             self._commands.enqueue()
             for cell, value in zip(self._cells, self._after):
                 cell[0] = value
