@@ -200,6 +200,27 @@ def test_an_op_with_kernels_of_its_own_gets_what_types_promise():
             function(values(1), [0], values(2))
 
 
+class Half(FirstOfAll):
+    """Gives other results than its node says."""
+
+    __props__ = ("shape", "dtype")
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+
+    def run(self, node, inputs, outputs, kernels, context):
+        outputs[0][0] = None if self.dtype is None else output_array([None], context, self.shape, self.dtype)
+
+
+@pytest.mark.usefixtures("default")
+@pytest.mark.parametrize("shape, dtype", [((3,), "int8"), ((3, 3), "float32"), ((), "float32"), ((3,), None)])
+def test_results_of_an_op_with_kernels_of_its_own_are_of_their_types(shape, dtype):
+    mode = theano.compile.get_default_mode().including("opencl")
+    function = theano.function([one, vector], Half(shape, dtype)(vector, one) * 2, mode=mode)
+    with pytest.raises(TypeError, match=r"Half.* gives output 0 .*make_node promises .*float32, vector"):
+        function(values(1), values(3))
+
+
 def test_check_lengths_takes_what_types_promise():
     check_lengths("a test", [one, vector], [values(1), values(3)])
     with pytest.raises(ValueError, match=f"a test takes one, .*{PROMISE}"):

@@ -18,7 +18,7 @@ from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.launching import CompiledKernel
 from optdb.codegen.kernels.programs import compile_kernels
 from optdb.host.graph import Apply, Op, Variable
-from optdb.opencl.kernels.patterns import check_lengths, promised_axes
+from optdb.opencl.kernels.patterns import check_kinds, check_lengths, promised_axes
 from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.context import Context
 from optdb.runtime.sizes import as_int
@@ -37,7 +37,7 @@ class OpenCLKernelBase(Op):
     #: while its inputs stay the same (see ``optdb.opencl.planning``).
     repeatable = True
     #: Whether `run` itself checks that broadcastable axes have length 1, or does without. Otherwise `run` gets only
-    #: arrays whose lengths are those that their types promise.
+    #: arrays whose lengths are those that their types promise, and the dtypes of its results are looked at.
     checks_lengths = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -132,15 +132,12 @@ class OpenCLKernelBase(Op):
         return thunk
 
     def _checked_run(self, node: Apply, kernels: Kernels, context: Context) -> Callable[[Sequence[Any], Outputs], None]:
-        """Return `run` for a node, which takes inputs and outputs, with a check of lengths that types promise."""
+        """Return `run` for a node, which takes inputs and outputs, with checks of what types promise."""
         promised = [
             (index, axis) for index, axis in promised_axes(node.inputs) if hasattr(node.inputs[index].type, "context")
         ]
-        relies = bool(promised) and not self.checks_lengths
 
         def run(inputs: Sequence[Any], outputs: Outputs) -> None:
-            if relies:
-                check_lengths(self, node.inputs, inputs, promised)
             try:
                 self.run(node, inputs, outputs, kernels, context)
             except ValueError:
@@ -148,7 +145,12 @@ class OpenCLKernelBase(Op):
                 check_lengths(self, node.inputs, inputs, promised)
                 raise
 
-        return run
+        def run_checked(inputs: Sequence[Any], outputs: Outputs) -> None:
+            check_lengths(self, node.inputs, inputs, promised)
+            self.run(node, inputs, outputs, kernels, context)
+            check_kinds(self, node.outputs, [cell[0] for cell in outputs])
+
+        return run if self.checks_lengths else run_checked
 
 
 def _without_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from optdb.host.graph import Variable
 
-__all__ = ["check_lengths", "promised_axes"]
+__all__ = ["check_kinds", "check_lengths", "promised_axes"]
 
 
 def promised_axes(variables: Sequence[Variable]) -> list[tuple[int, int]]:
@@ -53,6 +53,28 @@ def check_lengths(
         # The order matters: while a function is traced, each comparison of an unknown length becomes a guard.
         if length != 1 and not (empty and length == 0):
             raise ValueError(_broken_promise(op, index, variables[index], axis, length))
+
+
+def check_kinds(op: Any, variables: Sequence[Variable], values: Sequence[Any]) -> None:
+    """Check that arrays of the device have the dtypes and the numbers of dimensions of their variables.
+
+    Kernels that read them are compiled for these. Values of variables of the host are not looked at.
+
+    Raises
+    ------
+    TypeError
+        If one has not.
+    """
+    for index, (var, value) in enumerate(zip(variables, values, strict=True)):
+        if not hasattr(var.type, "context"):
+            continue
+        seen = (getattr(value, "dtype", None), getattr(value, "ndim", None))
+        if seen != (var.type.numpy_dtype, var.type.ndim):
+            raise TypeError(
+                f"{op} gives output {index} of type {type(value).__name__}, dtype {seen[0]} and {seen[1]} dimensions, "
+                f"where its make_node promises {var.type}.\nThe cure: make the output by "
+                "optdb.opencl.kernels.output_array with that dtype and as many lengths, or correct make_node"
+            )
 
 
 def _broken_promise(op: Any, index: int, var: Variable, axis: int, length: int) -> str:

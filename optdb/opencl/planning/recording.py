@@ -16,7 +16,7 @@ import numpy as np
 
 from optdb.host.graph import Apply, Constant, Variable
 from optdb.host.linking import raise_with_op
-from optdb.opencl.kernels.patterns import check_lengths, promised_axes
+from optdb.opencl.kernels.patterns import check_kinds, check_lengths, promised_axes
 from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.roles import Roles, exposed_variables, find_roles, is_foreign, on_device, overwrites
 from optdb.opencl.planning.sigint import commit_point
@@ -85,6 +85,9 @@ class LinkedFunction:
             if number in self.foreign:
                 self._prepare_foreign(self.nodes[number])
             self.thunks[number]()
+            if number in self.foreign:
+                node = self.nodes[number]
+                check_kinds(node.op, node.outputs, list(map(self.value, node.outputs)))
         except Exception:
             raise_with_op(self.nodes[number], self.thunks[number], storage_map=self.cells)
 
