@@ -69,8 +69,8 @@ def in_python(inputs, outputs):
         tt.inc_subtensor(vector[:0], piece(one)),
         tt.cumsum(piece(one)),
         tt.nnet.softmax(piece(one.dimshuffle(0, "x")) * matrix),
-        row_liar.sum(axis=1) * 2,
-        (row_liar * 2).sum(axis=1),
+        (row_liar + one).sum(axis=1) * 2,
+        (row_liar * one).sum(axis=1),
     ],
     ids=str,
 )
