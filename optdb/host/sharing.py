@@ -1,14 +1,16 @@
 """Detects in-place changes to the values of shared variables.
 
 The holder of a copy of a value compares the object in Theano's storage by identity. That misses in-place writes: by
-``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions that compute the next
-value over the present one. :func:`watch` starts to record these.
+``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions of Theano's own linkers
+that compute the next value over the present one. :func:`watch` starts to record these. Functions of the linker
+``opencl`` never write a host value in place: they exchange the object.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +22,10 @@ from theano.gof.link import Container
 from optdb.host.device_linker import DeviceLinker
 from optdb.host.patching import PatchGroup, Wrapper
 
-__all__ = ["unmarked_writer", "version", "watch"]
+__all__ = ["has_unmarked_writer", "version", "watch"]
 
+#: Each number is taken once, by any thread.
+_versions = itertools.count(1)
 _lock = threading.Lock()
 
 
@@ -37,22 +41,34 @@ def watch() -> None:
 
 
 def version(container: Container) -> int:
-    """Return how often a value was set so far."""
+    """Return a number that is another one after each time that a value was set."""
     return getattr(container, "optdb_version", 0)
 
 
-def unmarked_writer(container: Container) -> bool:
-    """Tell whether a function of Theano's own updates the variable, which may happen in place at any time."""
+def has_unmarked_writer(container: Container) -> bool:
+    """Tell whether a function of Theano's own linkers may overwrite the variable's value in place, at any time."""
     return getattr(container, "optdb_written", False)
 
 
-def _counting(change: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(change)
-    def change_and_count(self: SharedVariable, *args: Any, **kwargs: Any) -> None:
-        change(self, *args, **kwargs)
-        self.container.optdb_version = version(self.container) + 1
+def _counting(zero: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(zero)
+    def zero_and_count(self: SharedVariable, *args: Any, **kwargs: Any) -> None:
+        zero(self, *args, **kwargs)
+        self.container.optdb_version = next(_versions)
 
-    return change_and_count
+    return zero_and_count
+
+
+def _counting_property(value: property) -> property:
+    """Return a property of containers that counts assignments; `set_value` makes one, and so does ``f[variable] =``."""
+
+    def set_and_count(self: Container, new_value: Any) -> None:
+        try:
+            value.fset(self, new_value)
+        finally:
+            self.optdb_version = next(_versions)
+
+    return property(value.fget, set_and_count)
 
 
 def _noting(create: Callable[..., Function]) -> Callable[..., Function]:
@@ -69,7 +85,9 @@ def _note(function: Function) -> None:
     if isinstance(function.maker.linker, DeviceLinker):
         return
     for spec in function.maker.inputs:
-        if spec.shared and spec.update is not None and isinstance(spec.value, Container):
+        # A copy with `delete_updates=True` may still work in place.
+        may_write = spec.update is not None or spec.mutable
+        if spec.shared and may_write and isinstance(spec.value, Container):
             spec.value.optdb_written = True
 
 
@@ -78,7 +96,8 @@ _patches = PatchGroup(
     "from the first function of mode OPENCL on",
     "nothing",
     [
-        Wrapper(SharedVariable, "set_value", _counting, "the same array may have new contents"),
+        Wrapper(Container, "value", _counting_property, "the same array may have new contents"),
+        Wrapper(Container, "data", _counting_property, "the same array may have new contents"),
         Wrapper(SharedVariable, "zero", _counting, "it may overwrite the array in place"),
         Wrapper(FunctionMaker, "create", _noting, "functions of the host may update a variable in place"),
     ],

@@ -362,5 +362,12 @@ def upload(
     if tracing() is None and (events is not None or value.nbytes <= _SMALL_NBYTES):
         command.value, command.is_blocking = np.array(value, order="C"), False
     enqueue(command)
-    if not command.is_blocking:
-        (_state.events if events is None else events).append(command.event)
+    if events is not None:
+        events.append(command.event)
+    elif not command.is_blocking:
+        keep_event(command.event)
+
+
+def keep_event(holder: Any) -> None:
+    """Keep the event of a copy that is not waited for, or a command that has it: the event keeps the array alive."""
+    _state.events.append(holder)

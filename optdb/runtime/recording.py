@@ -27,7 +27,9 @@ from optdb.runtime.commands import (
     HostCall,
     Memory,
     listened,
+    listening,
 )
+from optdb.runtime.holding import HeldCommands
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import as_int
 
@@ -80,6 +82,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self._segment = Segment()
+        #: Takes the commands in place of the device; None if they are enqueued at once.
+        self.held: HeldCommands | None = None
         # By the handle: a later buffer may reuse a released one's handle, and is reported when it is allocated.
         self._memories: dict[int, Memory] = {}
 
@@ -87,6 +91,9 @@ class Recorder:
     def segment(self) -> Iterator[Segment]:
         """Record the commands of the block into a segment of their own."""
         self._segment = Segment()
+        outer = listening()
+        if isinstance(outer, HeldCommands):
+            self.held = outer
         with listened(self):
             yield self._segment
 
@@ -105,9 +112,12 @@ class Recorder:
         return self._memories[handle]
 
     def on(self, command: Any) -> None:
-        """Record a command, and enqueue it."""
+        """Record a command, and enqueue it, or hold it back."""
         self.write(command)
-        command.enqueue()
+        if self.held is None:
+            command.enqueue()
+        else:
+            self.held.on(command)
 
     def write(self, command: Any) -> None:
         """Record a command."""

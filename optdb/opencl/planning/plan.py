@@ -24,6 +24,7 @@ from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array, DeviceArray, copy, overwrite
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
 from optdb.runtime.commands import Command, CommandList, Memory
+from optdb.runtime.holding import enqueue_bound
 from optdb.runtime.recording import Segment
 
 
@@ -64,6 +65,8 @@ class Plan:
         late = in_segments(steps[final:], changing)
         self._steps = [*early, *late]
         self._halves = early, late
+        #: The variables whose values are not the recorded ones, in the present call.
+        self._changed: set[Variable] = set()
         self._segments = [step for step in self._steps if isinstance(step, CommandSegment)]
         self._merging = Merging([segment.commands for segment in self._segments])
         # After a call, `commit` and `release` may have replaced results by copies.
@@ -89,17 +92,25 @@ class Plan:
             self.linked.cells[var][0] = None
 
     def run(self) -> None:
-        """Run it."""
+        """Run the steps before those that overwrite inputs of the function.
+
+        Raise `BranchTaken` if the call takes another path.
+        """
         if not self._merging.done:
             self._merge()
         self.restore_cells()
         self.rebind_io()
-        changed = {var for var, before in self._recording.given.items() if not same(self.linked.value(var), before)}
-        for steps in self._halves:
-            for step in steps:
-                for command in step.due(changed):
-                    command.enqueue()
-            commit_point()
+        given = self._recording.given
+        self._changed = {var for var, before in given.items() if not same(self.linked.value(var), before)}
+        for step in self._halves[0]:
+            for command in step.due(self._changed):
+                command.enqueue()
+
+    def run_final(self) -> None:
+        """Run the other steps, after `run`. The caller holds their commands back until all that may raise is done."""
+        commit_point()
+        for step in self._halves[1]:
+            enqueue_bound(step.due(self._changed))
 
     def expect(self, times: int) -> bool:
         """Credit `times` calls that may run without Python; return whether one has to run with it first."""
@@ -290,8 +301,7 @@ class CommandSegment(Step):
         """Let each step compare its inputs."""
         self.stale = True  # and stays so if a node raises
         for step in self._steps:
-            for command in step.due(changed):
-                command.enqueue()
+            enqueue_bound(step.due(changed))
         self.stale = any(step.stale for step in self._steps)
 
 

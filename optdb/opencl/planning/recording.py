@@ -22,7 +22,8 @@ from optdb.opencl.planning.roles import Roles, exposed_variables, find_roles, is
 from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import IOBinding
-from optdb.runtime.commands import HostCall, enqueue
+from optdb.runtime.commands import HostCall, enqueue, listened, listening
+from optdb.runtime.holding import HeldCommands
 from optdb.runtime.recording import ArrayLayout, Recorder, Segment
 
 if TYPE_CHECKING:
@@ -69,6 +70,14 @@ class LinkedFunction:
         """Variables whose memory is seen outside of the nodes, or that a node overwrites."""
         return exposed_variables(self.nodes, self.inputs, self.outputs, overwrites)
 
+    def aliases(self, var: Variable) -> set[Variable]:
+        """Return the host variables that nodes compute in each call, and that may share memory with an exposed one.
+
+        `var` is among them.
+        """
+        exposed = exposed_variables(self.nodes, (), [var], overwrites)
+        return {alias for alias in exposed if alias.owner is not None and not on_device(alias)}
+
     @functools.cached_property
     def advancing(self) -> list[tuple[Variable, Variable]]:
         """Shared arrays on the device and their next values, except those whose present values are results."""
@@ -89,7 +98,13 @@ class LinkedFunction:
                 node = self.nodes[number]
                 check_kinds(node.op, node.outputs, list(map(self.value, node.outputs)))
         except Exception:
-            raise_with_op(self.nodes[number], self.thunks[number], storage_map=self.cells)
+            thunk = self.thunks[number]
+            # The error shows values of inputs. What is held back must not be enqueued for that.
+            listener = listening()
+            held = listener.held if isinstance(listener, Recorder) else listener
+            shown = _Unshown(thunk) if isinstance(held, HeldCommands) else thunk
+            with listened(None):
+                raise_with_op(self.nodes[number], shown, storage_map=self.cells)
 
     @functools.cached_property
     def foreign(self) -> frozenset[int]:
@@ -114,6 +129,27 @@ class LinkedFunction:
         for var, cell in self.cells.items():
             if var.owner is not None and isinstance(cell[0], Array):
                 cell[0] = None
+
+
+class _Unshown:
+    """A thunk, for an error's text: its inputs on the device have shapes and strides, and no values yet."""
+
+    def __init__(self, thunk: Any) -> None:
+        values = [cell[0] for cell in getattr(thunk, "inputs", ())]
+        self.inputs = [[_Uncomputed(value) if isinstance(value, Array) else value] for value in values]
+        self.outputs = getattr(thunk, "outputs", [])
+
+
+class _Uncomputed:
+    """An array whose values are not computed yet."""
+
+    def __init__(self, array: Array) -> None:
+        self.shape, self.strides, self.size = array.shape, array.strides, array.size
+
+    def __str__(self) -> str:
+        return "not computed yet"
+
+    __repr__ = __str__
 
 
 @dataclass(eq=False)
@@ -174,7 +210,8 @@ class Recording:
 def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | None = None) -> Recording:
     """Run a function's nodes, and record their commands.
 
-    The recorder may raise. `first` is the first round, if the early conditions have been evaluated.
+    The recorder may raise. `first` is the first round, if the early conditions have been evaluated. From the first node
+    on that overwrites an input of the function, the recorder holds the commands back: the caller enqueues them.
     """
     branches = linked.branches
     first = first or branches.first(linked.run)
@@ -187,8 +224,9 @@ def record(linked: LinkedFunction, recorder: BudgetedRecorder, first: Round | No
 
     def compute(number: int) -> None:
         node = linked.nodes[number]
-        if number in branches.final:
+        if number in branches.final and recorder.held is None:
             commit_point()
+            recorder.held = HeldCommands()
         with recorder.node(node) as segment:
             linked.run(number)
         recording.segments.append(segment)

@@ -105,6 +105,11 @@ def _seen(node: Apply, given: set[Variable], inputs: Sequence[Variable]) -> list
     return [var for var in inputs[isinstance(node.op, IfElse) :] if not isinstance(var, Constant)]
 
 
+def may_be_held(node: Apply) -> bool:
+    """Tell whether all that a node does to the device can be held back: it reads no values there."""
+    return all(map(on_device, node.outputs)) and _is_repeatable(node.op)
+
+
 def is_foreign(node: Apply) -> bool:
     """Tell whether a node's op may run commands that optdb does not see: a foreign op that touches the device."""
     return not hasattr(node.op, "repeatable") and not _is_repeatable(node.op) and touches_device(node)

@@ -20,6 +20,7 @@ from optdb.opencl.planning.roles import on_device
 from optdb.runtime.arrays import Array, copy, overwrite
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, liveness
 from optdb.runtime.commands import CommandList
+from optdb.runtime.holding import enqueue_bound
 from optdb.runtime.recording import Recorder
 
 __all__ = [
@@ -140,7 +141,7 @@ class CommitUpdates:
             if self._unrecorded:
                 linked = self._linked
                 check_updates((var, following, linked.value(following)) for var, following in self._unrecorded)
-            self._commands.enqueue()
+            enqueue_bound(self._commands)
             for cell, value in zip(self._cells, self._after):
                 cell[0] = value
         elif self._recordings_left:

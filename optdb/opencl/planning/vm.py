@@ -7,8 +7,11 @@ shapes are (``paths``): early conditions are evaluated before a plan is selected
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from optdb.host.collector import collector_paused
 from optdb.host.graph import Variable
@@ -23,7 +26,8 @@ from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.updates import MAX_RECORDINGS, CellPairs, CommitUpdates, advance, check_updates, commit
 from optdb.runtime.command_buffers import kept_by_driver
-from optdb.runtime.commands import CommandList, listening
+from optdb.runtime.commands import CommandList, listened, listening
+from optdb.runtime.holding import HeldCommands, held_back
 from optdb.runtime.host_buffers import pays_zero_copy
 
 #: The most plans that are cached, each for other shapes of inputs.
@@ -63,6 +67,12 @@ class PlannedVM(VM):
             for place, var in enumerate(linked.outputs)
             if var not in following and id(linked.cells[var]) not in precleared
         )
+        #: For each borrowed result on the host: its cell, and those of the nodes' values that may share its memory.
+        self._reused = [
+            (linked.cells[linked.outputs[place]], [linked.cells[var] for var in linked.aliases(linked.outputs[place])])
+            for place in self._borrowed
+            if not on_device(linked.outputs[place])
+        ]
 
     @property
     def storage_map(self) -> dict[Variable, list[Any]]:
@@ -95,6 +105,7 @@ class PlannedVM(VM):
         """Compute the outputs from the values in the cells of the inputs."""
         for cell in self.pre_call_clear:
             cell[0] = None
+        self._spare_arguments()
         with defer_sigint():
             # Within another function, such as a Scan around this one, the outer function is recorded.
             if listening() is not None or self._fruitless >= MAX_UNUSED_RECORDINGS:
@@ -107,6 +118,13 @@ class PlannedVM(VM):
                 while (entry := self._load(shapes, places, path)) is not None:
                     try:
                         entry.plan.run()
+                        held = HeldCommands()
+                        with listened(held):
+                            entry.plan.run_final()
+                            entry.commit.run()
+                            entry.plan.release(self._borrowed)
+                        for command in held.release():
+                            command.enqueue()
                         break
                     except BranchTaken as taken:
                         entry.plan.unload()
@@ -118,8 +136,6 @@ class PlannedVM(VM):
                 if entry is None:
                     path = self._record(shapes, places, first)
                 else:
-                    entry.commit.run()
-                    entry.plan.release(self._borrowed)
                     self._loaded = entry.plan
                 if path is not None:
                     self._expected[shapes, first] = path
@@ -187,12 +203,38 @@ class PlannedVM(VM):
                 places.append((None if buffer is None else buffer.int_ptr, value.offset, value.strides))
         return tuple(shapes), tuple(places)
 
+    def _spare_arguments(self) -> None:
+        """Let nodes compute results into new memory, if the memory of the last ones is an argument now."""
+        arguments = [cell[0] for _, cell, here in self._inputs if not here and isinstance(cell[0], np.ndarray)]
+        for result, cells in self._reused:
+            value = result[0]
+            if isinstance(value, np.ndarray) and any(np.may_share_memory(value, given) for given in arguments):
+                for cell in cells:
+                    cell[0] = None
+
     def _compute(self) -> None:
         """Compute without a plan."""
         self._unload()
-        self.linked.branches.walk(self.linked.run, self._first())
         linked = self.linked
+        branches = linked.branches
+        if listening() is not None or not branches.final:
+            branches.walk(linked.run, self._first())
+            check_updates((var, following, linked.value(following)) for var, following in linked.updates.items())
+            return
+        held = HeldCommands()
+        is_final = False
+
+        def compute(number: int) -> None:
+            nonlocal is_final
+            if number in branches.final and not is_final:
+                commit_point()
+                is_final = True
+            with listened(held) if is_final else nullcontext():
+                linked.run(number)
+
+        branches.walk(compute, self._first())
         check_updates((var, following, linked.value(following)) for var, following in linked.updates.items())
+        held.enqueue()
 
     def _first(self) -> Round:
         """Evaluate the early conditions; return the first round."""
@@ -218,9 +260,10 @@ class PlannedVM(VM):
         """Compute, and record the commands; return the path that was taken, if it is to be planned."""
         self._unload()
         # A recording only grows, so the collector would run again and again and free nothing.
+        recorder = BudgetedRecorder(self.linked)
         try:
             with collector_paused():
-                recording = record(self.linked, BudgetedRecorder(self.linked), first)
+                recording = record(self.linked, recorder, first)
         except MemoryError:
             self.linked.forget()
             raise
@@ -228,7 +271,8 @@ class PlannedVM(VM):
         copied = copied_inputs(recording)
         self.linked.rebindable_inputs -= copied
         commit_point()
-        commit(self.linked)
+        with held_back(recorder.held):
+            commit(self.linked)
         path = recording.path
         # In the next call, inputs that are copied from now on lie in other buffers.
         if copied or not path.can_begin_anew:

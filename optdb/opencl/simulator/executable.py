@@ -17,6 +17,8 @@ from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.variables import SharedVariable, TensorType
 from optdb.lifters.report import LiftReport
 from optdb.opencl.planning import PlannedVM
+from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.sigint import defer_sigint
 from optdb.opencl.simulator.graph import device_graph, placed_on_device
 from optdb.opencl.simulator.io_binding import Input, Output, ZeroCopyScope
 from optdb.opencl.simulator.linking import endangered, link
@@ -86,20 +88,23 @@ class Executable:
         }
         # The executable owns uploaded arguments; the caller owns those on the host.
         overwritable = {*mutable, *(source.inputs[number] for number in updated if source.inputs[number] in placed)}
-        with as_when_compiling():
-            self.graph = device_graph(source, state.context_name, placed, updates, overwritable)
-            lasting = set(itertools.compress(self.graph.fgraph.inputs, is_shared))
-            if state.is_only_copy and endangered(self.graph.fgraph, lasting):
-                overwritable -= set(itertools.compress(source.inputs, is_shared))
-                self.graph = device_graph(source, state.context_name, placed, updates, overwritable)
-                lasting = set(itertools.compress(self.graph.fgraph.inputs, is_shared))
+        # Values on the host that outlive a call are exchanged at its end: nothing that raises can half change them.
+        overwritable -= {
+            var
+            for number, var in enumerate(source.inputs)
+            if (is_shared[number] or number in updated) and var not in placed and not on_device(var)
+        }
+        lasting = set(itertools.compress(source.inputs, is_shared))
+        # The values of other variables are on the host as well.
+        only_here = {
+            var for var, binding in zip(source.inputs, bindings, strict=True) if binding is None or state.is_only_copy
+        }
         #: Of one element each: where `run` finds inputs, and leaves outputs.
         self.input_cells = [
             storage if binding is None else binding.cell for binding, (_, storage) in zip(bindings, inputs, strict=True)
         ]
-        #: Computes, and lets next values be the present ones.
-        self.run, self.output_cells = link(self.graph.fgraph, self.input_cells, lasting, c_thunks)
-        self._updated_cells = [self.input_cells[number] for number in updated]
+        with as_when_compiling():
+            self._build(source, placed, updates, overwritable, lasting, lasting & only_here)
         #: The inputs that are not shared.
         self.inputs = [binding for binding in bindings if isinstance(binding, Input)]
         #: The outputs that the caller gets.
@@ -107,11 +112,43 @@ class Executable:
             Output(cell, isinstance(var.type, TensorType), borrow)
             for cell, var, borrow in zip(self.output_cells, source.outputs, borrowed)
         ]
+        self._updated_cells = [self.input_cells[number] for number in updated]
         self._padding = [None] * len(updates)
         self._shared = [binding for binding in bindings if isinstance(binding, Shared)]
         #: Shared variables of which each call changes the host's value.
         self._changing = [] if state.is_only_copy else [bindings[i] for i in updated if isinstance(bindings[i], Shared)]
+        #: Where Theano has the values of shared variables.
+        self.shared_storages = [storage for shared, (_, storage) in zip(is_shared, inputs, strict=True) if shared]
+        #: Cells of those that stay there.
+        self._storages = [storage for binding, (_, storage) in zip(bindings, inputs, strict=True) if binding is None]
         self._zero_copy = ZeroCopyScope(state.context, self)
+
+    def _build(
+        self,
+        source: FunctionGraph,
+        placed: Collection[Variable],
+        updates: Mapping[int, int],
+        overwritable: Collection[Variable],
+        lasting: set[Variable],
+        only_here: set[Variable],
+    ) -> None:
+        """Make the graph and its machine, which overwrites values that are nowhere else only at its very end.
+
+        Variables are those of `source`: `lasting` ones have values that outlive a call, and `only_here` are those of
+        which there is no other copy.
+        """
+        for may_overwrite in (set(overwritable), set(overwritable) - only_here):
+            self.graph = device_graph(source, self._state.context_name, placed, updates, may_overwrite)
+            copies = dict(zip(source.inputs, self.graph.fgraph.inputs, strict=True))
+            state = {copies[var] for var in lasting}
+            overwritten = only_here & may_overwrite
+            if overwritten and endangered(self.graph.fgraph, state):
+                continue
+            #: Computes, and lets next values be the present ones.
+            self.run, self.output_cells = link(self.graph.fgraph, self.input_cells, state, self.c_thunks)
+            # Theano's own machine enqueues each command at once.
+            if isinstance(self.run, PlannedVM) or not overwritten:
+                return
 
     def __call__(
         self,
@@ -121,28 +158,42 @@ class Executable:
     ) -> list[Any]:
         """Compute; return all outputs, whichever Theano asks for, and nothing in the place of next values.
 
+        All variables get their next values, or none of them if that raises.
+
         `run` replaces the one computation between inputs and outputs. `events` gets the events of copies; without it,
         the call waits for them.
         """
         scope = self._zero_copy if events is None else None
-        try:
-            with scope or contextlib.nullcontext():
-                self.take(scope, events)
-                (run or self.run)()
-                outputs = [output.give(scope, events) for output in self.outputs]
-                following = [binding.value() for binding in self._changing]
-        except BaseException:
-            for binding in self._changing:
-                binding.lose()
-            raise
-        # Only now, so that all of them are those of one call.
-        for binding, value in zip(self._changing, following):
-            binding.bring_home(value)
-        for binding in self.inputs:
-            binding.give_back()
+        with scope or contextlib.nullcontext():
+            # From the machine's commit point on, an interrupt waits until all next values are in place. A `run` of many
+            # steps stops after one of them.
+            with defer_sigint() if run is None else contextlib.nullcontext():
+                try:
+                    self.take(scope, events)
+                    present = [(cell, cell[0]) for cell in self._storages]
+                    (run or self.run)()
+                    following = self._next_host_values(present)
+                except BaseException:
+                    for binding in self._changing:
+                        binding.lose()
+                    raise
+                for binding, value in following:
+                    binding.bring_home(value)
+                for binding in self.inputs:
+                    binding.give_back()
+            outputs = [output.give(scope, events) for output in self.outputs]
         for cell, value in zip(self._results, outputs):
             cell[0] = value
         return outputs + self._padding
+
+    def _next_host_values(self, present: Sequence[tuple[list[Any], Any]]) -> list[tuple[Shared, Any]]:
+        """Return the next values that Theano's storages get; if that raises, undo what the machine has put there."""
+        try:
+            return [(binding, binding.value()) for binding in self._changing]
+        except BaseException:
+            for cell, value in present:
+                cell[0] = value
+            raise
 
     def repeat(self, times: int) -> None:
         """Compute several times from the values in the input cells."""

@@ -186,8 +186,8 @@ class ZeroCopyScope:
         return self._note(value, wrap_host_array(self._context, value))
 
     def track(self, value: Any) -> None:
-        """Take note of an argument that nodes read on the host: no result is to be computed over it."""
-        if self._open and isinstance(value, np.ndarray):
+        """Take note of an array that nodes read on the host: no result is to be computed over it."""
+        if isinstance(value, np.ndarray):
             self._minded.append(value)
 
     def bind_output(self, output: Output, layout: ArrayLayout) -> Any:
@@ -217,8 +217,12 @@ class ZeroCopyScope:
         return home
 
     def reusable(self, last: np.ndarray | None) -> np.ndarray | None:
-        """Return the array of a last result if it may be written over: it may be an argument now."""
-        return None if last is None or self._overlaps(last) else last
+        """Return the array of a last result if it may be written over: it may be an argument, or a variable's value."""
+        if last is None or self._overlaps(last):
+            return None
+        shared = (storage[0] for storage in self._executable.shared_storages)
+        is_shared = any(np.may_share_memory(last, value) for value in shared if isinstance(value, np.ndarray))
+        return None if is_shared else last
 
     def _overlaps(self, value: np.ndarray) -> bool:
         """Tell whether an array may share memory with one that belongs to the call."""

@@ -1,7 +1,8 @@
 """Links a device graph: Theano's virtual machine around plans, with nodes that overwrite state at the end.
 
-A function may write the next values of shared variables over the present ones. Nodes that do so, and their dependents,
-run last: until then nothing is lost if a node raises, as one that is given an index out of range does.
+A function may write the next values of shared arrays on the device over the present ones. Nodes that do so, and their
+dependents, run last, and the machine holds their commands back until none of them can raise any more. Only a node that
+needs values of the device cannot be held back: a function with such a node among the last ones overwrites nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from optdb.codegen.kernels.programs import one_program
 from optdb.host.destroy import destroyed_slots, viewed_slots
 from optdb.host.graph import Apply, FunctionGraph, Variable
 from optdb.host.linking import VM_Linker, infer_reuse_pattern
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.roles import may_be_held, on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.updates import advance, check_updates
 from optdb.opencl.planning.vm import PlannedVM
@@ -31,8 +32,10 @@ def link(
     following = {fgraph.inputs[number]: fgraph.outputs[place] for place, number in fgraph.update_mapping.items()}
     schedule = functools.partial(final_last, state=state)
     linker = VM_Linker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
-    # The next call must not write to next values; results are downloaded before it.
-    linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, list(following.values())))
+    # The next call must not write to next values, nor to results of the host, which may be its arguments. Results of
+    # the device are downloaded before it.
+    kept = [*following.values(), *(var for var in fgraph.outputs if not on_device(var))]
+    linker = linker.accept(fgraph, no_recycling=infer_reuse_pattern(fgraph, kept))
     linker.accept_var_updates(following)
     with one_program():
         run, _, containers = linker.make_thunk(input_storage=list(cells))
@@ -61,9 +64,9 @@ def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
 
 
 def endangered(fgraph: FunctionGraph, state: set[Variable]) -> bool:
-    """Tell whether a host node, which may raise, has to run after a node that overwrites some inputs."""
+    """Tell whether a node that cannot be held back has to run after, or is, a node that overwrites some inputs."""
     _, late = _by_finality(fgraph, state)
-    return any(not all(map(on_device, node.outputs)) for node in late)
+    return not all(map(may_be_held, late))
 
 
 def _by_finality(fgraph: FunctionGraph, state: set[Variable]) -> tuple[list[Apply], list[Apply]]:

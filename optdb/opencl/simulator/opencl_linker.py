@@ -15,7 +15,7 @@ from optdb.host.compiled import Container
 from optdb.host.destroy import Supervisor
 from optdb.host.device_linker import DeviceLinker
 from optdb.host.graph import FunctionGraph, Variable
-from optdb.host.sharing import unmarked_writer, version, watch
+from optdb.host.sharing import has_unmarked_writer, version, watch
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.executable import Executable
 from optdb.opencl.simulator.state import Shared, State
@@ -28,13 +28,16 @@ class Mirror(Shared):
 
     def from_theano(self) -> None:
         """Take Theano's value."""
-        self._version = version(self.variable.container)
+        container_version = version(self.variable.container)
+        self.lose()  # as long as it is not all there
         super().from_theano()
+        self._version = container_version
 
     def refresh(self) -> None:
         """Take Theano's value, unless it is certain that it is still the same."""
         container = self.variable.container
-        if not self.in_step or self._version != version(container) or unmarked_writer(container):
+        is_current = self.in_step and self._version == version(container)
+        if not is_current or has_unmarked_writer(container):
             self.from_theano()
 
     def bring_home(self, value: Any) -> None:
@@ -43,7 +46,7 @@ class Mirror(Shared):
 
     def lose(self) -> None:
         """Mark the value on the device as invalid."""
-        self._version = -1
+        self._version = None
 
 
 class HostState(State):

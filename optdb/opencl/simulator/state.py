@@ -88,8 +88,9 @@ class Shared:
 
     def from_theano(self) -> None:
         """Take Theano's value."""
-        self._seen = self._storage[0]
-        self.assign(self._seen)
+        value = self._storage[0]
+        self.assign(value)
+        self._seen = value
 
     def to_theano(self) -> None:
         """Let Theano have the value, in an array of its own."""

@@ -1,0 +1,177 @@
+"""Operations of random functions, each for Theano and for NumPy.
+
+An operation takes a value and the call's argument, index and constants, and keeps dtype and rank. Numbers are small
+integers, so every operation is exact in every dtype, or wraps around as it does in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import theano
+import theano.tensor as tt
+
+__all__ = ["OPERATIONS", "Kind", "Operation", "TroubleOp", "apply_numpy", "apply_theano", "trouble"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The dtype and the rank of a variable."""
+
+    dtype: str
+    rank: int
+
+    @property
+    def is_bool(self) -> bool:
+        """Whether elements are truth values, which cannot be added up."""
+        return self.dtype == "bool"
+
+    def symbolic(self, name: str) -> Any:
+        """Return an input of this kind."""
+        return tt.TensorType(self.dtype, (False,) * self.rank)(name)
+
+    def number(self, value: int) -> np.ndarray:
+        """Return a number of this dtype."""
+        return np.asarray(value, self.dtype)
+
+
+class Trouble:
+    """Which error the nodes of `TroubleOp` raise; None as long as they compute."""
+
+    error: type[BaseException] | None = None
+
+
+trouble = Trouble()
+
+
+class TroubleOp(theano.Op):
+    """A copy on the host, which raises if it is told to."""
+
+    __props__ = ()
+
+    def make_node(self, x: Any) -> theano.Apply:
+        """Return a node that copies a variable."""
+        return theano.Apply(self, [x], [x.type()])
+
+    def perform(self, node: theano.Apply, inputs: list[Any], outputs: list[list[Any]], params: Any = None) -> None:
+        """Copy the value, or raise."""
+        if trouble.error is not None:
+            raise trouble.error("no luck")
+        outputs[0][0] = inputs[0].copy()
+
+    def infer_shape(self, node: theano.Apply, shapes: list[Any]) -> list[Any]:
+        """Return the shape of the input."""
+        return shapes
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation.
+
+    Parameters
+    ----------
+    symbolic : callable
+        Takes a variable, its kind, the argument and the index; returns a variable of the same kind.
+    numeric : callable
+        The same for values. It may return its first argument, or write into it.
+    admits : callable
+        Tells whether values of a kind can be given to it.
+    """
+
+    symbolic: Callable[[Any, Kind, Any, Any], Any]
+    numeric: Callable[[np.ndarray, Kind, np.ndarray, int], np.ndarray]
+    admits: Callable[[Kind], bool]
+
+
+def _always(kind: Kind) -> bool:
+    return True
+
+
+def _has_axis(kind: Kind) -> bool:
+    return kind.rank > 0
+
+
+def _has_axis_of_numbers(kind: Kind) -> bool:
+    return kind.rank > 0 and not kind.is_bool
+
+
+def _plus_one(x: Any, kind: Kind, a: Any, i: Any) -> Any:
+    return tt.neq(x, kind.number(1)) if kind.is_bool else x + kind.number(1)
+
+
+def _plus_one_numeric(x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarray:
+    return x != kind.number(1) if kind.is_bool else x + kind.number(1)
+
+
+def _with_argument(x: Any, kind: Kind, a: Any, i: Any) -> Any:
+    return tt.neq(x, a) if kind.is_bool else x + a
+
+
+def _with_argument_numeric(x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarray:
+    if x.shape != a.shape:
+        raise ValueError("shapes differ")
+    return x != a if kind.is_bool else x + a
+
+
+def _increased(index: Any) -> Callable[[np.ndarray, Kind, np.ndarray, int], np.ndarray]:
+    def numeric(x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarray:
+        x = x.copy()
+        x[index if index is not None else i] += kind.number(1)
+        return x
+
+    return numeric
+
+
+def _set(index: Any, number: int) -> Callable[[np.ndarray, Kind, np.ndarray, int], np.ndarray]:
+    def numeric(x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarray:
+        x = x.copy()
+        x[index if index is not None else i] = kind.number(number)
+        return x
+
+    return numeric
+
+
+def _twice_at_zero(x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarray:
+    x = x.copy()
+    np.add.at(x, [0, 0], kind.number(1))
+    return x
+
+
+_HEAD = slice(None, 2)
+
+OPERATIONS: dict[str, Operation] = {
+    "plus_one": Operation(_plus_one, _plus_one_numeric, _always),
+    "with_argument": Operation(_with_argument, _with_argument_numeric, _always),
+    "reverse": Operation(lambda x, kind, a, i: x[::-1], lambda x, kind, a, i: x[::-1], _has_axis),
+    "set_head": Operation(lambda x, kind, a, i: tt.set_subtensor(x[:2], kind.number(1)), _set(_HEAD, 1), _has_axis),
+    "inc_head": Operation(
+        lambda x, kind, a, i: tt.inc_subtensor(x[:2], kind.number(1)), _increased(_HEAD), _has_axis_of_numbers
+    ),
+    "set_at": Operation(lambda x, kind, a, i: tt.set_subtensor(x[i], kind.number(0)), _set(None, 0), _has_axis),
+    "inc_at": Operation(
+        lambda x, kind, a, i: tt.inc_subtensor(x[i], kind.number(1)), _increased(None), _has_axis_of_numbers
+    ),
+    "inc_twice": Operation(
+        lambda x, kind, a, i: tt.inc_subtensor(x[np.array([0, 0])], kind.number(1)),
+        _twice_at_zero,
+        _has_axis_of_numbers,
+    ),
+    "trouble": Operation(lambda x, kind, a, i: TroubleOp()(x), lambda x, kind, a, i: x, _always),
+}
+
+
+def apply_theano(names: tuple[str, ...], x: Any, kind: Kind, a: Any, i: Any) -> Any:
+    """Return a variable after operations."""
+    for name in names:
+        x = OPERATIONS[name].symbolic(x, kind, a, i)
+    return x
+
+
+def apply_numpy(names: tuple[str, ...], x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarray:
+    """Return a value after operations, of its own memory; raise what NumPy raises."""
+    for name in names:
+        x = OPERATIONS[name].numeric(x, kind, a, i)
+    return np.array(x, kind.dtype)

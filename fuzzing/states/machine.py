@@ -1,0 +1,504 @@
+"""The rules of the state machine, and what is compared after each step.
+
+Every rule does the same to Theano's variables, to simulators and to models in NumPy. After each step all variables, and
+all results and arguments that the caller holds, equal what the models say.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import optdb
+from fuzzing.states.expressions import Kind, trouble
+from fuzzing.states.functions import HOST_WAYS, WAYS, compiled, shared_variables
+from fuzzing.states.model import Model, contents
+from fuzzing.states.specs import COUNT, Spec, kinds, shapes_of, specs
+
+__all__ = ["Differs", "SharedVariables"]
+
+#: The most functions of a run: to compile one takes longer than to call it.
+MOST_FUNCTIONS = 7
+#: The most results of which the contents are compared after each step.
+MOST_HELD = 24
+#: What the caller writes into arrays of its own.
+GARBAGE = 1
+
+Values = dict[int, np.ndarray]
+
+
+class Differs(AssertionError):
+    """A variable or a result is not what the model says."""
+
+
+@dataclass(eq=False)
+class Used:
+    """A compiled function, and the model of its calls."""
+
+    model: Model
+    call: Any
+    way: str
+    #: The present values of the variables that it uses: Theano's, or a simulator's.
+    values: Values
+    simulator: Simulator | None = None
+    is_copy: bool = False
+    last_borrowed: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def spec(self) -> Spec:
+        """What it computes."""
+        return self.model.spec
+
+    @property
+    def is_of_host(self) -> bool:
+        """Whether Theano's own linker computes it."""
+        return self.way in HOST_WAYS
+
+
+@dataclass(eq=False)
+class Simulator:
+    """A simulator, and what its variables are by the model."""
+
+    sim: Any
+    values: Values
+
+    def takes(self, numbers: set[int], present: Values) -> None:
+        """Take Theano's present values of variables that are new here."""
+        for k in numbers - set(self.values):
+            self.values[k] = present[k].copy()
+
+
+@dataclass(eq=False)
+class Held:
+    """An array of the caller, and what is in it."""
+
+    what: str
+    array: np.ndarray
+    expected: np.ndarray
+
+
+_numbers = st.integers(0, 9)
+_variables = st.integers(0, COUNT - 1)
+_lengths = st.tuples(st.integers(1, 4), st.integers(1, 4))
+_seeds = st.integers(0, 99)
+_errors = st.sampled_from([None, None, None, ArithmeticError, KeyboardInterrupt])
+
+
+class SharedVariables(RuleBasedStateMachine):
+    """Shared variables, the functions that use them, and what the caller holds."""
+
+    #: On which device, as `optdb.mode` names it.
+    device = "auto"
+
+    @initialize(
+        kinds=kinds(),
+        lengths=st.tuples(_lengths, _lengths),
+        seed=_seeds,
+        defaults=st.frozensets(_variables, max_size=1),
+        functions=st.lists(st.tuples(specs(), st.sampled_from(WAYS)), min_size=2, max_size=4),
+    )
+    def begin(
+        self,
+        kinds: tuple[Kind, ...],
+        lengths: tuple[tuple[int, int], ...],
+        seed: int,
+        defaults: frozenset[int],
+        functions: list[tuple[Spec, str]],
+    ) -> None:
+        """Make the variables, those of one kind in one shape, and the first functions."""
+        self.kinds, self.defaults = kinds, defaults
+        sizes = [lengths[kind != kinds[0]] for kind in kinds]
+        self.values: Values = {k: contents(kind, shapes_of(kind, sizes[k]), seed + k) for k, kind in enumerate(kinds)}
+        self.shared = shared_variables(kinds, [self.values[k] for k in range(COUNT)], self.defaults)
+        self.functions: list[Used] = []
+        self.simulators: list[Simulator] = []
+        self.held: list[Held] = []
+        self.arguments: list[Held] = []
+        self.pending: list[tuple[Used, Any, list[np.ndarray]]] = []
+        for spec, way in functions:
+            self._add(spec, way, to_last=bool(seed % 2))
+
+    # Functions
+
+    @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS)
+    @rule(spec=specs(), way=st.sampled_from(WAYS), to_last=st.booleans())
+    def compile(self, spec: Spec, way: str, to_last: bool) -> None:
+        """Compile a function; a simulator's is a new one's, or a method more of the last one."""
+        self._add(spec, way, to_last)
+
+    def _add(self, spec: Spec, way: str, to_last: bool) -> None:
+        spec = spec.fitted(self.kinds)
+        function = self._compiled(spec, way)
+        if function is None:
+            return
+        model = Model(spec, self.kinds, self.defaults)
+        if way != "simulator":
+            self.functions.append(Used(model, function, way, self.values))
+            return
+        numbers = spec.used()
+        if self.simulators and to_last:
+            simulator = self.simulators[-1]
+            name = f"method_{len(list(simulator.sim))}"
+            simulator.sim.add_method(name, function)
+            call = simulator.sim[name]
+        else:
+            simulator = Simulator(optdb.SimulatorOCL(function, self.device), {})
+            call = simulator.sim
+            self.simulators.append(simulator)
+        simulator.takes(numbers, self.values)
+        self.functions.append(Used(model, call, way, simulator.values, simulator))
+
+    def _compiled(self, spec: Spec, way: str) -> Any:
+        """Return a compiled function; None if Theano refuses it by itself."""
+        try:
+            return compiled(spec, self.kinds, self.shared, way, self.device)
+        except Exception as error:
+            if way in HOST_WAYS or self._compiled(spec, "py") is None:
+                return None
+            raise Differs(f"{way} does not compile {spec}: {type(error).__name__}: {error}") from error
+
+    @precondition(lambda self: self.functions and len(self.functions) < MOST_FUNCTIONS)
+    @rule(number=_numbers, old=_variables, new=_variables, deletes=st.booleans())
+    def copy(self, number: int, old: int, new: int, deletes: bool) -> None:
+        """Copy a function, with another shared variable in the place of one, or without updates."""
+        used = self._function(number)
+        if used.is_copy or used.simulator is not None or (used.is_of_host and deletes):
+            # Theano finds no variables in a copy of a copy; its own copies without updates may overwrite variables.
+            return
+        spec, numbers = used.spec, used.spec.used()
+        swaps = old in numbers and new not in numbers and self.kinds[old] == self.kinds[new]
+        if (swaps and {old, new} & self.defaults) or (deletes and used.model.defaulted):
+            return  # the copy keeps what defaults were at first
+        # Theano copies outputs as borrowed or not, and updates by themselves.
+        options = {"swap": {self.shared[old]: self.shared[new]}} if swaps else {}
+        call = used.call.copy(delete_updates=deletes, **options)
+        spec = spec.swapped(old, new) if swaps else spec
+        if deletes:
+            spec = Spec(spec.outputs, (), spec.givens, spec.argument, spec.mutable, spec.default_updates)
+        self.functions.append(Used(Model(spec, self.kinds, self.defaults), call, used.way, used.values, is_copy=True))
+
+    # Calls
+
+    @precondition(lambda self: self.functions)
+    @rule(number=_numbers, seed=_seeds)
+    def call_plainly(self, number: int, seed: int) -> None:
+        """Call a function with new arguments: it has plans once it was called more often."""
+        self.call(number, "new", seed, 0, 0, 1, None)
+
+    @precondition(lambda self: self.functions)
+    @rule(number=_numbers, seed=_seeds, index=st.integers(-1, 2))
+    def call_thrice(self, number: int, seed: int, index: int) -> None:
+        """Call a function with one array that has other contents each time."""
+        for place in range(3):
+            self.call(number, "rewritten", seed + place, index, 0, 1, None)
+            self.all_are_as_expected()
+
+    @precondition(lambda self: self.functions)
+    @rule(
+        number=_numbers,
+        source=st.sampled_from(["new", "new", "same", "rewritten", "result"]),
+        seed=_seeds,
+        index=st.integers(-1, 4),
+        longer=st.sampled_from([0, 0, 0, 0, 1]),
+        times=st.sampled_from([1, 1, 1, 2, 3]),
+        error=_errors,
+    )
+    def call(
+        self, number: int, source: str, seed: int, index: int, longer: int, times: int, error: type | None
+    ) -> None:
+        """Call a function, once or several times; it may raise."""
+        used = self._function(number)
+        times = 1 if error is not None else times
+        argument = self._argument(used, source, seed, longer)
+        before = argument.copy()
+        expected = self._expected(used, argument, index, times)
+        as_loop = times > 1 and used.simulator is not None and seed % 2
+        trouble.error = error
+        try:
+            if as_loop:
+                results = used.call.call_n_times(times, argument, index)
+            else:
+                for _ in range(times):
+                    results = used.call(argument if not used.spec.mutable else argument.copy(), index)
+        except BaseException as raised:
+            self._after_error(used, expected, error, raised)
+            return
+        finally:
+            trouble.error = None
+        self._take(used, results, expected, f"call of {used.way}")
+        if not used.spec.mutable:
+            _check("an argument after a call", argument, before, used.spec)
+
+    @precondition(lambda self: any(used.simulator is not None for used in self.functions))
+    @rule(number=_numbers, seed=_seeds, index=st.integers(0, 2))
+    def call_later(self, number: int, seed: int, index: int) -> None:
+        """Begin a call of a simulator, and write into its argument at once."""
+        candidates = [used for used in self.functions if used.simulator is not None]
+        used = candidates[number % len(candidates)]
+        argument = self._argument(used, "new", seed, 0).copy()
+        expected = self._expected(used, argument, index, 1)
+        if expected is None:
+            return
+        future = used.call.run_async(argument, index)
+        argument[...] = GARBAGE
+        self.pending.append((used, future, expected[0]))
+        used.values.update(expected[1])
+
+    @precondition(lambda self: self.pending)
+    @rule(number=_numbers)
+    def wait(self, number: int) -> None:
+        """Wait for a call that was begun."""
+        used, future, results = self.pending.pop(number % len(self.pending))
+        self._take(used, future.wait(), (results, {}), "a call that was waited for")
+
+    @precondition(lambda self: any(not used.is_of_host for used in self.functions))
+    @rule(first=_numbers, second=_numbers, seed=_seeds, index=st.integers(0, 2))
+    def call_in_threads(self, first: int, second: int, seed: int, index: int) -> None:
+        """Call two functions at a time: the outcome is that of one after the other."""
+        candidates = [used for used in self.functions if not used.is_of_host]
+        calls = [candidates[number % len(candidates)] for number in (first, second)]
+        if any(output.borrow for used in calls for output in used.spec.outputs):
+            return  # the second call may overwrite the first one's
+        arguments = [self._argument(used, "new", seed + place, 0).copy() for place, used in enumerate(calls)]
+        orders = [self._in_order(calls, arguments, index, order) for order in ((0, 1), (1, 0))]
+        if None in orders:
+            return
+        results = _in_threads(
+            [lambda used=used, x=x: used.call(x.copy(), index) for used, x in zip(calls, arguments, strict=True)]
+        )
+        for expected, states in orders:
+            if all(_same(ours, theirs) for ours, theirs in zip(map(_listed, results), expected, strict=True)):
+                present = [dict(used.values) for used in calls]
+                for used, state in zip(calls, states, strict=True):
+                    used.values.update(state)
+                if all(self._is_seen(used) for used in calls):
+                    return
+                for used, state in zip(calls, present, strict=True):
+                    used.values.update(state)
+        raise Differs(
+            f"two threads: {[used.spec for used in calls]}\nresults {results}\nshared "
+            f"{[var.get_value() for var in self.shared]}\nexpected one of {orders}"
+        )
+
+    # Variables
+
+    @rule(
+        k=_variables,
+        lengths=_lengths,
+        other_shape=st.sampled_from([False, False, True]),
+        seed=_seeds,
+        borrow=st.booleans(),
+    )
+    def set_value(self, k: int, lengths: tuple[int, int], other_shape: bool, seed: int, borrow: bool) -> None:
+        """Set Theano's value of a variable."""
+        value = contents(self.kinds[k], self._shape(self.values[k], k, lengths, other_shape), seed)
+        self.values[k] = value.copy()
+        self.shared[k].set_value(value, borrow=borrow)
+        if not borrow:
+            value[...] = GARBAGE
+
+    @rule(k=_variables, seed=_seeds, internal=st.booleans())
+    def write_in_place(self, k: int, seed: int, internal: bool) -> None:
+        """Write into a borrowed value, and set it again."""
+        value = self.shared[k].get_value(borrow=True, return_internal_type=internal)
+        if not isinstance(value, np.ndarray):
+            return
+        value[...] = contents(self.kinds[k], value.shape, seed)
+        self.shared[k].set_value(value, borrow=True)
+        self.values[k] = value.copy()
+
+    @rule(k=_variables, borrow=st.booleans())
+    def zero(self, k: int, borrow: bool) -> None:
+        """Set a variable to zeros, in place or not."""
+        if self.kinds[k].is_bool and not borrow:
+            return  # Theano's would be whole numbers
+        self.shared[k].zero(borrow)
+        self.values[k] = np.zeros_like(self.values[k])
+
+    @precondition(lambda self: self.simulators)
+    @rule(number=_numbers, k=_variables, lengths=_lengths, other_shape=st.sampled_from([False, True]), seed=_seeds)
+    def set_of_simulator(self, number: int, k: int, lengths: tuple[int, int], other_shape: bool, seed: int) -> None:
+        """Set a simulator's value of a variable."""
+        simulator = self.simulators[number % len(self.simulators)]
+        if k not in simulator.values:
+            return
+        value = contents(self.kinds[k], self._shape(simulator.values[k], k, lengths, other_shape), seed)
+        simulator.values[k] = value.copy()
+        simulator.sim.set(self.shared[k], value)
+        value[...] = GARBAGE
+
+    @precondition(lambda self: self.simulators)
+    @rule(number=_numbers, to_theano=st.booleans())
+    def synchronize(self, number: int, to_theano: bool) -> None:
+        """Copy all variables of a simulator to Theano, or from there."""
+        simulator = self.simulators[number % len(self.simulators)]
+        if to_theano:
+            simulator.sim.sync_to_theano()
+            self.values.update({k: value.copy() for k, value in simulator.values.items()})
+        else:
+            simulator.sim.sync_from_theano()
+            simulator.values.update({k: self.values[k].copy() for k in simulator.values})
+
+    # What the caller holds
+
+    @precondition(lambda self: self.held)
+    @rule(number=st.integers(0, MOST_HELD - 1))
+    def write_into_result(self, number: int) -> None:
+        """Write over a result, which is the caller's."""
+        held = self.held[number % len(self.held)]
+        held.array[...] = GARBAGE
+        held.expected = np.full_like(held.expected, GARBAGE)
+
+    @invariant()
+    def all_are_as_expected(self) -> None:
+        """Compare all variables, results and arguments."""
+        for k, var in enumerate(getattr(self, "shared", ())):
+            _check(f"s{k}", var.get_value(borrow=True), self.values[k])
+        for simulator in getattr(self, "simulators", ()):
+            for k, value in simulator.values.items():
+                _check(f"s{k} of a simulator", simulator.sim.get(self.shared[k]), value)
+        for held in (*getattr(self, "held", ()), *getattr(self, "arguments", ())):
+            _check(f"{held.what}, later", held.array, held.expected)
+
+    def teardown(self) -> None:
+        """Wait for calls, and compare once more."""
+        for used, future, results in getattr(self, "pending", ()):
+            self._take(used, future.wait(), (results, {}), "a call that was waited for at the end")
+        self.all_are_as_expected()
+
+    # Helpers
+
+    def _function(self, number: int) -> Used:
+        return self.functions[number % len(self.functions)]
+
+    def _shape(self, value: np.ndarray, k: int, lengths: tuple[int, int], other_shape: bool) -> tuple[int, ...]:
+        return shapes_of(self.kinds[k], lengths) if other_shape else value.shape
+
+    def _argument(self, used: Used, source: str, seed: int, longer: int) -> np.ndarray:
+        """Return an argument for a function: a new array, one that it has had, or a result."""
+        k = used.spec.argument
+        kind = self.kinds[k]
+        like = used.values.get(k, self.values[k])
+        if source == "result" and not used.spec.mutable:
+            arrays = [*used.last_borrowed, *(held.array for held in self.held)]
+            fitting = [array for array in arrays if array.dtype == kind.dtype and array.ndim == kind.rank]
+            if fitting:
+                return fitting[seed % len(fitting)]
+        known = [held for held in self.arguments if held.array.dtype == kind.dtype and held.array.shape == like.shape]
+        if source in ("same", "rewritten") and known:
+            held = known[seed % len(known)]
+            if source == "rewritten":
+                held.array[...] = contents(kind, like.shape, seed)
+                held.expected = held.array.copy()
+            return held.array
+        shape = (like.shape[0] + longer, *like.shape[1:]) if like.ndim else ()
+        array = contents(kind, shape, seed)
+        self.arguments = [*self.arguments[-5:], Held("an argument", array, array.copy())]
+        return array
+
+    def _expected(
+        self, used: Used, argument: np.ndarray, index: int, times: int, values: Values | None = None
+    ) -> tuple[list[np.ndarray], Values] | None:
+        """Return the results and next values of some calls; None if they raise."""
+        state = dict(used.values if values is None else values)
+        changed: Values = {}
+        for _ in range(times):
+            try:
+                results, following = used.model.call(state, argument, index)
+            except (IndexError, ValueError):
+                return None
+            state.update(following)
+            changed.update(following)
+        return results, changed
+
+    def _in_order(
+        self, calls: Sequence[Used], arguments: Sequence[np.ndarray], index: int, order: tuple[int, int]
+    ) -> tuple[list[list[np.ndarray]], list[Values]] | None:
+        """Return the results of two calls in an order, and what each function's variables are afterwards."""
+        states = {id(used.values): dict(used.values) for used in calls}
+        results: list[list[np.ndarray]] = [[], []]
+        for place in order:
+            used = calls[place]
+            expected = self._expected(used, arguments[place], index, 1, states[id(used.values)])
+            if expected is None:
+                return None
+            results[place] = expected[0]
+            states[id(used.values)].update(expected[1])
+        return results, [states[id(used.values)] for used in calls]
+
+    def _is_seen(self, used: Used) -> bool:
+        """Tell whether the variables of a function are what its model says now."""
+        get: Callable[[int], Any] = (
+            (lambda k: self.shared[k].get_value())
+            if used.simulator is None
+            else (lambda k: used.simulator.sim.get(self.shared[k]))
+        )
+        return all(np.array_equal(get(k), value) for k, value in used.values.items())
+
+    def _take(self, used: Used, results: Any, expected: Any, what: str) -> None:
+        """Compare the results of a call, keep them, and let its model's next values be the present ones."""
+        results = _listed(results)
+        if expected is None:
+            raise Differs(f"{what} does not raise: {used.spec}")
+        used.last_borrowed = []
+        for place, (ours, theirs, output) in enumerate(zip(results, expected[0], used.spec.outputs, strict=True)):
+            _check(f"{what}, output {place}", ours, theirs, used.spec)
+            if isinstance(ours, np.ndarray):
+                if output.borrow:
+                    used.last_borrowed.append(ours)
+                else:
+                    self.held.append(Held(f"output {place} of {used.way} {used.spec}", ours, theirs.copy()))
+        del self.held[:-MOST_HELD]
+        used.values.update({k: value.copy() for k, value in expected[1].items()})
+
+    def _after_error(self, used: Used, expected: Any, error: type | None, raised: BaseException) -> None:
+        """See that an error was to come; after one of Theano's own functions, set all variables again."""
+        if error is not None and isinstance(raised, error):
+            pass
+        elif expected is not None or not isinstance(raised, Exception):
+            raise Differs(f"{used.way} raises {type(raised).__name__}: {raised}\n{used.spec}") from raised
+        if used.is_of_host:
+            for k, value in self.values.items():
+                self.shared[k].set_value(value)
+
+
+def _listed(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, list | tuple) else [results]
+
+
+def _same(ours: Sequence[Any], theirs: Sequence[np.ndarray]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def _in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Return what calls in threads of their own return; raise what one of them raises."""
+    results: list[Any] = [None] * len(calls)
+    errors: list[BaseException] = []
+
+    def run(place: int) -> None:
+        try:
+            results[place] = calls[place]()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise Differs(f"a thread raises {type(errors[0]).__name__}: {errors[0]}") from errors[0]
+    return results
+
+
+def _check(what: str, ours: Any, theirs: np.ndarray, spec: Spec | None = None) -> None:
+    ours = np.asarray(ours)
+    if ours.dtype != theirs.dtype or ours.shape != theirs.shape or not np.array_equal(ours, theirs):
+        end = "" if spec is None else f"\n{spec}"
+        raise Differs(f"{what}: expected\n{theirs!r}\nseen\n{ours!r}{end}")

@@ -1,0 +1,168 @@
+"""A random function as data, and the strategies that draw it.
+
+A spec is drawn without knowing the kinds of the shared variables; `Spec.fitted` leaves out what does not go with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from fuzzing.states.expressions import OPERATIONS, Kind
+
+__all__ = ["COUNT", "DTYPES", "Expression", "Output", "Spec", "kinds", "shapes_of", "specs"]
+
+#: How many shared variables there are.
+COUNT = 3
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64"),
+)
+#: Stands for the argument, where others stand for shared variables.
+ARGUMENT = -1
+
+
+@dataclass(frozen=True)
+class Expression:
+    """Operations on a shared variable, by its number, or on the argument."""
+
+    leaf: int
+    operations: tuple[str, ...] = ()
+
+    def fitted(self, kinds: Sequence[Kind], argument: int) -> Expression:
+        """Return the expression without what values of its leaf's kind do not admit."""
+        kind = kinds[argument if self.leaf == ARGUMENT else self.leaf]
+        names = (name for name in self.operations if OPERATIONS[name].admits(kind))
+        return replace(
+            self, operations=tuple(name for name in names if name != "with_argument" or kind == kinds[argument])
+        )
+
+
+@dataclass(frozen=True)
+class Output:
+    """A result, and how it is returned."""
+
+    expression: Expression
+    borrow: bool = False
+    #: Whether it is brought to float32, as the device has it.
+    as_float: bool = False
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A function of an argument and an index.
+
+    Parameters
+    ----------
+    outputs : tuple of Output
+        What it returns.
+    updates : tuple of (int, Expression)
+        Numbers of shared variables and their next values.
+    givens : tuple of (int, int)
+        Numbers of shared variables and of those that stand in for them.
+    argument : int
+        The number of the shared variable whose kind the argument has.
+    mutable : bool
+        Whether the function may overwrite its argument.
+    default_updates : bool
+        Whether default updates of shared variables are made.
+    """
+
+    outputs: tuple[Output, ...]
+    updates: tuple[tuple[int, Expression], ...] = ()
+    givens: tuple[tuple[int, int], ...] = ()
+    argument: int = 0
+    mutable: bool = False
+    default_updates: bool = True
+
+    def fitted(self, kinds: Sequence[Kind]) -> Spec:
+        """Return the spec without what does not go with the kinds of the shared variables."""
+        givens = tuple((k, by) for k, by in self.givens if k != by and kinds[k] == kinds[by])
+        replaced = dict(givens)
+        updates = []
+        for k, expression in dict(self.updates).items():
+            if k in replaced:
+                continue
+            leaf = expression.leaf
+            kind = kinds[self.argument if leaf == ARGUMENT else leaf]
+            source = expression if kind == kinds[k] else replace(expression, leaf=k)
+            updates.append((k, source.fitted(kinds, self.argument)))
+        outputs = tuple(
+            replace(
+                output,
+                expression=output.expression.fitted(kinds, self.argument),
+                as_float=output.as_float and not self._kind_of(output, kinds).dtype.startswith("complex"),
+            )
+            for output in self.outputs
+        )
+        return replace(self, givens=givens, updates=tuple(updates), outputs=outputs)
+
+    def _kind_of(self, output: Output, kinds: Sequence[Kind]) -> Kind:
+        leaf = output.expression.leaf
+        return kinds[self.argument if leaf == ARGUMENT else leaf]
+
+    def leaf(self, expression: Expression) -> int:
+        """Return what an expression begins with, after givens."""
+        return dict(self.givens).get(expression.leaf, expression.leaf)
+
+    def used(self) -> set[int]:
+        """Return the numbers of the shared variables that are inputs, by use, update or givens."""
+        expressions = [*(output.expression for output in self.outputs), *(source for _, source in self.updates)]
+        leaves = {self.leaf(expression) for expression in expressions} - {ARGUMENT}
+        return leaves | {k for k, _ in self.updates} | {by for _, by in self.givens}
+
+    def swapped(self, old: int, new: int) -> Spec:
+        """Return the spec with another shared variable in the place of one."""
+
+        def swap(k: int) -> int:
+            return new if k == old else k
+
+        def swapped(expression: Expression) -> Expression:
+            return replace(expression, leaf=swap(self.leaf(expression)))
+
+        return replace(
+            self,
+            outputs=tuple(replace(output, expression=swapped(output.expression)) for output in self.outputs),
+            updates=tuple((swap(k), swapped(source)) for k, source in self.updates),
+            givens=(),
+        )
+
+
+def _expressions() -> st.SearchStrategy[Expression]:
+    operations = st.lists(st.sampled_from(list(OPERATIONS)), max_size=3).map(tuple)
+    return st.builds(Expression, st.integers(ARGUMENT, COUNT - 1), operations)
+
+
+def _numbers() -> st.SearchStrategy[int]:
+    return st.integers(0, COUNT - 1)
+
+
+def specs() -> st.SearchStrategy[Spec]:
+    """Return a strategy of functions."""
+    return st.builds(
+        Spec,
+        outputs=st.lists(st.builds(Output, _expressions(), st.booleans(), st.booleans()), max_size=3).map(tuple),
+        updates=st.lists(st.tuples(_numbers(), _expressions()), max_size=3).map(tuple),
+        givens=st.lists(st.tuples(_numbers(), _numbers()), max_size=1).map(tuple),
+        argument=_numbers(),
+        mutable=st.booleans(),
+        default_updates=st.booleans(),
+    )
+
+
+def kinds() -> st.SearchStrategy[tuple[Kind, ...]]:
+    """Return a strategy of the kinds of all shared variables; often some are alike."""
+    kind = st.builds(Kind, st.sampled_from(DTYPES), st.integers(0, 2))
+    pair = st.tuples(kind, kind)
+    return st.one_of(
+        pair.map(lambda two: (two[0], two[0], two[1])),
+        kind.map(lambda one: (one,) * COUNT),
+        st.tuples(kind, kind, kind),
+    )
+
+
+def shapes_of(kind: Kind, lengths: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape of a kind, of as many lengths as it needs."""
+    return tuple(lengths[: kind.rank])
