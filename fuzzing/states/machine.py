@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -180,7 +180,7 @@ class SharedVariables(RuleBasedStateMachine):
         call = used.call.copy(delete_updates=deletes, **options)
         spec = spec.swapped(old, new) if swaps else spec
         if deletes:
-            spec = Spec(spec.outputs, (), spec.givens, spec.argument, spec.mutable, spec.default_updates)
+            spec = replace(spec, updates=(), default_updates=False)
         self.functions.append(Used(Model(spec, self.kinds, self.defaults), call, used.way, used.values, is_copy=True))
 
     # Calls

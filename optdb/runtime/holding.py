@@ -7,9 +7,11 @@ and enqueued together once the last step has returned.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,45 @@ from optdb.runtime.commands import (
     listened,
     listening,
 )
+from optdb.runtime.library import cl
 
 __all__ = ["HeldCommands", "enqueue_bound", "held_back"]
+
+
+#: The most kernel objects that a thread keeps for launches that are held: to make one takes 200 µs.
+_MOST_KERNELS = 256
+
+
+class _Kernels(threading.local):
+    """The kernel objects of one thread, each with the one that it stands in for, by the handle of that."""
+
+    def __init__(self) -> None:
+        self.known: OrderedDict[int, tuple[cl.Kernel, cl.Kernel]] = OrderedDict()
+
+
+_kernels = _Kernels()
+
+
+def _of_this_thread(kernel: cl.Kernel) -> cl.Kernel:
+    """Return a kernel object like another one, which no other thread gives arguments."""
+    known, handle = _kernels.known, kernel.int_ptr
+    if handle not in known:
+        known[handle] = kernel, cl.Kernel(kernel.program, kernel.function_name)
+        if len(known) > _MOST_KERNELS:
+            known.popitem(last=False)
+    known.move_to_end(handle)
+    return known[handle][1]
+
+
+@dataclass(eq=False, slots=True)
+class _HeldLaunch:
+    """A launch whose kernel object gets its arguments when it is enqueued."""
+
+    launch: EnqueueKernel
+
+    def enqueue(self) -> Any:
+        self.launch.kernel.set_args(*self.launch.args)
+        return self.launch.enqueue()
 
 
 class HeldCommands:
@@ -58,7 +97,7 @@ class HeldCommands:
                 self._hold_upload(command)
             case EnqueueKernel():
                 # Its kernel object gets other arguments before this launch is enqueued.
-                self._commands.append(command.bind(lambda buffer: (buffer, 0)))
+                self._commands.append(_HeldLaunch(replace(command, kernel=_of_this_thread(command.kernel))))
             case _:
                 self._commands.append(command)
 

@@ -81,6 +81,8 @@ class Input:
             if buffer is not None:
                 self.cell[0] = self._around(context, buffer, value.shape)
                 return
+        if scope is not None:
+            scope.track(value)
         record_transfer(ARGUMENTS, value.nbytes)
         cached = self._kept.get(value.shape)
         self.cell[0] = from_host(context, value, cached, events=events)
@@ -186,7 +188,7 @@ class ZeroCopyScope:
         return self._note(value, wrap_host_array(self._context, value))
 
     def track(self, value: Any) -> None:
-        """Take note of an array that nodes read on the host: no result is to be computed over it."""
+        """Take note of an argument that is not lent: no result is to be computed over it."""
         if isinstance(value, np.ndarray):
             self._minded.append(value)
 

@@ -135,6 +135,21 @@ def test_a_borrowed_result_may_be_the_next_argument(way, dtype, length):
             np.testing.assert_array_equal(last, np.full(length - place, number * (1 + place)))
 
 
+@pytest.mark.parametrize("way", ["mode", "simulator"])
+def test_a_call_leaves_an_argument_that_was_its_result(way):
+    x = tt.fvector("x")
+    outputs = [theano.Out(x + 1, borrow=True)]
+    f = theano.function(
+        [x], outputs, mode=optdb.mode(device="opencl") if way == "mode" else theano.Mode("py", "fast_run")
+    )
+    f = f if way == "mode" else optdb.SimulatorOCL(f, "opencl")
+    last = np.zeros(3, "float32")
+    for number in range(4):
+        (result,) = f(last)
+        np.testing.assert_array_equal(last, [number] * 3)
+        last = result
+
+
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 @pytest.mark.parametrize("way", ["mode", "simulator"])
 def test_a_borrowed_copy_of_an_argument_may_be_the_next_argument(way, dtype):
