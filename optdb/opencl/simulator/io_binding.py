@@ -82,7 +82,7 @@ class Input:
                 self.cell[0] = self._around(context, buffer, value.shape)
                 return
         if scope is not None:
-            scope.track(value)
+            scope.track(self.storage[0])  # the caller's own, which may have been converted
         record_transfer(ARGUMENTS, value.nbytes)
         cached = self._kept.get(value.shape)
         self.cell[0] = from_host(context, value, cached, events=events)
