@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["in_chunks", "shows_progress"]
+__all__ = ["in_chunks", "shows_progress", "started_bar"]
 
 #: A run that takes less is over before a bar has been read.
 SHORT_RUN_S = 2.0
@@ -40,7 +40,7 @@ def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> A
             done += chunk
             elapsed = time.perf_counter() - start
             if bar is None and elapsed > UPDATE_INTERVAL_S and elapsed * steps / done > SHORT_RUN_S:
-                bar = _started_bar(steps)
+                bar = started_bar(steps)
             if bar is not None:
                 bar.update(bar.task_ids[0], completed=done)
             # The first steps compile and record: later ones may be quicker by far, so chunks grow by degrees.
@@ -52,7 +52,7 @@ def in_chunks(run: Callable[[int], Any], steps: int, with_bar: bool = True) -> A
             bar.stop()
 
 
-def _started_bar(steps: int) -> Progress:
+def started_bar(steps: int | None) -> Progress:
     """Return a bar of `steps` steps; rich is imported here, since some processes with simulators show no bar."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

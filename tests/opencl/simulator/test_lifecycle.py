@@ -195,7 +195,7 @@ def test_a_long_run_moves_the_bar_often(monkeypatch):
 
 
 def test_a_short_run_shows_no_bar(monkeypatch):
-    monkeypatch.setattr(progress, "_started_bar", None)
+    monkeypatch.setattr(progress, "started_bar", None)
     progress.in_chunks(Steps(monkeypatch, 1e-4), 1000)
 
 

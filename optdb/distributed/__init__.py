@@ -1,0 +1,33 @@
+"""Data-parallel training: `DataParallel` trains a compiled function on several devices or machines.
+
+Flow: ``sharding`` finds out what of a step each worker can compute from its part of the batch, and where sums over
+workers are needed; ``plans`` are the functions that come of it. A ``replica`` has a copy of the state on one device. An
+``exchange`` adds up arrays of all workers. Workers are threads of this process (``threads``), or dask's: ``clusters``
+leads them, and ``workers`` is what runs on them. Processes, transport and the detection of faults are dask's.
+
+Dask is imported only where it is used: ``pip install 'optdb[distributed]'``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optdb.distributed.errors import NoGradients, NotSplittable, StateLost, WorkerFailed, WorkerRefused, WorkerTimeout
+
+__all__ = [
+    "DataParallel",
+    "NoGradients",
+    "NotSplittable",
+    "StateLost",
+    "WorkerFailed",
+    "WorkerRefused",
+    "WorkerTimeout",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "DataParallel":
+        from optdb.distributed.data_parallel import DataParallel
+
+        return DataParallel
+    raise AttributeError(f"module 'optdb.distributed' has no attribute {name!r}")

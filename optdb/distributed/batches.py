@@ -1,0 +1,128 @@
+"""Takes the arguments of a call, and divides a batch among workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.distributed.replicas import Part
+from optdb.host.graph import Variable
+from optdb.host.originals import Argument
+from optdb.host.variables import TensorType
+
+__all__ = ["axes_of", "bound", "parts_of"]
+
+
+def axes_of(arguments: Sequence[Argument], axes: Mapping[Any, int | None] | None) -> dict[Variable, int]:
+    """Return along which axis each argument is split.
+
+    Parameters
+    ----------
+    arguments : sequence of Argument
+        Of the function.
+    axes : mapping, optional
+        For arguments, by variable or name, their axis, or None where all workers get all of it. Axis 0, if it is not
+        said, and nothing for numbers.
+
+    Raises
+    ------
+    KeyError
+        If the function has no such argument.
+    ValueError
+        If an argument has no such axis, or none is split.
+    """
+    given = dict(axes or {})
+    chosen: dict[Variable, int] = {}
+    for argument in arguments:
+        var = argument.variable
+        keys = [key for key in given if key is var or (isinstance(key, str) and key == argument.name)]
+        has_rows = isinstance(var.type, TensorType) and var.ndim > 0 and not var.broadcastable[0]
+        axis = given.pop(keys[0]) if keys else (0 if has_rows else None)
+        if axis is None:
+            continue
+        if not isinstance(var.type, TensorType) or not 0 <= axis < var.ndim or var.broadcastable[axis]:
+            raise ValueError(f"the argument {var} cannot be split along axis {axis}: it is {var.type}")
+        chosen[var] = axis
+    if given:
+        names = ", ".join(str(argument.variable) for argument in arguments)
+        raise KeyError(f"axes= names {next(iter(given))!r}, which is no argument of the function; there are: {names}")
+    if not chosen:
+        raise ValueError(
+            "no argument is split, so that all workers would do the same.\n"
+            "The cure: name one and its axis, as in DataParallel(step, axes={'x': 0})"
+        )
+    return chosen
+
+
+def bound(arguments: Sequence[Argument], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the value of each argument of a call, as the function's type has it.
+
+    Raises
+    ------
+    TypeError
+        If there are too many, too few, or ones of another type.
+    """
+    if len(args) > len(arguments):
+        raise TypeError(f"the function takes {len(arguments)} arguments, and {len(args)} were given")
+    rest = dict(kwargs)
+    values = []
+    for i, argument in enumerate(arguments):
+        if i < len(args):
+            value = args[i]
+        elif argument.name in rest:
+            value = rest.pop(argument.name)
+        elif not argument.required:
+            value = argument.default
+        else:
+            raise TypeError(f"the argument {argument.variable} is missing")
+        values.append(argument.variable.type.filter(value, allow_downcast=argument.allow_downcast))
+    if rest:
+        raise TypeError(f"the function takes no argument {next(iter(rest))!r}, or it was given twice")
+    return values
+
+
+def parts_of(
+    arguments: Sequence[Argument], values: Sequence[Any], axes: Mapping[Variable, int], count: int
+) -> list[Part]:
+    """Divide a batch among workers, as evenly as it goes; the first ones have a row more.
+
+    Raises
+    ------
+    ValueError
+        If split arguments are of different lengths, or have no rows.
+    """
+    lengths = {
+        argument.variable: value.shape[axes[argument.variable]]
+        for argument, value in zip(arguments, values, strict=True)
+        if argument.variable in axes
+    }
+    if len(set(lengths.values())) != 1:
+        told = ", ".join(f"{var} has {length} along axis {axes[var]}" for var, length in lengths.items())
+        raise ValueError(
+            f"all arguments that are split have to have one length, and {told}.\n"
+            "The cure: name the axes, None for what all workers are to get whole: DataParallel(step, axes={'x': 1, "
+            "'table': None})"
+        )
+    length = next(iter(lengths.values()))
+    if not length:
+        raise ValueError("the batch has no rows")
+    parts, first = [], 0
+    for rank in range(count):
+        rows = length // count + (rank < length % count)
+        own = [
+            _rows(value, axes.get(argument.variable), first, rows)
+            for argument, value in zip(arguments, values, strict=True)
+        ]
+        parts.append(Part(own, rows, first, length))
+        first += rows
+    return parts
+
+
+def _rows(value: Any, axis: int | None, first: int, rows: int) -> Any:
+    if axis is None:
+        return value
+    if not rows:
+        return None
+    return np.ascontiguousarray(value[(*[slice(None)] * axis, slice(first, first + rows))])

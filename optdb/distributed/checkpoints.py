@@ -1,0 +1,101 @@
+"""Files of the state: each is complete, or not there."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optdb.host.variables import SharedVariable, TensorType
+
+__all__ = ["latest", "load", "save"]
+
+#: How many of the latest files are kept.
+KEPT = 2
+_PREFIX, _SUFFIX = "state-", ".npz"
+
+
+def save(folder: Path, state: Sequence[Any], steps: int, shared: Sequence[SharedVariable]) -> Path:
+    """Write the state after so many steps into a folder, and remove older files but the one before.
+
+    A file gets its name when it is complete and on the disk, so a process that is killed leaves no broken one behind.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = {f"value_{i}": _as_array(value, var) for i, (value, var) in enumerate(zip(state, shared, strict=True))}
+    buffer = io.BytesIO()
+    np.savez(buffer, steps=np.int64(steps), names=np.array([str(var.name) for var in shared]), **arrays)
+    path = folder / f"{_PREFIX}{steps:012d}{_SUFFIX}"
+    descriptor, partial = tempfile.mkstemp(dir=folder, prefix=".", suffix=".partial")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(buffer.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        Path(partial).replace(path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+    _sync_folder(folder)
+    for old in _files(folder)[:-KEPT]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def latest(folder: Path) -> Path | None:
+    """Return the latest file of a folder; None if it has none."""
+    files = _files(folder)
+    return files[-1] if files else None
+
+
+def load(path: Path, shared: Sequence[SharedVariable]) -> tuple[list[Any], int]:
+    """Return the state that a file holds, and after how many steps it was.
+
+    The values of random generators are unpickled: load files of your own only.
+
+    Raises
+    ------
+    ValueError
+        If it is the state of another function.
+    """
+    with np.load(path, allow_pickle=False) as file:
+        names, own = [str(name) for name in file["names"]], [str(var.name) for var in shared]
+        if names != own:
+            raise ValueError(
+                f"{path} has the shared variables {', '.join(names)}, and the function has {', '.join(own)}.\n"
+                "The cure: give a checkpoint= folder of its own to each function"
+            )
+        state = [_from_array(file[f"value_{i}"], var, path) for i, var in enumerate(shared)]
+        return state, int(file["steps"])
+
+
+def _as_array(value: Any, var: SharedVariable) -> np.ndarray:
+    if isinstance(var.type, TensorType):
+        return np.asarray(value)
+    return np.frombuffer(pickle.dumps(value), "uint8")
+
+
+def _from_array(value: np.ndarray, var: SharedVariable, path: Path) -> Any:
+    if not isinstance(var.type, TensorType):
+        return pickle.loads(value.tobytes())
+    if value.dtype != var.type.dtype or value.ndim != var.type.ndim:
+        raise ValueError(f"{path} has {value.dtype} {value.shape} for {var.name}, and the function has {var.type}")
+    return value
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let the folder's entries be on the disk, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

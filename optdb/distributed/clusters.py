@@ -1,0 +1,505 @@
+"""Leads the workers of a dask cluster: `ClusterGroup`.
+
+The client knows how many steps are committed. An attempt at a step is given to all workers; once all have prepared it,
+it is committed, and the message of the next step says so. If a worker dies before, the others forget the attempt, and
+it is made anew without it. Whatever a worker is told twice it does once, since it is told the number of steps.
+
+A worker that appears later, such as the one that dask starts in place of a dead one, gets the functions, then the state
+from one that is in, directly, and takes part from the next step on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import pickle
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from distributed import Client, LocalCluster
+from distributed.protocol import to_serialize
+
+from optdb.distributed.errors import StateLost, WorkerFailed, WorkerRefused, WorkerTimeout
+from optdb.distributed.plans import LoosePlan, StepPlan
+from optdb.distributed.replicas import Part, Prepared
+from optdb.distributed.workers import aligned, device_list, facts, install, run_step
+
+__all__ = ["ClusterGroup", "cluster_group"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks at which workers the scheduler has, while a step is under way, and between steps.
+POLL_S, LOOK_S = 0.1, 0.5
+#: A worker's own waits end before the client's wait for it does, so that it can say for whom it has waited.
+GRACE_S = 5.0
+
+
+def cluster_group(
+    plan: StepPlan | LoosePlan, client: Client | None, devices: Sequence[str] | None, timeout: float, title: str
+) -> ClusterGroup:
+    """Return the leader of a client's workers; without a client, of workers on this machine, one for each device."""
+    if client is not None:
+        return ClusterGroup(plan, client, devices, timeout, title)
+    devices = devices or local_devices(device_list())
+    cluster = LocalCluster(n_workers=len(devices), threads_per_worker=1, processes=True, dashboard_address=":0")
+    client = Client(cluster)
+    try:
+        return ClusterGroup(plan, client, devices, timeout, title, [client, cluster])
+    except BaseException:
+        client.close()
+        cluster.close()
+        raise
+
+
+def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = None) -> list[str]:
+    """Return the devices that workers of one host use.
+
+    Parameters
+    ----------
+    found : sequence of (str, str, int)
+        The host's devices: the text that selects each, its kind, and its compute units.
+    count : int, optional
+        How many workers the host has. One for each GPU, or, where there is none, two, if it is not said.
+
+    Returns
+    -------
+    list of str
+        GPUs in turn; where there is none, parts of the processor, as far as it has units.
+    """
+    gpus = [spec for spec, kind, _ in found if kind == "gpu"]
+    if gpus:
+        return [gpus[i % len(gpus)] for i in range(count or len(gpus))]
+    if not found:
+        return ["auto"] * (count or 1)
+    spec, _, units = found[0]
+    count = count or min(2, units)
+    if count == 1 or count > units:
+        return [spec] * count
+    return [f"{spec}[{i + 1}/{count}]" for i in range(count)]
+
+
+@dataclass
+class _Member:
+    """A worker that takes part."""
+
+    address: str
+    name: str
+    host: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"worker {self.name} ({self.address}) on {self.device}"
+
+
+class _Fault(Exception):
+    """Workers have died, or have not answered: the step is to be made without them."""
+
+    def __init__(self, lost: dict[str, str]) -> None:
+        super().__init__("; ".join(f"{address}: {reason}" for address, reason in lost.items()))
+        #: Addresses, and why.
+        self.lost = lost
+
+
+class ClusterGroup:
+    """The workers of a client.
+
+    Parameters
+    ----------
+    plan : StepPlan or LoosePlan
+        What a step is.
+    client : distributed.Client
+        Connected to the scheduler; workers have to be reachable from here, too.
+    devices : sequence of str, optional
+        Which the workers of each host use in turn; if there are none, what their own flag `optdb.device` says, or else
+        the host's devices.
+    timeout : float
+        Seconds.
+    title : str
+        What tasks are called.
+    owned : sequence
+        What is closed at the end.
+    """
+
+    def __init__(
+        self,
+        plan: StepPlan | LoosePlan,
+        client: Client,
+        devices: Sequence[str] | None,
+        timeout: float,
+        title: str,
+        owned: Sequence[Any] = (),
+    ) -> None:
+        if client.asynchronous:
+            raise TypeError("DataParallel takes a Client that is not asynchronous.\nThe cure: Client(address)")
+        self._client, self._owned = client, owned
+        self._devices, self._timeout = devices, timeout
+        self._title = "".join(c if c.isalnum() else "_" for c in title)
+        self._session = f"{self._title}-{uuid.uuid4().hex[:8]}"
+        self._plan = np.frombuffer(pickle.dumps(plan, protocol=5), "uint8")
+        self._facts = facts()
+        self._device_facts: dict[str, str] | None = None
+        self._members: list[_Member] = []
+        self._joining: dict[str, asyncio.Task] = {}
+        #: Addresses that never take part, or no longer.
+        self._excluded: dict[str, str] = {}
+        self._attempts = itertools.count(1)
+        self._looked = 0.0
+        #: For each host, the devices of its workers by address.
+        self._assigned: dict[str, dict[str, str]] = {}
+        self._futures: list[Any] = []
+        #: How many steps are committed.
+        self.steps = 0
+        #: A state that is known here, and after how many steps it is: None is that of the plan.
+        self._origin: tuple[list[Any] | None, int] = (None, 0)
+        client.sync(self._begin)
+
+    @property
+    def names(self) -> list[str]:
+        """What workers are called in messages."""
+        return [str(member) for member in self._members]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the workers are."""
+        return [member.address for member in self._members]
+
+    # Who takes part
+
+    async def _begin(self) -> None:
+        """Take in all workers that there are; wait for one if there is none."""
+        await self._look(force=True)
+        await self._await_members()
+        refused = list(self._excluded.values())
+        if refused:
+            raise WorkerRefused(refused[0])
+
+    async def _known_workers(self) -> dict[str, Any]:
+        """Return the scheduler's workers by address."""
+        identity = await self._client.scheduler.identity(n_workers=-1)
+        return {address: info for address, info in identity["workers"].items() if info.get("status") != "closing"}
+
+    async def _look(self, force: bool = False) -> None:
+        """Begin to prepare workers that have appeared."""
+        if not force and time.monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = time.monotonic()
+        workers = await self._known_workers()
+        for address in [address for address in self._joining if address not in workers]:
+            self._joining.pop(address).cancel()
+        known = {member.address for member in self._members} | set(self._excluded) | set(self._joining)
+        for address, info in workers.items():
+            if address not in known:
+                self._joining[address] = asyncio.ensure_future(self._prepare(address, info, workers))
+
+    async def _prepare(self, address: str, info: dict[str, Any], workers: dict[str, Any]) -> _Member:
+        """Let a worker have the functions; raise `WorkerRefused` if it does not fit."""
+        name, host = str(info.get("name", address)), info.get("host", address)
+        answer = await self._client.rpc(address).run(function=pickle.dumps(install))
+        if answer["status"] != "OK":
+            error = answer.get("exception", answer)
+            raise WorkerRefused(f"worker {name} ({address}) cannot load optdb: {error!r}.\nThe cure: install it there")
+        found = answer["result"]
+        _check_same(f"worker {name} ({address})", found["facts"], self._facts, "the client")
+        device = self._device_for(address, host, found, workers)
+        answer = await self._client.rpc(address).optdb_begin(
+            session=self._session, plan=to_serialize(self._plan), device=device, timeout=self._timeout
+        )
+        if answer["status"] != "OK":
+            raise WorkerRefused(f"worker {name} ({address}) cannot use {device}: {answer['error']}")
+        if self._device_facts is None:
+            self._device_facts = answer["facts"]
+        _check_same(f"worker {name} ({address})", answer["facts"], self._device_facts, "the first worker")
+        return _Member(address, name, host, device)
+
+    def _device_for(self, address: str, host: str, found: dict[str, Any], workers: dict[str, Any]) -> str:
+        """Return the device of a worker: the first of its host's that none of the others there uses."""
+        neighbours = sorted(other for other, info in workers.items() if info.get("host", other) == host)
+        if self._devices is not None:
+            devices = list(self._devices)
+        elif found["device"] not in ("", "cpu"):
+            return found["device"]
+        else:
+            devices = local_devices(found["devices"], len(neighbours))
+        taken = self._assigned.setdefault(host, {})
+        for other in [other for other in taken if other not in workers]:
+            del taken[other]
+        free = [device for device in devices if device not in taken.values()]
+        taken[address] = free[0] if free else devices[len(taken) % len(devices)]
+        return taken[address]
+
+    async def _admit(self) -> None:
+        """Let workers that are prepared have the state, and take part."""
+        for address in [address for address, task in self._joining.items() if task.done()]:
+            task = self._joining.pop(address)
+            try:
+                member = task.result()
+                await self._give_state(member)
+            except WorkerRefused as error:
+                self._excluded[address] = str(error)
+                logger.warning("%s", error)
+            except (OSError, WorkerFailed, asyncio.CancelledError) as error:
+                logger.info("%s has not come in: %s", address, error)
+            else:
+                self._members.append(member)
+                # Parts, and the order of sums, do not depend on which worker was quicker.
+                self._members.sort(key=lambda each: (each.name, each.address))
+
+    async def _give_state(self, member: _Member) -> None:
+        """Let a worker have the present state: from one that is in, or from here if none is."""
+        for donor in list(self._members):
+            answer = await self._client.rpc(member.address).optdb_adopt(
+                session=self._session, donor=donor.address, committed=self.steps
+            )
+            if answer["status"] == "OK":
+                return
+        state, steps = self._origin
+        if steps != self.steps:
+            raise WorkerFailed(f"no worker has the state after {self.steps} steps")
+        if state is not None:
+            await self._ask(member, "load", values=[to_serialize(value) for value in state], steps=steps)
+
+    async def _await_members(self) -> None:
+        """Wait until a worker takes part."""
+        end = time.monotonic() + self._timeout
+        while True:
+            await self._look(force=True)
+            await self._admit()
+            if self._members and not self._joining:
+                return
+            if self._members and self.steps:
+                return
+            if not self._joining and self._excluded and not self._members:
+                raise WorkerRefused("; ".join(self._excluded.values()))
+            if time.monotonic() > end:
+                if self._members:
+                    return
+                waiting = ", ".join(self._joining) or "none has appeared"
+                raise WorkerTimeout(f"no worker is ready after {self._timeout:g} seconds; waited for: {waiting}")
+            await asyncio.sleep(POLL_S)
+
+    # Steps
+
+    def step(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:
+        """Make a step; return the parts and what workers have prepared of them, by rank.
+
+        Raises
+        ------
+        WorkerFailed
+            If the step raised an error on a worker; the state is that before the step.
+        StateLost
+            If no worker is left that has the state.
+        """
+        return self._client.sync(self._step, divide)
+
+    async def _step(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:
+        while True:
+            await self._look()
+            await self._admit()
+            if not self._members:
+                if self._origin[1] != self.steps:
+                    raise StateLost(
+                        f"all workers have died, and with them the state after {self.steps} steps: "
+                        f"{'; '.join(self._excluded.values()) or 'the scheduler has lost them'}.\n"
+                        "The cure: with DataParallel(step, checkpoint='folder') a new object goes on from the last file"
+                    )
+                await self._await_members()
+            parts = divide(len(self._members))
+            try:
+                prepared = await self._attempt(parts)
+            except _Fault as fault:
+                self._drop(fault.lost)
+                continue
+            self.steps += 1
+            return parts, prepared
+
+    def _drop(self, lost: dict[str, str]) -> None:
+        """Go on without some workers."""
+        for member in [member for member in self._members if member.address in lost]:
+            logger.warning("%s is out: %s. The step is made anew without it", member, lost[member.address])
+            self._members.remove(member)
+            self._excluded[member.address] = f"{member}: {lost[member.address]}"
+
+    async def _attempt(self, parts: list[Part]) -> list[Prepared]:
+        """Let all workers prepare a step; raise `_Fault` if one dies."""
+        attempt, members = next(self._attempts), list(self._members)
+        active = sum(part.rows > 0 for part in parts)
+        self._submit(attempt, members)
+        calls = {
+            asyncio.ensure_future(self._call_step(member, rank, parts[rank], active, attempt)): member
+            for rank, member in enumerate(members)
+        }
+        answers: dict[str, dict[str, Any]] = {}
+        lost: dict[str, str] = {}
+        end = time.monotonic() + self._timeout + GRACE_S
+        pending = set(calls)
+        told = False
+        while pending:
+            done, pending = await asyncio.wait(pending, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+            for call in done:
+                member = calls[call]
+                error = call.exception()
+                if error is None:
+                    answers[member.address] = call.result()
+                elif isinstance(error, OSError):
+                    lost[member.address] = f"the connection is gone ({error})"
+                else:
+                    answers[member.address] = {"status": "failed", "error": f"{type(error).__name__}: {error}"}
+            if pending and not done:
+                gone = {calls[call] for call in pending if calls[call].address not in await self._known_workers()}
+                lost.update({member.address: "the scheduler has lost it" for member in gone})
+                if time.monotonic() > end:
+                    late = {calls[call].address for call in pending}
+                    lost.update(dict.fromkeys(late, f"no answer within {self._timeout:g} seconds"))
+            for call in [call for call in pending if calls[call].address in lost]:
+                call.cancel()
+                pending.discard(call)
+            failed = lost or any(answer["status"] != "OK" for answer in answers.values())
+            if failed and not told:
+                told = True
+                await self._abort(attempt, [calls[call] for call in pending])
+        return self._judged(members, answers, lost)
+
+    def _judged(
+        self, members: list[_Member], answers: dict[str, dict[str, Any]], lost: dict[str, str]
+    ) -> list[Prepared]:
+        """Return what workers have prepared; raise what has to be done otherwise."""
+        for member in members:
+            answer = answers.get(member.address, {"status": "lost"})
+            if answer["status"] == "failed" and not lost:
+                raise WorkerFailed(f"{member}: {answer['error']}")
+            if answer["status"] == "stale":
+                lost[member.address] = answer["error"]
+            if answer["status"] == "timeout":
+                late = [other.address for other in members if other.address in answer["error"]]
+                lost.update(dict.fromkeys(late or [member.address], answer["error"]))
+        aborted = [answer["error"] for answer in answers.values() if answer["status"] == "aborted"]
+        if aborted and not lost:
+            # A connection between two workers has failed, and both are alive.
+            raise WorkerFailed(aborted[0])
+        if lost:
+            if set(lost) >= {member.address for member in members} and any("within" in why for why in lost.values()):
+                raise WorkerTimeout("; ".join(f"{member}: {lost[member.address]}" for member in members))
+            raise _Fault(lost)
+        ordered = [answers[member.address] for member in members]
+        return [
+            Prepared(list(map(aligned, answer["wholes"])), list(map(aligned, answer["own"])), answer["seconds"])
+            for answer in ordered
+        ]
+
+    def _submit(self, attempt: int, members: list[_Member]) -> None:
+        """Let dask schedule the tasks of an attempt; those of the one before are forgotten."""
+        old, self._futures = (
+            self._futures,
+            [
+                self._client.submit(
+                    *(run_step, self._session, attempt),
+                    key=(f"{self._title}-step", self._session, attempt, rank),
+                    workers=[member.address],
+                    allow_other_workers=False,
+                    pure=False,
+                    priority=10,
+                )
+                for rank, member in enumerate(members)
+            ],
+        )
+        for future in old:
+            future.release()
+
+    async def _call_step(self, member: _Member, rank: int, part: Part, active: int, attempt: int) -> dict[str, Any]:
+        arguments = [to_serialize(value) if isinstance(value, np.ndarray) else value for value in part.arguments]
+        described = {"arguments": arguments, "rows": part.rows, "first": part.first, "length": part.length}
+        return await self._client.rpc(member.address).optdb_step(
+            session=self._session,
+            attempt=attempt,
+            committed=self.steps,
+            addresses=[other.address for other in self._members],
+            rank=rank,
+            part={**described, "active": active},
+        )
+
+    async def _abort(self, attempt: int, members: Sequence[_Member]) -> None:
+        """Tell workers that an attempt is over."""
+        calls = [
+            self._client.rpc(member.address).optdb_abort(
+                session=self._session, attempt=attempt, reason="another worker has failed"
+            )
+            for member in members
+        ]
+        await asyncio.wait([asyncio.ensure_future(call) for call in calls], timeout=GRACE_S) if calls else None
+
+    # The state
+
+    async def _ask(self, member: _Member, what: str, **arguments: Any) -> dict[str, Any]:
+        """Ask a worker; raise `WorkerFailed` if it cannot."""
+        call = getattr(self._client.rpc(member.address), f"optdb_{what}")(session=self._session, **arguments)
+        try:
+            answer = await asyncio.wait_for(call, self._timeout)
+        except asyncio.TimeoutError:
+            raise WorkerTimeout(f"{member} has not answered within {self._timeout:g} seconds") from None
+        if answer["status"] != "OK":
+            raise WorkerFailed(f"{member}: {answer['error']}")
+        return answer
+
+    def state(self) -> list[Any]:
+        """Return the values of the shared variables, from the first worker that has them."""
+        return self._client.sync(self._state)
+
+    async def _state(self) -> list[Any]:
+        errors = []
+        for member in list(self._members):
+            try:
+                return list(map(aligned, (await self._ask(member, "state", committed=self.steps))["values"]))
+            except (OSError, WorkerFailed) as error:
+                errors.append(str(error))
+        raise StateLost(f"no worker has the state after {self.steps} steps: {'; '.join(errors) or 'all have died'}")
+
+    def load(self, state: Sequence[Any], steps: int) -> None:
+        """Let all workers have other values, those after `steps` steps."""
+        self._client.sync(self._load, list(state), steps)
+
+    async def _load(self, state: list[Any], steps: int) -> None:
+        self._origin, self.steps = (state, steps), steps
+        values = [to_serialize(value) for value in state]
+        lost = {}
+        for member in self._members:
+            try:
+                await self._ask(member, "load", values=values, steps=steps)
+            except (OSError, WorkerFailed) as error:
+                lost[member.address] = str(error)
+        self._drop(lost)
+
+    def close(self) -> None:
+        """Let workers release their devices' memory; close what was started here."""
+        if self._client.status == "running":
+            self._client.sync(self._end)
+        for each in self._owned:
+            each.close()
+
+    async def _end(self) -> None:
+        for task in self._joining.values():
+            task.cancel()
+        for future in self._futures:
+            future.release()
+        ends = [
+            asyncio.ensure_future(self._client.rpc(member.address).optdb_end(session=self._session))
+            for member in self._members
+        ]
+        self._members = []
+        if ends:
+            await asyncio.wait(ends, timeout=GRACE_S)
+
+
+def _check_same(who: str, found: dict[str, str], expected: dict[str, str], whose: str) -> None:
+    """Raise `WorkerRefused` if a worker differs."""
+    different = [
+        f"{key} {found.get(key)}, where {whose} has {value}"
+        for key, value in expected.items()
+        if found.get(key) != value
+    ]
+    if different:
+        raise WorkerRefused(f"{who} has {'; '.join(different)}.\nThe cure: the same on all workers")

@@ -1,0 +1,207 @@
+"""Sums over workers: a ring, or, for two workers and for small arrays, everyone to everyone (`Exchange`).
+
+Arrays of one dtype travel as one vector. All workers add up in the same order, and get the same bits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from optdb.distributed.errors import WorkerTimeout
+
+__all__ = ["Aborted", "Exchange", "Link", "Mailbox"]
+
+#: Vectors of fewer bytes go from everyone to everyone: the number of messages in a row matters, and not their size.
+SMALL_BYTES = 64 * 1024
+#: The numbers of the sum at the end of a step, and of what the first worker passes on to those without a part.
+FINAL, PASSED_ON = -1, -2
+
+Tag = tuple[int, ...]
+
+
+class Aborted(RuntimeError):
+    """A step was given up because another worker failed."""
+
+
+class Link(Protocol):
+    """How a worker's messages get to the others, who are known by rank."""
+
+    def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
+        """Send arrays to a worker; return before they are there. They are not overwritten until the sum is known."""
+
+    def receive(self, rank: int, tag: Tag) -> list[np.ndarray]:
+        """Wait for arrays from a worker; raise `Aborted`, or `WorkerTimeout`."""
+
+
+class Mailbox:
+    """Messages to one worker that it has not asked for yet; any thread may deliver.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds after which a wait is a `WorkerTimeout`.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._messages: dict[tuple[Any, Tag], Sequence[np.ndarray]] = {}
+        self._changed = threading.Condition()
+        #: Attempts before this one are over.
+        self._oldest = 0
+        self._abort_reason: str | None = None
+
+    def begin(self, attempt: int) -> None:
+        """Forget messages of earlier attempts, unless this one was given up already."""
+        with self._changed:
+            if attempt <= self._oldest:
+                return
+            self._oldest, self._abort_reason = attempt, None
+            self._messages = {key: value for key, value in self._messages.items() if key[1][0] >= attempt}
+
+    def deliver(self, sender: Any, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
+        """Put a message there; one of an attempt that is over is dropped."""
+        with self._changed:
+            if tag[0] >= self._oldest:
+                self._messages[sender, tag] = arrays
+                self._changed.notify_all()
+
+    def abort(self, attempt: int, reason: str) -> None:
+        """Let waits of an attempt, and of earlier ones, raise `Aborted`."""
+        with self._changed:
+            if attempt >= self._oldest:
+                self._oldest, self._abort_reason = attempt, reason
+                self._changed.notify_all()
+
+    def take(self, sender: Any, tag: Tag) -> list[np.ndarray]:
+        """Wait for a message."""
+        end = time.monotonic() + self.timeout
+        with self._changed:
+            while (sender, tag) not in self._messages:
+                if self._abort_reason is not None and tag[0] <= self._oldest:
+                    raise Aborted(self._abort_reason)
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise WorkerTimeout(f"no part of a sum has come from {sender} within {self.timeout:g} seconds")
+                self._changed.wait(left)
+            return list(self._messages.pop((sender, tag)))
+
+
+class Exchange:
+    """One worker's side of the sums of one attempt at a step.
+
+    Parameters
+    ----------
+    link : Link
+        To the others.
+    rank : int
+        Of this worker.
+    active : int
+        How many workers have a part of the batch: those of ranks below.
+    idle : int
+        How many have none, and take what comes of it.
+    attempt : int
+        A number that no other attempt at any step has.
+    """
+
+    def __init__(self, link: Link, rank: int, active: int, idle: int, attempt: int) -> None:
+        self._link = link
+        self._rank, self._active, self._idle = rank, active, idle
+        self.attempt = attempt
+        #: Seconds spent in sums.
+        self.seconds = 0.0
+
+    def all_reduce(self, number: int, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the sums of the arrays of all workers with a part; all of them call it with the same numbers.
+
+        Parameters
+        ----------
+        number : int
+            Of the sum within the step.
+        arrays : sequence of ndarray
+            Of the same shapes and dtypes on each worker.
+        """
+        if self._active == 1 or not arrays:
+            return list(arrays)
+        start = time.perf_counter()
+        arrays = list(map(np.asarray, arrays))
+        vectors = _packed(arrays)
+        if self._active == 2 or sum(vector.nbytes for vector in vectors) <= SMALL_BYTES:
+            vectors = self._everyone(number, vectors)
+        else:
+            vectors = self._ring(number, vectors)
+        totals = _unpacked(vectors, arrays)
+        self.seconds += time.perf_counter() - start
+        return totals
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this worker is the one that computes what all would compute alike."""
+        return self._rank == 0
+
+    def pass_on(self, arrays: Sequence[np.ndarray]) -> None:
+        """Let the workers without a part have arrays; the first one's do."""
+        if self._rank:
+            return
+        for rank in range(self._active, self._active + self._idle):
+            self._link.send(rank, (self.attempt, PASSED_ON, 0), [np.array(array) for array in arrays])
+
+    def receive_passed(self) -> list[np.ndarray]:
+        """Return the arrays that the first worker passes on."""
+        return self._link.receive(0, (self.attempt, PASSED_ON, 0))
+
+    def _everyone(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
+        tag = (self.attempt, number, 0)
+        others = [rank for rank in range(self._active) if rank != self._rank]
+        for rank in others:
+            self._link.send(rank, tag, vectors)
+        received = {rank: self._link.receive(rank, tag) for rank in others}
+        received[self._rank] = vectors
+        totals = [np.add(first, second) for first, second in zip(received[0], received[1], strict=True)]
+        for rank in range(2, self._active):
+            for total, vector in zip(totals, received[rank], strict=True):
+                total += vector
+        return totals
+
+    def _ring(self, number: int, vectors: list[np.ndarray]) -> list[np.ndarray]:
+        """Add up around a ring, each worker a piece of its own, then let the totals go around.
+
+        A piece that was sent is overwritten only by its total, which is known after the neighbour has read the piece.
+        """
+        count = self._active
+        right, left = (self._rank + 1) % count, (self._rank - 1) % count
+        pieces = [np.array_split(vector, count) for vector in vectors]
+        for turn in range(2 * (count - 1)):
+            adding = turn < count - 1
+            tag = (self.attempt, number, turn)
+            out = (self._rank - turn) % count if adding else (self._rank + 1 - (turn - count + 1)) % count
+            self._link.send(right, tag, [piece[out] for piece in pieces])
+            into = (out - 1) % count
+            for piece, array in zip(pieces, self._link.receive(left, tag), strict=True):
+                if adding:
+                    piece[into] += array
+                else:
+                    piece[into][...] = array
+        return vectors
+
+
+def _packed(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the elements as new vectors, one for each dtype."""
+    dtypes = dict.fromkeys(array.dtype for array in arrays)
+    return [np.concatenate([array.ravel() for array in arrays if array.dtype == dtype]) for dtype in dtypes]
+
+
+def _unpacked(vectors: Sequence[np.ndarray], like: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return arrays of the shapes of `like` from the vectors of their dtypes."""
+    starts = {vector.dtype: 0 for vector in vectors}
+    by_dtype = {vector.dtype: vector for vector in vectors}
+    arrays = []
+    for array in like:
+        start = starts[array.dtype]
+        starts[array.dtype] = start + array.size
+        arrays.append(by_dtype[array.dtype][start : start + array.size].reshape(array.shape))
+    return arrays

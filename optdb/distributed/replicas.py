@@ -1,0 +1,197 @@
+"""One worker's copy of the state on its device, and what it computes of a step.
+
+A step has two phases. `prepare` computes and waits for the others; it changes no shared variable. `commit` lets the
+shared variables have their next values, and waits for nobody. A prepared step that is not committed is forgotten by the
+next `prepare`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.distributed.exchange import FINAL, Exchange
+from optdb.distributed.plans import LoosePlan, StepPlan
+from optdb.distributed.sharding.collective import taking_part
+from optdb.opencl.simulator import SimulatorOCL
+
+__all__ = ["Part", "Prepared", "Replica", "replica_of"]
+
+
+@dataclass
+class Part:
+    """What one worker is given of a batch."""
+
+    #: In the function's order; those that are split have the worker's rows.
+    arguments: Sequence[Any]
+    #: The number of its rows; 0 if it has none, and then the split arguments are None.
+    rows: int
+    #: The index of its first row in the batch.
+    first: int
+    #: The length of the whole batch.
+    length: int
+
+
+@dataclass
+class Prepared:
+    """What comes of the first phase."""
+
+    #: Outputs that all workers have; only the first one has computed them.
+    wholes: list[np.ndarray]
+    #: Outputs of this worker's part.
+    own: list[np.ndarray]
+    #: Seconds: 'compute', 'home' (the way of summands to the host), 'exchange', and 'update' (of the step before).
+    seconds: dict[str, float]
+
+
+class Replica:
+    """A copy of the state on one device; parameters are those of `replica_of`."""
+
+    def __init__(self, plan: Any, simulator: SimulatorOCL) -> None:
+        self._plan = plan
+        self._simulator = simulator
+        #: How many steps the state has seen.
+        self.steps = 0
+        self._prepared_step: int | None = None
+        self._update_seconds = 0.0
+        self._home_seconds = 0.0
+
+    @property
+    def device(self) -> str:
+        """What the device calls itself."""
+        return self._simulator.device
+
+    def settle(self, committed: int) -> bool:
+        """Commit the prepared step if it is among the first `committed` ones, else forget it.
+
+        Return whether the state is that after `committed` steps.
+        """
+        if self._prepared_step is not None and self._prepared_step < committed:
+            start = time.perf_counter()
+            self._commit()
+            self._update_seconds = time.perf_counter() - start
+            self.steps = self._prepared_step + 1
+        self._prepared_step = None
+        return self.steps == committed
+
+    def prepare(self, part: Part, exchange: Exchange) -> Prepared:
+        """Compute a step, and wait for the other workers."""
+        start = time.perf_counter()
+        wholes, own = self._prepare(part, exchange)
+        seconds = time.perf_counter() - start
+        self._prepared_step = self.steps
+        parts = {
+            "compute": seconds - exchange.seconds - self._home_seconds,
+            "home": self._home_seconds,
+            "exchange": exchange.seconds,
+            "update": self._update_seconds,
+        }
+        return Prepared(wholes, own, parts)
+
+    def state(self) -> list[Any]:
+        """Return the values of the shared variables, in the plan's order."""
+        return [self._simulator.get(shared) for shared in self._plan.shared]
+
+    def load(self, state: Sequence[Any], steps: int) -> None:
+        """Take other values, those after `steps` steps."""
+        for shared, value in zip(self._plan.shared, state, strict=True):
+            self._simulator.set(shared, value)
+        self.steps, self._prepared_step = steps, None
+
+    def close(self) -> None:
+        """Release the device's memory."""
+        self._simulator.close()
+
+    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        raise NotImplementedError
+
+    def _commit(self) -> None:
+        raise NotImplementedError
+
+
+class ExactReplica(Replica):
+    """Makes exact steps: all replicas apply the same update."""
+
+    def __init__(self, plan: StepPlan, device: str) -> None:
+        super().__init__(plan, SimulatorOCL(plan.gradients, device, progress_bar=False))
+        self._simulator.add_method("update", plan.update)
+        if plan.results is not None:
+            self._simulator.add_method("results", plan.results)
+        self._taken: list[Any] = []
+
+    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        plan = self._plan
+        same = [part.arguments[i] for i in plan.same]
+        own: list[np.ndarray] = []
+        if part.rows:
+            with taking_part(exchange):
+                attempt = exchange.attempt
+                outputs = self._simulator(*part.arguments, part.length, part.first, attempt)
+            outputs = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+            own = outputs[plan.summands + plan.carried :]
+            totals = exchange.all_reduce(FINAL, outputs[: plan.summands])
+            shared = [*totals, *outputs[plan.summands : plan.summands + plan.carried]]
+            exchange.pass_on(shared)
+        else:
+            shared = exchange.receive_passed()
+        self._taken = [*shared, *same, part.length]
+        wholes = self._simulator.results(*self._taken) if plan.results is not None and exchange.is_first else []
+        return list(wholes), own
+
+    def _commit(self) -> None:
+        self._simulator.update(*self._taken)
+        self._taken = []
+
+
+class LooseReplica(Replica):
+    """Makes steps of its own; values are averaged every so many steps."""
+
+    def __init__(self, plan: LoosePlan, device: str) -> None:
+        super().__init__(plan, SimulatorOCL(plan.propose, device, progress_bar=False))
+        self._simulator.add_method("accept", plan.accept)
+
+    def _prepare(self, part: Part, exchange: Exchange) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        plan, own = self._plan, []
+        if part.rows:
+            outputs = self._simulator(*part.arguments)
+            own = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+        else:
+            # It has no rows, and makes no step.
+            for shared, following in plan.following.items():
+                self._simulator.set(following, self._simulator.get(shared))
+        if (self.steps + 1) % plan.average_every == 0:
+            self._average(part, exchange)
+        return [], own
+
+    def _average(self, part: Part, exchange: Exchange) -> None:
+        """Let the next values be the mean of all workers', weighted by the length of their parts."""
+        chosen = [self._plan.following[self._plan.shared[i]] for i in self._plan.averaged]
+        if part.rows:
+            share = part.rows / part.length
+            values = [self._simulator.get(shared) for shared in chosen]
+            means = exchange.all_reduce(FINAL, [value * value.dtype.type(share) for value in values])
+            exchange.pass_on(means)
+        else:
+            means = exchange.receive_passed()
+        for shared, mean in zip(chosen, means, strict=True):
+            self._simulator.set(shared, mean)
+
+    def _commit(self) -> None:
+        self._simulator.accept()
+
+
+def replica_of(plan: StepPlan | LoosePlan, device: str) -> Replica:
+    """Put a copy of the state on a device.
+
+    Parameters
+    ----------
+    plan : StepPlan or LoosePlan
+        What it computes.
+    device : str
+        As `SimulatorOCL` takes it.
+    """
+    return ExactReplica(plan, device) if isinstance(plan, StepPlan) else LooseReplica(plan, device)

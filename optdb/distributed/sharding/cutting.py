@@ -1,0 +1,282 @@
+"""Divides the graph of one worker into functions, with a sum over workers between them: `exact_plan`.
+
+``gradients``
+    takes the worker's part of the batch, and returns summands; it changes nothing. A sum over workers that it needs
+    itself (a mean of the whole batch, for normalization) is an ``AllReduce`` inside of it.
+``results``
+    takes sums, and returns those of the user's outputs that are computed from them.
+``update``
+    takes the same sums, and lets shared variables have their next values.
+
+So whatever fails while workers wait for each other, no copy of the state has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from optdb.distributed.errors import NoGradients, NotSplittable
+from optdb.distributed.plans import OutputSpec, StepPlan
+from optdb.distributed.sharding import loops, randomness, rules, statistics
+from optdb.distributed.sharding.collective import AllReduce
+from optdb.distributed.sharding.layouts import Own, RowNumbers, Split, Summand, Value
+from optdb.distributed.sharding.spreading import Spreader
+from optdb.host.graph import Apply, Constant, Variable, io_toposort
+from optdb.host.originals import Original, compile_step, int_scalar
+from optdb.host.traces import place_in_code
+
+__all__ = ["exact_plan"]
+
+#: The modules whose rules are registered when they are imported.
+RULE_MODULES = (loops, randomness, rules, statistics)
+
+
+def exact_plan(
+    original: Original,
+    axes: Mapping[Variable, int],
+    reductions: Mapping[int, str],
+    gradients: Mapping[Variable, Variable] | None,
+    own_statistics: bool,
+) -> StepPlan:
+    """Return the functions by which workers make exact steps.
+
+    Parameters
+    ----------
+    original : Original
+        The user's graph.
+    axes : mapping
+        Each argument that is split, to its axis.
+    reductions : mapping
+        For outputs, by number, how the workers' values are put together: 'mean', 'sum' or 'concatenate'. Others are
+        what one device computes from the whole batch.
+    gradients : mapping, optional
+        Shared variables to the gradients in the user's graph, each a mean over the batch; none if they are to be found.
+    own_statistics : bool
+        Whether batch normalization uses statistics of each worker's part.
+
+    Raises
+    ------
+    NoGradients
+        If next values cannot be computed from sums over workers.
+    """
+    length, first, token = int_scalar("batch_length"), int_scalar("first_row"), int_scalar("attempt")
+    spreader = Spreader(axes, length, first, own_statistics or gradients is not None)
+    if gradients is not None:
+        share = spreader.own_length / length
+        for var in _located(original, gradients):
+            spreader.values[var] = Summand(var * share.astype(var.dtype))
+    asked = {i: var for i, var in enumerate(original.outputs) if i not in reductions}
+    updates = _following(spreader, original)
+    specs, wholes, own = _outputs(spreader, original, asked, reductions)
+    roots = [*wholes, *updates.values()]
+    return _Cut(original, axes, length, first, token).plan(roots, own, specs, updates)
+
+
+def _following(spreader: Spreader, original: Original) -> dict[Variable, Variable]:
+    """Return the next value of each shared variable, as all workers have it."""
+    following = {}
+    for shared, var in original.updates.items():
+        try:
+            (value,) = spreader.spread([var])
+            following[shared] = shared.type.filter_variable(_whole(spreader, value, var))
+        except NotSplittable as error:
+            raise _no_gradients(shared, error) from error
+    return following
+
+
+def _whole(spreader: Spreader, value: Value, var: Variable) -> Variable:
+    if isinstance(value, Split | Own | RowNumbers):
+        raise NotSplittable(var.owner, "it has rows of the batch")
+    return spreader.whole(value, var.owner).var
+
+
+def _no_gradients(shared: Variable, error: NotSplittable) -> NoGradients:
+    name = shared.name or "w"
+    line = place_in_code(error.node.outputs[0])[0] if error.node is not None and error.node.outputs else ""
+    where = f"\nIt was made {'by ' if not line.startswith('behind') else ''}{line}" if line else ""
+    return NoGradients(
+        f"exact training cannot find how the next value of {shared.name or shared} follows from sums over workers. "
+        f"{error}{where}\n"
+        f"The cure: give its gradient, a mean over the batch, as in DataParallel(step, gradients={{{name}: gradient}}) "
+        "with the variables of your graph; or let workers make steps of their own and average their values, as in "
+        "DataParallel(step, average_every=10)"
+    )
+
+
+def _outputs(
+    spreader: Spreader, original: Original, asked: Mapping[int, Variable], reductions: Mapping[int, str]
+) -> tuple[list[OutputSpec], list[Variable], list[Variable]]:
+    """Return how each output is put together, the variables that all workers have, and those of each worker's own."""
+    specs: list[OutputSpec] = []
+    wholes: list[Variable] = []
+    own: list[Variable] = []
+    for i, var in enumerate(original.outputs):
+        if i not in asked:
+            specs.append(OutputSpec(reductions[i], len(own)))
+            own.append(var)
+            continue
+        try:
+            (value,) = spreader.spread([var])
+            if isinstance(value, Split) and not value.interleaved:
+                specs.append(OutputSpec("concatenate", len(own), value.axis))
+                own.append(value.var)
+                continue
+            wholes.append(_whole(spreader, value, var))
+        except NotSplittable as error:
+            raise NoGradients(
+                f"output {i} ({var}) cannot be put together from parts of the batch. {error}\n"
+                f"The cure: say how, as in DataParallel(step, outputs={{{i}: 'mean'}}); or 'sum', or 'concatenate'"
+            ) from error
+        specs.append(OutputSpec("whole", len(wholes) - 1))
+    return specs, wholes, own
+
+
+def _located(original: Original, gradients: Mapping[Variable, Variable]) -> list[Variable]:
+    """Return the variables of a compiled function's graph that compute what variables of the user's graph do."""
+    numbers: dict[Any, int] = {}
+    known = {_structure(out, numbers): out for node in original.nodes for out in node.outputs}
+    located = []
+    for shared, gradient in gradients.items():
+        found = known.get(_structure(gradient, numbers))
+        if found is None:
+            raise NoGradients(
+                f"the gradient that is given for {shared.name or shared} ({gradient}) is not in the function's graph.\n"
+                "The cure: give the variable that the updates were made of, such as theano.grad returns it"
+            )
+        located.append(found)
+    return located
+
+
+def _structure(var: Variable, numbers: dict[Any, int]) -> int:
+    """Return a number that is the same for variables that compute the same by the same ops from the same leaves."""
+
+    def number(key: Any) -> int:
+        return numbers.setdefault(key, len(numbers))
+
+    def leaf(var: Variable) -> Any:
+        return ("constant", var.type, var.signature()) if isinstance(var, Constant) else ("leaf", var)
+
+    for node in io_toposort([], [var]):
+        inputs = tuple(numbers[each] if each in numbers else number(leaf(each)) for each in node.inputs)
+        for out in node.outputs:
+            numbers[out] = number((node.op, inputs, out.index))
+    return numbers[var] if var in numbers else number(leaf(var))
+
+
+class _Cut:
+    """Cuts a worker's graph at the sums that only outputs and next values are computed from."""
+
+    def __init__(
+        self, original: Original, axes: Mapping[Variable, int], length: Variable, first: Variable, token: Variable
+    ) -> None:
+        self._original = original
+        self._local = {*axes, first}
+        self._length, self._first, self._token = length, first, token
+
+    def plan(
+        self,
+        roots: Sequence[Variable],
+        own: Sequence[Variable],
+        specs: list[OutputSpec],
+        updates: Mapping[Variable, Variable],
+    ) -> StepPlan:
+        """Return the functions; `roots` are the values that all workers have, `own` those of a worker."""
+        nodes = io_toposort([], [*roots, *own])
+        reduces = [node for node in nodes if isinstance(node.op, AllReduce)]
+        early = set(io_toposort([], [*own, *(node.inputs[1] for node in reduces)]))
+        final = [node for node in reduces if node not in early]
+        self._final = set(final)
+        self._late = _downstream(nodes, {node.outputs[1] for node in final})
+        self._of_part = _downstream(nodes, self._local, stop=AllReduce)
+        carried: dict[Variable, None] = {}
+        for root in roots:
+            self._carry(root, carried)
+        inner = [node for node in reduces if node in early]
+        outputs = [*(node.inputs[1] for node in final), *carried, *own]
+        rebuilt, rounds = self._bundled(inner, outputs)
+        passed = [*(node.outputs[1] for node in final), *carried]
+        fresh = {var: var.type(name=var.name) for var in passed}
+        late = _rebuild(roots, dict(fresh))
+        wholes, following = late[: len(late) - len(updates)], late[len(late) - len(updates) :]
+        arguments = [argument.variable for argument in self._original.arguments]
+        same = [var for var in arguments if var not in self._local]
+        name, optimizer = self._original.name or "step", self._original.optimizer
+        taken = [*fresh.values(), *same, self._length]
+        return StepPlan(
+            shared=self._original.shared,
+            gradients=compile_step(
+                [*arguments, self._length, self._first, self._token], rebuilt, {}, optimizer, f"{name}: gradients"
+            ),
+            results=compile_step(taken, wholes, {}, optimizer, f"{name}: results", borrow=False) if wholes else None,
+            update=compile_step(taken, [], dict(zip(updates, following, strict=True)), optimizer, f"{name}: update"),
+            summands=len(final),
+            carried=len(carried),
+            rounds=rounds,
+            same=[i for i, var in enumerate(arguments) if var not in self._local],
+            outputs=specs,
+        )
+
+    def _carry(self, var: Variable, carried: dict[Variable, None]) -> None:
+        """Find the variables, among those that a root is computed from, that the first function has to return."""
+        todo, seen = [var], set()
+        while todo:
+            var = todo.pop()
+            if var in seen:
+                continue
+            seen.add(var)
+            node = var.owner
+            if node in self._final:
+                continue
+            if node is None:
+                if var in self._local:
+                    carried[var] = None
+                continue
+            is_sum = isinstance(node.op, AllReduce)
+            if is_sum or (var in self._of_part and var not in self._late):
+                carried[var] = None
+                continue
+            todo += node.inputs
+
+    def _bundled(self, inner: Sequence[Apply], outputs: Sequence[Variable]) -> tuple[list[Variable], int]:
+        """Copy a graph, with one op for all inner sums that do not depend on each other.
+
+        Return the outputs, and how many such ops there are. Each takes the token of the one before: all workers have
+        one order.
+        """
+        levels: dict[int, list[Apply]] = {}
+        depth: dict[Variable, int] = {}
+        of_inner = set(inner)
+        for node in io_toposort([], [node.outputs[1] for node in inner]):
+            level = max((depth.get(var, 0) for var in node.inputs), default=0)
+            if node in of_inner:
+                levels.setdefault(level, []).append(node)
+                level += 1
+            depth.update(dict.fromkeys(node.outputs, level))
+        copies: dict[Variable, Variable] = {}
+        token = self._token
+        for level in sorted(levels):
+            arrays = _rebuild([node.inputs[1] for node in levels[level]], copies)
+            token, *sums = AllReduce(level).make_node(token, *arrays).outputs
+            copies.update(zip((node.outputs[1] for node in levels[level]), sums, strict=True))
+        return _rebuild(outputs, copies), len(levels)
+
+
+def _downstream(nodes: Sequence[Apply], starts: Iterable[Variable], stop: type | None = None) -> set[Variable]:
+    """Return the variables that are computed from some others, and these; not those that ops of class `stop` give."""
+    reached = set(starts)
+    for node in nodes:
+        if (stop is None or not isinstance(node.op, stop)) and not reached.isdisjoint(node.inputs):
+            reached.update(node.outputs)
+    return reached
+
+
+def _rebuild(outputs: Sequence[Variable], copies: dict[Variable, Variable]) -> list[Variable]:
+    """Copy a graph down to the variables in `copies`; the copies of all variables are added there."""
+    for node in io_toposort(list(copies), list(outputs)):
+        inputs = [copies.get(var, var) for var in node.inputs]
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        made = node.outputs if same else node.clone_with_new_inputs(inputs).outputs
+        for old, new in zip(node.outputs, made, strict=True):
+            copies.setdefault(old, new)
+    return [copies.get(var, var) for var in outputs]

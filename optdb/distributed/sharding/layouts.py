@@ -1,0 +1,69 @@
+"""The ways in which workers hold a value: its layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from optdb.host.graph import Variable
+
+
+@dataclass(frozen=True)
+class Value:
+    """What one worker has of a value."""
+
+    #: In the graph of one worker.
+    var: Variable
+
+
+@dataclass(frozen=True)
+class Same(Value):
+    """Each worker has all of it."""
+
+    #: Whether it is known to be nothing but zeros, or memory that is not filled yet.
+    zero: bool = False
+
+
+@dataclass(frozen=True)
+class Split(Value):
+    """Each worker has the rows that its part of the batch makes, along one axis."""
+
+    axis: int
+    #: Whether there is one row for each example.
+    unit: bool = True
+    #: Whether rows of different examples alternate, as where (time, batch) has become one axis. Else, workers' rows one
+    #: after the other are those of the whole.
+    interleaved: bool = False
+
+
+@dataclass(frozen=True)
+class Summand(Value):
+    """Each worker has an array of the whole's shape; the whole is their sum."""
+
+
+@dataclass(frozen=True)
+class Own(Value):
+    """A statistic of a worker's own part, which is not meant to be put together."""
+
+
+@dataclass(frozen=True)
+class Length(Value):
+    """A whole number that is worked out from the length of the part."""
+
+    #: The same worked out from the length of the whole batch: all workers have it.
+    whole: Variable
+    #: Whether it is the length itself.
+    unit: bool = False
+    #: Whether it is a multiple of the length, so that `var` is a length of the worker's own arrays.
+    linear: bool = True
+
+
+@dataclass(frozen=True)
+class Vector(Value):
+    """A vector of lengths, element by element."""
+
+    entries: tuple[Value, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class RowNumbers(Value):
+    """0, 1, ... up to the length: an index of rows, and nothing to compute with."""

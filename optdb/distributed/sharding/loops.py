@@ -1,0 +1,147 @@
+"""The rule of Scan: its inner graph is followed as the outer one is, until the layouts of its states are fixed.
+
+Workers cannot wait for each other within a loop: what is summed up there (the gradient of a recurrent weight) is a
+summand, which is added up after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from optdb.distributed.errors import NotSplittable
+from optdb.distributed.sharding.layouts import Own, Same, Split, Summand, Value
+from optdb.distributed.sharding.spreading import Spreader, remade, rule
+from optdb.host.graph import Apply, Variable
+from optdb.host.loops import Scan
+
+
+@rule(Scan)
+def loop(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
+    """Follow a loop."""
+    return _Loop(spreader, node, inputs).results()
+
+
+class _Loop:
+    """One loop: the layouts of the outer values, and the inner variables that stand for them.
+
+    A state is an array of the values of all turns, along axis 0; its layout is that of the array.
+    """
+
+    def __init__(self, spreader: Spreader, node: Apply, inputs: list[Value]) -> None:
+        self._spreader, self._node, self._op = spreader, node, node.op
+        op = node.op
+        if len(op.outer_shared(node.inputs)):
+            self._refuse("a loop has shared variables as states")
+        self._steps = spreader.whole(inputs[0], node)
+        self._sequences = op.outer_seqs(inputs)
+        self._states = [*op.outer_mitmot(inputs), *op.outer_mitsot(inputs), *op.outer_sitsot(inputs)]
+        self._lengths = spreader.wholes(op.outer_nitsot(inputs), node)
+        self._rest = list(op.outer_non_seqs(inputs))
+        for i, value in enumerate(self._rest):
+            if not isinstance(value, Same | Split | Summand):
+                self._rest[i] = spreader.whole(value, node)
+
+    def _refuse(self, reason: str) -> None:
+        raise NotSplittable(self._node, reason)
+
+    def results(self) -> list[Value]:
+        """Return the values of the loop's outputs."""
+        for _ in range(2 * len(self._states) + 2):
+            inner = self._inner_layouts()
+            following = self._following(inner)
+            states = [self._joined(old, new) for old, new in zip(self._states, following, strict=True)]
+            if states == self._states:
+                return self._outer(inner)
+            self._states = states
+        return self._refuse("the layouts of its states change from turn to turn")
+
+    def _inner_layouts(self) -> dict[Variable, Value]:
+        """Return the value of each variable of the inner graph."""
+        op, values = self._op, {}
+        for inner, outer in zip(op.inner_seqs(op.inputs), self._sequences, strict=True):
+            values[inner] = self._within(inner, outer)
+        inner_states = [*op.inner_mitmot(op.inputs), *op.inner_mitsot(op.inputs), *op.inner_sitsot(op.inputs)]
+        taps = [*op.mitmot_taps(), *op.mitsot_taps(), *([-1] for _ in op.outer_sitsot(self._node.inputs))]
+        owners = [state for state, own in zip(self._states, taps, strict=True) for _ in own]
+        for inner, outer in zip(inner_states, owners, strict=True):
+            values[inner] = self._within(inner, outer)
+        for inner, outer in zip(op.inner_non_seqs(op.inputs), self._rest, strict=True):
+            values[inner] = _on(inner, outer)
+        spreader = Spreader({}, self._spreader.length, self._spreader.first, in_loop=True)
+        spreader.own_length = self._spreader.own_length
+        spreader.values.update(values)
+        outputs = list(op.outputs)
+        for var, value in zip(outputs, spreader.spread(outputs), strict=True):
+            if value.var is not var:
+                self._refuse(f"in a loop, {var} depends on the length of the batch")
+            if isinstance(value, Own) or not isinstance(value, Same | Split | Summand):
+                self._refuse(f"in a loop, {var} is the length of the batch, or a row's number")
+        return spreader.values
+
+    def _within(self, inner: Variable, outer: Value) -> Value:
+        """Return the value of one turn: the outer one without axis 0."""
+        if isinstance(outer, Split):
+            if outer.axis == 0:
+                self._refuse("it goes over the batch, example by example")
+            return Split(inner, outer.axis - 1, outer.unit, outer.interleaved)
+        return _on(inner, outer if isinstance(outer, Same | Summand) else self._spreader.whole(outer, self._node))
+
+    def _following(self, inner: dict[Variable, Value]) -> list[list[Value]]:
+        """Return, for each state, the values that a turn computes for it."""
+        op = self._op
+        mitmot = op.inner_mitmot_outs(op.outputs)
+        results, start = [], 0
+        for taps in op.mitmot_out_taps():
+            results.append([inner_value(inner, var) for var in mitmot[start : start + len(taps)]])
+            start += len(taps)
+        single = [*op.inner_mitsot_outs(op.outputs), *op.inner_sitsot_outs(op.outputs)]
+        return results + [[inner_value(inner, var)] for var in single]
+
+    def _joined(self, state: Value, following: Sequence[Value]) -> Value:
+        """Return the layout of a state that has both its first values and those that turns compute."""
+        for new in following:
+            if isinstance(state, Same) and isinstance(new, Same):
+                state = Same(state.var, state.zero and new.zero)
+            elif isinstance(new, Same) and new.zero and isinstance(state, Summand):
+                continue
+            elif isinstance(state, Same) and state.zero and isinstance(new, Summand):
+                state = Summand(state.var)
+            elif isinstance(state, Split) and isinstance(new, Split):
+                if (state.axis - 1, state.interleaved) != (new.axis, new.interleaved):
+                    self._refuse(f"in a loop, {state.var} is split in another way from turn to turn")
+            elif not (isinstance(state, Summand) and isinstance(new, Summand)):
+                self._refuse(f"in a loop, a state begins as {_named(state)} and becomes {_named(new)}")
+        return state
+
+    def _outer(self, inner: dict[Variable, Value]) -> list[Value]:
+        """Return the values of the outputs, once the layouts are known."""
+        op, node = self._op, self._node
+        values = [self._steps, *self._sequences, *self._states, *self._lengths, *self._rest]
+        if len(values) != len(node.inputs):
+            self._refuse("it has inputs of a kind that there is no rule for")
+        outputs = remade(node, values)
+        layouts = list(self._states)
+        for var in op.inner_nitsot_outs(op.outputs):
+            value = inner_value(inner, var)
+            layouts.append(
+                Split(var, value.axis + 1, value.unit, value.interleaved) if isinstance(value, Split) else value
+            )
+        return [_on(out, layout) for out, layout in zip(outputs, layouts, strict=True)]
+
+
+def inner_value(values: dict[Variable, Value], var: Variable) -> Value:
+    """Return the value of an inner variable; constants are the same on all workers."""
+    return values.get(var, Same(var))
+
+
+def _on(var: Variable, value: Value) -> Value:
+    """Return a value of the same layout, held by another variable."""
+    if isinstance(value, Split):
+        return Split(var, value.axis, value.unit, value.interleaved)
+    return Same(var, value.zero) if isinstance(value, Same) else type(value)(var)
+
+
+def _named(value: Value) -> str:
+    return {"Same": "one that all workers have", "Split": "rows of the batch", "Summand": "a summand"}[
+        type(value).__name__
+    ]

@@ -1,0 +1,38 @@
+"""The rules of random numbers: each worker draws those of the whole batch, and takes its rows.
+
+So each example gets the number that it gets on one device, and the states of generators remain the same on all workers.
+"""
+
+from __future__ import annotations
+
+from optdb.distributed.errors import NotSplittable
+from optdb.distributed.sharding.layouts import Length, Same, Split, Value, Vector
+from optdb.distributed.sharding.spreading import Spreader, remade, rule
+from optdb.host.graph import Apply
+from optdb.host.random import RandomFunction, mrg_uniform_base
+
+
+@rule(mrg_uniform_base)
+def draw_uniform(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
+    """Draw for the whole batch; inputs are the generator's state and the shape."""
+    return _draw(spreader, node, inputs, inputs[1])
+
+
+@rule(RandomFunction)
+def draw(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
+    """Draw for the whole batch; inputs are the generator's state, the shape, and parameters."""
+    if any(isinstance(value, Split) for value in inputs):
+        raise NotSplittable(node, "the distribution's parameters depend on the example")
+    return _draw(spreader, node, inputs, inputs[1])
+
+
+def _draw(spreader: Spreader, node: Apply, inputs: list[Value], shape: Value) -> list[Value]:
+    outputs = remade(node, spreader.wholes(inputs, node))
+    if not isinstance(shape, Vector):
+        return list(map(Same, outputs))
+    axes = [i for i, entry in enumerate(shape.entries) if isinstance(entry, Length)]
+    if len(axes) != 1 or not shape.entries[axes[0]].unit:
+        return list(map(Same, outputs))
+    state, drawn = outputs
+    layout = Split(drawn, axes[0])
+    return [Same(state), Split(spreader.own_rows(drawn, layout, node), axes[0])]

@@ -1,0 +1,169 @@
+"""Walks over a graph and makes the graph of one worker: `Spreader`.
+
+Each variable of the user's graph gets a `Value`: its layout, and the variable of the worker's graph that holds it. Rules
+give them op by op. Nodes are used again as they are where their inputs are, so the two graphs share what is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from optdb.distributed.errors import NotSplittable
+from optdb.distributed.sharding.collective import AllReduce
+from optdb.distributed.sharding.layouts import Length, Own, RowNumbers, Same, Split, Summand, Value, Vector
+from optdb.host.graph import Apply, Constant, Op, Variable, io_toposort
+from optdb.host.originals import tensor
+from optdb.host.scalars import Second
+
+Rule = Callable[["Spreader", Apply, list[Value]], list[Value]]
+
+#: By class of op; `rules` enters its functions here.
+RULES: dict[type, Rule] = {}
+
+
+def rule(*classes: type) -> Callable[[Rule], Rule]:
+    """Register the decorated function as the rule of classes of ops.
+
+    It is called with the spreader, a node, and the values of its inputs, not all of which are `Same`; it returns the
+    values of its outputs, and raises `NotSplittable` for what it cannot do.
+    """
+
+    def enter(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(classes, function))
+        return function
+
+    return enter
+
+
+class Spreader:
+    """Makes the graph of one worker.
+
+    Parameters
+    ----------
+    splits : mapping
+        Each input that is split, to its axis.
+    length : Variable
+        The length of the whole batch; an input of the worker's graph, int64.
+    first : Variable
+        The index of the worker's first row in the whole batch; an input of the worker's graph, int64.
+    own_statistics : bool
+        Whether batch normalization uses statistics of each worker's part.
+    in_loop : bool
+        Whether the graph is that of a loop, where workers cannot wait for each other.
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[Variable, int],
+        length: Variable,
+        first: Variable,
+        own_statistics: bool = False,
+        in_loop: bool = False,
+    ) -> None:
+        self.length = length
+        self.first = first
+        self.own_statistics = own_statistics
+        self.in_loop = in_loop
+        self.values: dict[Variable, Value] = {var: Split(var, axis) for var, axis in splits.items()}
+        self._wholes: dict[Variable, Variable] = {}
+        #: The length of the worker's part.
+        self.own_length = next((var.shape[axis] for var, axis in splits.items()), None)
+
+    def spread(self, outputs: Sequence[Variable]) -> list[Value]:
+        """Return the values of variables of the user's graph.
+
+        Raises
+        ------
+        NotSplittable
+            If an op has no rule, or computes something that parts of the batch cannot be put together to.
+        """
+        for node in io_toposort(list(self.values), list(outputs)):
+            if not all(out in self.values for out in node.outputs):
+                self.values.update(zip(node.outputs, self._of_node(node), strict=True))
+        return [self.value(var) for var in outputs]
+
+    def value(self, var: Variable) -> Value:
+        """Return the value of a variable whose node was visited; leaves are the same on all workers."""
+        if var not in self.values:
+            self.values[var] = Same(var, is_zero(var))
+        return self.values[var]
+
+    def _of_node(self, node: Apply) -> list[Value]:
+        return self.follow(node, [self.value(var) for var in node.inputs])
+
+    def follow(self, node: Apply, inputs: list[Value]) -> list[Value]:
+        """Return the values of a node's outputs, given those of its inputs."""
+        # What is filled depends on an array's shape alone, and must not wait for the array.
+        fills = isinstance(getattr(node.op, "scalar_op", None), Second)
+        if all(isinstance(value, Same) and not value.zero for value in inputs) and not fills:
+            return list(map(Same, remade(node, inputs)))
+        found = next((RULES[cls] for cls in type(node.op).__mro__ if cls in RULES), None)
+        if found is not None:
+            return found(self, node, inputs)
+        if all(isinstance(value, Same) for value in inputs):
+            return list(map(Same, remade(node, inputs)))
+        if not any(isinstance(value, Split | Own | RowNumbers) for value in inputs):
+            return list(map(Same, remade(node, self.wholes(inputs, node))))
+        raise NotSplittable(node, "there is no rule for how this op works on parts of a batch")
+
+    def apply(self, op: Op, *inputs: Value) -> Value:
+        """Apply an op to values; return the value of the result."""
+        node = op.make_node(*(value.var for value in inputs))
+        return self.follow(node, list(inputs))[0]
+
+    def whole(self, value: Value, node: Apply) -> Same:
+        """Return a value that all workers have, for a node that needs it whole."""
+        if isinstance(value, Same):
+            return value
+        if isinstance(value, Length):
+            return Same(value.whole)
+        if isinstance(value, Vector):
+            entries = [self.whole(entry, node).var for entry in value.entries]
+            return Same(value.var if all(isinstance(entry, Same) for entry in value.entries) else tensor.stack(entries))
+        if not isinstance(value, Summand):
+            raise NotSplittable(node, f"it needs all rows of {value.var}, and each worker has a part of them")
+        if self.in_loop:
+            raise NotSplittable(node, f"it needs {value.var} summed up over all workers in each turn of a loop")
+        if value.var not in self._wholes:
+            token = tensor.constant(0, dtype="int64")
+            self._wholes[value.var] = AllReduce(len(self._wholes))(token, value.var)[1]
+        return Same(self._wholes[value.var])
+
+    def wholes(self, values: Sequence[Value], node: Apply) -> list[Value]:
+        """Return values that all workers have."""
+        return [self.whole(value, node) for value in values]
+
+    def own_rows(self, var: Variable, layout: Split, node: Apply) -> Variable:
+        """Return the worker's rows of an array that has the rows of the whole batch, on all workers."""
+        if self.in_loop or not layout.unit or layout.interleaved:
+            raise NotSplittable(node, f"{var} has as many rows as the whole batch. If it is an input, split it, too")
+        rows = slice(self.first, self.first + self.own_length)
+        return var[(*[slice(None)] * layout.axis, rows)]
+
+    def length_along(self, value: Split, axis: int) -> Value:
+        """Return the value of a length of a split array."""
+        own = value.var.shape[axis]
+        if axis != value.axis:
+            return Same(own)
+        whole = self.length if value.unit else own // self.own_length * self.length
+        return Length(own, whole, value.unit)
+
+
+def remade(node: Apply, inputs: Sequence[Value]) -> list[Variable]:
+    """Return the outputs of a node for other inputs; its own if the inputs are its own."""
+    variables = [value.var for value in inputs]
+    if all(new is old for new, old in zip(variables, node.inputs, strict=True)):
+        return node.outputs
+    typed = [old.type.filter_variable(new) for new, old in zip(variables, node.inputs, strict=True)]
+    outputs = node.clone_with_new_inputs(typed).outputs
+    for old, new in zip(node.outputs, outputs, strict=True):
+        new.name = old.name
+        new.tag.trace = getattr(old.tag, "trace", [])
+    return outputs
+
+
+def is_zero(var: Variable) -> bool:
+    """Tell whether a variable is a constant of nothing but zeros."""
+    data: Any = getattr(var, "data", None) if isinstance(var, Constant) else None
+    return data is not None and hasattr(data, "dtype") and data.dtype.kind in "biufc" and not data.any()

@@ -1,0 +1,133 @@
+"""Workers that are threads of this process, each with a device of its own (`ThreadGroup`); nothing of dask is needed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import numpy as np
+
+from optdb.distributed.errors import WorkerFailed
+from optdb.distributed.exchange import Aborted, Exchange, Mailbox, Tag
+from optdb.distributed.plans import LoosePlan, StepPlan
+from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
+from optdb.opencl.registry import context_of
+
+__all__ = ["ThreadGroup"]
+
+
+class _ThreadLink:
+    """Passes references to arrays between threads."""
+
+    def __init__(self, rank: int, mailboxes: Sequence[Mailbox], names: Sequence[str]) -> None:
+        self._rank, self._mailboxes, self._names = rank, mailboxes, names
+
+    def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
+        self._mailboxes[rank].deliver(self._names[self._rank], tag, arrays)
+
+    def receive(self, rank: int, tag: Tag) -> list[np.ndarray]:
+        return self._mailboxes[self._rank].take(self._names[rank], tag)
+
+
+class ThreadGroup:
+    """Replicas in threads of this process.
+
+    Parameters
+    ----------
+    plan : StepPlan or LoosePlan
+        What a step is.
+    devices : sequence of str
+        One for each thread.
+    timeout : float
+        Seconds after which a wait for another thread is an error.
+    """
+
+    def __init__(self, plan: StepPlan | LoosePlan, devices: Sequence[str], timeout: float) -> None:
+        contexts = [context_of(device) for device in devices]
+        twice = next((device for i, device in enumerate(devices) if contexts[i] in contexts[:i]), None)
+        if twice is not None or not devices:
+            raise ValueError(
+                f"devices={list(devices)} has {'no device' if twice is None else f'{twice!r} more than once'}, and each "
+                "thread needs one of its own.\nThe cure: parts of a processor, as in devices=['pocl[1/2]', 'pocl[2/2]']"
+            )
+        self._replicas: list[Replica] = [replica_of(plan, device) for device in devices]
+        self._names = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
+        self._mailboxes = [Mailbox(timeout) for _ in devices]
+        self._links = [_ThreadLink(rank, self._mailboxes, self._names) for rank in range(len(devices))]
+        self._threads = ThreadPoolExecutor(len(devices), "optdb-worker")
+        self._attempts = itertools.count(1)
+        #: How many steps are committed.
+        self.steps = 0
+
+    @property
+    def names(self) -> list[str]:
+        """What workers are called in messages."""
+        return list(self._names)
+
+    addresses = names
+
+    def step(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:
+        """Make a step; return the parts and what workers have prepared of them, by rank.
+
+        Parameters
+        ----------
+        divide : callable
+            Takes how many workers there are, and returns a part of the batch for each.
+
+        Raises
+        ------
+        WorkerFailed
+            If one raised an error; the state is that before the step.
+        """
+        parts = divide(len(self._replicas))
+        attempt = next(self._attempts)
+        active = sum(part.rows > 0 for part in parts)
+        idle = len(parts) - active
+
+        def run(rank: int) -> Prepared:
+            replica = self._replicas[rank]
+            replica.settle(self.steps)
+            try:
+                return replica.prepare(parts[rank], Exchange(self._links[rank], rank, active, idle, attempt))
+            except BaseException as error:
+                for mailbox in self._mailboxes:
+                    mailbox.abort(attempt, f"{self._names[rank]} has failed: {error}")
+                raise
+
+        for mailbox in self._mailboxes:
+            mailbox.begin(attempt)
+        futures = [self._threads.submit(run, rank) for rank in range(len(parts))]
+        try:
+            wait(futures)
+        except BaseException:
+            for mailbox in self._mailboxes:
+                mailbox.abort(attempt, "the step was interrupted")
+            wait(futures)
+            raise
+        errors = {rank: future.exception() for rank, future in enumerate(futures) if future.exception() is not None}
+        if errors:
+            # The others were only told to give up.
+            rank = next((rank for rank, error in errors.items() if not isinstance(error, Aborted)), min(errors))
+            raise WorkerFailed(f"{self._names[rank]}: {type(errors[rank]).__name__}: {errors[rank]}") from errors[rank]
+        self.steps += 1
+        return parts, [future.result() for future in futures]
+
+    def state(self) -> list[Any]:
+        """Return the values of the shared variables."""
+        for replica in self._replicas:
+            replica.settle(self.steps)
+        return self._replicas[0].state()
+
+    def load(self, state: Sequence[Any], steps: int) -> None:
+        """Let all replicas have other values, those after `steps` steps."""
+        for replica in self._replicas:
+            replica.load(state, steps)
+        self.steps = steps
+
+    def close(self) -> None:
+        """End the threads, and release the devices' memory."""
+        self._threads.shutdown()
+        for replica in self._replicas:
+            replica.close()

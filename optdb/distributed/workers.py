@@ -1,0 +1,339 @@
+"""What runs on dask's workers: a `Session` for each `DataParallel`, and the handlers by which it is reached.
+
+A step is a task of dask's, so that it is scheduled and shown as any other one. Its description names the session and
+the attempt, and nothing else: a part of a batch comes from the client directly, as a message to a handler of the worker,
+and the reply to it takes the results back. Arrays of a sum go from worker to worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import platform
+import threading
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from distributed import get_worker
+from distributed.comm import connect
+from distributed.protocol import to_serialize
+
+import optdb
+from optdb.distributed.errors import WorkerTimeout
+from optdb.distributed.exchange import Aborted, Exchange, Mailbox, Tag
+from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
+from optdb.host.config import config
+from optdb.host.originals import theano_version
+from optdb.opencl.registry import context_of, get_context
+from optdb.runtime.devices import list_devices
+
+__all__ = ["Handlers", "Session", "install", "run_step"]
+
+#: By the session's name.
+_sessions: dict[str, Session] = {}
+
+
+def install(dask_worker: Any) -> dict[str, Any]:
+    """Let a worker answer our messages; return what has to be the same on all workers, and which devices it has."""
+    Handlers(dask_worker).register()
+    return {"facts": facts(), "device": config.optdb.device, "devices": device_list()}
+
+
+def facts() -> dict[str, str]:
+    """Return what has to be the same on all workers and for the client."""
+    return {
+        "optdb": optdb.__version__,
+        "Theano": theano_version,
+        "floatX": config.floatX,
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def device_list() -> list[tuple[str, str, int]]:
+    """Return the devices that work: the text that selects each, its kind, and its compute units."""
+    rows = [row for row in list_devices() if row.works and not row.profile.quirks.is_memory_checker]
+    return [(row.spec, row.profile.device_kind, row.units) for row in rows]
+
+
+@dataclass
+class _Job:
+    """A part of a batch that waits for its task."""
+
+    attempt: int
+    committed: int
+    part: Part
+    exchange: tuple[Sequence[str], int, int, int]  # addresses by rank, rank, active, idle
+    reply: asyncio.Future
+
+
+class _DaskLink:
+    """Sends arrays to other workers over dask's comms; a step's thread uses it."""
+
+    def __init__(self, session: Session, addresses: Sequence[str]) -> None:
+        self._session, self._addresses = session, addresses
+
+    def send(self, rank: int, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
+        self._session.post(self._addresses[rank], tag, arrays)
+
+    def receive(self, rank: int, tag: Tag) -> list[np.ndarray]:
+        return self._session.mailbox.take(self._addresses[rank], tag)
+
+
+class Session:
+    """One worker's side of a `DataParallel`."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        loop: asyncio.AbstractEventLoop,
+        replica: Replica,
+        context: Hashable,
+        timeout: float,
+    ) -> None:
+        self.name, self.address, self._loop = name, address, loop
+        self.replica, self.context = replica, context
+        self.mailbox = Mailbox(timeout)
+        self._timeout = timeout
+        self._jobs: dict[int, _Job] = {}
+        self._jobs_changed = threading.Condition()
+        self._turn = threading.Lock()
+        self._outboxes: dict[str, asyncio.Queue] = {}
+        self._writers: list[asyncio.Task] = []
+        self._over = 0
+
+    # Sums
+
+    def post(self, address: str, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
+        """Send arrays to another worker, from any thread."""
+        self._loop.call_soon_threadsafe(self._enqueue, address, tag, arrays)
+
+    def _enqueue(self, address: str, tag: Tag, arrays: Sequence[np.ndarray]) -> None:
+        if address not in self._outboxes:
+            self._outboxes[address] = asyncio.Queue()
+            self._writers.append(asyncio.ensure_future(self._write_all(address)))
+        self._outboxes[address].put_nowait((tag, arrays))
+
+    async def _write_all(self, address: str) -> None:
+        """Write messages to one worker, one after the other, over a comm that stays open."""
+        comm, tag = None, (0,)
+        try:
+            while True:
+                tag, arrays = await self._outboxes[address].get()
+                comm = comm or await connect(address, timeout=self._timeout)
+                message = {"op": "optdb_pieces", "reply": False, "session": self.name, "sender": self.address}
+                await comm.write({**message, "tag": list(tag), "arrays": [to_serialize(array) for array in arrays]})
+        except OSError as error:
+            # The next message makes a new connection: the worker may have been told of its death wrongly.
+            self._outboxes.pop(address, None)
+            self.mailbox.abort(tag[0], f"no connection to {address}: {error}")
+        finally:
+            if comm is not None:
+                comm.abort()
+
+    # Steps
+
+    def put(self, job: _Job) -> None:
+        """Let a task find its part."""
+        with self._jobs_changed:
+            self._jobs[job.attempt] = job
+            self._jobs_changed.notify_all()
+
+    def abort(self, attempt: int, reason: str) -> None:
+        """Give up an attempt, and those before it."""
+        self.mailbox.abort(attempt, reason)
+        with self._jobs_changed:
+            self._over = max(self._over, attempt)
+            waiting = [self._jobs.pop(number) for number in list(self._jobs) if number <= attempt]
+            self._jobs_changed.notify_all()
+        for job in waiting:
+            self._answer(job, Aborted(reason))
+
+    def run(self, attempt: int) -> None:
+        """Compute the part of an attempt: what the task does."""
+        job = self._taken(attempt)
+        if job is None:
+            return
+        result: Prepared | BaseException
+        try:
+            with self._turn:
+                result = self._prepared(job)
+        except Exception as error:
+            result = error
+        self._answer(job, result)
+
+    def _taken(self, attempt: int) -> _Job | None:
+        """Wait for the part of an attempt; None if it is over, or no part comes."""
+        end = time.monotonic() + self._timeout
+        with self._jobs_changed:
+            while attempt not in self._jobs:
+                left = end - time.monotonic()
+                if attempt <= self._over or left <= 0:
+                    return None
+                self._jobs_changed.wait(left)
+            return self._jobs.pop(attempt)
+
+    def _prepared(self, job: _Job) -> Prepared:
+        if not self.replica.settle(job.committed):
+            raise _Stale(f"its state is that after {self.replica.steps} steps, and not after {job.committed}")
+        addresses, rank, active, idle = job.exchange
+        self.mailbox.begin(job.attempt)
+        return self.replica.prepare(job.part, Exchange(_DaskLink(self, addresses), rank, active, idle, job.attempt))
+
+    def _answer(self, job: _Job, result: Prepared | BaseException) -> None:
+        def set_result() -> None:
+            if not job.reply.done():
+                job.reply.set_result(result)
+
+        self._loop.call_soon_threadsafe(set_result)
+
+    def state(self, committed: int) -> list[Any]:
+        """Return the values of the shared variables after `committed` steps; raise if it has others."""
+        with self._turn:
+            if not self.replica.settle(committed):
+                raise _Stale(f"its state is that after {self.replica.steps} steps, and not after {committed}")
+            return self.replica.state()
+
+    def load(self, state: Sequence[Any], steps: int) -> None:
+        """Take other values."""
+        with self._turn:
+            self.replica.load(state, steps)
+
+    def close(self) -> None:
+        """Release the device's memory, and close the connections; in the loop's thread."""
+        self.abort(1 << 62, "training has ended")
+        for writer in self._writers:
+            writer.cancel()
+
+
+class _Stale(RuntimeError):
+    """A worker has the state after another number of steps."""
+
+
+def aligned(value: Any) -> Any:
+    """Return an array that begins where its dtype may: one that lies in a message need not."""
+    return np.require(value, requirements="A") if isinstance(value, np.ndarray) else value
+
+
+def run_step(session: str, attempt: int) -> None:
+    """Compute a part of a batch: the task of one worker for one step."""
+    found = _sessions.get(_key(session, get_worker().address))
+    if found is not None:
+        found.run(attempt)
+
+
+def _key(session: str, address: str) -> str:
+    # Workers may be threads of one process.
+    return f"{session} {address}"
+
+
+class Handlers:
+    """The messages that a worker answers. They come in the event loop, and leave work to threads."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def register(self) -> None:
+        """Let the worker call these methods."""
+        methods = (self.begin, self.step, self.pieces, self.abort, self.state, self.load, self.adopt, self.end)
+        self._server.handlers.update({f"optdb_{method.__name__}": method for method in methods})
+
+    def _find(self, session: str) -> Session | None:
+        return _sessions.get(_key(session, self._server.address))
+
+    def _session(self, session: str) -> Session:
+        found = self._find(session)
+        if found is None:
+            raise RuntimeError(f"{self._server.address} takes no part in {session}: it may have been started anew")
+        return found
+
+    async def begin(self, session: str, plan: np.ndarray, device: str, timeout: float) -> dict[str, Any]:
+        """Put a copy of the state on a device."""
+        loop, address = asyncio.get_running_loop(), self._server.address
+
+        def make() -> Session:
+            context = context_of(device)
+            sharing = [each.address for each in _sessions.values() if each.name == session and each.context == context]
+            if sharing:
+                raise ValueError(f"{sharing[0]} is in the same process, and uses {device} already")
+            return Session(session, address, loop, replica_of(pickle.loads(plan.tobytes()), device), context, timeout)
+
+        try:
+            made = _sessions[_key(session, address)] = await asyncio.to_thread(make)
+        except Exception as error:
+            return _failure(error)
+        profile = get_context(made.context).profile
+        device_facts = {
+            "device kind": profile.device_kind,
+            "platform": profile.platform_name,
+            "double precision": str(profile.float64),
+        }
+        return {"status": "OK", "device": made.replica.device, "facts": device_facts}
+
+    async def step(
+        self, session: str, attempt: int, committed: int, addresses: list[str], rank: int, part: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Take a part of a batch, and wait for the task that computes it."""
+        found = self._session(session)
+        reply = asyncio.get_running_loop().create_future()
+        given = Part(list(map(aligned, part["arguments"])), part["rows"], part["first"], part["length"])
+        active = part["active"]
+        found.put(_Job(attempt, committed, given, (addresses, rank, active, len(addresses) - active), reply))
+        result = await reply
+        if isinstance(result, BaseException):
+            return _failure(result)
+        wholes, own = ([to_serialize(np.asarray(value)) for value in values] for values in (result.wholes, result.own))
+        return {"status": "OK", "wholes": wholes, "own": own, "seconds": result.seconds}
+
+    def pieces(self, session: str, sender: str, tag: list[int], arrays: list[np.ndarray]) -> None:
+        """Take arrays of a sum from another worker."""
+        found = self._find(session)
+        if found is not None:
+            found.mailbox.deliver(sender, tuple(tag), arrays)
+
+    async def abort(self, session: str, attempt: int, reason: str) -> dict[str, Any]:
+        """Give up an attempt."""
+        found = self._find(session)
+        if found is not None:
+            found.abort(attempt, reason)
+        return {"status": "OK"}
+
+    async def state(self, session: str, committed: int) -> dict[str, Any]:
+        """Return the values of the shared variables."""
+        try:
+            values = await asyncio.to_thread(self._session(session).state, committed)
+        except Exception as error:
+            return _failure(error)
+        return {"status": "OK", "values": [to_serialize(value) for value in values]}
+
+    async def load(self, session: str, values: list[Any], steps: int) -> dict[str, Any]:
+        """Take other values."""
+        try:
+            await asyncio.to_thread(self._session(session).load, list(map(aligned, values)), steps)
+        except Exception as error:
+            return _failure(error)
+        return {"status": "OK"}
+
+    async def adopt(self, session: str, donor: str, committed: int) -> dict[str, Any]:
+        """Take the state of another worker, which sends it directly."""
+        answer = await self._server.rpc(donor).optdb_state(session=session, committed=committed)
+        if answer["status"] != "OK":
+            return answer
+        return await self.load(session, answer["values"], committed)
+
+    async def end(self, session: str) -> dict[str, Any]:
+        """Release the device's memory."""
+        found = _sessions.pop(_key(session, self._server.address), None)
+        if found is not None:
+            found.close()
+            await asyncio.to_thread(found.replica.close)
+        return {"status": "OK"}
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    kinds = {Aborted: "aborted", _Stale: "stale", WorkerTimeout: "timeout"}
+    status = next((name for kind, name in kinds.items() if isinstance(error, kind)), "failed")
+    return {"status": status, "error": f"{type(error).__name__}: {error}"}

@@ -1,0 +1,329 @@
+"""What data-parallel steps cost, whether they are exact, and what killed workers do to them.
+
+``python -m profiles.distributed cost`` tells what a step takes, in parts, and how many bytes go through the scheduler.
+``... equal`` compares steps of several workers with those of one device on the whole batch. ``... kills`` kills workers
+at random while they train, and compares the state with that of a run without. ``... devices`` trains on one device and
+on two, by threads and by dask's workers, and prints how many steps a second each makes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import numpy as np
+import theano
+import theano.tensor as tt
+from distributed import Client, LocalCluster
+from rich.table import Table
+
+import optdb
+from optdb.distributed import DataParallel
+from profiles import models, screen
+from profiles.models import parts
+
+#: Models by name: sizes, axes, and sizes for `devices`.
+_CASES: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
+    "mlp": ({"batch": 24}, None),
+    "mlp_adam": ({"batch": 24}, None),
+    "cifar_resnet": ({"n": 1, "batch": 8, "size": 8, "rate": 1e-3}, None),
+    "lstm": ({"batch": 8}, {"words": 1, "following": 1}),
+}
+
+
+def mlp_adam(width: int = 32, batch: int = 24, classes: int = 10) -> models.Model:
+    """Return a train step of a small net by Adam."""
+    rng = np.random.RandomState(1)
+    x, y = tt.matrix("x"), tt.ivector("y")
+    first, second = parts.weights(rng, width, width), parts.weights(rng, width, classes)
+    biases = [parts.constant(0.0, width), parts.constant(0.0, classes)]
+    hidden = tt.nnet.relu(x.dot(first) + biases[0])
+    cost = parts.cross_entropy(hidden.dot(second) + biases[1], y)
+    updates = parts.adam(cost, [first, second, *biases])
+    data = [parts.floats(rng.standard_normal((batch, width))), parts.labels(rng, batch, classes)]
+    return models.Model("mlp_adam", [x, y], [cost], updates, data)
+
+
+def build(name: str, **sizes: Any) -> models.Model:
+    """Return a model of `_CASES`."""
+    sizes = {**_CASES[name][0], **sizes}
+    return mlp_adam(**sizes) if name == "mlp_adam" else models.build(name, **sizes)
+
+
+def compiled(model: models.Model) -> theano.compile.function_module.Function:
+    """Return a model's training step; a simulator computes it."""
+    mode = theano.Mode(linker="py", optimizer="fast_run")
+    return theano.function(model.inputs, model.outputs, updates=model.updates, mode=mode, name=model.name)
+
+
+def batches_of(model: models.Model, count: int, seed: int = 0) -> list[list[np.ndarray]]:
+    """Return batches like a model's data."""
+    rng = np.random.RandomState(seed)
+
+    def like(value: np.ndarray) -> np.ndarray:
+        if value.dtype.kind in "iu":
+            return rng.permutation(value.ravel()).reshape(value.shape)
+        return rng.standard_normal(value.shape).astype(value.dtype)
+
+    return [[like(value) for value in model.data] for _ in range(count)]
+
+
+@contextmanager
+def local_client(workers: int) -> Iterator[Client]:
+    """Start workers in processes of this machine."""
+    with (
+        LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def worst_difference(values: Sequence[Any], expected: Sequence[Any]) -> float:
+    """Return the largest difference, relative to the largest number of its array."""
+    pairs = [(np.asarray(a, "float64"), np.asarray(b, "float64")) for a, b in zip(values, expected, strict=True)]
+    return max((float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs if b.size), default=0.0)
+
+
+@click.group()
+def main() -> None:
+    """Measure data-parallel training."""
+
+
+@main.command()
+@click.option("--workers", multiple=True, type=int, default=(2, 4), show_default=True)
+@click.option("--steps", default=20, show_default=True)
+@click.option("--model", "names", multiple=True, default=("cifar_resnet", "mlp_adam", "lstm"), show_default=True)
+@click.option("--device", default="auto", show_default=True, help="Of the run on one device.")
+def equal(workers: Sequence[int], steps: int, names: Sequence[str], device: str) -> None:
+    """Compare exact steps with those of one device on the whole batch."""
+    table = Table("model", "workers", "state", "results")
+    for name in names:
+        model = build(name)
+        f, batches = compiled(model), batches_of(model, steps)
+        with optdb.SimulatorOCL(f, device) as alone:
+            results = [alone(*batch) for batch in batches]
+            expected = [alone.get(shared) for shared in f.get_shared()]
+        for count in workers:
+            with local_client(count) as client, DataParallel(f, client, axes=_CASES[name][1]) as train:
+                found = train.train(batches)
+                state = [train.get(shared) for shared in f.get_shared()]
+            row = worst_difference(state, expected), worst_difference(found, results)
+            table.add_row(name, str(count), *(f"{number:.1e}" for number in row))
+    screen.console().print(table)
+
+
+@main.command()
+@click.option("--runs", default=50, show_default=True)
+@click.option("--steps", default=200, show_default=True)
+@click.option("--workers", default=3, show_default=True)
+@click.option("--kills", default=3, show_default=True, help="For each run.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds that no step may exceed.")
+@click.option("--seed", default=0, show_default=True)
+def kills(runs: int, steps: int, workers: int, kills: int, timeout: float, seed: int) -> None:
+    """Kill workers at random while they train; the final state has to be that of a run without."""
+    model = build("mlp_adam")
+    f, batches = compiled(model), batches_of(model, steps)
+    with optdb.SimulatorOCL(f) as alone:
+        for batch in batches:
+            alone(*batch)
+        expected = [alone.get(shared) for shared in f.get_shared()]
+    rng, worst, longest, killed = random.Random(seed), 0.0, 0.0, 0
+    with local_client(workers) as client:
+        for run in range(runs):
+            difference, slowest, count = _killed_run(f, client, batches, expected, rng, kills, timeout)
+            worst, longest, killed = max(worst, difference), max(longest, slowest), killed + count
+            print(f"run {run}: {count} killed, difference {difference:.1e}, slowest step {slowest:.1f} s", flush=True)
+    print(f"{runs} runs, {killed} workers killed: worst difference {worst:.1e}, slowest step {longest:.1f} s")
+    if not worst < 1e-10 or longest > timeout:
+        raise SystemExit(1)
+
+
+def _killed_run(
+    f: Any,
+    client: Client,
+    batches: Sequence[Any],
+    expected: Sequence[Any],
+    rng: random.Random,
+    kills: int,
+    timeout: float,
+) -> tuple[float, float, int]:
+    client.wait_for_workers(2, timeout=timeout)
+    at = sorted(rng.sample(range(1, len(batches)), kills))
+    slowest, killed = 0.0, 0
+    with DataParallel(f, client, timeout=timeout) as train:
+        for number, batch in enumerate(batches):
+            start = time.perf_counter()
+            killer = None
+            if number in at:
+                # One stays, since only workers have the state.
+                if len(train.workers) < 2:
+                    at = [*at, number + 1]
+                else:
+                    killer = _killer(client, train, rng)
+                    killed += 1
+            train(*batch)
+            if killer is not None:
+                killer.join()
+            slowest = max(slowest, time.perf_counter() - start)
+        state = [train.get(shared) for shared in f.get_shared()]
+    return worst_difference(state, expected), slowest, killed
+
+
+def _killer(client: Client, train: DataParallel, rng: random.Random) -> threading.Thread:
+    """Begin to kill one worker, in the midst of the next step."""
+    address = rng.choice(train.addresses)
+    (pid,) = client.run(os.getpid, workers=[address]).values()
+    delay = rng.random() * 0.02
+
+    def kill() -> None:
+        time.sleep(delay)
+        os.kill(pid, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+@main.command()
+@click.option("--width", default=512, show_default=True)
+@click.option("--batch", default=128, show_default=True)
+@click.option("--steps", default=50, show_default=True)
+@click.option("--workers", default=2, show_default=True)
+def cost(width: int, batch: int, steps: int, workers: int) -> None:
+    """Tell what a step of an mlp costs, in parts, and how many bytes go through the scheduler."""
+    model = build("mlp", width=width, batch=batch)
+    f, batches = compiled(model), batches_of(model, 8)
+    table = Table("part of a step", "ms, median")
+    with local_client(workers) as client, DataParallel(f, client) as train:
+        for batch_ in batches[:4]:
+            train(*batch_)
+        before = _scheduler_bytes(client)
+        rows = [_timed(train, batches[number % len(batches)]) for number in range(steps)]
+        moved = (_scheduler_bytes(client) - before) / steps
+    for key in rows[0]:
+        table.add_row(key, f"{1e3 * float(np.median([row[key] for row in rows])):.2f}")
+    screen.console().print(table)
+    size = sum(shared.get_value(borrow=True).nbytes for shared in f.get_shared())
+    print(f"state {size:,} bytes, batch {sum(a.nbytes for a in batches[0]):,} bytes")
+    print(f"through the scheduler: {moved:,.0f} bytes a step, both ways")
+
+
+def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
+    start = time.perf_counter()
+    train(*batch)
+    whole = time.perf_counter() - start
+    # That of the worker that waits for others the least is the work itself.
+    least = min(train.seconds, key=lambda seconds: seconds["exchange"])
+    compute = max(seconds["compute"] for seconds in train.seconds)
+    update = max(seconds["update"] for seconds in train.seconds)
+    home = max(seconds["home"] for seconds in train.seconds)
+    rest = whole - compute - home - update - least["exchange"]
+    return {
+        "whole step": whole,
+        "compute": compute,
+        "bring home": home,
+        "exchange": least["exchange"],
+        "update": update,
+        "dask, messages and waiting": rest,
+    }
+
+
+def _scheduler_bytes(client: Client) -> int:
+    """Return how many bytes the scheduler has read and written, by its process's counters of its connections."""
+
+    def count(dask_scheduler: Any) -> int:
+        comms = [*dask_scheduler.stream_comms.values(), *dask_scheduler.client_comms.values()]
+        streams = [batched.comm.stream for batched in comms]
+        return sum(stream._total_read_index + stream._total_write_index for stream in streams)
+
+    return client.run_on_scheduler(count)
+
+
+@main.command()
+@click.option("--device", "devices", multiple=True, help="Two of them; by default two GPUs, or parts of a processor.")
+@click.option("--width", default=64, show_default=True)
+@click.option("--batch", default=256, show_default=True)
+@click.option("--blocks", default=3, show_default=True, help="The n of the net of 9n+2 layers.")
+@click.option("--size", default=32, show_default=True, help="Of pictures.")
+@click.option("--steps", default=20, show_default=True)
+@click.option("--dask/--no-dask", default=True, show_default=True)
+def devices(devices: Sequence[str], width: int, batch: int, blocks: int, size: int, steps: int, dask: bool) -> None:
+    """Train cifar_resnet on one device and on two; call simulators in threads; print steps a second."""
+    names = list(devices) or _two_devices()
+    print("devices:", ", ".join(f"{name} ({optdb.SimulatorOCL(_tiny(), name).device})" for name in names))
+    model = models.build("cifar_resnet", n=blocks, width=width, batch=batch, size=size, rate=1e-6)
+    f, batches = compiled(model), batches_of(model, 4)
+    table = Table("way", "steps a second", "times one device")
+    with optdb.SimulatorOCL(f, names[0]) as alone:
+        one = _rate(lambda number: alone(*batches[number % 4]), steps)
+    table.add_row(f"one simulator, batch {batch}", f"{one:.2f}", "1.00")
+    both = _threads(f, names, batches, steps)
+    table.add_row(f"two simulators in two threads, batch {batch} each", f"{both:.2f}", f"{both / one:.2f}")
+    for statistics in ("whole", "parts"):
+        with DataParallel(f, devices=names, statistics=statistics) as train:
+            rate = _rate(lambda number, train=train: train(*batches[number % 4]), steps)
+            told = ", ".join(f"{key} {1e3 * value:.1f}" for key, value in train.seconds[0].items())
+        table.add_row(f"exact, threads, statistics of {statistics}", f"{rate:.2f}", f"{rate / one:.2f}")
+        print(f"threads, statistics of {statistics}: ms of the last step: {told}")
+        if dask:
+            with local_client(2) as client, DataParallel(f, client, names, statistics=statistics) as train:
+                rate = _rate(lambda number, train=train: train(*batches[number % 4]), steps)
+                told = ", ".join(f"{key} {1e3 * value:.1f}" for key, value in train.seconds[0].items())
+            table.add_row(f"exact, dask's workers, statistics of {statistics}", f"{rate:.2f}", f"{rate / one:.2f}")
+            print(f"dask, statistics of {statistics}: ms of the last step: {told}")
+    screen.console().print(table)
+
+
+def _two_devices() -> list[str]:
+    found = [row for row in optdb.devices() if row.works and not row.profile.quirks.is_memory_checker]
+    gpus = [row.spec for row in found if row.profile.device_kind == "gpu"]
+    if len(gpus) >= 2:
+        return gpus[:2]
+    print("two GPUs were not seen: these are two parts of a processor")
+    return [f"{found[0].spec}[{part}/2]" for part in (1, 2)]
+
+
+def _tiny() -> Any:
+    x = tt.vector("x")
+    return theano.function([x], x * 2, mode=theano.Mode(linker="py"))
+
+
+def _rate(step: Callable[[int], Any], steps: int) -> float:
+    """Return how many steps a second a loop makes, once everything is compiled."""
+    for number in range(6):
+        step(number)
+    start = time.perf_counter()
+    for number in range(steps):
+        step(number)
+    return steps / (time.perf_counter() - start)
+
+
+def _threads(f: Any, names: Sequence[str], batches: Sequence[Any], steps: int) -> float:
+    """Return how many steps a second simulators make together, each in a thread of its own."""
+    sims = [optdb.SimulatorOCL(f, name) for name in names]
+    for sim in sims:
+        for number in range(6):
+            sim(*batches[number % 4])
+    threads = [
+        threading.Thread(target=lambda sim=sim: [sim(*batches[number % 4]) for number in range(steps)]) for sim in sims
+    ]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rate = len(sims) * steps / (time.perf_counter() - start)
+    for sim in sims:
+        sim.close()
+    return rate
+
+
+if __name__ == "__main__":
+    main()
