@@ -26,6 +26,11 @@ from rich.table import Table
 
 import optdb
 from optdb.distributed import DataParallel
+from optdb.distributed.batches import axes_of
+from optdb.distributed.clusters import local_devices
+from optdb.distributed.sharding.cutting import exact_plan
+from optdb.distributed.workers import device_list
+from optdb.host.originals import original_of
 from profiles import models, screen
 from profiles.models import parts
 
@@ -163,11 +168,11 @@ def _killed_run(
             killer = None
             if number in at:
                 # One stays, since only workers have the state.
-                if len(train.workers) < 2:
-                    at = [*at, number + 1]
-                else:
-                    killer = _killer(client, train, rng)
-                    killed += 1
+                while len(train.refresh()) < 2:
+                    time.sleep(0.1)
+                start = time.perf_counter()
+                killer = _killer(client, train, rng)
+                killed += 1
             train(*batch)
             if killer is not None:
                 killer.join()
@@ -209,10 +214,31 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
         moved = (_scheduler_bytes(client) - before) / steps
     for key in rows[0]:
         table.add_row(key, f"{1e3 * float(np.median([row[key] for row in rows])):.2f}")
+    table.add_row("of it, to bring home", f"{1e3 * _home_seconds(f, batches[0], workers):.2f}")
     screen.console().print(table)
     size = sum(shared.get_value(borrow=True).nbytes for shared in f.get_shared())
     print(f"state {size:,} bytes, batch {sum(a.nbytes for a in batches[0]):,} bytes")
     print(f"through the scheduler: {moved:,.0f} bytes a step, both ways")
+
+
+def _home_seconds(f: Any, batch: Sequence[Any], workers: int) -> float:
+    """Return how long the gradients of a worker's part take to the host, on the first of as many devices."""
+    original = original_of(f)
+    plan = exact_plan(original, axes_of(original.arguments, None), {}, None, False)
+    rows = len(batch[0]) // workers
+    arguments = [*(value[:rows] for value in batch), len(batch[0]), 0, 1]
+    with optdb.SimulatorOCL(plan.gradients, local_devices(device_list(), workers)[0], progress_bar=False) as sim:
+        for _ in range(5):
+            sim(*arguments)
+        once = min(_seconds(lambda: sim(*arguments)) for _ in range(10))
+        repeated = min(_seconds(lambda: sim.call_n_times(10, *arguments)) for _ in range(5))
+    return max(0.0, (10 * once - repeated) / 9)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
@@ -223,12 +249,10 @@ def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
     least = min(train.seconds, key=lambda seconds: seconds["exchange"])
     compute = max(seconds["compute"] for seconds in train.seconds)
     update = max(seconds["update"] for seconds in train.seconds)
-    home = max(seconds["home"] for seconds in train.seconds)
-    rest = whole - compute - home - update - least["exchange"]
+    rest = whole - compute - update - least["exchange"]
     return {
         "whole step": whole,
-        "compute": compute,
-        "bring home": home,
+        "compute, and bring home": compute,
         "exchange": least["exchange"],
         "update": update,
         "dask, messages and waiting": rest,

@@ -282,6 +282,14 @@ class ClusterGroup:
                 raise WorkerTimeout(f"no worker is ready after {self._timeout:g} seconds; waited for: {waiting}")
             await asyncio.sleep(POLL_S)
 
+    def refresh(self) -> None:
+        """Take in workers that have appeared and are ready."""
+        self._client.sync(self._refresh)
+
+    async def _refresh(self) -> None:
+        await self._look()
+        await self._admit()
+
     # Steps
 
     def step(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:

@@ -182,6 +182,11 @@ class DataParallel:
                 bar.stop()
         return results
 
+    def refresh(self) -> list[str]:
+        """Take in workers that have appeared and are ready, as each step does; return what all workers are called."""
+        self._group.refresh()
+        return self.workers
+
     # The state
 
     @property

@@ -44,7 +44,7 @@ class Prepared:
     wholes: list[np.ndarray]
     #: Outputs of this worker's part.
     own: list[np.ndarray]
-    #: Seconds: 'compute', 'home' (the way of summands to the host), 'exchange', and 'update' (of the step before).
+    #: Seconds: 'compute' (with the way of summands to the host), 'exchange', and 'update' (of the step before).
     seconds: dict[str, float]
 
 
@@ -58,7 +58,6 @@ class Replica:
         self.steps = 0
         self._prepared_step: int | None = None
         self._update_seconds = 0.0
-        self._home_seconds = 0.0
 
     @property
     def device(self) -> str:
@@ -85,8 +84,7 @@ class Replica:
         seconds = time.perf_counter() - start
         self._prepared_step = self.steps
         parts = {
-            "compute": seconds - exchange.seconds - self._home_seconds,
-            "home": self._home_seconds,
+            "compute": seconds - exchange.seconds,
             "exchange": exchange.seconds,
             "update": self._update_seconds,
         }

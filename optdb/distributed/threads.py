@@ -68,6 +68,9 @@ class ThreadGroup:
 
     addresses = names
 
+    def refresh(self) -> None:
+        """Do nothing: no threads appear."""
+
     def step(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:
         """Make a step; return the parts and what workers have prepared of them, by rank.
 
