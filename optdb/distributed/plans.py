@@ -12,14 +12,14 @@ from optdb.host.compiled import Function
 from optdb.host.originals import Original, compile_step
 from optdb.host.variables import SharedVariable, TensorType
 
-__all__ = ["LoosePlan", "OutputSpec", "StepPlan", "loose_plan"]
+__all__ = ["LoosePlan", "OutputReduction", "StepPlan", "loose_plan"]
 
 #: How workers' values of an output become one.
 REDUCTIONS = ("mean", "sum", "concatenate")
 
 
 @dataclass(frozen=True)
-class OutputSpec:
+class OutputReduction:
     """How one output is put together."""
 
     #: One of `REDUCTIONS`, or 'whole': all workers have it.
@@ -46,7 +46,7 @@ class StepPlan:
     rounds: int
     #: The indexes of the arguments that are not split.
     same: list[int]
-    outputs: list[OutputSpec]
+    outputs: list[OutputReduction]
 
 
 @dataclass
@@ -63,7 +63,7 @@ class LoosePlan:
     #: The indexes, in `shared`, of the arrays of floats that are averaged.
     averaged: list[int]
     average_every: int
-    outputs: list[OutputSpec] = field(default_factory=list)
+    outputs: list[OutputReduction] = field(default_factory=list)
 
 
 def loose_plan(original: Original, reductions: Mapping[int, str], average_every: int) -> LoosePlan:
@@ -88,7 +88,7 @@ def loose_plan(original: Original, reductions: Mapping[int, str], average_every:
     name, optimizer = original.name or "step", original.optimizer
     updates = {following[shared]: var for shared, var in original.updates.items()}
     averaged = [i for i, shared in enumerate(original.shared) if shared in following and _is_float_array(shared)]
-    specs = [OutputSpec(reductions.get(i, "mean"), i) for i in range(len(original.outputs))]
+    specs = [OutputReduction(reductions.get(i, "mean"), i) for i in range(len(original.outputs))]
     return LoosePlan(
         original.shared,
         compile_step(arguments, original.outputs, updates, optimizer, f"{name}: local step"),
@@ -105,13 +105,13 @@ def _is_float_array(shared: SharedVariable) -> bool:
 
 
 def put_together(
-    specs: Sequence[OutputSpec], wholes: Sequence[Any], parts: Sequence[Sequence[Any]], lengths: Sequence[int]
+    specs: Sequence[OutputReduction], wholes: Sequence[Any], parts: Sequence[Sequence[Any]], lengths: Sequence[int]
 ) -> list[Any]:
     """Return the outputs of a step from those that all workers have and those of each worker's own.
 
     Parameters
     ----------
-    specs : sequence of OutputSpec
+    specs : sequence of OutputReduction
         For each output.
     wholes : sequence
         The values that all workers have.
@@ -126,7 +126,7 @@ def put_together(
     ]
 
 
-def _reduced(spec: OutputSpec, values: Sequence[np.ndarray], lengths: Sequence[int]) -> np.ndarray:
+def _reduced(spec: OutputReduction, values: Sequence[np.ndarray], lengths: Sequence[int]) -> np.ndarray:
     if spec.reduction == "concatenate":
         return np.concatenate([np.atleast_1d(value) for value in values], axis=spec.axis)
     if spec.reduction == "sum":

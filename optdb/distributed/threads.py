@@ -15,10 +15,10 @@ from optdb.distributed.plans import LoosePlan, StepPlan
 from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
 from optdb.opencl.registry import context_of
 
-__all__ = ["ThreadGroup"]
+__all__ = ["ThreadGroup", "ThreadLink"]
 
 
-class _ThreadLink:
+class ThreadLink:
     """Passes references to arrays between threads."""
 
     def __init__(self, rank: int, mailboxes: Sequence[Mailbox], names: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ class ThreadGroup:
         self._replicas: list[Replica] = [replica_of(plan, device) for device in devices]
         self._names = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]
         self._mailboxes = [Mailbox(timeout) for _ in devices]
-        self._links = [_ThreadLink(rank, self._mailboxes, self._names) for rank in range(len(devices))]
+        self._links = [ThreadLink(rank, self._mailboxes, self._names) for rank in range(len(devices))]
         self._threads = ThreadPoolExecutor(len(devices), "optdb-worker")
         self._attempts = itertools.count(1)
         #: How many steps are committed.

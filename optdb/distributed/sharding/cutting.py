@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optdb.distributed.errors import NoGradients, NotSplittable
-from optdb.distributed.plans import OutputSpec, StepPlan
+from optdb.distributed.plans import OutputReduction, StepPlan
 from optdb.distributed.sharding import loops, randomness, rules, statistics
 from optdb.distributed.sharding.collective import AllReduce
 from optdb.distributed.sharding.layouts import Own, RowNumbers, Split, Summand, Value
@@ -106,20 +106,20 @@ def _no_gradients(shared: Variable, error: NotSplittable) -> NoGradients:
 
 def _outputs(
     spreader: Spreader, original: Original, asked: Mapping[int, Variable], reductions: Mapping[int, str]
-) -> tuple[list[OutputSpec], list[Variable], list[Variable]]:
+) -> tuple[list[OutputReduction], list[Variable], list[Variable]]:
     """Return how each output is put together, the variables that all workers have, and those of each worker's own."""
-    specs: list[OutputSpec] = []
+    specs: list[OutputReduction] = []
     wholes: list[Variable] = []
     own: list[Variable] = []
     for i, var in enumerate(original.outputs):
         if i not in asked:
-            specs.append(OutputSpec(reductions[i], len(own)))
+            specs.append(OutputReduction(reductions[i], len(own)))
             own.append(var)
             continue
         try:
             (value,) = spreader.spread([var])
             if isinstance(value, Split) and not value.interleaved:
-                specs.append(OutputSpec("concatenate", len(own), value.axis))
+                specs.append(OutputReduction("concatenate", len(own), value.axis))
                 own.append(value.var)
                 continue
             wholes.append(_whole(spreader, value, var))
@@ -128,7 +128,7 @@ def _outputs(
                 f"output {i} ({var}) cannot be put together from parts of the batch. {error}\n"
                 f"The cure: say how, as in DataParallel(step, outputs={{{i}: 'mean'}}); or 'sum', or 'concatenate'"
             ) from error
-        specs.append(OutputSpec("whole", len(wholes) - 1))
+        specs.append(OutputReduction("whole", len(wholes) - 1))
     return specs, wholes, own
 
 
@@ -178,7 +178,7 @@ class _Cut:
         self,
         roots: Sequence[Variable],
         own: Sequence[Variable],
-        specs: list[OutputSpec],
+        specs: list[OutputReduction],
         updates: Mapping[Variable, Variable],
     ) -> StepPlan:
         """Return the functions; `roots` are the values that all workers have, `own` those of a worker."""

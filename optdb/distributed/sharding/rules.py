@@ -252,23 +252,38 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         layout = Split(out, axis, unit)
         return [Split(spreader.own_rows(out, layout, node), axis)]
     old_lengths = [value.var.shape[i] for i in range(value.var.ndim)]
-    if value.axis == 0 and axis == 0 and not value.interleaved:
-        return [Split(remade(node, inputs)[0], 0, unit)]
-    if not value.interleaved and (value.axis == 0 or not value.unit):
+    before, behind = old_lengths[: value.axis], old_lengths[value.axis + 1 :]
+    lead, after = ([entry.var for entry in entries[:axis]], [entry.var for entry in entries[axis + 1 :]])
+    is_length = isinstance(entries[axis], Length)
+    if any(_is_constant(var, -1) for var in (*lead, *after)):
+        raise NotSplittable(node, "it is not known how long the rows are: write their length in place of -1")
+    checks: list[tuple[Variable, Variable]] = []
+    if not value.interleaved and axis == value.axis:
+        # Rows remain in order if what is before the axis is as long as it was, and if none has parts of two examples.
+        if axis:
+            checks.append((_product(lead), _product(before)))
+        if not is_length:
+            checks.append((tensor.mod(_product(behind), _product(after)), tensor.constant(0)))
+        return [Split(_reshaped(node, value, new, checks), axis, unit)]
+    if not value.interleaved and (axis > value.axis or not value.unit):
         raise NotSplittable(node, f"axis {value.axis}, along which the batch is split, is not an axis of the result")
     # Rows stay whole if what is behind the axis is as large as before.
-    after, before = [entry.var for entry in entries[axis + 1 :]], old_lengths[value.axis + 1 :]
-    if any(_is_constant(var, -1) for var in after):
-        raise NotSplittable(node, "it is not known how long the rows are: write their length in place of -1")
-    checked = _checked_shape(node, new.var, _product(after), _product(before))
-    if value.interleaved and not unit:
-        rows = entries[axis].var
-        if not _is_constant(rows, -1):
-            checked = _checked_shape(node, checked, rows, old_lengths[value.axis])
-        elif axis:
+    checks.append((_product(after), _product(behind)))
+    if value.interleaved and not unit and is_length:
+        checks.append((entries[axis].var, old_lengths[value.axis]))
+    elif not is_length and axis:
+        if value.interleaved:
             raise NotSplittable(node, "it is not known which axis has the rows: write lengths in place of -1")
-    out = remade(node, [value, Same(checked)])[0]
-    return [Split(out, axis, unit, interleaved=not unit)]
+        checks.append((tensor.mod(_product(before), _product(lead)), tensor.constant(0)))
+    return [Split(_reshaped(node, value, new, checks), axis, unit, interleaved=not unit)]
+
+
+def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Variable, Variable]]) -> Variable:
+    """Return an array in another shape; each call checks that some numbers are equal."""
+    shape_var = new.var
+    for own, expected in checks:
+        shape_var = _checked_shape(node, shape_var, own, expected)
+    return remade(node, [value, Same(shape_var)])[0]
 
 
 def _axis_after(node: Apply, entries: Sequence[Value]) -> tuple[int, bool]:
