@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from optdb import composition
 
 if TYPE_CHECKING:
-    from optdb import cache
+    from optdb import cache, distributed
     from optdb.lifters import GraphToGPU, explain, op_lifter
     from optdb.opencl.simulator import SimulatorOCL, fixed_size_opencl_backend, opencl_backend, optimize
     from optdb.runtime.devices import list_devices as devices
@@ -51,6 +51,7 @@ __all__ = [
     "cache",
     "devices",
     "disable",
+    "distributed",
     "enable",
     "explain",
     "fixed_size_opencl_backend",
@@ -64,7 +65,7 @@ __all__ = [
 
 
 #: Submodules that users reach as attributes, as in ``optdb.cache.install()``.
-_LAZY_SUBMODULES = ("cache",)
+_LAZY_SUBMODULES = ("cache", "distributed")
 
 
 #: Names from proposals for Theano, and optdb's names for the same.

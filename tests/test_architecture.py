@@ -21,6 +21,7 @@ ARROWS = {
     "cache": {"host"},
     "topo": {"cache", "host"},
     "lifters": {"topo", "cache", "host"},
+    "distributed": {"opencl", "host", "runtime"},
     "opencl": {"lifters", "topo", "cache", "host", "codegen", "runtime", "unpickling"},
 }
 

@@ -9,18 +9,18 @@ import numpy as np
 
 from optdb.distributed.replicas import Part
 from optdb.host.graph import Variable
-from optdb.host.originals import Argument
+from optdb.host.originals import CallArgument
 from optdb.host.variables import TensorType
 
 __all__ = ["axes_of", "bound", "parts_of"]
 
 
-def axes_of(arguments: Sequence[Argument], axes: Mapping[Any, int | None] | None) -> dict[Variable, int]:
+def axes_of(arguments: Sequence[CallArgument], axes: Mapping[Any, int | None] | None) -> dict[Variable, int]:
     """Return along which axis each argument is split.
 
     Parameters
     ----------
-    arguments : sequence of Argument
+    arguments : sequence of CallArgument
         Of the function.
     axes : mapping, optional
         For arguments, by variable or name, their axis, or None where all workers get all of it. Axis 0, if it is not
@@ -56,7 +56,7 @@ def axes_of(arguments: Sequence[Argument], axes: Mapping[Any, int | None] | None
     return chosen
 
 
-def bound(arguments: Sequence[Argument], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def bound(arguments: Sequence[CallArgument], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Return the value of each argument of a call, as the function's type has it.
 
     Raises
@@ -84,7 +84,7 @@ def bound(arguments: Sequence[Argument], args: Sequence[Any], kwargs: Mapping[st
 
 
 def parts_of(
-    arguments: Sequence[Argument], values: Sequence[Any], axes: Mapping[Variable, int], count: int
+    arguments: Sequence[CallArgument], values: Sequence[Any], axes: Mapping[Variable, int], count: int
 ) -> list[Part]:
     """Divide a batch among workers, as evenly as it goes; the first ones have a row more.
 

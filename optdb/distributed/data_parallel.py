@@ -45,7 +45,8 @@ class DataParallel:
         Axis 0, if it is not said; numbers are never split.
     outputs : mapping or sequence, optional
         For outputs, by number, how workers' values become one: 'mean' (weighted by the length of parts), 'sum' or
-        'concatenate'. An exact step returns what one device would, if it is not said; with `average_every` it is a mean.
+        'concatenate'. If it is not said, an exact step returns what one device would, and one with `average_every` a
+        mean.
     gradients : mapping, optional
         Shared variables to gradients, the variables of your graph, each a mean over the batch. For graphs in which they
         cannot be found.
@@ -111,9 +112,7 @@ class DataParallel:
         if client is None and devices is not None:
             self._group = ThreadGroup(self._plan, list(devices), timeout)
         else:
-            from optdb.distributed.clusters import cluster_group
-
-            self._group = cluster_group(self._plan, client, devices, timeout, self._original.name or "step")
+            self._group = _cluster_group()(self._plan, client, devices, timeout, self._original.name or "step")
         self._resume()
 
     def _resume(self) -> None:
@@ -259,7 +258,20 @@ class DataParallel:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<DataParallel {self._original.name or 'of a function'} on {len(self.workers)} workers: {self.steps} steps>"
+        name = self._original.name or "of a function"
+        return f"<DataParallel {name} on {len(self.workers)} workers: {self.steps} steps>"
+
+
+def _cluster_group() -> Any:
+    """Return what leads dask's workers: dask is imported on demand."""
+    try:
+        from optdb.distributed.clusters import cluster_group
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"DataParallel without devices= needs dask.distributed ({error}).\n"
+            "The cure: pip install 'optdb[distributed]'; or devices=[...], for threads of this process"
+        ) from error
+    return cluster_group
 
 
 def _reductions(outputs: Mapping[int, str] | Sequence[str | None] | None, count: int) -> dict[int, str]:

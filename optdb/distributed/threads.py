@@ -1,4 +1,4 @@
-"""Workers that are threads of this process, each with a device of its own (`ThreadGroup`); nothing of dask is needed."""
+"""Workers that are threads of this process, each with a device of its own (`ThreadGroup`); dask is not needed."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ class ThreadGroup:
         contexts = [context_of(device) for device in devices]
         twice = next((device for i, device in enumerate(devices) if contexts[i] in contexts[:i]), None)
         if twice is not None or not devices:
+            problem = "no device" if twice is None else f"{twice!r} more than once"
             raise ValueError(
-                f"devices={list(devices)} has {'no device' if twice is None else f'{twice!r} more than once'}, and each "
-                "thread needs one of its own.\nThe cure: parts of a processor, as in devices=['pocl[1/2]', 'pocl[2/2]']"
+                f"devices={list(devices)} has {problem}, and each thread needs one of its own.\n"
+                "The cure: parts of a processor, as in devices=['pocl[1/2]', 'pocl[2/2]']"
             )
         self._replicas: list[Replica] = [replica_of(plan, device) for device in devices]
         self._names = [f"thread {rank} on {device}" for rank, device in enumerate(devices)]

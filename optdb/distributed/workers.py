@@ -1,8 +1,8 @@
 """What runs on dask's workers: a `Session` for each `DataParallel`, and the handlers by which it is reached.
 
 A step is a task of dask's, so that it is scheduled and shown as any other one. Its description names the session and
-the attempt, and nothing else: a part of a batch comes from the client directly, as a message to a handler of the worker,
-and the reply to it takes the results back. Arrays of a sum go from worker to worker.
+the attempt, and nothing else: a part of a batch comes from the client directly, as a message to a handler of the
+worker, and the reply to it takes the results back. Arrays of a sum go from worker to worker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from distributed import get_worker
 from distributed.comm import connect
 from distributed.protocol import to_serialize
 
-import optdb
+from optdb import __version__
 from optdb.distributed.errors import WorkerTimeout
 from optdb.distributed.exchange import Aborted, Exchange, Mailbox, Tag
 from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
@@ -45,7 +45,7 @@ def install(dask_worker: Any) -> dict[str, Any]:
 def facts() -> dict[str, str]:
     """Return what has to be the same on all workers and for the client."""
     return {
-        "optdb": optdb.__version__,
+        "optdb": __version__,
         "Theano": theano_version,
         "floatX": config.floatX,
         "Python": ".".join(platform.python_version_tuple()[:2]),

@@ -16,11 +16,11 @@ from theano.gof.graph import Variable
 
 from optdb.host.graph import io_toposort
 
-__all__ = ["Argument", "Original", "compile_step", "int_scalar", "original_of", "tensor", "theano_version"]
+__all__ = ["CallArgument", "Original", "compile_step", "int_scalar", "original_of", "tensor", "theano_version"]
 
 
 @dataclass(frozen=True)
-class Argument:
+class CallArgument:
     """An input that a caller gives."""
 
     variable: Variable
@@ -40,7 +40,7 @@ class Original:
 
     #: Of the function; None if it has none.
     name: str | None
-    arguments: list[Argument]
+    arguments: list[CallArgument]
     outputs: list[Variable]
     #: Shared variable to its next value.
     updates: dict[SharedVariable, Variable]
@@ -85,7 +85,7 @@ def original_of(function: Function) -> Original:
             )
         default = getattr(value, "storage", [value])[0]
         allow_downcast = getattr(spec, "allow_downcast", None)
-        arguments.append(Argument(spec.variable, spec.name, required, default, allow_downcast))
+        arguments.append(CallArgument(spec.variable, spec.name, required, default, allow_downcast))
     return Original(
         *(function.name, arguments, [spec.variable for spec in function.maker.outputs], updates, shared),
         *(function.unpack_single and not function.return_none, function.output_keys),

@@ -20,7 +20,7 @@ from optdb.distributed.errors import NoGradients, NotSplittable
 from optdb.distributed.plans import OutputReduction, StepPlan
 from optdb.distributed.sharding import loops, randomness, rules, statistics
 from optdb.distributed.sharding.collective import AllReduce
-from optdb.distributed.sharding.layouts import Own, RowNumbers, Split, Summand, Value
+from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded, Value
 from optdb.distributed.sharding.spreading import Spreader
 from optdb.host.graph import Apply, Constant, Variable, io_toposort
 from optdb.host.originals import Original, compile_step, int_scalar
@@ -65,7 +65,7 @@ def exact_plan(
     if gradients is not None:
         share = spreader.own_length / length
         for var in _located(original, gradients):
-            spreader.values[var] = Summand(var * share.astype(var.dtype))
+            spreader.values[var] = Partial(var * share.astype(var.dtype))
     asked = {i: var for i, var in enumerate(original.outputs) if i not in reductions}
     updates = _following(spreader, original)
     specs, wholes, own = _outputs(spreader, original, asked, reductions)
@@ -86,7 +86,7 @@ def _following(spreader: Spreader, original: Original) -> dict[Variable, Variabl
 
 
 def _whole(spreader: Spreader, value: Value, var: Variable) -> Variable:
-    if isinstance(value, Split | Own | RowNumbers):
+    if isinstance(value, Sharded | Own | RowNumbers):
         raise NotSplittable(var.owner, "it has rows of the batch")
     return spreader.whole(value, var.owner).var
 
@@ -118,7 +118,7 @@ def _outputs(
             continue
         try:
             (value,) = spreader.spread([var])
-            if isinstance(value, Split) and not value.interleaved:
+            if isinstance(value, Sharded) and not value.interleaved:
                 specs.append(OutputReduction("concatenate", len(own), value.axis))
                 own.append(value.var)
                 continue

@@ -16,7 +16,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Same(Value):
+class Replicated(Value):
     """Each worker has all of it."""
 
     #: Whether it is known to be nothing but zeros, or memory that is not filled yet.
@@ -24,7 +24,7 @@ class Same(Value):
 
 
 @dataclass(frozen=True)
-class Split(Value):
+class Sharded(Value):
     """Each worker has the rows that its part of the batch makes, along one axis."""
 
     axis: int
@@ -36,7 +36,7 @@ class Split(Value):
 
 
 @dataclass(frozen=True)
-class Summand(Value):
+class Partial(Value):
     """Each worker has an array of the whole's shape; the whole is their sum."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from optdb.distributed.errors import NotSplittable
-from optdb.distributed.sharding.layouts import Own, Same, Split, Summand, Value
+from optdb.distributed.sharding.layouts import Own, Partial, Replicated, Sharded, Value
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
 from optdb.host.graph import Apply, Variable
 from optdb.host.loops import Scan
@@ -38,7 +38,7 @@ class _Loop:
         self._lengths = spreader.wholes(op.outer_nitsot(inputs), node)
         self._rest = list(op.outer_non_seqs(inputs))
         for i, value in enumerate(self._rest):
-            if not isinstance(value, Same | Split | Summand):
+            if not isinstance(value, Replicated | Sharded | Partial):
                 self._rest[i] = spreader.whole(value, node)
 
     def _refuse(self, reason: str) -> None:
@@ -74,17 +74,17 @@ class _Loop:
         for var, value in zip(outputs, spreader.spread(outputs), strict=True):
             if value.var is not var:
                 self._refuse(f"in a loop, {var} depends on the length of the batch")
-            if isinstance(value, Own) or not isinstance(value, Same | Split | Summand):
+            if isinstance(value, Own) or not isinstance(value, Replicated | Sharded | Partial):
                 self._refuse(f"in a loop, {var} is the length of the batch, or a row's number")
         return spreader.values
 
     def _within(self, inner: Variable, outer: Value) -> Value:
         """Return the value of one turn: the outer one without axis 0."""
-        if isinstance(outer, Split):
+        if isinstance(outer, Sharded):
             if outer.axis == 0:
                 self._refuse("it goes over the batch, example by example")
-            return Split(inner, outer.axis - 1, outer.unit, outer.interleaved)
-        return _on(inner, outer if isinstance(outer, Same | Summand) else self._spreader.whole(outer, self._node))
+            return Sharded(inner, outer.axis - 1, outer.unit, outer.interleaved)
+        return _on(inner, outer if isinstance(outer, Replicated | Partial) else self._spreader.whole(outer, self._node))
 
     def _following(self, inner: dict[Variable, Value]) -> list[list[Value]]:
         """Return, for each state, the values that a turn computes for it."""
@@ -100,16 +100,16 @@ class _Loop:
     def _joined(self, state: Value, following: Sequence[Value]) -> Value:
         """Return the layout of a state that has both its first values and those that turns compute."""
         for new in following:
-            if isinstance(state, Same) and isinstance(new, Same):
-                state = Same(state.var, state.zero and new.zero)
-            elif isinstance(new, Same) and new.zero and isinstance(state, Summand):
+            if isinstance(state, Replicated) and isinstance(new, Replicated):
+                state = Replicated(state.var, state.zero and new.zero)
+            elif isinstance(new, Replicated) and new.zero and isinstance(state, Partial):
                 continue
-            elif isinstance(state, Same) and state.zero and isinstance(new, Summand):
-                state = Summand(state.var)
-            elif isinstance(state, Split) and isinstance(new, Split):
+            elif isinstance(state, Replicated) and state.zero and isinstance(new, Partial):
+                state = Partial(state.var)
+            elif isinstance(state, Sharded) and isinstance(new, Sharded):
                 if (state.axis - 1, state.interleaved) != (new.axis, new.interleaved):
                     self._refuse(f"in a loop, {state.var} is split in another way from turn to turn")
-            elif not (isinstance(state, Summand) and isinstance(new, Summand)):
+            elif not (isinstance(state, Partial) and isinstance(new, Partial)):
                 self._refuse(f"in a loop, a state begins as {_named(state)} and becomes {_named(new)}")
         return state
 
@@ -124,24 +124,24 @@ class _Loop:
         for var in op.inner_nitsot_outs(op.outputs):
             value = inner_value(inner, var)
             layouts.append(
-                Split(var, value.axis + 1, value.unit, value.interleaved) if isinstance(value, Split) else value
+                Sharded(var, value.axis + 1, value.unit, value.interleaved) if isinstance(value, Sharded) else value
             )
         return [_on(out, layout) for out, layout in zip(outputs, layouts, strict=True)]
 
 
 def inner_value(values: dict[Variable, Value], var: Variable) -> Value:
     """Return the value of an inner variable; constants are the same on all workers."""
-    return values.get(var, Same(var))
+    return values.get(var, Replicated(var))
 
 
 def _on(var: Variable, value: Value) -> Value:
     """Return a value of the same layout, held by another variable."""
-    if isinstance(value, Split):
-        return Split(var, value.axis, value.unit, value.interleaved)
-    return Same(var, value.zero) if isinstance(value, Same) else type(value)(var)
+    if isinstance(value, Sharded):
+        return Sharded(var, value.axis, value.unit, value.interleaved)
+    return Replicated(var, value.zero) if isinstance(value, Replicated) else type(value)(var)
 
 
 def _named(value: Value) -> str:
-    return {"Same": "one that all workers have", "Split": "rows of the batch", "Summand": "a summand"}[
+    return {"Replicated": "one that all workers have", "Sharded": "rows of the batch", "Partial": "a summand"}[
         type(value).__name__
     ]

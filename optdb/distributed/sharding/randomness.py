@@ -6,7 +6,7 @@ So each example gets the number that it gets on one device, and the states of ge
 from __future__ import annotations
 
 from optdb.distributed.errors import NotSplittable
-from optdb.distributed.sharding.layouts import Length, Same, Split, Value, Vector
+from optdb.distributed.sharding.layouts import Length, Replicated, Sharded, Value, Vector
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
 from optdb.host.graph import Apply
 from optdb.host.random import RandomFunction, mrg_uniform_base
@@ -21,7 +21,7 @@ def draw_uniform(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[V
 @rule(RandomFunction)
 def draw(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Draw for the whole batch; inputs are the generator's state, the shape, and parameters."""
-    if any(isinstance(value, Split) for value in inputs):
+    if any(isinstance(value, Sharded) for value in inputs):
         raise NotSplittable(node, "the distribution's parameters depend on the example")
     return _draw(spreader, node, inputs, inputs[1])
 
@@ -29,10 +29,10 @@ def draw(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 def _draw(spreader: Spreader, node: Apply, inputs: list[Value], shape: Value) -> list[Value]:
     outputs = remade(node, spreader.wholes(inputs, node))
     if not isinstance(shape, Vector):
-        return list(map(Same, outputs))
+        return list(map(Replicated, outputs))
     axes = [i for i, entry in enumerate(shape.entries) if isinstance(entry, Length)]
     if len(axes) != 1 or not shape.entries[axes[0]].unit:
-        return list(map(Same, outputs))
+        return list(map(Replicated, outputs))
     state, drawn = outputs
-    layout = Split(drawn, axes[0])
-    return [Same(state), Split(spreader.own_rows(drawn, layout, node), axes[0])]
+    layout = Sharded(drawn, axes[0])
+    return [Replicated(state), Sharded(spreader.own_rows(drawn, layout, node), axes[0])]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from optdb.distributed.errors import NotSplittable
-from optdb.distributed.sharding.layouts import Length, Own, RowNumbers, Same, Split, Summand, Value, Vector
+from optdb.distributed.sharding.layouts import Length, Own, Partial, Replicated, RowNumbers, Sharded, Value, Vector
 from optdb.distributed.sharding.spreading import Spreader, is_zero, remade, rule
 from optdb.host import convolutions, layers, ops, scalars
 from optdb.host.graph import Apply, Constant, Variable
@@ -49,14 +49,18 @@ def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
         if len(inputs) == 1 and isinstance(op, scalars.Cast | scalars.Identity):
             return [RowNumbers(remade(node, inputs)[0])]
         raise NotSplittable(node, "it computes with the numbers of rows, which are other ones on each worker")
-    if _has(inputs, Split):
+    if _has(inputs, Sharded):
         return _rowwise(spreader, node, inputs)
-    if isinstance(op, scalars.Second) and isinstance(inputs[0], Summand | Same) and not isinstance(inputs[1], Length):
+    if (
+        isinstance(op, scalars.Second)
+        and isinstance(inputs[0], Partial | Replicated)
+        and not isinstance(inputs[1], Length)
+    ):
         return [_like(inputs[1], remade(node, inputs)[0])]
-    if _has(inputs, Summand):
+    if _has(inputs, Partial):
         if _is_linear(op, node, inputs):
-            return [Summand(remade(node, inputs)[0])]
-        inputs = [spreader.whole(value, node) if isinstance(value, Summand) else value for value in inputs]
+            return [Partial(remade(node, inputs)[0])]
+        inputs = [spreader.whole(value, node) if isinstance(value, Partial) else value for value in inputs]
         return spreader.follow(node, inputs)
     if _has(inputs, Own):
         others = [value if isinstance(value, Own) else spreader.whole(value, node) for value in inputs]
@@ -64,23 +68,23 @@ def elementwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
     if _has(inputs, Length):
         return [_of_lengths(spreader, node, inputs)]
     keeps_zero = isinstance(op, (*_LINEAR, *_SUMS)) and all(value.zero for value in inputs)
-    return [Same(out, keeps_zero) for out in remade(node, inputs)]
+    return [Replicated(out, keeps_zero) for out in remade(node, inputs)]
 
 
 def _like(value: Value, var: Variable) -> Value:
     """Return a value with the layout of another one, held by a variable."""
-    if isinstance(value, Same):
-        return Same(var, value.zero)
-    if isinstance(value, Split):
-        return Split(var, value.axis, value.unit, value.interleaved)
+    if isinstance(value, Replicated):
+        return Replicated(var, value.zero)
+    if isinstance(value, Sharded):
+        return Sharded(var, value.axis, value.unit, value.interleaved)
     return type(value)(var)
 
 
 def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
     """Tell whether an elementwise op makes a summand of summands."""
-    summands = [isinstance(value, Summand) for value in inputs]
-    zeros = [isinstance(value, Same) and value.zero for value in inputs]
-    known = all(isinstance(value, Summand | Same) for value in inputs)
+    summands = [isinstance(value, Partial) for value in inputs]
+    zeros = [isinstance(value, Replicated) and value.zero for value in inputs]
+    known = all(isinstance(value, Partial | Replicated) for value in inputs)
     if not known:
         return False
     if isinstance(op, scalars.Cast) and node.outputs[0].dtype.startswith(("int", "uint", "bool")):
@@ -98,17 +102,17 @@ def _is_linear(op: object, node: Apply, inputs: list[Value]) -> bool:
 
 def _rowwise(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Return the results of an op that computes each row from rows; what is not split must be the same for all rows."""
-    layout = _one_layout(node, [value for value in inputs if isinstance(value, Split)])
-    local = [value if isinstance(value, Split | Own) else spreader.whole(value, node) for value in inputs]
+    layout = _one_layout(node, [value for value in inputs if isinstance(value, Sharded)])
+    local = [value if isinstance(value, Sharded | Own) else spreader.whole(value, node) for value in inputs]
     for i, value in enumerate(local):
-        if isinstance(value, Split) or value.var.broadcastable[layout.axis]:
+        if isinstance(value, Sharded) or value.var.broadcastable[layout.axis]:
             continue
         # It has as many rows as the whole batch.
-        local[i] = Same(spreader.own_rows(value.var, layout, node))
+        local[i] = Replicated(spreader.own_rows(value.var, layout, node))
     return [_like(layout, out) for out in remade(node, local)]
 
 
-def _one_layout(node: Apply, values: Sequence[Split]) -> Split:
+def _one_layout(node: Apply, values: Sequence[Sharded]) -> Sharded:
     """Return the layout of split arrays whose rows meet."""
     first = values[0]
     for value in values:
@@ -122,7 +126,7 @@ def _of_lengths(spreader: Spreader, node: Apply, inputs: list[Value]) -> Value:
     op, out = node.op.scalar_op, node.outputs[0]
     whole = remade(node, spreader.wholes(inputs, node))[0]
     if out.dtype.startswith("float"):
-        return Same(whole)
+        return Replicated(whole)
     lengths = [value for value in inputs if isinstance(value, Length)]
     linear = isinstance(op, _LINEAR) and len(lengths) == 1 and lengths[0].linear
     unit = lengths[0].unit and len(inputs) == 1
@@ -136,9 +140,9 @@ def _elementwise_vector(spreader: Spreader, node: Apply, inputs: list[Value]) ->
     def entry(value: Value, index: int) -> Value:
         if isinstance(value, Vector):
             return value.entries[index]
-        if not isinstance(value, Same):
+        if not isinstance(value, Replicated):
             raise NotSplittable(node, "it computes with the shape of an array and with the array's values")
-        return Same(value.var[0] if value.var.broadcastable[0] else value.var[index])
+        return Replicated(value.var[0] if value.var.broadcastable[0] else value.var[index])
 
     scalar_op = ops.Elemwise(node.op.scalar_op)
     entries = tuple(spreader.apply(scalar_op, *(entry(value, i) for value in inputs)) for i in range(count))
@@ -147,7 +151,7 @@ def _elementwise_vector(spreader: Spreader, node: Apply, inputs: list[Value]) ->
 
 def _vector(entries: Sequence[Value]) -> Value:
     var = tensor.stack([entry.var for entry in entries])
-    return Vector(var, tuple(entries)) if _has(entries, Length) else Same(var)
+    return Vector(var, tuple(entries)) if _has(entries, Length) else Replicated(var)
 
 
 # Shapes
@@ -157,21 +161,21 @@ def _vector(entries: Sequence[Value]) -> Value:
 def shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Return lengths; those along a split axis are of the part here, and of the batch for the whole."""
     (value,) = inputs
-    if isinstance(value, Split):
+    if isinstance(value, Sharded):
         own = remade(node, inputs)[0]
         return [Vector(own, tuple(spreader.length_along(value, axis) for axis in range(value.var.ndim)))]
     if isinstance(value, RowNumbers):
         return [Vector(remade(node, inputs)[0], (Length(spreader.own_length, spreader.length, True),))]
-    return [Same(remade(node, inputs)[0])]
+    return [Replicated(remade(node, inputs)[0])]
 
 
 @rule(ops.Shape_i)
 def length(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Return one length."""
     (value,) = inputs
-    if isinstance(value, Split):
+    if isinstance(value, Sharded):
         return [spreader.length_along(value, node.op.i)]
-    return [Same(remade(node, inputs)[0])]
+    return [Replicated(remade(node, inputs)[0])]
 
 
 @rule(ops.MakeVector)
@@ -179,9 +183,9 @@ def make_vector(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
     """Return a vector of lengths, or of other numbers that all workers have."""
     if _has(inputs, Length):
         return [Vector(remade(node, inputs)[0], tuple(inputs))]
-    if all(isinstance(value, Same) for value in inputs):
-        return [Same(remade(node, inputs)[0])]
-    return [Same(remade(node, spreader.wholes(inputs, node))[0])]
+    if all(isinstance(value, Replicated) for value in inputs):
+        return [Replicated(remade(node, inputs)[0])]
+    return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
 
 
 @rule(ops.TensorFromScalar, ops.ScalarFromTensor)
@@ -190,7 +194,7 @@ def scalar_conversion(spreader: Spreader, node: Apply, inputs: list[Value]) -> l
     (value,) = inputs
     out = remade(node, inputs)[0]
     if isinstance(value, Length):
-        return [Length(out, remade(node, [Same(value.whole)])[0], value.unit, value.linear)]
+        return [Length(out, remade(node, [Replicated(value.whole)])[0], value.unit, value.linear)]
     return [_like(value, out)]
 
 
@@ -198,11 +202,11 @@ def _entries(value: Value, count: int, node: Apply) -> list[Value]:
     """Return the elements of a vector of whole numbers."""
     if isinstance(value, Vector):
         return list(value.entries)
-    if not isinstance(value, Same):
+    if not isinstance(value, Replicated):
         raise NotSplittable(node, "a shape depends on values of the batch")
     if isinstance(value.var, Constant):
-        return [Same(tensor.constant(int(number), dtype="int64")) for number in value.var.data]
-    return [Same(value.var[i]) for i in range(count)]
+        return [Replicated(tensor.constant(int(number), dtype="int64")) for number in value.var.data]
+    return [Replicated(value.var[i]) for i in range(count)]
 
 
 def _static_length(var: Variable) -> int | None:
@@ -242,15 +246,15 @@ def _product(lengths: Sequence[Variable]) -> Variable:
 def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Follow the split axis into another shape."""
     value, new = inputs
-    if isinstance(value, Summand | Same) and isinstance(new, Same):
+    if isinstance(value, Partial | Replicated) and isinstance(new, Replicated):
         return [_like(value, remade(node, inputs)[0])]
     count = node.outputs[0].ndim
     entries = _entries(new, count, node)
     axis, unit = _axis_after(node, entries)
-    if not isinstance(value, Split):
+    if not isinstance(value, Sharded):
         out = remade(node, spreader.wholes(inputs, node))[0]
-        layout = Split(out, axis, unit)
-        return [Split(spreader.own_rows(out, layout, node), axis)]
+        layout = Sharded(out, axis, unit)
+        return [Sharded(spreader.own_rows(out, layout, node), axis)]
     old_lengths = [value.var.shape[i] for i in range(value.var.ndim)]
     before, behind = old_lengths[: value.axis], old_lengths[value.axis + 1 :]
     lead, after = ([entry.var for entry in entries[:axis]], [entry.var for entry in entries[axis + 1 :]])
@@ -264,7 +268,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
             checks.append((_product(lead), _product(before)))
         if not is_length:
             checks.append((tensor.mod(_product(behind), _product(after)), tensor.constant(0)))
-        return [Split(_reshaped(node, value, new, checks), axis, unit)]
+        return [Sharded(_reshaped(node, value, new, checks), axis, unit)]
     if not value.interleaved and (axis > value.axis or not value.unit):
         raise NotSplittable(node, f"axis {value.axis}, along which the batch is split, is not an axis of the result")
     # Rows stay whole if what is behind the axis is as large as before.
@@ -275,7 +279,7 @@ def reshape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]
         if value.interleaved:
             raise NotSplittable(node, "it is not known which axis has the rows: write lengths in place of -1")
         checks.append((tensor.mod(_product(before), _product(lead)), tensor.constant(0)))
-    return [Split(_reshaped(node, value, new, checks), axis, unit, interleaved=not unit)]
+    return [Sharded(_reshaped(node, value, new, checks), axis, unit, interleaved=not unit)]
 
 
 def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Variable, Variable]]) -> Variable:
@@ -283,7 +287,7 @@ def _reshaped(node: Apply, value: Value, new: Value, checks: Sequence[tuple[Vari
     shape_var = new.var
     for own, expected in checks:
         shape_var = _checked_shape(node, shape_var, own, expected)
-    return remade(node, [value, Same(shape_var)])[0]
+    return remade(node, [value, Replicated(shape_var)])[0]
 
 
 def _axis_after(node: Apply, entries: Sequence[Value]) -> tuple[int, bool]:
@@ -307,24 +311,24 @@ def allocate(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
         raise NotSplittable(node, "several lengths of the shape depend on the batch, or one in another way than linear")
     out = remade(node, inputs)[0]
     if not axes:
-        if values and not isinstance(values[0], Same | Summand):
+        if values and not isinstance(values[0], Replicated | Partial):
             raise NotSplittable(node, f"{values[0].var} is split, and the shape does not say so")
-        return [_like(values[0], out) if values else Same(out, zero=True)]
+        return [_like(values[0], out) if values else Replicated(out, zero=True)]
     axis = axes[0]
     unit = lengths[axis].unit
     if not values or values[0].var.ndim == 0:
         local = [spreader.whole(value, node) for value in values]
-        return [Split(remade(node, [*local, *lengths])[0], axis, unit)]
+        return [Sharded(remade(node, [*local, *lengths])[0], axis, unit)]
     value = values[0]
     aligned = axis - (node.outputs[0].ndim - value.var.ndim)
-    if isinstance(value, Split):
+    if isinstance(value, Sharded):
         if value.axis != aligned:
             raise NotSplittable(node, f"{value.var} is split along another axis than the result")
-        return [Split(out, axis, value.unit, value.interleaved)]
+        return [Sharded(out, axis, value.unit, value.interleaved)]
     value = spreader.whole(value, node)
     if aligned >= 0 and not value.var.broadcastable[aligned]:
         raise NotSplittable(node, f"{value.var} has as many rows as the whole batch")
-    return [Split(remade(node, [value, *lengths])[0], axis, unit)]
+    return [Sharded(remade(node, [value, *lengths])[0], axis, unit)]
 
 
 @rule(ops.DimShuffle)
@@ -332,15 +336,15 @@ def dimshuffle(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Val
     """Follow the split axis to where it goes."""
     (value,) = inputs
     order = list(node.op.new_order)
-    if isinstance(value, Split):
-        return [Split(remade(node, inputs)[0], order.index(value.axis), value.unit, value.interleaved)]
+    if isinstance(value, Sharded):
+        return [Sharded(remade(node, inputs)[0], order.index(value.axis), value.unit, value.interleaved)]
     if isinstance(value, Length):
-        whole = remade(node, [Same(value.whole)])[0]
-        return [Length(remade(node, inputs)[0], whole, value.unit, value.linear) if not order else Same(whole)]
+        whole = remade(node, [Replicated(value.whole)])[0]
+        return [Length(remade(node, inputs)[0], whole, value.unit, value.linear) if not order else Replicated(whole)]
     if isinstance(value, RowNumbers) and order != [0]:
         raise NotSplittable(node, "it computes with the numbers of rows, which are other ones on each worker")
     if isinstance(value, Vector):
-        return [Same(remade(node, spreader.wholes(inputs, node))[0])]
+        return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
     return [_like(value, remade(node, inputs)[0])]
 
 
@@ -349,7 +353,7 @@ def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[V
     """Keep the layout of the first input; conditions are those of the whole."""
     value = inputs[0]
     if isinstance(value, Length | Vector):
-        return [Same(remade(node, spreader.wholes(inputs, node))[0])]
+        return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
     others = spreader.wholes(inputs[1:], node)
     return [_like(value, remade(node, [value, *others])[0])]
 
@@ -358,7 +362,7 @@ def pass_through(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[V
 def specify_shape(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Keep the layout; the lengths are the part's."""
     value, lengths = inputs
-    if isinstance(value, Split) and not isinstance(lengths, Vector):
+    if isinstance(value, Sharded) and not isinstance(lengths, Vector):
         raise NotSplittable(node, "it fixes the length of the batch, and workers have parts of it")
     return [_like(value, remade(node, inputs)[0])]
 
@@ -368,7 +372,7 @@ def row_numbers(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
     """Count rows of the part, as an index of the part's rows; other ranges are those of the whole."""
     start, stop, step = inputs
     if not isinstance(stop, Length):
-        return [Same(remade(node, spreader.wholes(inputs, node))[0])]
+        return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
     if stop.unit and is_zero(start.var) and _is_constant(step.var, 1):
         return [RowNumbers(remade(node, inputs)[0])]
     raise NotSplittable(node, "a range that depends on the length of the batch has to be arange(length)")
@@ -378,8 +382,8 @@ def row_numbers(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Va
 def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Join arrays along an axis that is not split."""
     axis, *arrays = inputs
-    if all(isinstance(value, Same) for value in inputs):
-        return [Same(out, all(value.zero for value in arrays)) for out in remade(node, inputs)]
+    if all(isinstance(value, Replicated) for value in inputs):
+        return [Replicated(out, all(value.zero for value in arrays)) for out in remade(node, inputs)]
     if node.outputs[0].ndim == 1 and _has(arrays, Vector):
         parts: list[Value] = []
         for value in arrays:
@@ -388,14 +392,14 @@ def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
                 raise NotSplittable(node, "it joins lengths with a vector of numbers")
             parts += _entries(value, count, node)
         return [Vector(remade(node, inputs)[0], tuple(parts))]
-    if all(isinstance(value, Summand) or getattr(value, "zero", False) for value in arrays):
-        return [Summand(remade(node, inputs)[0])]
-    if all(isinstance(value, Split) for value in arrays) and isinstance(axis.var, Constant):
+    if all(isinstance(value, Partial) or getattr(value, "zero", False) for value in arrays):
+        return [Partial(remade(node, inputs)[0])]
+    if all(isinstance(value, Sharded) for value in arrays) and isinstance(axis.var, Constant):
         layout = _one_layout(node, arrays)
         if int(axis.var.data) % layout.var.ndim != layout.axis:
             return [_like(layout, remade(node, inputs)[0])]
-    if not _has(arrays, Split):
-        return [Same(remade(node, spreader.wholes(inputs, node))[0])]
+    if not _has(arrays, Sharded):
+        return [Replicated(remade(node, spreader.wholes(inputs, node))[0])]
     raise NotSplittable(node, "it joins rows of the batch with something else")
 
 
@@ -403,11 +407,11 @@ def join(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 def split(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Divide arrays along an axis that is not split."""
     value, axis, sizes = inputs
-    if isinstance(value, Split):
+    if isinstance(value, Sharded):
         if not isinstance(axis.var, Constant) or int(axis.var.data) % value.var.ndim == value.axis:
             raise NotSplittable(node, "it divides the batch")
         return [_like(value, out) for out in remade(node, [value, axis, spreader.whole(sizes, node)])]
-    if not isinstance(value, Same | Summand):
+    if not isinstance(value, Replicated | Partial):
         value = spreader.whole(value, node)
     return [_like(value, out) for out in remade(node, [value, *spreader.wholes([axis, sizes], node)])]
 
@@ -415,7 +419,7 @@ def split(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 # Parts of arrays
 
 
-def _kept_axis(node: Apply, value: Split, index: Sequence[object]) -> int:
+def _kept_axis(node: Apply, value: Sharded, index: Sequence[object]) -> int:
     """Return the split axis of a part of an array; it must have all rows."""
     chosen = index[value.axis] if value.axis < len(index) else slice(None)
     if not isinstance(chosen, slice) or not _is_full(chosen):
@@ -438,10 +442,10 @@ def subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
     if isinstance(value, Vector):
         return [_of_vector(spreader, node, value, index)]
     numbers = spreader.wholes(numbers, node)
-    if isinstance(value, Split):
+    if isinstance(value, Sharded):
         axis = _kept_axis(node, value, index)
-        return [Split(remade(node, [value, *numbers])[0], axis, value.unit, value.interleaved)]
-    if not isinstance(value, Same | Summand):
+        return [Sharded(remade(node, [value, *numbers])[0], axis, value.unit, value.interleaved)]
+    if not isinstance(value, Replicated | Partial):
         raise NotSplittable(node, f"it takes a part of {value.var}")
     return [_like(value, remade(node, [value, *numbers])[0])]
 
@@ -453,12 +457,12 @@ def _of_vector(spreader: Spreader, node: Apply, value: Vector, index: Sequence[o
     (item,) = index
     bounds = [item.start, item.stop, item.step] if isinstance(item, slice) else [item]
     if not all(bound is None or isinstance(bound, int | Constant) for bound in bounds):
-        return Same(remade(node, spreader.wholes([value, *map(spreader.value, node.inputs[1:])], node))[0])
+        return Replicated(remade(node, spreader.wholes([value, *map(spreader.value, node.inputs[1:])], node))[0])
     if isinstance(item, slice):
         return _vector(value.entries[slice(*map(number, bounds))])
     entry = value.entries[number(item)]
     out = node.outputs[0].type.filter_variable(entry.var)
-    return Length(out, entry.whole, entry.unit, entry.linear) if isinstance(entry, Length) else Same(out)
+    return Length(out, entry.whole, entry.unit, entry.linear) if isinstance(entry, Length) else Replicated(out)
 
 
 @rule(ops.IncSubtensor)
@@ -467,22 +471,22 @@ def inc_subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[
     value, new, *numbers = inputs
     numbers = spreader.wholes(numbers, node)
     index = ops.get_idx_list([node.inputs[0], *node.inputs[2:]], node.op.idx_list)
-    summable = [isinstance(each, Summand) or getattr(each, "zero", False) for each in (value, new)]
-    if _has([value, new], Summand) and all(summable):
-        return [Summand(remade(node, [value, new, *numbers])[0])]
-    if isinstance(value, Split):
+    summable = [isinstance(each, Partial) or getattr(each, "zero", False) for each in (value, new)]
+    if _has([value, new], Partial) and all(summable):
+        return [Partial(remade(node, [value, new, *numbers])[0])]
+    if isinstance(value, Sharded):
         axis = _kept_axis(node, value, index)
         kept = value.var.ndim - sum(not isinstance(item, slice) for item in index)
         aligned = axis - (kept - new.var.ndim)
-        if not isinstance(new, Split):
+        if not isinstance(new, Sharded):
             new = spreader.whole(new, node)
             fits = aligned < 0 or new.var.broadcastable[aligned]
         else:
             fits = new.axis == aligned and new.interleaved == value.interleaved
         if fits:
             return [_like(value, remade(node, [value, new, *numbers])[0])]
-    elif not _has([value, new], Split):
-        return list(map(Same, remade(node, [*spreader.wholes([value, new], node), *numbers])))
+    elif not _has([value, new], Sharded):
+        return list(map(Replicated, remade(node, [*spreader.wholes([value, new], node), *numbers])))
     raise NotSplittable(node, f"{new.var} is split in another way than {value.var}")
 
 
@@ -490,12 +494,12 @@ def inc_subtensor(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[
 def rows_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Choose rows of a table for each example."""
     table, numbers = inputs
-    if isinstance(numbers, Split) and not isinstance(table, Split):
+    if isinstance(numbers, Sharded) and not isinstance(table, Sharded):
         table = spreader.whole(table, node)
         return [_like(numbers, remade(node, [table, numbers])[0])]
-    if isinstance(table, Split) and table.axis and not isinstance(numbers, Split):
+    if isinstance(table, Sharded) and table.axis and not isinstance(numbers, Sharded):
         return [_like(table, remade(node, [table, spreader.whole(numbers, node)])[0])]
-    if isinstance(table, Summand | Same) and not isinstance(numbers, Split):
+    if isinstance(table, Partial | Replicated) and not isinstance(numbers, Sharded):
         return [_like(table, remade(node, [table, spreader.whole(numbers, node)])[0])]
     raise NotSplittable(node, "it chooses rows of the batch by number")
 
@@ -504,25 +508,25 @@ def rows_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list
 def increment_rows(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Add each example's contribution to rows of a table: a summand."""
     table, new, numbers = inputs
-    if isinstance(numbers, Split) and not isinstance(table, Split) and not node.op.set_instead_of_inc:
-        if isinstance(new, Split) and new.axis != 0:
+    if isinstance(numbers, Sharded) and not isinstance(table, Sharded) and not node.op.set_instead_of_inc:
+        if isinstance(new, Sharded) and new.axis != 0:
             raise NotSplittable(node, f"{new.var} is split in another way than {numbers.var}")
-        if isinstance(new, Split):
+        if isinstance(new, Sharded):
             _one_layout(node, [new, numbers])
         else:
             new = spreader.whole(new, node)
             if not new.var.broadcastable[0]:
                 raise NotSplittable(node, f"{new.var} has as many rows as the whole batch")
-        if isinstance(table, Summand) or table.zero:
-            return [Summand(remade(node, [table, new, numbers])[0])]
-        added = remade(node, [Same(tensor.zeros_like(table.var)), new, numbers])[0]
-        return [Same(table.var + spreader.whole(Summand(added), node).var)]
-    if not _has(inputs, Split):
-        return list(map(Same, remade(node, spreader.wholes(inputs, node))))
+        if isinstance(table, Partial) or table.zero:
+            return [Partial(remade(node, [table, new, numbers])[0])]
+        added = remade(node, [Replicated(tensor.zeros_like(table.var)), new, numbers])[0]
+        return [Replicated(table.var + spreader.whole(Partial(added), node).var)]
+    if not _has(inputs, Sharded):
+        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
     raise NotSplittable(node, "it changes rows of the batch by number")
 
 
-def _indexes_rows(node: Apply, layout: Split, index: Sequence[Value]) -> None:
+def _indexes_rows(node: Apply, layout: Sharded, index: Sequence[Value]) -> None:
     """Raise unless indexes choose, in each row, elements of that row."""
     all_vectors = all(value.var.ndim == 1 for value in index)
     if layout.axis or layout.interleaved or not all_vectors or not isinstance(index[0], RowNumbers):
@@ -533,33 +537,33 @@ def _indexes_rows(node: Apply, layout: Split, index: Sequence[Value]) -> None:
 def elements_by_number(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Choose elements: of each row (``x[arange(n), classes]``), or of a table for each example."""
     value, *index = inputs
-    if not all(isinstance(each, Split | RowNumbers | Same) and each.var.ndim <= 1 for each in index):
+    if not all(isinstance(each, Sharded | RowNumbers | Replicated) and each.var.ndim <= 1 for each in index):
         raise NotSplittable(node, "it chooses elements by slices and arrays")
     if any(getattr(each.var, "ndim", None) is None for each in index):
         raise NotSplittable(node, "it chooses elements by slices and arrays")
-    local = [each for each in index if not isinstance(each, Same)]
-    if isinstance(value, Split):
+    local = [each for each in index if not isinstance(each, Replicated)]
+    if isinstance(value, Sharded):
         _indexes_rows(node, value, index)
     elif not local or _has(local, RowNumbers):
         raise NotSplittable(node, "it chooses elements by the numbers of rows")
     else:
         value = spreader.whole(value, node)
     for each in local:
-        if isinstance(each, Split) and (each.axis or each.interleaved):
+        if isinstance(each, Sharded) and (each.axis or each.interleaved):
             raise NotSplittable(node, f"{each.var} is split in another way than the batch")
-    if any(isinstance(each, Same) and each.var.ndim and not each.var.broadcastable[0] for each in index):
+    if any(isinstance(each, Replicated) and each.var.ndim and not each.var.broadcastable[0] for each in index):
         raise NotSplittable(node, "an index has as many elements as the whole batch")
-    return [Split(remade(node, [value, *index])[0], 0)]
+    return [Sharded(remade(node, [value, *index])[0], 0)]
 
 
 @rule(ops.AdvancedIncSubtensor)
 def increment_elements(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Change elements of each row."""
     value, new, *index = inputs
-    if not isinstance(value, Split):
+    if not isinstance(value, Sharded):
         raise NotSplittable(node, "it changes elements by number")
     _indexes_rows(node, value, index)
-    if isinstance(new, Split):
+    if isinstance(new, Sharded):
         _one_layout(node, [value, new])
     else:
         new = spreader.whole(new, node)
@@ -583,22 +587,22 @@ def reduce(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
         for entry in value.entries[1:]:
             result = spreader.apply(ops.Elemwise(op.scalar_op), result, entry)
         return [result]
-    if isinstance(value, Split):
+    if isinstance(value, Sharded):
         if value.axis not in axes:
             return [_reduced(value, var, axes) for var in remade(node, inputs)]
         if is_sum:
-            return list(map(Summand, remade(node, inputs)))
+            return list(map(Partial, remade(node, inputs)))
         raise NotSplittable(node, "it reduces over the batch, and not by a sum")
-    if isinstance(value, Summand) and is_sum:
-        return list(map(Summand, remade(node, inputs)))
-    if isinstance(value, Same):
-        return [Same(out, is_sum and value.zero) for out in remade(node, inputs)]
-    return list(map(Same, remade(node, spreader.wholes(inputs, node))))
+    if isinstance(value, Partial) and is_sum:
+        return list(map(Partial, remade(node, inputs)))
+    if isinstance(value, Replicated):
+        return [Replicated(out, is_sum and value.zero) for out in remade(node, inputs)]
+    return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
 
 
-def _reduced(value: Split, var: Variable, axes: Sequence[int]) -> Split:
+def _reduced(value: Sharded, var: Variable, axes: Sequence[int]) -> Sharded:
     """Return the layout of what is left of an array without some axes."""
-    return Split(var, value.axis - sum(axis < value.axis for axis in axes), value.unit, value.interleaved)
+    return Sharded(var, value.axis - sum(axis < value.axis for axis in axes), value.unit, value.interleaved)
 
 
 @rule(ops.MaxAndArgmax, ops.Argmax)
@@ -606,11 +610,11 @@ def argmax(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Find the largest element of each row."""
     (value,) = inputs
     axes = range(node.inputs[0].ndim) if node.op.axis is None else node.op.axis
-    if isinstance(value, Split):
+    if isinstance(value, Sharded):
         if value.axis in axes:
             raise NotSplittable(node, "it looks for the largest element of the whole batch")
         return [_reduced(value, out, axes) for out in remade(node, inputs)]
-    return list(map(Same, remade(node, spreader.wholes(inputs, node))))
+    return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
 
 
 @rule(ops.Dot)
@@ -624,9 +628,9 @@ def dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
 def batched_dot(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Multiply matrices pairwise."""
     left, right = inputs
-    if isinstance(left, Split) and isinstance(right, Split) and left.axis == right.axis == 0:
+    if isinstance(left, Sharded) and isinstance(right, Sharded) and left.axis == right.axis == 0:
         return [_like(_one_layout(node, inputs), remade(node, inputs)[0])]
-    if all(not isinstance(value, Split) or value.axis for value in inputs):
+    if all(not isinstance(value, Sharded) or value.axis for value in inputs):
         return _contract(spreader, node, inputs, left.var.ndim - 1, 1, 1)
     raise NotSplittable(node, "one side is split and the other one is not")
 
@@ -636,17 +640,17 @@ def _contract(
 ) -> list[Value]:
     """Return a product that sums over `left_axis` and `right_axis`; the first `pairs` axes are in both."""
     left, right = inputs
-    splits = [value for value in inputs if isinstance(value, Split)]
+    splits = [value for value in inputs if isinstance(value, Sharded)]
     if len(splits) == 2:
         if left.axis == left_axis and right.axis == right_axis and left.interleaved == right.interleaved:
-            return list(map(Summand, remade(node, inputs)))
+            return list(map(Partial, remade(node, inputs)))
         raise NotSplittable(node, "it multiplies each example with each other one")
     if not splits:
-        summands = [isinstance(value, Summand) for value in inputs]
-        zeros = [isinstance(value, Same) and value.zero for value in inputs]
-        if sum(summands) == 1 and all(isinstance(value, Summand | Same) for value in inputs):
-            return list(map(Summand, remade(node, inputs)))
-        return [Same(out, any(zeros)) for out in remade(node, spreader.wholes(inputs, node))]
+        summands = [isinstance(value, Partial) for value in inputs]
+        zeros = [isinstance(value, Replicated) and value.zero for value in inputs]
+        if sum(summands) == 1 and all(isinstance(value, Partial | Replicated) for value in inputs):
+            return list(map(Partial, remade(node, inputs)))
+        return [Replicated(out, any(zeros)) for out in remade(node, spreader.wholes(inputs, node))]
     contracted = left_axis if splits[0] is left else right_axis
     if splits[0].axis == contracted:
         raise NotSplittable(node, "it sums over the batch and over something that is not split")
@@ -654,7 +658,7 @@ def _contract(
     axis = splits[0].axis
     if splits[0] is right:
         axis = left.var.ndim - 1 + (axis - pairs - (axis > right_axis))
-    return [Split(out, axis, splits[0].unit, splits[0].interleaved) for out in remade(node, local)]
+    return [Sharded(out, axis, splits[0].unit, splits[0].interleaved) for out in remade(node, local)]
 
 
 # Layers
@@ -676,22 +680,22 @@ def gradient_of_pictures(spreader: Spreader, node: Apply, inputs: list[Value]) -
 def gradient_of_filters(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Return a gradient that is a sum over pictures."""
     pictures, gradient, *rest = inputs
-    if not (isinstance(pictures, Split) and isinstance(gradient, Split) and pictures.axis == gradient.axis == 0):
+    if not (isinstance(pictures, Sharded) and isinstance(gradient, Sharded) and pictures.axis == gradient.axis == 0):
         return _by_pictures(spreader, node, inputs, None)
     _one_layout(node, [pictures, gradient])
-    return list(map(Summand, remade(node, [pictures, gradient, *spreader.wholes(rest, node)])))
+    return list(map(Partial, remade(node, [pictures, gradient, *spreader.wholes(rest, node)])))
 
 
 def _by_pictures(spreader: Spreader, node: Apply, inputs: list[Value], pictures: int | None) -> list[Value]:
     """Return the result of an op with one input that may be split; the others are the same for all pictures."""
     others = [value for i, value in enumerate(inputs) if i != pictures]
-    if _has(others, Split):
+    if _has(others, Sharded):
         raise NotSplittable(node, "filters or their gradients depend on the example")
     value = None if pictures is None else inputs[pictures]
-    if isinstance(value, Split) and value.axis:
+    if isinstance(value, Sharded) and value.axis:
         raise NotSplittable(node, f"the batch is split along axis {value.axis} of pictures, and not along axis 0")
-    if not isinstance(value, Split):
-        return list(map(Same, remade(node, spreader.wholes(inputs, node))))
+    if not isinstance(value, Sharded):
+        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
     local = [each if each is value else spreader.whole(each, node) for each in inputs]
     return [_like(value, out) for out in remade(node, local)]
 
@@ -721,11 +725,11 @@ def row_op(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Compute rows from rows."""
     count = next(_ROW_OPS[cls] for cls in type(node.op).__mro__ if cls in _ROW_OPS)
     rows, others = inputs[:count], spreader.wholes(inputs[count:], node)
-    if not _has(rows, Split):
-        return list(map(Same, remade(node, [*spreader.wholes(rows, node), *others])))
-    layout = _one_layout(node, [value for value in rows if isinstance(value, Split)])
+    if not _has(rows, Sharded):
+        return list(map(Replicated, remade(node, [*spreader.wholes(rows, node), *others])))
+    layout = _one_layout(node, [value for value in rows if isinstance(value, Sharded)])
     pooled = isinstance(node.op, _POOLING) and node.op.ndim == layout.var.ndim
-    if layout.axis or pooled or not all(isinstance(value, Split) for value in rows):
+    if layout.axis or pooled or not all(isinstance(value, Sharded) for value in rows):
         raise NotSplittable(node, "the batch is not split along axis 0, or not in all inputs")
     return [_like(layout, out) for out in remade(node, [*rows, *others])]
 
@@ -735,9 +739,9 @@ def softmax_with_bias(spreader: Spreader, node: Apply, inputs: list[Value]) -> l
     """Compute rows from rows and one bias."""
     rows, bias, *classes = inputs
     split = [rows, *classes]
-    if not _has(split, Split):
-        return list(map(Same, remade(node, spreader.wholes(inputs, node))))
-    if not all(isinstance(value, Split) and not value.axis for value in split):
+    if not _has(split, Sharded):
+        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
+    if not all(isinstance(value, Sharded) and not value.axis for value in split):
         raise NotSplittable(node, "the batch is not split along axis 0, or not in all inputs")
     layout = _one_layout(node, split)
     return [_like(layout, out) for out in remade(node, [rows, spreader.whole(bias, node), *classes])]

@@ -1,7 +1,8 @@
 """Walks over a graph and makes the graph of one worker: `Spreader`.
 
-Each variable of the user's graph gets a `Value`: its layout, and the variable of the worker's graph that holds it. Rules
-give them op by op. Nodes are used again as they are where their inputs are, so the two graphs share what is the same.
+Each variable of the user's graph gets a `Value`: its layout, and the variable of the worker's graph that holds it.
+Rules give them op by op. Nodes are used again as they are where their inputs are, so the two graphs share what is the
+same.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.collective import AllReduce
-from optdb.distributed.sharding.layouts import Length, Own, RowNumbers, Same, Split, Summand, Value, Vector
+from optdb.distributed.sharding.layouts import Length, Own, Partial, Replicated, RowNumbers, Sharded, Value, Vector
 from optdb.host.graph import Apply, Constant, Op, Variable, io_toposort
 from optdb.host.originals import tensor
 from optdb.host.scalars import Second
@@ -25,7 +26,7 @@ RULES: dict[type, Rule] = {}
 def rule(*classes: type) -> Callable[[Rule], Rule]:
     """Register the decorated function as the rule of classes of ops.
 
-    It is called with the spreader, a node, and the values of its inputs, not all of which are `Same`; it returns the
+    It is called with the spreader, a node, and the values of its inputs, not all of which are `Replicated`; it returns the
     values of its outputs, and raises `NotSplittable` for what it cannot do.
     """
 
@@ -65,7 +66,7 @@ class Spreader:
         self.first = first
         self.own_statistics = own_statistics
         self.in_loop = in_loop
-        self.values: dict[Variable, Value] = {var: Split(var, axis) for var, axis in splits.items()}
+        self.values: dict[Variable, Value] = {var: Sharded(var, axis) for var, axis in splits.items()}
         self._wholes: dict[Variable, Variable] = {}
         #: The length of the worker's part.
         self.own_length = next((var.shape[axis] for var, axis in splits.items()), None)
@@ -86,7 +87,7 @@ class Spreader:
     def value(self, var: Variable) -> Value:
         """Return the value of a variable whose node was visited; leaves are the same on all workers."""
         if var not in self.values:
-            self.values[var] = Same(var, is_zero(var))
+            self.values[var] = Replicated(var, is_zero(var))
         return self.values[var]
 
     def _of_node(self, node: Apply) -> list[Value]:
@@ -96,15 +97,15 @@ class Spreader:
         """Return the values of a node's outputs, given those of its inputs."""
         # What is filled depends on an array's shape alone, and must not wait for the array.
         fills = isinstance(getattr(node.op, "scalar_op", None), Second)
-        if all(isinstance(value, Same) and not value.zero for value in inputs) and not fills:
-            return list(map(Same, remade(node, inputs)))
+        if all(isinstance(value, Replicated) and not value.zero for value in inputs) and not fills:
+            return list(map(Replicated, remade(node, inputs)))
         found = next((RULES[cls] for cls in type(node.op).__mro__ if cls in RULES), None)
         if found is not None:
             return found(self, node, inputs)
-        if all(isinstance(value, Same) for value in inputs):
-            return list(map(Same, remade(node, inputs)))
-        if not any(isinstance(value, Split | Own | RowNumbers) for value in inputs):
-            return list(map(Same, remade(node, self.wholes(inputs, node))))
+        if all(isinstance(value, Replicated) for value in inputs):
+            return list(map(Replicated, remade(node, inputs)))
+        if not any(isinstance(value, Sharded | Own | RowNumbers) for value in inputs):
+            return list(map(Replicated, remade(node, self.wholes(inputs, node))))
         raise NotSplittable(node, "there is no rule for how this op works on parts of a batch")
 
     def apply(self, op: Op, *inputs: Value) -> Value:
@@ -112,40 +113,42 @@ class Spreader:
         node = op.make_node(*(value.var for value in inputs))
         return self.follow(node, list(inputs))[0]
 
-    def whole(self, value: Value, node: Apply) -> Same:
+    def whole(self, value: Value, node: Apply) -> Replicated:
         """Return a value that all workers have, for a node that needs it whole."""
-        if isinstance(value, Same):
+        if isinstance(value, Replicated):
             return value
         if isinstance(value, Length):
-            return Same(value.whole)
+            return Replicated(value.whole)
         if isinstance(value, Vector):
             entries = [self.whole(entry, node).var for entry in value.entries]
-            return Same(value.var if all(isinstance(entry, Same) for entry in value.entries) else tensor.stack(entries))
-        if not isinstance(value, Summand):
+            return Replicated(
+                value.var if all(isinstance(entry, Replicated) for entry in value.entries) else tensor.stack(entries)
+            )
+        if not isinstance(value, Partial):
             raise NotSplittable(node, f"it needs all rows of {value.var}, and each worker has a part of them")
         if self.in_loop:
             raise NotSplittable(node, f"it needs {value.var} summed up over all workers in each turn of a loop")
         if value.var not in self._wholes:
             token = tensor.constant(0, dtype="int64")
             self._wholes[value.var] = AllReduce(len(self._wholes))(token, value.var)[1]
-        return Same(self._wholes[value.var])
+        return Replicated(self._wholes[value.var])
 
     def wholes(self, values: Sequence[Value], node: Apply) -> list[Value]:
         """Return values that all workers have."""
         return [self.whole(value, node) for value in values]
 
-    def own_rows(self, var: Variable, layout: Split, node: Apply) -> Variable:
+    def own_rows(self, var: Variable, layout: Sharded, node: Apply) -> Variable:
         """Return the worker's rows of an array that has the rows of the whole batch, on all workers."""
         if self.in_loop or not layout.unit or layout.interleaved:
             raise NotSplittable(node, f"{var} has as many rows as the whole batch. If it is an input, split it, too")
         rows = slice(self.first, self.first + self.own_length)
         return var[(*[slice(None)] * layout.axis, rows)]
 
-    def length_along(self, value: Split, axis: int) -> Value:
+    def length_along(self, value: Sharded, axis: int) -> Value:
         """Return the value of a length of a split array."""
         own = value.var.shape[axis]
         if axis != value.axis:
-            return Same(own)
+            return Replicated(own)
         whole = self.length if value.unit else own // self.own_length * self.length
         return Length(own, whole, value.unit)
 

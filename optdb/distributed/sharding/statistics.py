@@ -8,7 +8,7 @@ normalizes by its own statistics, which is not what one device does, and running
 from __future__ import annotations
 
 from optdb.distributed.errors import NotSplittable
-from optdb.distributed.sharding.layouts import Own, Same, Split, Summand, Value
+from optdb.distributed.sharding.layouts import Own, Partial, Replicated, Sharded, Value
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
 from optdb.host import layers
 from optdb.host.graph import Apply, Variable
@@ -19,8 +19,8 @@ from optdb.host.originals import tensor
 def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Normalize the rows by statistics of the whole batch, or of the part."""
     x = inputs[0]
-    if not isinstance(x, Split):
-        return list(map(Same, remade(node, spreader.wholes(inputs, node))))
+    if not isinstance(x, Sharded):
+        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
     axes = node.op.axes
     others = spreader.wholes(inputs[1:], node)
     if x.axis not in axes:
@@ -28,7 +28,7 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
     if spreader.own_statistics:
         out, mean, inverse, *averages = remade(node, [x, *others])
         share = _share(spreader, x)
-        sums = [Same(spreader.whole(Summand(average * share), node).var) for average in averages]
+        sums = [Replicated(spreader.whole(Partial(average * share), node).var) for average in averages]
         return [_rows(x, out), Own(mean), Own(inverse), *sums]
     scale, bias, epsilon, factor, *running = (value.var for value in others)
     count = _count(spreader, x, axes)
@@ -43,7 +43,7 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
         results.append(running[0] * (1 - factor) + mean * factor)
         results.append(running[1] * (1 - factor) + count / (count - 1) * variance * factor)
     typed = [old.type.filter_variable(new.astype(old.dtype)) for new, old in zip(results, node.outputs, strict=True)]
-    return [_rows(x, typed[0]), *map(Same, typed[1:])]
+    return [_rows(x, typed[0]), *map(Replicated, typed[1:])]
 
 
 @rule(layers.AbstractBatchNormTrainGrad)
@@ -51,14 +51,14 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
     """Return the gradients for the rows, and for scale and bias, which are sums over the batch."""
     x, dy, *rest = inputs
     axes = node.op.axes
-    if not (isinstance(x, Split) and isinstance(dy, Split) and x.axis == dy.axis and x.axis in axes):
-        if any(isinstance(value, Split | Own) for value in inputs):
+    if not (isinstance(x, Sharded) and isinstance(dy, Sharded) and x.axis == dy.axis and x.axis in axes):
+        if any(isinstance(value, Sharded | Own) for value in inputs):
             raise NotSplittable(node, "it normalizes along other axes than that of the batch")
-        return list(map(Same, remade(node, spreader.wholes(inputs, node))))
+        return list(map(Replicated, remade(node, spreader.wholes(inputs, node))))
     if any(isinstance(value, Own) for value in rest):
         local = [value if isinstance(value, Own) else spreader.whole(value, node) for value in rest]
         dx, dscale, dbias = remade(node, [x, dy, *local])
-        return [_rows(x, dx), Summand(dscale), Summand(dbias)]
+        return [_rows(x, dx), Partial(dscale), Partial(dbias)]
     scale, mean, inverse, _ = (spreader.whole(value, node).var for value in rest)
     count = _count(spreader, x, axes)
     centred = x.var - mean
@@ -69,27 +69,27 @@ def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value
         kind.filter_variable(tensor.patternbroadcast(var, kind.broadcastable))
         for kind, var in zip(types[1:], (own_scale, own_bias), strict=True)
     )
-    total_scale, total_bias = (spreader.whole(Summand(var), node).var for var in (own_scale, own_bias))
+    total_scale, total_bias = (spreader.whole(Partial(var), node).var for var in (own_scale, own_bias))
     dx = scale * inverse * (dy.var - total_bias / count - centred * inverse * total_scale / count)
-    return [_rows(x, types[0].filter_variable(dx.astype(types[0].dtype))), Summand(own_scale), Summand(own_bias)]
+    return [_rows(x, types[0].filter_variable(dx.astype(types[0].dtype))), Partial(own_scale), Partial(own_bias)]
 
 
-def _rows(x: Split, var: Variable) -> Split:
-    return Split(var, x.axis, x.unit, x.interleaved)
+def _rows(x: Sharded, var: Variable) -> Sharded:
+    return Sharded(var, x.axis, x.unit, x.interleaved)
 
 
 def _total(spreader: Spreader, node: Apply, var: Variable, axes: tuple[int, ...]) -> Variable:
     """Return the sum over all workers and some axes, which are kept."""
     own = tensor.addbroadcast(var.sum(axes, keepdims=True), *axes)
-    return spreader.whole(Summand(own), node).var
+    return spreader.whole(Partial(own), node).var
 
 
-def _count(spreader: Spreader, x: Split, axes: tuple[int, ...]) -> Variable:
+def _count(spreader: Spreader, x: Sharded, axes: tuple[int, ...]) -> Variable:
     """Return over how many numbers of the whole batch statistics are taken."""
     lengths = [spreader.whole(spreader.length_along(x, axis), x.var.owner).var for axis in axes]
     return tensor.mul(*lengths, tensor.constant(1, dtype="int64")).astype(x.var.dtype)
 
 
-def _share(spreader: Spreader, x: Split) -> Variable:
+def _share(spreader: Spreader, x: Sharded) -> Variable:
     """Return which part of the batch is the worker's."""
     return (spreader.own_length / spreader.length).astype(x.var.dtype)

@@ -1,0 +1,236 @@
+"""DataParallel on dask's workers: values, deaths, refusals, and what passes the scheduler."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from optdb.distributed import DataParallel, StateLost, WorkerFailed, WorkerRefused, WorkerTimeout
+from optdb.distributed.clusters import local_devices
+from tests.distributed.training import batches, check, step
+
+distributed = pytest.importorskip("distributed")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+TIMEOUT = 60
+
+
+@pytest.fixture(scope="module")
+def f():
+    return step()
+
+
+@pytest.fixture
+def cluster():
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with distributed.Client(cluster) as client:
+        yield client
+
+
+def kill(client, address):
+    (pid,) = client.run(os.getpid, workers=[address]).values()
+    os.kill(pid, signal.SIGKILL)
+
+
+def finish(f, train, found, given):
+    """Make the rest of the steps, and compare all of it with one device."""
+    found += train.train(given[len(found) :])
+    state = [train.get(shared) for shared in f.get_shared()]
+    check(f, found, state, given)
+
+
+def test_steps_a_death_between_them_and_one_within(f, client, caplog):
+    given = batches(30)
+    with DataParallel(f, client, timeout=TIMEOUT) as train:
+        assert len(train.workers) == 2
+        found = train.train(given[:5])
+        kill(client, train.addresses[0])
+        found += train.train(given[5:8])
+        assert len(train.workers) == 1
+        assert "is out" in caplog.text and "made anew without it" in caplog.text
+        # What dask starts in its place gets the state from the one that is left.
+        end = time.monotonic() + TIMEOUT
+        while len(train.refresh()) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        found += train.train(given[8:12])
+        killer = threading.Timer(0.005, kill, (client, train.addresses[1]))
+        killer.start()
+        found += train.train(given[12:20])
+        killer.join()
+        finish(f, train, found, given)
+
+
+def test_all_workers_die(f, client, tmp_path):
+    given = batches(7)
+    with DataParallel(f, client, timeout=TIMEOUT, checkpoint=tmp_path, checkpoint_every=3) as train:
+        found = train.train(given[:5])
+        for address in train.addresses:
+            kill(client, address)
+        with pytest.raises(StateLost, match=r"after 5 steps[\s\S]*checkpoint='folder'"):
+            train.train(given[5:])
+    client.wait_for_workers(2, timeout=TIMEOUT)
+    with DataParallel(f, client, timeout=TIMEOUT, checkpoint=tmp_path) as train:
+        assert train.steps == 3
+        finish(f, train, found[:3], given)
+
+
+def test_a_worker_that_hangs_is_named(f, client):
+    given = batches(3)
+    with DataParallel(f, client, timeout=3) as train:
+        found = []
+        for batch in given[:2]:  # the first ones compile
+            try:
+                found.append(train(*batch))
+            except WorkerTimeout:
+                pytest.skip("the machine is too slow to compile within 3 seconds")
+        if len(train.workers) < 2:
+            pytest.skip("the machine is too slow to compile within 3 seconds")
+        address = train.addresses[1]
+        (pid,) = client.run(os.getpid, workers=[address]).values()
+        os.kill(pid, signal.SIGSTOP)
+        start = time.monotonic()
+        try:
+            found.append(train(*given[2]))
+            assert time.monotonic() - start < 30
+            assert train.addresses != [] and address not in train.addresses
+            state = [train.get(shared) for shared in f.get_shared()]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    check(f, found, state, given)
+
+
+def test_an_error_on_a_worker(f, client):
+    good, *_ = batches(1)
+    with DataParallel(f, client, timeout=TIMEOUT) as train:
+        train(*good)
+        before = train.get("w")
+        wrong = np.ones((4, 9)), np.ones(4), 0.1
+        with pytest.raises(WorkerFailed, match="worker .* on .*ValueError"):
+            train(*wrong)
+        np.testing.assert_array_equal(train.get("w"), before)
+        train(*good)
+        assert train.steps == 2
+
+
+def test_steps_of_workers_and_averages(f, client):
+    (batch,) = batches(1)
+    with DataParallel(f, client, average_every=2, outputs=["mean", "concatenate"], timeout=TIMEOUT) as train:
+        for _ in range(2):
+            loss, rows = train(*batch)
+        assert np.shape(loss) == () and rows.shape == (7,)
+        states = [train.get("w")]
+        kill(client, train.addresses[0])
+        train(*batch)
+        states.append(train.get("w"))
+    assert not np.array_equal(*states)
+
+
+def test_workers_that_differ_are_refused(f, client):
+    def pretend(dask_worker):
+        from optdb.distributed import workers
+
+        workers.__version__ = "0.0.1"
+
+    (address, _) = client.scheduler_info()["workers"]
+    client.run(pretend, workers=[address])
+    with pytest.raises(WorkerRefused, match=r"has optdb 0\.0\.1, where the client has"):
+        DataParallel(f, client, timeout=TIMEOUT)
+
+
+def test_a_device_that_a_worker_does_not_have(f, client):
+    with pytest.raises(WorkerRefused, match=r"worker .* cannot use opencl77:0"):
+        DataParallel(f, client, ["opencl77:0"], timeout=TIMEOUT)
+
+
+def test_only_descriptions_of_tasks_pass_the_scheduler(f, client):
+    def count(dask_scheduler):
+        comms = [*dask_scheduler.stream_comms.values(), *dask_scheduler.client_comms.values()]
+        return sum(b.comm.stream._total_read_index + b.comm.stream._total_write_index for b in comms)
+
+    def moved(rows):
+        (batch,) = batches(1, rows)
+        for _ in range(3):
+            train(*batch)
+        before = client.run_on_scheduler(count)
+        for _ in range(10):
+            train(*batch)
+        return (client.run_on_scheduler(count) - before) / 10
+
+    with DataParallel(f, client, timeout=TIMEOUT) as train:
+        small, large = moved(8), moved(8000)
+    # 8,000 rows are 450 kB. What else passes are heartbeats, which come as they like.
+    assert large < 40_000 and abs(large - small) < 20_000
+    prefixes = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
+    assert "train-step" in prefixes
+
+
+def test_workers_by_the_command_line(f, tmp_path):
+    given = batches(3)
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    file = str(tmp_path / "scheduler.json")
+    options = ["--scheduler-file", file, "--no-dashboard"]
+    scheduler = subprocess.Popen([*command, "--port", "0", *options])
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", file, "--nthreads", "1"]
+    processes = [scheduler, *(subprocess.Popen([*worker, "--no-dashboard"], cwd=tmp_path) for _ in range(2))]
+    try:
+        with distributed.Client(scheduler_file=file, timeout=TIMEOUT) as client:
+            client.wait_for_workers(2, timeout=TIMEOUT)
+            with DataParallel(f, client, timeout=TIMEOUT) as train:
+                finish(f, train, [], given)
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            process.wait()
+
+
+def test_workers_that_are_added_and_taken_away(f, cluster, client):
+    given = batches(12)
+    with DataParallel(f, client, timeout=TIMEOUT) as train:
+        found = train.train(given[:3])
+        cluster.scale(3)
+        end = time.monotonic() + TIMEOUT
+        while len(train.refresh()) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        found += train.train(given[3:6])
+        cluster.scale(1)
+        client.wait_for_workers(1, timeout=TIMEOUT)
+        time.sleep(1)
+        finish(f, train, found, given)
+        assert len(train.workers) == 1
+
+
+def test_a_cluster_of_its_own(f):
+    given = batches(3)
+    with DataParallel(f, timeout=TIMEOUT) as train:
+        finish(f, train, [], given)
+
+
+@pytest.mark.parametrize(
+    ("found", "count", "expected"),
+    [
+        ([("a", "gpu", 8), ("b", "gpu", 8), ("c", "cpu", 4)], None, ["a", "b"]),
+        ([("a", "gpu", 8), ("b", "gpu", 8)], 3, ["a", "b", "a"]),
+        ([("c", "cpu", 4)], None, ["c[1/2]", "c[2/2]"]),
+        ([("c", "cpu", 1)], None, ["c"]),
+        ([("c", "cpu", 4)], 3, ["c[1/3]", "c[2/3]", "c[3/3]"]),
+        ([("c", "cpu", 2)], 3, ["c", "c", "c"]),
+        ([], 2, ["auto", "auto"]),
+    ],
+)
+def test_devices_of_one_host(found, count, expected):
+    assert local_devices(found, count) == expected

@@ -1,0 +1,185 @@
+"""DataParallel by threads of one process."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+
+import optdb
+from optdb.distributed import DataParallel, NoGradients, WorkerFailed
+from tests.distributed.training import alone, batches, check, step, two_devices
+
+
+@pytest.fixture(scope="module")
+def devices():
+    return two_devices()
+
+
+@pytest.fixture(scope="module")
+def f():
+    return step()
+
+
+def test_exact_steps(f, devices):
+    given = [*batches(4), *batches(2, rows=1), *batches(2, rows=2)]
+    with DataParallel(f, devices=devices) as train:
+        found = train.train(given)
+        state = [train.get(shared) for shared in f.get_shared()]
+        assert train.steps == len(given)
+    check(f, found, state, given)
+
+
+def test_results_are_the_callers_own(f, devices):
+    first, second = batches(2)
+    with DataParallel(f, devices=devices) as train:
+        loss, rows = train(*first)
+        before = loss.copy(), rows.copy()
+        train(*second)
+    assert loss == before[0] and (rows == before[1]).all()
+
+
+def test_one_device_is_enough(f):
+    given = batches(3)
+    with DataParallel(f, devices=["opencl"]) as train:
+        found = train.train(given)
+        state = [train.get(shared) for shared in f.get_shared()]
+    check(f, found, state, given)
+
+
+def test_by_name_and_with_the_functions_signature(f, devices):
+    ((x, y, rate),) = batches(1)
+    with DataParallel(f, devices=devices) as train:
+        by_name = train.train([{"x": x, "rate": rate, "y": y}])
+    assert by_name[0][0] == pytest.approx(alone(f, [(x, y, rate)])[0][0][0])
+
+
+def test_a_failed_step_changes_nothing(devices):
+    x, numbers = tt.dmatrix("x"), tt.lvector("numbers")
+    w = theano.shared(np.ones(3), "w")
+    table = w[numbers]
+    loss = (x.sum(axis=1) * table).mean()
+    f = theano.function([x, numbers], loss, updates=[(w, w - tt.grad(loss, w))], mode=theano.Mode("py", "fast_run"))
+    good = np.ones((4, 3)), np.array([0, 1, 2, 0])
+    bad = np.ones((4, 3)), np.array([0, 1, 2, 9])
+    with DataParallel(f, devices=devices, timeout=20) as train:
+        train(*good)
+        before = train.get("w")
+        # The second worker fails, and the first one waits for it.
+        with pytest.raises(WorkerFailed, match=r"\[2/2\].*IndexError"):
+            train(*bad)
+        assert train.steps == 1
+        np.testing.assert_array_equal(train.get("w"), before)
+        train(*good)
+    state = alone(f, [good, good])[1]
+    with DataParallel(f, devices=devices) as again:
+        again.train([good, good])
+        np.testing.assert_allclose(again.get("w"), state[0])
+
+
+def test_shared_variables(f, devices):
+    w = next(shared for shared in f.get_shared() if shared.name == "w")
+    start = w.get_value()
+    try:
+        with DataParallel(f, devices=devices) as train:
+            assert w in train.shared
+            train.set("w", start * 2)
+            np.testing.assert_array_equal(train.get(w), start * 2)
+            np.testing.assert_array_equal(w.get_value(), start)
+            (batch,) = batches(1)
+            train(*batch)
+            train.sync_to_theano()
+            np.testing.assert_array_equal(w.get_value(), train.get("w"))
+            w.set_value(start)
+            train.sync_from_theano()
+            np.testing.assert_array_equal(train.get("w"), start)
+            with pytest.raises(KeyError, match="no shared variable is called 'z'"):
+                train.get("z")
+    finally:
+        w.set_value(start)
+        for shared in f.get_shared():
+            if shared.name.startswith("velocity"):
+                shared.set_value(np.zeros_like(shared.get_value()))
+
+
+def test_a_checkpoint_is_gone_on_from(f, devices, tmp_path):
+    given = batches(6)
+    with DataParallel(f, devices=devices, checkpoint=tmp_path, checkpoint_every=2) as train:
+        found = train.train(given[:5])
+    # What came after the last file is lost.
+    with DataParallel(f, devices=devices, checkpoint=tmp_path) as train:
+        assert train.steps == 4
+        found[4:] = train.train(given[4:])
+        state = [train.get(shared) for shared in f.get_shared()]
+    check(f, found, state, given)
+
+
+def test_steps_of_each_worker_and_averages(devices):
+    x = tt.dmatrix("x")
+    w = theano.shared(np.zeros(()), "w")
+    count = theano.shared(np.int64(0), "count")
+    # No gradient that could be found: each worker goes to the largest number of its rows.
+    f = theano.function([x], x.max(), updates=[(w, w + x.max()), (count, count + 1)], mode=theano.Mode("py", None))
+    low, high = np.full((3, 2), 1.0), np.full((1, 2), 5.0)
+    with pytest.raises(NoGradients, match=r"average_every=10"):
+        DataParallel(f, devices=devices)
+    batch = np.concatenate([low, high])
+    with DataParallel(f, devices=devices, average_every=2, outputs=["sum"]) as train:
+        assert train(batch) == 1 + 5
+        train(batch)
+        # 2 on one worker and 10 on the other, which have two rows each.
+        assert train.get("w") == 6
+        assert train.get("count") == 2
+
+
+def test_two_devices_that_are_one_are_refused(f, devices):
+    for same in (["opencl", "opencl"], [devices[0], devices[0]], []):
+        with pytest.raises(ValueError, match="each thread needs one of its own"):
+            DataParallel(f, devices=same)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"statistics": "own"}, "'whole' or 'parts'"),
+        ({"average_every": 0}, "1 or more"),
+        ({"average_every": 2, "gradients": {}}, "one of them"),
+        ({"checkpoint_every": 0}, "1 or more"),
+        ({"timeout": 0}, "more than 0"),
+        ({"outputs": {0: "median"}}, "one of 'mean', 'sum', 'concatenate'"),
+        ({"outputs": {5: "mean"}}, "names output 5"),
+    ],
+)
+def test_options_that_are_refused(f, options, message):
+    with pytest.raises(ValueError, match=message):
+        DataParallel(f, devices=["opencl"], **options)
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match="expected a compiled function"):
+        DataParallel(lambda x: x, devices=["opencl"])
+
+
+def test_a_progress_bar(f, devices, monkeypatch):
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    with DataParallel(f, devices=devices, progress_bar=True) as train:
+        train.train(batches(3))
+    assert "3/3" in shown.getvalue()
+
+
+def test_without_dask_the_error_names_the_extra(f, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    for name in [name for name in sys.modules if name in ("optdb.distributed.clusters", "optdb.distributed.workers")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'optdb\[distributed\]'"):
+        DataParallel(f)
+
+
+def test_the_public_name():
+    assert optdb.distributed.DataParallel is DataParallel
+    assert "<DataParallel" in repr(DataParallel(step(), devices=["opencl"]))

@@ -1,0 +1,85 @@
+"""Sums over workers: the values, the order, what is dropped, and what ends a wait."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from optdb.distributed.errors import WorkerTimeout
+from optdb.distributed.exchange import SMALL_BYTES, Aborted, Exchange, Mailbox
+from tests.distributed.hosts import in_threads, links
+
+SIZES = [1, 5, SMALL_BYTES // 8 + 3]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_all_workers_get_the_same_sums(workers, size):
+    rng = np.random.RandomState(0)
+    given = [
+        [rng.standard_normal((size,)), rng.standard_normal((2, 3)).astype("float32"), np.array(rank)]
+        for rank in range(workers)
+    ]
+    copies = [[array.copy() for array in arrays] for arrays in given]
+    between = links(workers)
+    found = in_threads(lambda rank: Exchange(between[rank], rank, workers, 0, 1).all_reduce(0, given[rank]), workers)
+    for i, like in enumerate(given[0]):
+        expected = sum(arrays[i].astype("float64") for arrays in given)
+        for totals in found:
+            assert totals[i].dtype == like.dtype and totals[i].shape == like.shape
+            np.testing.assert_allclose(totals[i], expected, rtol=1e-6, atol=1e-6)
+            assert totals[i].tobytes() == found[0][i].tobytes()
+    for arrays, before in zip(given, copies, strict=True):
+        assert all((array == old).all() for array, old in zip(arrays, before, strict=True))
+
+
+def test_workers_without_a_part_get_what_the_first_one_passes_on():
+    between = links(3)
+
+    def work(rank):
+        exchange = Exchange(between[rank], rank, 1, 2, 1)
+        if rank:
+            return exchange.receive_passed()
+        exchange.pass_on([np.arange(3)])
+        return [np.arange(3)]
+
+    for arrays in in_threads(work, 3):
+        np.testing.assert_array_equal(arrays[0], np.arange(3))
+
+
+def test_a_wait_ends_at_the_timeout_and_names_the_worker():
+    with pytest.raises(WorkerTimeout, match=r"from worker 7 within 0\.05 seconds"):
+        Mailbox(0.05).take("worker 7", (1, 0, 0))
+
+
+def test_a_wait_ends_when_the_attempt_is_given_up():
+    mailbox = Mailbox(20)
+    mailbox.begin(3)
+    threading.Timer(0.05, mailbox.abort, (3, "worker 7 has died")).start()
+    with pytest.raises(Aborted, match="worker 7 has died"):
+        mailbox.take("worker 7", (3, 0, 0))
+
+
+def test_an_attempt_that_was_given_up_before_it_began_stays_so():
+    mailbox = Mailbox(20)
+    mailbox.abort(3, "worker 7 has died")
+    mailbox.begin(3)
+    with pytest.raises(Aborted):
+        mailbox.take("worker 7", (3, 0, 0))
+    mailbox.begin(4)
+    mailbox.deliver("worker 7", (4, 0, 0), [np.ones(1)])
+    assert mailbox.take("worker 7", (4, 0, 0))[0] == 1
+
+
+def test_messages_of_attempts_that_are_over_are_dropped():
+    mailbox = Mailbox(0.05)
+    mailbox.deliver("worker 7", (1, 0, 0), [np.zeros(1)])
+    mailbox.deliver("worker 7", (2, 0, 0), [np.ones(1)])
+    mailbox.begin(2)
+    mailbox.deliver("worker 7", (1, 0, 1), [np.zeros(1)])
+    assert mailbox.take("worker 7", (2, 0, 0))[0] == 1
+    for tag in ((1, 0, 0), (1, 0, 1)):
+        with pytest.raises((WorkerTimeout, Aborted)):
+            mailbox.take("worker 7", tag)

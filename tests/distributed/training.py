@@ -1,0 +1,60 @@
+"""A small training step, and devices for two threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as tt
+
+import optdb
+from optdb.runtime.errors import DeviceError
+from profiles.models import parts
+
+WIDTH = 6
+
+
+def step(name="train", outputs=None):
+    """Return a step of a small net with momentum: loss and results of each row; x, y and a rate."""
+    rng = np.random.RandomState(0)
+    x, y, rate = tt.dmatrix("x"), tt.dvector("y"), tt.dscalar("rate")
+    w = theano.shared(rng.standard_normal((WIDTH, 4)), "w")
+    v = theano.shared(rng.standard_normal(4), "v")
+    rows = tt.tanh(x.dot(w)).dot(v)
+    loss = tt.sqr(rows - y).mean()
+    updates = parts.momentum(loss, [w, v], rate)
+    for number, shared in enumerate(updates):
+        shared.name = shared.name or f"velocity_{number}"
+    mode = theano.Mode("py", "fast_run")
+    return theano.function([x, y, rate], [loss, rows], updates=updates, name=name, mode=mode)
+
+
+def batches(count, rows=7):
+    rng = np.random.RandomState(1)
+    return [(rng.standard_normal((rows, WIDTH)), rng.standard_normal(rows), 0.05) for _ in range(count)]
+
+
+def alone(f, given):
+    """Return the results on one device, and the state after them."""
+    with optdb.SimulatorOCL(f) as sim:
+        results = [sim(*batch) for batch in given]
+        return results, [sim.get(shared) for shared in f.get_shared()]
+
+
+def check(f, found, state, given, rtol=1e-10):
+    results, expected = alone(f, given)
+    for ours, theirs in zip(found, results, strict=True):
+        for value, wanted in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(value, wanted, rtol=rtol)
+    for value, wanted in zip(state, expected, strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=rtol)
+
+
+def two_devices():
+    """Return two devices of one context each; skip where the default one cannot be divided."""
+    try:
+        for part in ("opencl[1/2]", "opencl[2/2]"):
+            optdb.SimulatorOCL(theano.function([], [], mode=theano.Mode("py")), part).close()
+    except DeviceError as error:
+        pytest.skip(str(error))
+    return ["opencl[1/2]", "opencl[2/2]"]
