@@ -225,9 +225,9 @@ def cost(width: int, batch: int, steps: int, workers: int) -> None:
     with local_client(workers) as client, DataParallel(f, client) as train:
         for batch_ in batches[:4]:
             train(*batch_)
-        before = _scheduler_bytes(client)
-        rows = [_timed(train, batches[number % len(batches)]) for number in range(steps)]
-        moved = (_scheduler_bytes(client) - before) / steps
+        with counted_bytes(client) as total:
+            rows = [_timed(train, batches[number % len(batches)]) for number in range(steps)]
+            moved = total() / steps
     for key in rows[0]:
         table.add_row(key, f"{1e3 * float(np.median([row[key] for row in rows])):.2f}")
     table.add_row("of it, to bring home", f"{1e3 * _home_seconds(f, batches[0], workers):.2f}")
@@ -275,15 +275,45 @@ def _timed(train: DataParallel, batch: Sequence[Any]) -> dict[str, float]:
     }
 
 
-def _scheduler_bytes(client: Client) -> int:
-    """Return how many bytes the scheduler has read and written, by its process's counters of its connections."""
+@contextmanager
+def counted_bytes(client: Client) -> Iterator[Callable[[], int]]:
+    """Count the bytes that the scheduler reads and writes, over all of its connections; yield what tells how many."""
 
-    def count(dask_scheduler: Any) -> int:
-        comms = [*dask_scheduler.stream_comms.values(), *dask_scheduler.client_comms.values()]
-        streams = [batched.comm.stream for batched in comms]
-        return sum(stream._total_read_index + stream._total_write_index for stream in streams)
+    def written(dask_scheduler: Any) -> int:
+        return sum(comm.stream._total_write_index for comm in _connections(dask_scheduler))
 
-    return client.run_on_scheduler(count)
+    def begin(dask_scheduler: Any) -> None:
+        dask_scheduler.optdb_bytes = -written(dask_scheduler)
+
+        def counting(method: Callable[..., Any], size: Callable[[Any], int]) -> Callable[..., Any]:
+            def count(data: Any, *args: Any, **kwargs: Any) -> Any:
+                dask_scheduler.optdb_bytes += size(data)
+                return method(data, *args, **kwargs)
+
+            return count
+
+        for comm in _connections(dask_scheduler):
+            comm.stream.read_into = counting(comm.stream.read_into, lambda data: memoryview(data).nbytes)
+            comm.stream.read_bytes = counting(comm.stream.read_bytes, int)
+
+    def end(dask_scheduler: Any) -> None:
+        for comm in _connections(dask_scheduler):
+            for name in ("read_into", "read_bytes"):
+                vars(comm.stream).pop(name, None)
+
+    client.run_on_scheduler(begin)
+    try:
+        yield lambda: client.run_on_scheduler(
+            lambda dask_scheduler: dask_scheduler.optdb_bytes + written(dask_scheduler)
+        )
+    finally:
+        client.run_on_scheduler(end)
+
+
+def _connections(scheduler: Any) -> list[Any]:
+    batched = [*scheduler.stream_comms.values(), *scheduler.client_comms.values()]
+    comms = {id(comm): comm for comm in [*scheduler._comms, *(each.comm for each in batched)]}
+    return [comm for comm in comms.values() if getattr(comm, "stream", None) is not None]
 
 
 @main.command()

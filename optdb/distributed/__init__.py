@@ -5,13 +5,15 @@ workers are needed; ``plans`` are the functions that come of it. A ``replica`` h
 ``exchange`` adds up arrays of all workers. Workers are threads of this process (``threads``), or dask's: ``clusters``
 leads them, and ``workers`` is what runs on them. Processes, transport and the detection of faults are dask's.
 
-Dask is imported only where it is used: ``pip install 'optdb[distributed]'``.
+Importing this package imports Theano and PyOpenCL; dask is imported only where it is used, and comes by
+``pip install 'optdb[distributed]'``.
 """
 
-from __future__ import annotations
+from optdb.host import bootstrap
 
-from typing import Any
+bootstrap.import_host()
 
+from optdb.distributed.data_parallel import DataParallel
 from optdb.distributed.errors import NoGradients, NotSplittable, StateLost, WorkerFailed, WorkerRefused, WorkerTimeout
 
 __all__ = [
@@ -23,11 +25,3 @@ __all__ = [
     "WorkerRefused",
     "WorkerTimeout",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "DataParallel":
-        from optdb.distributed.data_parallel import DataParallel
-
-        return DataParallel
-    raise AttributeError(f"module 'optdb.distributed' has no attribute {name!r}")

@@ -83,7 +83,7 @@ def local_devices(found: Sequence[tuple[str, str, int]], count: int | None = Non
     return [f"{spec}[{i + 1}/{count}]" for i in range(count)]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Member:
     """A worker that takes part."""
 
@@ -148,6 +148,7 @@ class ClusterGroup:
         #: Addresses that never take part, or no longer.
         self._excluded: dict[str, str] = {}
         self._attempts = itertools.count(1)
+        self._turn = asyncio.Lock()
         self._looked = 0.0
         #: For each host, the devices of its workers by address.
         self._assigned: dict[str, dict[str, str]] = {}
@@ -305,6 +306,11 @@ class ClusterGroup:
         return self._client.sync(self._step, divide)
 
     async def _step(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:
+        # A step that Ctrl-C has left goes on in the event loop, until it is done.
+        async with self._turn:
+            return await self._step_in_turn(divide)
+
+    async def _step_in_turn(self, divide: Callable[[int], list[Part]]) -> tuple[list[Part], list[Prepared]]:
         while True:
             await self._look()
             await self._admit()
@@ -341,6 +347,8 @@ class ClusterGroup:
             asyncio.ensure_future(self._call_step(member, rank, parts[rank], active, attempt)): member
             for rank, member in enumerate(members)
         }
+        for call in calls:
+            call.add_done_callback(_note_exception)
         answers: dict[str, dict[str, Any]] = {}
         lost: dict[str, str] = {}
         end = time.monotonic() + self._timeout + GRACE_S
@@ -500,6 +508,12 @@ class ClusterGroup:
         self._members = []
         if ends:
             await asyncio.wait(ends, timeout=GRACE_S)
+
+
+def _note_exception(call: asyncio.Future) -> None:
+    """Let asyncio know that an error was seen: that of a call which is given up is not asked for."""
+    if not call.cancelled():
+        call.exception()
 
 
 def _check_same(who: str, found: dict[str, str], expected: dict[str, str], whose: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from optdb.distributed import DataParallel, StateLost, WorkerFailed, WorkerRefused, WorkerTimeout
 from optdb.distributed.clusters import local_devices
+from profiles.distributed import counted_bytes
 from tests.distributed.training import batches, check, step
 
 distributed = pytest.importorskip("distributed")
@@ -90,22 +91,22 @@ def test_all_workers_die(f, client, tmp_path):
 
 def test_a_worker_that_hangs_is_named(f, client):
     given = batches(3)
-    with DataParallel(f, client, timeout=3) as train:
+    with DataParallel(f, client, timeout=15) as train:
         found = []
         for batch in given[:2]:  # the first ones compile
             try:
                 found.append(train(*batch))
             except WorkerTimeout:
-                pytest.skip("the machine is too slow to compile within 3 seconds")
+                pytest.skip("the machine is too slow to compile within 15 seconds")
         if len(train.workers) < 2:
-            pytest.skip("the machine is too slow to compile within 3 seconds")
+            pytest.skip("the machine is too slow to compile within 15 seconds")
         address = train.addresses[1]
         (pid,) = client.run(os.getpid, workers=[address]).values()
         os.kill(pid, signal.SIGSTOP)
         start = time.monotonic()
         try:
             found.append(train(*given[2]))
-            assert time.monotonic() - start < 30
+            assert time.monotonic() - start < 40
             assert train.addresses != [] and address not in train.addresses
             state = [train.get(shared) for shared in f.get_shared()]
         finally:
@@ -119,7 +120,7 @@ def test_an_error_on_a_worker(f, client):
         train(*good)
         before = train.get("w")
         wrong = np.ones((4, 9)), np.ones(4), 0.1
-        with pytest.raises(WorkerFailed, match="worker .* on .*ValueError"):
+        with pytest.raises(WorkerFailed, match=r"worker .* on .*ValueError"):
             train(*wrong)
         np.testing.assert_array_equal(train.get("w"), before)
         train(*good)
@@ -157,18 +158,14 @@ def test_a_device_that_a_worker_does_not_have(f, client):
 
 
 def test_only_descriptions_of_tasks_pass_the_scheduler(f, client):
-    def count(dask_scheduler):
-        comms = [*dask_scheduler.stream_comms.values(), *dask_scheduler.client_comms.values()]
-        return sum(b.comm.stream._total_read_index + b.comm.stream._total_write_index for b in comms)
-
     def moved(rows):
         (batch,) = batches(1, rows)
         for _ in range(3):
             train(*batch)
-        before = client.run_on_scheduler(count)
-        for _ in range(10):
-            train(*batch)
-        return (client.run_on_scheduler(count) - before) / 10
+        with counted_bytes(client) as total:
+            for _ in range(10):
+                train(*batch)
+        return total() / 10
 
     with DataParallel(f, client, timeout=TIMEOUT) as train:
         small, large = moved(8), moved(8000)

@@ -26,8 +26,8 @@ RULES: dict[type, Rule] = {}
 def rule(*classes: type) -> Callable[[Rule], Rule]:
     """Register the decorated function as the rule of classes of ops.
 
-    It is called with the spreader, a node, and the values of its inputs, not all of which are `Replicated`; it returns the
-    values of its outputs, and raises `NotSplittable` for what it cannot do.
+    It is called with the spreader, a node, and the values of its inputs, not all of which are `Replicated`; it
+    returns the values of its outputs, and raises `NotSplittable` for what it cannot do.
     """
 
     def enter(function: Rule) -> Rule:
@@ -120,10 +120,9 @@ class Spreader:
         if isinstance(value, Length):
             return Replicated(value.whole)
         if isinstance(value, Vector):
-            entries = [self.whole(entry, node).var for entry in value.entries]
-            return Replicated(
-                value.var if all(isinstance(entry, Replicated) for entry in value.entries) else tensor.stack(entries)
-            )
+            if all(isinstance(entry, Replicated) for entry in value.entries):
+                return Replicated(value.var)
+            return Replicated(tensor.stack([self.whole(entry, node).var for entry in value.entries]))
         if not isinstance(value, Partial):
             raise NotSplittable(node, f"it needs all rows of {value.var}, and each worker has a part of them")
         if self.in_loop:
