@@ -34,6 +34,8 @@ from optdb.host.originals import original_of
 from profiles import models, screen
 from profiles.models import parts
 
+#: For how long dask may take to start killed workers anew, before a new cluster is made.
+RESTART_S = 30.0
 #: Models by name: sizes, axes, and sizes for `devices`.
 _CASES: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
     "mlp": ({"batch": 24}, None),
@@ -143,7 +145,7 @@ def kills(runs: int, steps: int, workers: int, kills: int, timeout: float, seed:
     run = 0
     while run < runs:
         with local_client(workers) as client:
-            while run < runs and _complete(client, workers, timeout):
+            while run < runs and _complete(client, workers, RESTART_S):
                 difference, slowest, count = _killed_run(f, client, batches, expected, rng, kills, timeout)
                 worst, longest, killed = max(worst, difference), max(longest, slowest), killed + count
                 print(
