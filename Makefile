@@ -22,7 +22,7 @@ DEMO_MINUTES := 3
 TEST_MINUTES := 6
 TEST_ALL_MINUTES := 11
 
-.PHONY: help demo bench growth test test-all slow-tests test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-quality clean
+.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-quality clean
 
 ## This list
 help:
@@ -52,12 +52,16 @@ test: $(STAMP)
 	@echo "make test takes about $(TEST_MINUTES) minutes on two cores; make test-all has the rest"
 	OPTDB_TESTS=quick $(PYTEST)
 
-## All tests with all examples, then test-device and memcheck: what CI runs
+## All tests with all examples, then test-device and memcheck: what CI runs; test-clusters is apart
 test-all: $(STAMP)
 	@echo "make test-all takes about $(TEST_ALL_MINUTES) minutes on two cores"
-	$(PYTEST) -m ""
+	$(PYTEST) -m "" --ignore tests/distributed/test_clusters.py
 	$(MAKE) test-device
 	$(MAKE) memcheck
+
+## Data-parallel training on clusters of dask, whose workers are killed: what waits for processes to start
+test-clusters: $(STAMP)
+	$(RUN) -m pytest -m "" tests/distributed/test_clusters.py
 
 ## Measure all tests, and list those that make test leaves out because they take long, in tests/slow.txt
 slow-tests: $(STAMP)
