@@ -20,8 +20,7 @@ from typing import Any
 from optdb.host.branching import IfElse
 from optdb.host.compiled import take_turns
 from optdb.host.config import config
-from optdb.host.destroy import DestroyHandler
-from optdb.host.graph import Apply, FunctionGraph, Op, Variable
+from optdb.host.graph import Apply, Op, Variable
 from optdb.host.linking import HAS_C_LOOP, VM_Linker, vm
 from optdb.host.patching import PatchGroup, Wrapper
 from optdb.host.tensor import Elemwise
@@ -58,8 +57,6 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
         """Link a function; an inner function, as Scan has it, decides for itself."""
         outer = _linking.device
         _linking.device = _turn(self.fgraph.apply_nodes) is not None
-        if _linking.device:
-            _order_destroyers(self.fgraph)
         outputs = self.fgraph.outputs
         self.fgraph.outputs = Outputs(outputs)
         try:
@@ -69,16 +66,6 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
             _linking.device = outer
 
     return make_all_of_device
-
-
-def _order_destroyers(fgraph: FunctionGraph) -> None:
-    """Order the nodes that overwrite a value after those that read it, in a copy of a function.
-
-    `Function.copy` copies the graph without the feature that orders its nodes.
-    """
-    in_place = any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes)
-    if in_place and not hasattr(fgraph, "destroy_handler"):
-        fgraph.attach_feature(DestroyHandler())
 
 
 def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
