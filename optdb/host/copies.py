@@ -3,6 +3,9 @@
 `Function.copy` copies the optimized graph without its features. One of them, the DestroyHandler, orders each node that
 overwrites memory after all others that read it. Theano makes none for a graph that is optimized already, and the copy
 reads what was overwritten.
+
+`Function.copy(swap=...)` may put a shared variable in the stead of another one, and the function may have it as an input
+already. The graph then has two inputs with the same memory, and no DestroyHandler knows that.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from theano.compile.function_module import Function, FunctionMaker
+from theano.compile.ops import deep_copy_op
+from theano.gof.link import Container
 
 from optdb.host.destroy import DestroyHandler
-from optdb.host.graph import FunctionGraph
+from optdb.host.graph import FunctionGraph, clients
 from optdb.host.patching import PatchGroup, Wrapper
 
 __all__ = ["order_copies"]
@@ -41,6 +46,7 @@ def _ordering(init: Callable[..., None]) -> Callable[..., None]:
         **kwargs: Any,
     ) -> None:
         if fgraph is not None:
+            _copy_repeated_inputs(inputs if isinstance(inputs, (list, tuple)) else [inputs], fgraph)
             _order_destroyers(fgraph)
         init(
             *(self, inputs, outputs, mode, accept_inplace, function_builder, profile, on_unused_input, fgraph),
@@ -49,6 +55,19 @@ def _ordering(init: Callable[..., None]) -> Callable[..., None]:
         )
 
     return order_and_init
+
+
+def _copy_repeated_inputs(specs: Any, fgraph: FunctionGraph) -> None:
+    """Let the graph read copies of inputs whose memory is another input's, if that variable gets a next value."""
+    by_container: dict[int, list[int]] = {}
+    for number, spec in enumerate(specs):
+        if isinstance(getattr(spec, "value", None), Container):
+            by_container.setdefault(id(spec.value), []).append(number)
+    for numbers in by_container.values():
+        first, *others = sorted(numbers, key=lambda number: specs[number].update is None)
+        for number in others if specs[first].update is not None else ():
+            if clients(fgraph, fgraph.inputs[number]):
+                fgraph.replace(fgraph.inputs[number], deep_copy_op(fgraph.inputs[first]), reason="the same memory")
 
 
 def _order_destroyers(fgraph: FunctionGraph) -> None:

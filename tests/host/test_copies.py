@@ -77,3 +77,19 @@ def test_a_graph_without_in_place_nodes_gets_no_handler():
     x = tt.dvector("x")
     f = theano.function([x], x + 1, mode=theano.Mode("py", "fast_compile"))
     assert not hasattr(f.copy().maker.fgraph, "destroy_handler")
+
+
+@pytest.mark.parametrize("updated_first", [True, False])
+@pytest.mark.parametrize("mode", modes(), ids=lambda mode: type(mode.linker).__name__)
+def test_a_variable_swapped_for_another_one_of_the_same_function(mode, updated_first):
+    """The copy has the variable twice: one input is overwritten by its next value, the other one is read after that."""
+    w, u = theano.shared(np.ones(3), name="w"), theano.shared(np.full(3, 2.0), name="u")
+    following = w * 3
+    total = following.sum() * u
+    f = theano.function([], [total, u] if updated_first else [u, total], updates=[(w, following)], mode=mode)
+    g = f.copy(swap={u: w})
+    for value in (1.0, 3.0, 9.0):
+        results = sorted(g(), key=lambda result: result[0])
+        np.testing.assert_allclose(results, [np.full(3, value), np.full(3, value * 9 * value)])
+        np.testing.assert_allclose(w.get_value(), np.full(3, value * 3))
+    np.testing.assert_allclose(u.get_value(), np.full(3, 2.0))
