@@ -85,12 +85,13 @@ def finish() -> None:
     """Add the host's own features after Theano's code has run; build C code in batches if the flags say so."""
     import theano
 
-    from optdb.host import compiled, copies, modes, printing, python_scalars, without_compiler
+    from optdb.host import compiled, copies, modes, printing, python_scalars, user_inplace, without_compiler
     from optdb.host.clinker import plug as clinker
 
     compiled.install_optimize_method()
     compiled.compile_in_turn()
     copies.order_copies()
+    user_inplace.mark_inputs()
     printing.install()
     python_scalars.install()
     modes.check_mode_names()

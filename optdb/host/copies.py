@@ -4,8 +4,8 @@
 overwrites memory after all others that read it. Theano makes none for a graph that is optimized already, and the copy
 reads what was overwritten.
 
-`Function.copy(swap=...)` may put a shared variable in the stead of another one, and the function may have it as an input
-already. The graph then has two inputs with the same memory, and no DestroyHandler knows that.
+`Function.copy(swap=...)` may replace a shared variable by one that the function has as an input already. The graph then
+has two inputs with the same memory, and no DestroyHandler knows that.
 """
 
 from __future__ import annotations

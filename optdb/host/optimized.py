@@ -9,7 +9,7 @@ that the copy shares: an upload in the original may be the argument itself there
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -47,7 +47,10 @@ Plain = Mapping[type, Callable[[Any], Op]]
 
 
 def plain_copy(
-    nodes: Iterable[Apply], replace: dict[Variable, Variable], more: Plain = MappingProxyType({})
+    nodes: Iterable[Apply],
+    replace: dict[Variable, Variable],
+    more: Plain = MappingProxyType({}),
+    in_place: Collection[Apply] = (),
 ) -> dict[Variable, Variable]:
     """Copy nodes, with plain ops instead of those that work in place.
 
@@ -61,6 +64,8 @@ def plain_copy(
         Inputs of the graph to their replacements in the copy, of the same types. Others, and constants, are copied.
     more : mapping
         Plain ops of a device.
+    in_place : collection of Apply
+        Nodes that are to stay as they are: they overwrite what is in `replace`.
 
     Returns
     -------
@@ -74,7 +79,8 @@ def plain_copy(
             if var not in copies:
                 copies[var] = var.clone()
         inputs = [copies[var] for var in node.inputs]
-        outputs = _plain_outputs(node, inputs, plain_ops)
+        as_it_is = node in in_place
+        outputs = node.clone_with_new_inputs(inputs).outputs if as_it_is else _plain_outputs(node, inputs, plain_ops)
         for old, new in zip(node.outputs, outputs, strict=True):
             copies[old] = new
             copy_trace(old, new)

@@ -21,6 +21,7 @@ from theano.gof.link import Container
 
 from optdb.host.device_linker import DeviceLinker
 from optdb.host.patching import PatchGroup, Wrapper
+from optdb.host.user_inplace import is_overwritten_by_user
 
 __all__ = ["has_unmarked_writer", "version", "watch"]
 
@@ -82,11 +83,12 @@ def _noting(create: Callable[..., Function]) -> Callable[..., Function]:
 
 
 def _note(function: Function) -> None:
-    if isinstance(function.maker.linker, DeviceLinker):
-        return
-    for spec in function.maker.inputs:
+    on_device = isinstance(function.maker.linker, DeviceLinker)
+    for spec, var in zip(function.maker.inputs, function.maker.fgraph.inputs):
         # A copy with `delete_updates=True` may still work in place.
-        may_write = spec.update is not None or spec.mutable
+        may_write = not on_device and (spec.update is not None or spec.mutable)
+        # A device's function marks its updates itself, but not what an op of the user overwrites.
+        may_write = may_write or is_overwritten_by_user(var)
         if spec.shared and may_write and isinstance(spec.value, Container):
             spec.value.optdb_written = True
 

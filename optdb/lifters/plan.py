@@ -19,6 +19,7 @@ from typing import Any
 
 from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
 from optdb.host.lifting import is_host_array
+from optdb.host.user_inplace import is_overwritten_by_user, nodes_in_place
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.lifter import Lifter
 
@@ -26,6 +27,7 @@ from optdb.lifters.lifter import Lifter
 NO_INPUT = "no input is on the device"
 NO_LIFTER = "no lifter"
 PARTITION = "partition: its transfers cost more than it gains"
+USER_INPLACE = "it overwrites an argument, as the user wrote it, and the caller has that on the host"
 
 _HOST = object()
 
@@ -70,6 +72,9 @@ class PlacementPlan:
         self._lifters = lifters
         self._tracks_instances = any(not isinstance(key, type) for key in lifters)
         self.default = device.default_context()
+        marked = filter(is_overwritten_by_user, fgraph.inputs)
+        #: The nodes that overwrite the caller's arrays, as the user wrote them.
+        self._in_place = {node for var in marked if not device.has(var) for node in nodes_in_place(fgraph, var)}
         self._refused: dict[tuple[str, ContextName], str | None] = {}
 
     def make(self) -> PlacementPlan:
@@ -153,6 +158,9 @@ class PlacementPlan:
             return
         if any(self.device.has(out) for out in node.outputs):
             return  # made for the device by the user
+        if node in self._in_place:
+            self.reasons[node] = USER_INPLACE
+            return
         contexts = list(dict.fromkeys(c for c in map(self.context, node.inputs) if c is not _HOST))
         if not contexts:
             self.reasons[node] = NO_INPUT

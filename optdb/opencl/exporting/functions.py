@@ -12,7 +12,7 @@ from optdb.host.config import config
 from optdb.host.graph import Variable
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.recording import LinkedFunction
-from optdb.opencl.planning.roles import on_device
+from optdb.opencl.planning.roles import is_user_inplace, on_device
 from optdb.runtime.arrays import as_host_value
 from optdb.runtime.calling import Argument, Signature
 from optdb.runtime.tracing import Untraceable
@@ -112,6 +112,11 @@ def _exportable(function: Any, machine: Any, cell_of: Callable[[Any], list[Any]]
             "default one do): compile it for a device, with optdb.plans=True"
         )
     linked = machine.linked
+    for node in filter(is_user_inplace, linked.nodes):
+        raise Untraceable(
+            f"{node.op} overwrites an argument where the caller has it, which a file cannot do: use the op that is not "
+            "in place, and take its result"
+        )
     if linked.branches.conditions:
         conditions = ", ".join(dict.fromkeys(str(var.owner or var) for var in linked.branches.conditions))
         raise Untraceable(

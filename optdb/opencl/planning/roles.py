@@ -26,6 +26,7 @@ from optdb.host.linking import DeepCopyOp, ViewOp
 from optdb.host.loops import Scan
 from optdb.host.ops import MakeVector, Rebroadcast, Shape, Shape_i, SpecifyShape
 from optdb.host.tensor import Elemwise
+from optdb.host.user_inplace import is_overwritten_by_user
 from optdb.opencl.type import OpenCLArrayType
 
 if TYPE_CHECKING:
@@ -79,7 +80,22 @@ def _is_few(var: Variable) -> bool:
 
 def overwrites(node: Apply) -> bool:
     """Tell whether a node overwrites what it reads, in a function with arrays on the device."""
-    return bool(getattr(node.op, "destroy_map", None)) and not (isinstance(node.op, Elemwise) and is_small(node))
+    if not getattr(node.op, "destroy_map", None):
+        return False
+    return not (isinstance(node.op, Elemwise) and is_small(node)) or is_user_inplace(node)
+
+
+def is_user_inplace(node: Apply) -> bool:
+    """Tell whether a node overwrites the caller's array, as the user wrote it."""
+    overwritten = [node.inputs[slot] for slot in destroyed_slots(node)]
+    return any(map(is_overwritten_by_user, reachable(overwritten, memory_of)))
+
+
+def memory_of(var: Variable) -> list[Variable]:
+    """Return the inputs of a variable's node in whose memory it may lie: it is a view of them, or overwrites them."""
+    op = None if var.owner is None else var.owner.op
+    maps = (getattr(op, name, None) or {} for name in ("view_map", "destroy_map"))
+    return [var.owner.inputs[slot] for slots in maps for slot in slots.get(var.index, ())]
 
 
 def find_roles(linked: LinkedFunction, path: Path, unrepeatable: Collection[Apply] = ()) -> Roles:

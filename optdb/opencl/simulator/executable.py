@@ -19,7 +19,7 @@ from optdb.lifters.report import LiftReport
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import defer_sigint
-from optdb.opencl.simulator.graph import device_graph, placed_on_device
+from optdb.opencl.simulator.graph import device_graph, overwritten_by_user, placed_on_device
 from optdb.opencl.simulator.io_binding import Input, Output, ZeroCopyScope
 from optdb.opencl.simulator.linking import endangered, link
 from optdb.opencl.simulator.state import Shared, State
@@ -74,6 +74,8 @@ class Executable:
         #: Empty: intermediate values are on the device, and copies of the function cannot share them.
         self.storage_map: dict[Variable, list[Any]] = {}
         uploaded = placed_on_device(source, state.context)
+        of_user = overwritten_by_user(source)
+        mutable = {*mutable, *of_user}
         updated = set(updates.values())
         bindings = [
             state.add(variable, storage, var in uploaded)
@@ -86,6 +88,11 @@ class Executable:
         placed = {
             var for var, binding in zip(source.inputs, bindings, strict=True) if binding is not None and binding.placed
         }
+        for var in of_user & placed:
+            raise NotImplementedError(
+                f"an op of the user overwrites the shared variable {var}, which another function of the simulator has "
+                "on the device\nThe cure: give its next value by updates=, or add this function to the simulator first"
+            )
         # The executable owns uploaded arguments; the caller owns those on the host.
         overwritable = {*mutable, *(source.inputs[number] for number in updated if source.inputs[number] in placed)}
         # Values on the host that outlive a call are exchanged at its end: nothing that raises can half change them.
@@ -94,11 +101,12 @@ class Executable:
             for number, var in enumerate(source.inputs)
             if (is_shared[number] or number in updated) and var not in placed and not on_device(var)
         }
+        overwritable |= of_user
         lasting = set(itertools.compress(source.inputs, is_shared))
         # The values of other variables are on the host as well.
         only_here = {
             var for var, binding in zip(source.inputs, bindings, strict=True) if binding is None or state.is_only_copy
-        }
+        } - of_user
         #: Of one element each: where `run` finds inputs, and leaves outputs.
         self.input_cells = [
             storage if binding is None else binding.cell for binding, (_, storage) in zip(bindings, inputs, strict=True)

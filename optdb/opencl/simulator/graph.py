@@ -27,10 +27,12 @@ from optdb.host.random import mrg_uniform_base
 from optdb.host.rewriters import Optimizer
 from optdb.host.session import optimizing
 from optdb.host.testvalues import without_test_values
+from optdb.host.user_inplace import is_overwritten_by_user, nodes_in_place
 from optdb.host.variables import SharedVariable
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.opencl.device import OPENCL, POSITION, TAG
 from optdb.opencl.inplace import PLAIN
+from optdb.opencl.planning.roles import memory_of
 from optdb.opencl.transfers import HostFromOpenCL, as_opencl_variable
 from optdb.opencl.type import opencl_type
 from optdb.runtime.context import Context
@@ -89,7 +91,8 @@ def device_graph(
         for var in source.inputs
     }
     on_host = {var: HostFromOpenCL()(new) if var in placed else new for var, new in inputs.items()}
-    copies = plain_copy(source.toposort(), on_host, PLAIN)
+    in_place = {node for var in overwritten_by_user(source) for node in nodes_in_place(source, var)}
+    copies = plain_copy(source.toposort(), on_host, PLAIN, in_place)
     outputs = [copies.setdefault(var, var.clone()) for var in map(without_copies, source.outputs)]
     for place, number in updates.items():
         if source.inputs[number] in placed:
@@ -111,7 +114,9 @@ def device_graph(
         protected = [new for var, new in zip(source.inputs, fgraph.inputs, strict=True) if var not in mutable]
         fgraph.attach_feature(Supervisor(protected))
         for phase in later:
-            phase.optimize(fgraph)
+            # A fused node does not overwrite what its parts did.
+            if not (in_place and phase.name == _FUSION):
+                phase.optimize(fgraph)
         called_with = [not isinstance(var, SharedVariable) for var in source.inputs]
         _part_again(fgraph, updates, set(itertools.compress(fgraph.inputs, called_with)))
     for new, old in zip(fgraph.outputs, source.outputs, strict=True):
@@ -123,6 +128,8 @@ def device_graph(
 #: Only sizes and indexes are left on the host. Plans compare these with those of the last call, and cannot compare a
 #: value that was overwritten.
 _LEFT_OUT = ("inplace_elemwise_opt",)
+#: Theano's name for the fusion of nodes that stay on the host.
+_FUSION = "elemwise_fusion"
 
 
 def _phases() -> list[Optimizer]:
@@ -171,13 +178,7 @@ def _part_again(fgraph: FunctionGraph, updates: dict[int, int], arguments: set[V
 
 def _may_lie_in(out: Variable) -> set[Variable]:
     """Return the variables in whose memory a value may lie, by way of views and of what works in place."""
-
-    def below(var: Variable) -> list[Variable]:
-        op = None if var.owner is None else var.owner.op
-        maps = (getattr(op, name, None) or {} for name in ("view_map", "destroy_map"))
-        return [var.owner.inputs[slot] for slots in maps for slot in slots.get(var.index, ())]
-
-    return set(reachable([out], below))
+    return set(reachable([out], memory_of))
 
 
 def _viewed(var: Variable) -> Variable:
@@ -196,6 +197,11 @@ _ARITHMETIC = (ops.Elemwise, ops.DimShuffle, ops.CAReduce, DeepCopyOp)
 _OF_ARRAYS = (ops.Subtensor, ops.Reshape, ops.Rebroadcast, ops.SpecifyShape, ops.Join, ops.Split, ops.MaxAndArgmax)
 
 
+def overwritten_by_user(fgraph: FunctionGraph) -> set[Variable]:
+    """Return the inputs of a compiled function's graph whose memory the user's own ops overwrite."""
+    return {var for var in fgraph.inputs if is_overwritten_by_user(var) and nodes_in_place(fgraph, var)}
+
+
 def placed_on_device(fgraph: FunctionGraph, context: Context) -> set[Variable]:
     """Return the inputs of a compiled function's graph that are to be on the device."""
     return {var for var in fgraph.inputs if _belongs(fgraph, var, context)}
@@ -203,6 +209,8 @@ def placed_on_device(fgraph: FunctionGraph, context: Context) -> set[Variable]:
 
 def _belongs(fgraph: FunctionGraph, var: Variable, context: Context) -> bool:
     if not is_host_array(var) or context.unsupported_reason(var.type.dtype) is not None:
+        return False
+    if is_overwritten_by_user(var) and nodes_in_place(fgraph, var):
         return False
     users = [(user, i) for user, i in clients(fgraph, var) if not is_output(user)]
     # The device draws random numbers from the state of a generator.
