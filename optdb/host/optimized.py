@@ -35,6 +35,7 @@ from theano.tensor.nnet.corr3d import Corr3dMM, Corr3dMM_gradInputs, Corr3dMM_gr
 from theano.tensor.raw_random import RandomFunction
 from theano.tensor.subtensor import AdvancedIncSubtensor1, IncSubtensor
 
+from optdb.host.declared import declare_lengths
 from optdb.host.graph import Apply, Op, Variable
 from optdb.host.lifting import copy_trace
 from optdb.host.loops import Scan
@@ -185,7 +186,11 @@ def _lengths(op: Any, arrays: Sequence[Variable]) -> list[Variable]:
 
 
 def _legacy_convolution(op: ConvOp, inputs: Sequence[Variable]) -> Variable:
-    return AbstractConv2d(border_mode=op.out_mode, subsample=(op.dx, op.dy), filter_flip=True)(*inputs)
+    images, filters = inputs
+    # The op raises for other lengths than it was made for; an abstract convolution does not.
+    images = declare_lengths(images, (op.bsize, *op.imshp))
+    filters = declare_lengths(filters, (op.nkern, None, *op.kshp))
+    return AbstractConv2d(border_mode=op.out_mode, subsample=(op.dx, op.dy), filter_flip=True)(images, filters)
 
 
 _ABSTRACT = {

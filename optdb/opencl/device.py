@@ -13,6 +13,7 @@ from typing import Any
 from optdb.host import convolutions, layers, ops
 from optdb.host.config import config
 from optdb.host.databases import compile_db
+from optdb.host.declared import DeclaredLengths
 from optdb.host.graph import Op
 from optdb.host.linalg import LINEAR_ALGEBRA
 from optdb.host.loops import Scan
@@ -32,7 +33,7 @@ TAG = "opencl"
 
 VIEWS = (
     *(ops.DimShuffle, ops.Reshape, ops.Flatten, ops.Subtensor, ops.ExtractDiag),
-    *(ops.Rebroadcast, ops.SpecifyShape, ops.Assert, ops.Print),
+    *(ops.Rebroadcast, ops.SpecifyShape, DeclaredLengths, ops.Assert, ops.Print),
 )
 #: The host computes them, wherever their arrays are: no reason to move any.
 ON_HOST = LINEAR_ALGEBRA

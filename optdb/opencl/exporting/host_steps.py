@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from optdb.host import ops, scalars
+from optdb.host.declared import DeclaredLengths
 from optdb.host.graph import Apply, io_toposort
 from optdb.host.linking import DeepCopyOp, ViewOp
 from optdb.opencl.ops.elemwise import OpenCLElemwise
@@ -130,6 +131,8 @@ def _checked(node: Apply, value: Any, *wanted: Any) -> Any:
     if isinstance(node.op, ops.SpecifyShape):
         lengths = lengths_of(wanted[0]) if not isinstance(wanted[0], DeferredArray) else ()
         fits = len(lengths) == len(value.shape) and all(map(operator.eq, lengths, value.shape))
+    elif isinstance(node.op, DeclaredLengths):
+        fits = node.op.admits(value.shape)
     else:
         fits = all(value.shape[axis] == 1 for axis, broadcastable in node.op.axis.items() if broadcastable)
     if not fits:
@@ -306,7 +309,7 @@ _STEPS: tuple[tuple[Any, Callable[..., Any]], ...] = (
     (ops.Shape, lambda node, value: SymIntVector(value.shape)),
     (ops.Shape_i, lambda node, value: value.shape[node.op.i]),
     ((DeepCopyOp, ViewOp, ops.ScalarFromTensor, ops.TensorFromScalar), lambda node, value: value),
-    ((ops.Rebroadcast, ops.SpecifyShape), _checked),
+    ((ops.Rebroadcast, ops.SpecifyShape, DeclaredLengths), _checked),
     (ops.Assert, _assert),
     (ops.MakeVector, _vector),
     (ops.Join, _joined),

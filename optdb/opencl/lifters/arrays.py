@@ -9,6 +9,7 @@ import numpy as np
 
 from optdb.host import ops as host
 from optdb.host import random
+from optdb.host.declared import DeclaredLengths
 from optdb.host.graph import Op
 from optdb.host.scalars import get_scalar_type, sub
 from optdb.host.variables import constant_slice
@@ -55,7 +56,7 @@ def lift_subtensor(op: Op, context_name: str | None, inputs: Inputs, outputs: In
     return with_pattern(OpenCLSubtensor(op.idx_list)(x, *inputs[1:]), outputs[0])
 
 
-@lifts([host.Rebroadcast, host.SpecifyShape, host.Shape, host.Shape_i], 23)
+@lifts([host.Rebroadcast, host.SpecifyShape, DeclaredLengths, host.Shape, host.Shape_i], 23)
 def lift_same_op(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Apply an op of the host that passes its input on, wherever that is, or returns its shape: nothing moves."""
     return op(as_opencl_variable(inputs[0], context_name), *inputs[1:])
