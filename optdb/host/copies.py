@@ -11,7 +11,7 @@ has two inputs with the same memory, and no DestroyHandler knows that.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from theano.compile.function_module import Function, FunctionMaker
@@ -21,6 +21,7 @@ from theano.gof.link import Container
 from optdb.host.destroy import DestroyHandler
 from optdb.host.graph import FunctionGraph, clients
 from optdb.host.patching import PatchGroup, Wrapper
+from optdb.host.user_inplace import mark_unprotected
 
 __all__ = ["order_copies"]
 
@@ -46,8 +47,7 @@ def _ordering(init: Callable[..., None]) -> Callable[..., None]:
         **kwargs: Any,
     ) -> None:
         if fgraph is not None:
-            _copy_repeated_inputs(inputs if isinstance(inputs, (list, tuple)) else [inputs], fgraph)
-            _order_destroyers(fgraph)
+            _make_safe(fgraph, inputs if isinstance(inputs, (list, tuple)) else [inputs])
         init(
             *(self, inputs, outputs, mode, accept_inplace, function_builder, profile, on_unused_input, fgraph),
             *args,
@@ -57,7 +57,16 @@ def _ordering(init: Callable[..., None]) -> Callable[..., None]:
     return order_and_init
 
 
-def _copy_repeated_inputs(specs: Any, fgraph: FunctionGraph) -> None:
+def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
+    """Let nodes that overwrite memory neither run before its readers nor be taken for the optimizer's."""
+    _copy_repeated_inputs(fgraph, specs)
+    if any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes):
+        # The graph refuses a second handler.
+        fgraph.attach_feature(DestroyHandler())
+        mark_unprotected(fgraph, specs)
+
+
+def _copy_repeated_inputs(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
     """Let the graph read copies of inputs whose memory is another input's, if that variable gets a next value."""
     by_container: dict[int, list[int]] = {}
     for number, spec in enumerate(specs):
@@ -68,14 +77,6 @@ def _copy_repeated_inputs(specs: Any, fgraph: FunctionGraph) -> None:
         for number in others if specs[first].update is not None else ():
             if clients(fgraph, fgraph.inputs[number]):
                 fgraph.replace(fgraph.inputs[number], deep_copy_op(fgraph.inputs[first]), reason="the same memory")
-
-
-def _order_destroyers(fgraph: FunctionGraph) -> None:
-    """Attach a DestroyHandler, unless the graph has one or nothing overwrites anything."""
-    if hasattr(fgraph, "destroy_handler"):
-        return
-    if any(getattr(node.op, "destroy_map", None) for node in fgraph.apply_nodes):
-        fgraph.attach_feature(DestroyHandler())
 
 
 _patches = PatchGroup(

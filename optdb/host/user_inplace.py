@@ -9,6 +9,8 @@ it is optimized, and a device leaves the nodes that overwrite marked inputs to t
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 from theano.compile import function_module
 from theano.compile.sharedvalue import SharedVariable
@@ -17,7 +19,7 @@ from theano.gof.toolbox import AlreadyThere
 from optdb.host.graph import Apply, FunctionGraph, Variable, clients, is_output, reachable
 from optdb.host.patching import Patch, PatchGroup
 
-__all__ = ["is_overwritten_by_user", "mark_inputs", "nodes_in_place"]
+__all__ = ["is_overwritten_by_user", "mark_inputs", "mark_unprotected", "nodes_in_place"]
 
 _MARK = "optdb_overwritten_by_user"
 
@@ -30,6 +32,18 @@ def mark_inputs() -> None:
 def is_overwritten_by_user(var: Variable) -> bool:
     """Tell whether an input of a graph is marked: an op of the user overwrote it before the graph was optimized."""
     return getattr(var.tag, _MARK, False)
+
+
+def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
+    """Mark the inputs of an optimized graph that only an op of the user can overwrite.
+
+    An optimizer lets ops overwrite mutable inputs and those with a next value. `Function.copy(swap=...)` replaces
+    marked inputs by others.
+    """
+    for var, spec in zip(fgraph.inputs, specs):
+        protected = not getattr(spec, "mutable", True) and spec.update is None
+        if protected and nodes_in_place(fgraph, var):
+            setattr(var.tag, _MARK, True)
 
 
 def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:

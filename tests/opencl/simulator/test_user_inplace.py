@@ -197,3 +197,34 @@ def test_functions_without_such_ops_compute_on_the_device():
     x, y = tt.fmatrices("x", "y")
     f = theano.function([theano.In(x, mutable=True), y], tt.exp(x) + y, mode=device_modes()["fast_run"])
     assert all("Elemwise" not in str(node) or "OpenCL" in str(node) for node in f.fn.graph.fgraph.apply_nodes)
+
+
+@pytest.mark.parametrize("mode", [HOST, theano.Mode("opencl", "fast_run")], ids=["host", "device"])
+def test_swapped_shared_variables(mode):
+    w, other = theano.shared(np.ones((3, 3), "float32")), theano.shared(np.full((3, 3), 5, "float32"))
+    y, ones = tt.fmatrix("y"), np.ones((3, 3), "float32")
+    write = theano.function([y], add(w, y), mode=mode, accept_inplace=True).copy(swap={w: other})
+    for expected in (6, 7, 8):
+        np.testing.assert_array_equal(np.squeeze(write(ones)), np.full((3, 3), expected))
+        np.testing.assert_array_equal(other.get_value(), np.full((3, 3), expected))
+    np.testing.assert_array_equal(w.get_value(), ones)
+
+
+@pytest.mark.parametrize("way", device_modes())
+def test_the_next_value_of_an_argument(way):
+    """The result of an in-place op is the next value of the argument that it overwrites."""
+    x, y = tt.fmatrices("x", "y")
+    start, ones = np.full((3, 3), 2, "float32"), np.ones((3, 3), "float32")
+
+    def compile_in(mode):
+        following = theano.In(x, value=start.copy(), update=add(x, y), name="x")
+        return theano.function([y, following], tt.exp(y), mode=mode, accept_inplace=True)
+
+    device, host = compile_in(device_modes()[way]), compile_in(PLAIN_HOST)
+    for _ in range(4):
+        np.testing.assert_allclose(device(ones), host(ones), rtol=1e-5)
+        np.testing.assert_array_equal(device["x"], host["x"])
+    mine, theirs = start.copy(), start.copy()
+    device(ones, mine), host(ones, theirs)
+    np.testing.assert_array_equal(mine, theirs)
+    np.testing.assert_array_equal(device["x"], host["x"])
