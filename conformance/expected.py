@@ -21,11 +21,11 @@ EXPECTED: dict[str, str] = {
             f"theano/tensor/tests/test_sharedvar.py::test_shared_options::{test}"
             for test in ("test_return_internal_type", "test_shared_do_alias", "test_shared_dont_alias")
         ],
-        "with the device's linker: writes into the borrowed array of a shared variable, and asserts that a function sees "
-        "that without set_value; the test itself calls this a feature that the contract does not require",
+        "with the device's linker: writes into the borrowed array of a shared variable, and asserts that a function "
+        "sees that without set_value; the test itself calls this a feature that the contract does not require",
     ),
-    "theano/tensor/tests/test_basic.py::test_join_inplace": "with the device's linker: asserts that a borrowed result is "
-    "the argument's own object; one that a device computes comes home in another array, with the same values",
+    "theano/tensor/tests/test_basic.py::test_join_inplace": "with the device's linker: asserts that a borrowed result "
+    "is the argument's own object; one that a device computes comes home in another array, with the same values",
     "theano/tensor/tests/test_extra_ops.py::TestSearchsortedOp::test_searchsortedOp_on_right_side": "with the device's "
     "linker: searches in a vector that is not sorted, for which NumPy leaves the result open",
     "theano/tests/test_printing.py::test_scan_debugprint5": "with the cache: compares printed text, where an unnamed "

@@ -5,7 +5,8 @@ overwrites memory after all others that read it. Theano makes none for a graph t
 reads what was overwritten.
 
 `Function.copy(swap=...)` may replace a shared variable by one that the function has as an input already. The graph then
-has two inputs with the same memory, and no DestroyHandler knows that.
+has two inputs with the same memory, and no DestroyHandler knows that. ``copy(delete_updates=True)`` leaves nodes in the
+graph that compute a variable's next value over the present one, which then has to stay.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from theano.gof.link import Container
 from optdb.host.destroy import DestroyHandler
 from optdb.host.graph import FunctionGraph, clients
 from optdb.host.patching import PatchGroup, Wrapper
-from optdb.host.user_inplace import mark_unprotected
+from optdb.host.user_inplace import is_overwritten_by_user, mark_unprotected, nodes_in_place
 
 __all__ = ["order_copies"]
 
@@ -64,6 +65,15 @@ def _make_safe(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
         # The graph refuses a second handler.
         fgraph.attach_feature(DestroyHandler())
         mark_unprotected(fgraph, specs)
+        _keep_values(fgraph, specs)
+
+
+def _keep_values(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
+    """Let nodes overwrite copies of values that outlive a call and get no next value any more."""
+    for var, spec in zip(fgraph.inputs, specs):
+        lost_update = getattr(spec, "mutable", False) and spec.update is None and spec.value is not None
+        if lost_update and not is_overwritten_by_user(var) and nodes_in_place(fgraph, var):
+            fgraph.replace(var, deep_copy_op(var), reason="the value stays")
 
 
 def _copy_repeated_inputs(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:

@@ -93,3 +93,16 @@ def test_a_variable_swapped_for_another_one_of_the_same_function(mode, updated_f
         np.testing.assert_allclose(results, [np.full(3, value), np.full(3, value * 9 * value)])
         np.testing.assert_allclose(w.get_value(), np.full(3, value * 3))
     np.testing.assert_allclose(u.get_value(), np.full(3, 2.0))
+
+
+@pytest.mark.parametrize("mode", modes(), ids=lambda mode: type(mode.linker).__name__)
+def test_without_updates_nothing_is_overwritten(mode):
+    """A copy without updates may still compute next values, but not over the present ones."""
+    x = tt.dvector("x")
+    w = theano.shared(np.ones(3), name="w")
+    following = tt.exp(w) + x
+    f = theano.function([x], tt.cumsum(following), updates=[(w, following)], mode=mode)
+    g = f.copy(delete_updates=True)
+    for _ in range(3):
+        np.testing.assert_allclose(g(np.arange(3.0))[0], np.cumsum(np.e + np.arange(3.0)))
+        np.testing.assert_array_equal(w.get_value(), np.ones(3))
