@@ -1,4 +1,4 @@
-"""Copies of compiled functions: orders their in-place nodes.
+"""Copies of compiled functions: keeps their in-place nodes from overwriting what is still needed.
 
 `Function.copy` copies the optimized graph without its features. One of them, the DestroyHandler, orders each node that
 overwrites memory after all others that read it. Theano makes none for a graph that is optimized already, and the copy
