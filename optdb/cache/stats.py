@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from optdb.html_tables import HtmlTables
 
 
 def _name(cls: type) -> str:
@@ -42,7 +45,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Stats:
+class Stats(HtmlTables):
     """The cache of ops at one moment.
 
     Parameters
@@ -69,7 +72,8 @@ class Stats:
     uncached: dict[tuple[str, str], int] = field(default_factory=dict)
     kept_apart: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
 
-    def __str__(self) -> str:
+    def render(self) -> Table:
+        """Return it as a table."""
         table = Table(title="Ops", title_justify="left")
         table.add_column("class", overflow="fold")
         table.add_column("what happened", overflow="fold")
@@ -78,12 +82,14 @@ class Stats:
         table.add_row("all", "became shared", str(self.shared))
         table.add_row("all", "shared and in use", str(self.alive))
         for (name, reason), count in sorted(self.uncached.items()):
-            table.add_row(name, f"not shared: {reason}", str(count))
+            table.add_row(Text(name), Text(f"not shared: {reason}"), str(count))
         for (name, attributes), count in sorted(self.kept_apart.items()):
-            table.add_row(
-                name, f"kept apart: differ in {', '.join(attributes)}, which __props__ leaves out", str(count)
-            )
+            difference = f"kept apart: differ in {', '.join(attributes)}, which __props__ leaves out"
+            table.add_row(Text(name), Text(difference), str(count))
+        return table
+
+    def __str__(self) -> str:
         console = Console(width=100, color_system=None, force_terminal=False)
         with console.capture() as captured:
-            console.print(table)
+            console.print(self.render())
         return captured.get()

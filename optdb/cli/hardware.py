@@ -33,7 +33,7 @@ def report(profiles: bool = False) -> int:
 
         rows = devices.list_devices()
         if rows:
-            Console().print(_table(rows))
+            Console().print(devices.DeviceList(rows))
         for row in rows if profiles else ():
             Console().print(_profile_table(row))
         best = devices.find("opencl")
@@ -58,19 +58,4 @@ def _profile_table(row: DeviceInfo) -> Table:
             table.add_row(field.name, escape(str(value)))
     for name, reason in profile.reasons().items():
         table.add_row(f"quirks.{name}", escape(reason))
-    return table
-
-
-def _table(rows: list[DeviceInfo]) -> Table:
-    table = Table("optdb.device", "kind", title="optdb: OpenCL devices", title_justify="left")
-    table.add_column("device", overflow="fold")
-    table.add_column("platform", overflow="fold")
-    table.add_column("units", justify="right")
-    table.add_column("memory", justify="right")
-    table.add_column("state", overflow="fold")
-    for row in rows:
-        state = "[green]works[/]" if row.works else f"[red]fails[/]: {escape(row.unsupported_reason)}"
-        memory = f"{row.memory / 2**30:.1f} GiB"
-        names = ", ".join(filter(None, [row.spec, row.short_name]))
-        table.add_row(names, row.kind, escape(row.name), escape(row.platform), str(row.units), memory, state)
     return table

@@ -17,9 +17,10 @@ from rich.console import Group
 from rich.table import Table
 
 from optdb.host.graph import Apply, FunctionGraph
+from optdb.html_tables import HtmlTables
 from optdb.lifters.device import Device, devices
 from optdb.lifters.report import LiftReport, lift_reports
-from optdb.lifters.tables import lift_tables, new_table, text_of
+from optdb.lifters.tables import new_table, text_of
 from optdb.lifters.transfers import Traffic, count_transfers
 
 HOST = "host"
@@ -30,7 +31,7 @@ TRANSFER_COLOUR = "#f4b6a6"
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(HtmlTables):
     """Where the ops of a function run, and why.
 
     Parameters
@@ -62,7 +63,7 @@ class Explanation:
 
     def render(self) -> Group:
         """Return the tables, for `rich`."""
-        tables = [self._summary(), *[table for report in self.reports for table in lift_tables(report)]]
+        tables = [self._summary(), *[table for report in self.reports for table in report.render().renderables]]
         return Group(*[table for table in tables if table.row_count])
 
     def picture(self, path: str | Path) -> Path:

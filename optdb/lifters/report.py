@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from rich.console import Group
+from rich.table import Table
+
 from optdb.host.graph import FunctionGraph
+from optdb.html_tables import HtmlTables
+from optdb.lifters.tables import new_table, text_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class NodeReport:
 
 
 @dataclass(frozen=True)
-class LiftReport:
+class LiftReport(HtmlTables):
     """The report of one lift.
 
     Parameters
@@ -60,6 +65,22 @@ class LiftReport:
     def by_reason(self) -> Counter[tuple[str, str]]:
         """Count the nodes that stayed on the host by op and reason."""
         return Counter((node.op, node.reason) for node in self.nodes if node.lifter is None)
+
+    def __str__(self) -> str:
+        return text_of(self.render())
+
+    def render(self) -> Group:
+        """Return the tables, for `rich`: of lifted nodes, and of those that stayed on the host."""
+        tables = [
+            _counted(f"lifted to {self.device}", "by", self.by_lifter()),
+            _counted("stayed on the host", "because", self.by_reason()),
+        ]
+        return Group(*[table for table in tables if table.row_count])
+
+
+def _counted(title: str, why: str, nodes: Counter[tuple[str, str]]) -> Table:
+    rows = ((op, reason, count) for (op, reason), count in nodes.most_common())
+    return new_table(title, ("op", why), ("nodes",), rows)
 
 
 def keep_report(fgraph: FunctionGraph, report: LiftReport) -> None:

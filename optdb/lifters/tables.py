@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,9 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from optdb.lifters.report import LiftReport
-
-__all__ = ["lift_tables", "new_table", "text_of"]
+__all__ = ["new_table", "text_of"]
 
 
 def text_of(renderable: Any, width: int = 120) -> str:
@@ -55,16 +52,3 @@ def new_table(
     if most is not None and len(rows) > most:
         table.add_row(f"and {len(rows) - most} more")
     return table
-
-
-def lift_tables(report: LiftReport) -> list[Table]:
-    """Return the tables of lifted nodes, and of those that stayed on the host."""
-    return [
-        _counted(f"lifted to {report.device}", "by", report.by_lifter()),
-        _counted("stayed on the host", "because", report.by_reason()),
-    ]
-
-
-def _counted(title: str, why: str, nodes: Counter[tuple[str, str]]) -> Table:
-    rows = ((op, reason, count) for (op, reason), count in nodes.most_common())
-    return new_table(title, ("op", why), ("nodes",), rows)

@@ -22,19 +22,25 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 from platformdirs import user_cache_path
 
 from optdb.deprecation import renamed_fields, renamed_names
+from optdb.html_tables import HtmlTables
 from optdb.runtime.device_profiles import DEVICE_TYPES, SHORT_NAMES, DeviceProfile, profile_of
 from optdb.runtime.errors import DeviceError
 from optdb.runtime.library import check_process, cl, compilers_unheard
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = [
     "SHORT_NAMES",
     "DeviceError",
     "DeviceInfo",
+    "DeviceList",
     "SlowDeviceWarning",
     "find",
     "list_devices",
@@ -86,9 +92,37 @@ class DeviceInfo:
     memory = property(attrgetter("profile.global_memory_bytes"), doc="Its memory, in bytes.")
 
 
-def list_devices() -> list[DeviceInfo]:
-    """Return all devices, each of them tried, in the order of their numbers."""
-    return [DeviceInfo(spec, profile_of(device), unsupported_reason(device)) for spec, device in _all()]
+class DeviceList(HtmlTables, list[DeviceInfo]):
+    """A list of devices, which notebooks show as the table that ``python -m optdb devices`` prints."""
+
+    def render(self) -> Table:
+        """Return the devices as a table."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table("optdb.device", "kind", title="optdb: OpenCL devices", title_justify="left")
+        for name in ("device", "platform"):
+            table.add_column(name, overflow="fold")
+        for name in ("units", "memory"):
+            table.add_column(name, justify="right")
+        table.add_column("state", overflow="fold")
+        for row in self:
+            state = "[green]works[/]" if row.works else f"[red]fails[/]: {escape(row.unsupported_reason)}"
+            memory = f"{row.memory / 2**30:.1f} GiB"
+            names = ", ".join(filter(None, [row.spec, row.short_name]))
+            table.add_row(names, row.kind, escape(row.name), escape(row.platform), str(row.units), memory, state)
+        return table
+
+
+def list_devices() -> DeviceList:
+    """Return all OpenCL devices, each of them tried, in the order of their numbers.
+
+    Returns
+    -------
+    DeviceList
+        A list of `DeviceInfo`, empty if there are none.
+    """
+    return DeviceList(DeviceInfo(spec, profile_of(device), unsupported_reason(device)) for spec, device in _all())
 
 
 def find(spec: str) -> cl.Device:

@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
+from optdb.html_tables import HtmlTables
 from optdb.lifters.tables import new_table, text_of
 from optdb.opencl.simulator.comparing import Difference
 
@@ -56,7 +57,7 @@ class StepCheck:
 
 
 @dataclass(eq=False)
-class CheckReport:
+class CheckReport(HtmlTables):
     """The result of a check; it prints as tables."""
 
     #: Of the function.

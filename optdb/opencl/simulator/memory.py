@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from optdb.host.graph import Variable
+from optdb.html_tables import HtmlTables
+from optdb.lifters.tables import text_of
 from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.budget import allowed, named
@@ -35,7 +38,7 @@ _LARGEST = 5
 
 
 @dataclass(frozen=True)
-class MemoryReport:
+class MemoryReport(HtmlTables):
     """What a call takes on the device, in bytes."""
 
     #: Results of nodes; values that do not live at the same time share memory.
@@ -78,11 +81,11 @@ class MemoryReport:
             table.add_row(what, f"{nbytes:,}", end_section=what in ("constants", "a function may take"))
         table.add_section()
         for nbytes, what in self.largest:
-            table.add_row(what, f"{nbytes:,}")
+            table.add_row(Text(what), f"{nbytes:,}")
         return table
 
-    def __rich__(self) -> Table:
-        return self.render()
+    def __str__(self) -> str:
+        return text_of(self.render())
 
 
 def memory_of(executable: Executable, state: State) -> MemoryReport:

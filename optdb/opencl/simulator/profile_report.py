@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
+from optdb.html_tables import HtmlTables
 from optdb.lifters.tables import new_table, text_of
 
 HOST = "host"
@@ -73,7 +74,7 @@ class Span:
 
 
 @dataclass(frozen=True, eq=False)
-class ProfileReport:
+class ProfileReport(HtmlTables):
     """The result of a profile; it prints as tables."""
 
     #: Of the function.

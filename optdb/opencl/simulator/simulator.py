@@ -7,14 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group
+from rich.text import Text
+
 from optdb.deprecation import warn_renamed
 from optdb.host.compiled import Function
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.logging import logger
+from optdb.html_tables import HtmlTables
+from optdb.lifters.tables import new_table
 from optdb.opencl.exporting import Report, of_method, write
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.device_function import DeviceFunction
-from optdb.opencl.simulator.state import State
+from optdb.opencl.simulator.state import Shared, State
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.errors import DeviceError
 from optdb.unpickling import restore
@@ -29,7 +34,7 @@ Call = Sequence[Any] | Mapping[str, Any]
 Examples = Mapping[str | None, Sequence[Call]] | Sequence[Call]
 
 
-class SimulatorOCL(DeviceFunction):
+class SimulatorOCL(HtmlTables, DeviceFunction):
     """Runs compiled functions on an OpenCL device.
 
     The functions stay as they are. Their shared variables are copied to the device, and live there from then on:
@@ -289,6 +294,20 @@ class SimulatorOCL(DeviceFunction):
         methods = "".join(f", {name}" for name in self)
         return f"<SimulatorOCL {function_name or 'of a function'}{methods} on {self.device}: {len(self._state)} shared>"
 
+    # Not `render`, which may be the name of a method that is added.
+    def __rich__(self) -> Group:
+        """Return its methods and shared variables as tables; of a closed simulator, what its ``repr`` says."""
+        if self.closed:
+            return Group(Text(repr(self)))
+        with self._state:
+            methods = [(name, *_described(method)) for name, method in self._methods.items()]
+            shared = [_shared_row(shared) for shared in self._state]
+        tables = [
+            new_table(f"SimulatorOCL on {self.device}", ("method", "function", "call"), (), methods),
+            new_table("shared variables", ("name", "type", "lies"), ("shape", "bytes"), shared),
+        ]
+        return Group(*[table for table in tables if table.row_count])
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Say how the simulator is pickled and copied: as its functions, the device as it was asked for, and the state.
 
@@ -298,6 +317,19 @@ class SimulatorOCL(DeviceFunction):
             values = [shared.value() for shared in self._state]
             method_inputs = {name: function._kept_inputs() for name, function in self._methods.items()}
             return restore, (self.functions, self._device, values, method_inputs)
+
+
+def _described(method: DeviceFunction) -> tuple[str, str]:
+    """Return the name of a method's function, and its signature."""
+    return method._function.name or "", str(method.__signature__)
+
+
+def _shared_row(shared: Shared) -> tuple[Any, ...]:
+    value = shared.cell[0]
+    where = "on the device" if shared.array_type is not None else "on the host"
+    nbytes = getattr(value, "nbytes", None)
+    size = "" if nbytes is None else f"{nbytes:,}"
+    return shared.variable.name or "", shared.variable.type, where, getattr(value, "shape", ""), size
 
 
 def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:

@@ -1,0 +1,71 @@
+"""Shows rich's tables as HTML, for notebooks: a class with `render` gets ``_repr_html_`` from `HtmlTables`.
+
+The cells are those of the printed tables, as escaped text. Colours and column widths are the notebook's own.
+"""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Column, Table
+
+__all__ = ["HtmlTables", "html_of"]
+
+
+class HtmlTables:
+    """Base of classes that `rich` prints as tables: those that their method `render` returns, or ``__rich__``."""
+
+    def __rich__(self) -> Table | Group:
+        return self.render()
+
+    def _repr_html_(self) -> str:
+        """Return the tables as HTML, which Jupyter shows."""
+        return html_of(self.__rich__())
+
+
+def html_of(rendered: Table | Group) -> str:
+    """Return tables as HTML, with the same titles, headers and cells.
+
+    Parameters
+    ----------
+    rendered : rich.table.Table or rich.console.Group
+        A table, or a group of tables. Other members of a group are shown as text.
+
+    Returns
+    -------
+    str
+        HTML without scripts, styles of its own names, or references to other files.
+    """
+    # Not at the top of the module: what computes on a device imports this module, and needs no tables.
+    from rich.console import Group
+    from rich.table import Table
+
+    if isinstance(rendered, Group):
+        return "".join(map(html_of, rendered.renderables))
+    if not isinstance(rendered, Table):
+        return f"<p>{_escaped(rendered)}</p>"
+    caption = f'<caption style="text-align: left">{_escaped(rendered.title)}</caption>' if rendered.title else ""
+    head = ""
+    if rendered.show_header and any(_escaped(column.header) for column in rendered.columns):
+        head = f"<thead><tr>{''.join(_cell('th', column, column.header) for column in rendered.columns)}</tr></thead>"
+    cells = [[_cell("td", column, cell) for cell in column.cells] for column in rendered.columns]
+    rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*cells, strict=True))
+    return f"<table>{caption}{head}<tbody>{rows}</tbody></table>"
+
+
+def _cell(tag: str, column: Column, value: Any) -> str:
+    # A number must not be broken over two lines; long names may be.
+    is_number = column.justify == "right"
+    style = "text-align: right; white-space: nowrap" if is_number else "text-align: left; overflow-wrap: anywhere"
+    return f'<{tag} style="{style}">{_escaped(value)}</{tag}>'
+
+
+def _escaped(value: Any) -> str:
+    """Return a cell as escaped text; a plain string is rich's markup, as in a printed table."""
+    from rich.text import Text
+
+    text = Text.from_markup(value) if isinstance(value, str) else value
+    return html.escape(text.plain if isinstance(text, Text) else str(text))
