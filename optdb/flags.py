@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,6 +190,79 @@ def fraction(text: str) -> float:
     return value
 
 
+#: The topics, and what their names select; None if a topic takes no names.
+TOPICS: Mapping[str, str | None] = {
+    "rewrites": "rules or ops",
+    "phases": None,
+    "lifts": "ops or lifters",
+    "launches": "kernels",
+    "compilers": None,
+    "shared": None,
+}
+
+
+def _listed_topics() -> str:
+    return ", ".join(f"{name}[:{of}]" if of else name for name, of in TOPICS.items())
+
+
+#: The topics of the value True.
+_USUAL_TOPICS = ("rewrites", "phases", "shared")
+#: What the flag takes, ready to print.
+_TRACE_TAKES = f"True, False, or topics joined by +: {_listed_topics()}"
+
+
+def trace_value(text: str) -> bool | str:
+    """Return the value of the flag for a text.
+
+    Returns
+    -------
+    bool or str
+        A boolean, or the topics with their names, as they were written.
+
+    Raises
+    ------
+    ValueError
+        If a topic does not exist, or takes no names. The message lists the topics.
+    """
+    if text in dict(BOOL):
+        return dict(BOOL)[text]
+    traced_topics(text)
+    return text
+
+
+def traced_topics(value: bool | str) -> dict[str, tuple[str, ...]]:
+    """Return the topics that a value of the flag optdb.trace selects, with the patterns of their names.
+
+    A topic without patterns is traced as a whole.
+
+    Raises
+    ------
+    ValueError
+        If a topic does not exist, or takes no names.
+    """
+    if isinstance(value, bool):
+        return dict.fromkeys(_USUAL_TOPICS, ()) if value else {}
+    selection: dict[str, tuple[str, ...]] = {}
+    for part in re.split("[+,]", value):
+        topic, colon, names = (piece.strip() for piece in part.partition(":"))
+        if topic not in TOPICS:
+            raise ValueError(_no_topic(topic))
+        patterns = tuple(filter(None, map(str.strip, names.split("|"))))
+        if colon and TOPICS[topic] is None:
+            raise ValueError(f"{topic} takes no names; write {topic} alone")
+        if colon and not patterns:
+            raise ValueError(f"names of {TOPICS[topic]} follow {topic}:, joined by |; for all of them, write {topic}")
+        everything = selection.get(topic) == () or not patterns
+        selection[topic] = () if everything else (*selection.get(topic, ()), *patterns)
+    return selection
+
+
+def _no_topic(topic: str) -> str:
+    near = difflib.get_close_matches(topic, [*TOPICS, "True", "False"], n=1)
+    guess = f"; did you mean {near[0]}?" if near else "."
+    return f"there is no topic {topic!r}{guess} It takes {_TRACE_TAKES}"
+
+
 FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.topo",
@@ -222,7 +295,12 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "optdb.trace",
         False,
-        "Print each rewrite of optdb's engine as it happens.",
+        "Print what happens, as it happens: rewrites of the engine, results of its phases, lifts to a device, kernel "
+        "launches, compilers with their seconds, and shared variables that differ on host and device. True is "
+        "rewrites+phases+shared.",
+        check=trace_value,
+        takes=_TRACE_TAKES,
+        reads=True,
     ),
     Flag(
         "optdb.device",

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from types import ModuleType
 
-from optdb import flags
+from optdb import flags, trace_log
 
 #: Theano's own flags in the same section. They are registered after ours are checked.
 THEANO_FLAGS = ("optdb.max_use_ratio", "optdb.position_cutoff")
@@ -24,7 +24,10 @@ class _FlagReader:
         self.flag = flag
 
     def __call__(self, value: object) -> object:
-        return self.flag.parse(value)
+        value = self.flag.parse(value)
+        if self.flag.name == "optdb.trace":
+            trace_log.use(flags.traced_topics(value))
+        return value
 
     def __str__(self) -> str:
         return self.flag.allowed

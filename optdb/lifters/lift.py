@@ -17,10 +17,12 @@ the backward pass was planned then, and left.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from optdb import trace_log
 from optdb.host.clinker.progress import progress
 from optdb.host.databases import Query
 from optdb.host.graph import Apply, FunctionGraph, Variable
@@ -94,6 +96,8 @@ class GraphToGPU(Optimizer):
         fgraph.execute_callbacks("on_lifted", builder.lifted())
         self.report = LiftReport(self.device.name, builder.reports, time.perf_counter() - start)
         keep_report(fgraph, self.report)
+        if trace_log.wants("lifts"):
+            _trace(self.report)
         return self.report
 
     def _by_op(self) -> dict[Any, list[Lifter]]:
@@ -107,6 +111,19 @@ class GraphToGPU(Optimizer):
     def print_summary(self, stream: Any, level: int = 0, depth: int = -1) -> None:
         """Write one line, for ``theano.printing``."""
         print(f"{' ' * level}{self.name}", file=stream)
+
+
+def _trace(report: LiftReport) -> None:
+    """Print the nodes that moved, and those that stayed, with the reasons."""
+    for node in report.nodes:
+        # An op as Elemwise{add,no_inplace} goes by its class, too.
+        names = (node.op, re.split("[{<]", node.op)[0], node.lifter or "")
+        if not trace_log.wants("lifts", *names):
+            continue
+        if node.lifter is None:
+            trace_log.write(f"lift: {node.op} stays on the host: {node.reason}")
+        else:
+            trace_log.write(f"lift: {node.op} moves to {node.context_name or report.device} by {node.lifter}")
 
 
 class GraphToGPUDB(TopoOptDB):

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from optdb import trace_log
 from optdb.runtime import binaries
 from optdb.runtime.library import cl, compilers_unheard
 
@@ -82,7 +83,8 @@ def make(
 def _compile(context: Context, source: str, options: tuple[str, ...], name: str, own_lines: int) -> cl.Program:
     program = cl.Program(context.cl_context, source)
     try:
-        return _built_quietly(program, options, name)
+        with trace_log.compiler_run("OpenCL compiler", lambda: f"{name}, for {context.profile.name}"):
+            return _built_quietly(program, options, name)
     except cl.Error as error:
         log = _log(error)
         suffix = f" with {' '.join(options)}" if options else ""

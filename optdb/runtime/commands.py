@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from optdb import trace_log
 from optdb.runtime.library import cl
 
 #: Up to this size, copying an array on the host is quicker than waiting for the device.
@@ -39,8 +40,25 @@ class Memory:
     buffer: cl.Buffer | None = None
 
 
+def _traced_launch(queue: Any, kernel: Any, global_size: Any, local_size: Any) -> Any:
+    """Print a kernel launch, and launch it."""
+    if trace_log.wants("launches", kernel.function_name):
+        group = "chosen by the driver" if local_size is None else local_size
+        trace_log.write(f"launch: {kernel.function_name}, work items {global_size}, work group {group}")
+    return cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
+
+
 #: Looked up once: it takes a microsecond, and a plan calls it for each launch.
 _launch = cl.enqueue_nd_range_kernel
+
+
+def _choose_launch() -> None:
+    """Let launches be printed if the flag asks for it. An untraced launch does not read the flag."""
+    global _launch
+    _launch = _traced_launch if trace_log.wants("launches") else cl.enqueue_nd_range_kernel
+
+
+trace_log.when_changed(_choose_launch)
 #: The arguments of a kernel that are operands.
 _OPERANDS = (Memory, cl.MemoryObject)
 #: Returns a buffer, and the offset at which a `Memory` begins in it.

@@ -9,12 +9,12 @@ report.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TextIO
 
+from optdb import trace_log
 from optdb.host.bookkeeping import kept_order, nodes_by_op
 from optdb.host.config import config
 from optdb.host.folding import is_folding_pass
@@ -170,6 +170,15 @@ class TopoRewriter(EquilibriumOptimizer):
         return (*merged, result1 + result2)
 
 
+def _op_names(node: Apply | None) -> tuple[str, ...]:
+    """Return the names by which optdb.trace selects the op of a node: its text, its class, and its scalar op."""
+    if node is None:
+        return ()
+    op = node.op
+    scalar = getattr(op, "scalar_op", None)
+    return (str(op), type(op).__name__, *(() if scalar is None else (str(scalar), type(scalar).__name__)))
+
+
 class _RewritePass:
     """One call of :meth:`TopoRewriter.apply`: rounds of global, local and final rewriters."""
 
@@ -193,7 +202,7 @@ class _RewritePass:
             max_use_ratio=rewriter.max_use_ratio,
             fold=rewriter.folds,
             start_from=start_from,
-            on_rewrite=self._trace_rewrite if config.optdb.trace else None,
+            on_rewrite=self._trace_rewrite if trace_log.wants("rewrites") else None,
         )
 
     def execute(self) -> tuple[Any, ...]:
@@ -323,11 +332,14 @@ class _RewritePass:
         logger.error(message)
 
     def _trace_rewrite(self, rewriter: Any, node: Apply, pairs: Sequence[tuple[Variable, Variable]]) -> None:
+        names = (name_of(rewriter), *_op_names(node), *(name for _, new in pairs for name in _op_names(new.owner)))
+        if not trace_log.wants("rewrites", *names):
+            return
         replacement = ", ".join(str(new.owner or new) for _, new in pairs)
-        print(f"{self.rewriter.name} {name_of(rewriter)} {node} -> {replacement}", file=sys.stderr)
+        trace_log.write(f"{self.rewriter.name} {name_of(rewriter)} {node} -> {replacement}")
 
     def _trace(self, result: TopoResult) -> None:
         for loop in result.ping_pong:
             logger.error("%s: %s", result.name, loop)
-        if config.optdb.trace:
-            print(result, file=sys.stderr)
+        if trace_log.wants("phases"):
+            trace_log.write(str(result))

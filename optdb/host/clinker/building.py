@@ -25,6 +25,7 @@ import theano
 from theano import config
 from theano.gof import cmodule
 
+from optdb import trace_log
 from optdb.host.clinker.store import ModuleStore, rename
 from optdb.host.clinker.toolchain import file_stamp, toolchain
 from optdb.host.clinker.units import COMMON_HEADERS, HARMLESS_HEADERS, Environment, Translation, group, unit_text
@@ -127,9 +128,13 @@ class ModuleBuilder:
             *("-o", str(library), str(source)),
             *(f"-l{name}" for name in [*environment.libraries, *cmodule.std_libs()]),
         ]
-        return library if self._run(command) else None
+        return library if self._run(command, lambda: _described(unit)) else None
 
-    def _run(self, command: list[str]) -> bool:
+    def _run(self, command: list[str], purpose: Callable[[], str]) -> bool:
+        with trace_log.compiler_run("C compiler", purpose):
+            return self._run_untraced(command)
+
+    def _run_untraced(self, command: list[str]) -> bool:
         try:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -174,7 +179,7 @@ class ModuleBuilder:
         header = draft / "common.h"
         header.write_text("".join(f"#include {name}\n" for name in _PRECOMPILED))
         command = [config.cxx, *_flags(environment), "-x", "c++-header", str(header), "-o", f"{header}.gch"]
-        if not self._run(command):
+        if not self._run(command, lambda: "the headers that modules have in common"):
             shutil.rmtree(draft)
             return None
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -220,6 +225,13 @@ def _flags(environment: Environment) -> list[str]:
         *(f"-I{path}" for path in _present([*environment.header_dirs, *cmodule.std_include_dirs()])),
         "-fvisibility=hidden",
     ]
+
+
+def _described(unit: Sequence[Translation]) -> str:
+    """Return how many modules a unit has, and the ops that they are for."""
+    ops = list(dict.fromkeys(op for module in unit for op in module.ops))
+    names = ", ".join(ops[:3]) + (f" and {len(ops) - 3} more ops" if len(ops) > 3 else "")
+    return f"{len(unit)} {'module' if len(unit) == 1 else 'modules'}: {names}"
 
 
 def _present(paths: Sequence[str]) -> list[str]:

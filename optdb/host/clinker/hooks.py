@@ -31,10 +31,11 @@ def around_configdefaults(module: ModuleType) -> Iterator[None]:
 
 
 def after_cmodule(module: ModuleType) -> None:
-    """Cache the results of the trial programs of Theano's compiler class."""
-    if _is_wanted():
-        from optdb.host.clinker.probing import remember_trials
+    """Time what Theano's compiler class compiles; cache the results of its trial programs."""
+    from optdb.host.clinker.probing import remember_trials, time_compiler
 
+    time_compiler(module)
+    if _is_wanted():
         remember_trials(module)
 
 

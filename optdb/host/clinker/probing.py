@@ -1,4 +1,4 @@
-"""Caches Theano's queries of the compiler.
+"""Caches Theano's queries of the compiler, and times the compiler that Theano starts.
 
 Theano queries the compiler in three places: while it declares its flags (is there a g++, and which version), before it
 compiles the first module (the flags of ``-march=native``), and where it tries an op or a library by a small program.
@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from optdb import trace_log
 from optdb.host.clinker.toolchain import toolchain
 
-__all__ = ["remember_queries", "remember_trials"]
+__all__ = ["remember_queries", "remember_trials", "time_compiler"]
 
 
 @contextmanager
@@ -114,6 +115,24 @@ def _remembering_trial(cmodule: ModuleType, trial: Callable[..., Any]) -> Callab
         return tuple(answer) if isinstance(answer, list) else answer
 
     return remembered
+
+
+def time_compiler(cmodule: ModuleType) -> None:
+    """Time each module that Theano's compiler class compiles, for `optdb.trace_log`.
+
+    Parameters
+    ----------
+    cmodule : module
+        ``theano.gof.cmodule``, whose class is patched permanently.
+    """
+    compile_str = cmodule.GCC_compiler.compile_str
+
+    @functools.wraps(compile_str)
+    def timed(module_name: str, *args: Any, **options: Any) -> Any:
+        with trace_log.compiler_run("C compiler", lambda: f"1 module: {module_name}"):
+            return compile_str(module_name, *args, **options)
+
+    cmodule.GCC_compiler.compile_str = staticmethod(timed)
 
 
 def _plain(value: Any) -> Any:

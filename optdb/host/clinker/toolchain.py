@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from optdb import trace_log
 from optdb.files import read_file, replace_file
 from optdb.host.clinker.locks import FileLock
 from optdb.json_text import parse_json
@@ -77,6 +78,7 @@ class Toolchain:
         """
         if _compiler_stamp(self.compiler) is None:
             return find()
+        question = list(question)
         key = _digest(*question)
         if self._answers is None:
             self._answers = self._read()
@@ -84,7 +86,8 @@ class Toolchain:
             with self._asking():
                 self._answers.update(self._read())
                 if key not in self._answers:
-                    self._answers[key] = find()
+                    with trace_log.compiler_run("C compiler", lambda: f"a query: {question[0]}"):
+                        self._answers[key] = find()
                     self._write()
         return self._answers[key]
 

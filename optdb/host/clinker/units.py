@@ -24,6 +24,8 @@ __all__ = ["Environment", "Translation", "group", "module_of", "unit_text"]
 
 #: A longer module is compiled alone: sharing gains little, and inlining has limits for large units.
 MAX_SHARED_CHARS = 200_000
+#: The longest text of an op, in characters: a fused op has its whole code in its name.
+MAX_OP_CHARS = 80
 
 #: The headers that modules of tensors begin with, in this order.
 COMMON_HEADERS = (
@@ -85,12 +87,15 @@ class Translation:
         The part that is this module's own; '' if it has to be compiled alone.
     environment : Environment
         The flags and the code that precedes the own part.
+    ops : tuple of str
+        The ops that the module computes, for people.
     """
 
     name: str
     source: str
     own_code: str
     environment: Environment
+    ops: tuple[str, ...] = ()
 
     # Computed on demand, for modules that have to be compiled.
 
@@ -135,7 +140,8 @@ def module_of(linker: Any) -> Translation:
         includes=_includes(module.includes),
         prelude=prelude,
     )
-    return Translation(module.code_hash, source, _own_part(source, prelude), environment)
+    ops = tuple(str(node.op)[:MAX_OP_CHARS] for node in linker.node_order)
+    return Translation(module.code_hash, source, _own_part(source, prelude), environment, ops)
 
 
 def _own_part(source: str, prelude: Sequence[str]) -> str:

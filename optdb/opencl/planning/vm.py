@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb import trace_log
 from optdb.host.collector import collector_paused
 from optdb.host.graph import Variable
 from optdb.host.linking import VM
@@ -158,7 +159,9 @@ class PlannedVM(VM):
             commands = None if times < 2 else self._unconditional_commands(times - 1)
             if commands is None:
                 continue
-            command_buffer = kept_by_driver(commands) if times > _MIN_STEPS_FOR_DRIVER else None
+            # The driver would launch the kernels of its command buffer without the trace.
+            by_driver = times > _MIN_STEPS_FOR_DRIVER and not trace_log.wants("launches")
+            command_buffer = kept_by_driver(commands) if by_driver else None
             for _ in range(times - 1):
                 if command_buffer is not None:
                     command_buffer.enqueue()

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.config import config
+from optdb import trace_log
 from optdb.host.graph import Variable
 from optdb.host.logging import logger
 from optdb.host.variables import TensorType
@@ -144,7 +144,7 @@ class State:
 
     def begin_call(self, used: Sequence[Shared]) -> None:
         """Make the shared variables that a function uses ready; here, warn once if Theano's values were changed."""
-        if self._warned or not config.optdb.trace:
+        if self._warned or not trace_log.wants("shared"):
             return
         changed = [str(shared.variable.name) for shared in self if not shared.in_step]
         if changed:

@@ -1,0 +1,140 @@
+"""Prints what the flag optdb.trace selects, as lines on standard error.
+
+Each part of optdb asks `wants` before it makes a line. `use` is called when the flag is set; where even asking takes
+too long, as for a kernel launch, a function that is passed to `when_changed` puts the printing code in place.
+
+`compiler_run` times each compiler. Besides the trace, a page of ``python -m optdb explain --html`` uses these times.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+__all__ = ["CompilerRun", "compiler_run", "compiler_runs", "use", "wants", "when_changed", "write"]
+
+#: The traced topics, and the patterns of their names.
+_selected: dict[str, Sequence[str]] = {}
+_changed: list[Callable[[], None]] = []
+
+
+def use(selection: Mapping[str, Sequence[str]]) -> None:
+    """Trace the selected topics from now on.
+
+    Parameters
+    ----------
+    selection : mapping
+        The topics, with the patterns of their names, as `optdb.flags.traced_topics` returns them.
+    """
+    global _selected
+    _selected = dict(selection)
+    for callback in _changed:
+        callback()
+
+
+def when_changed(callback: Callable[[], None]) -> None:
+    """Call a function now, and each time the flag is set."""
+    _changed.append(callback)
+    callback()
+
+
+def wants(topic: str, *names: str) -> bool:
+    """Tell whether a topic is traced, for something of any of these names.
+
+    Parameters
+    ----------
+    topic : str
+        One of `optdb.flags.TOPICS`.
+    *names : str
+        The names by which users may select it. Without names, the answer is for the topic as a whole.
+    """
+    if topic not in _selected:
+        return False
+    patterns = _selected[topic]
+    return not patterns or not names or any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+
+
+def write(line: str) -> None:
+    """Print a line on standard error."""
+    if sys.stderr is not None:
+        print(line, file=sys.stderr)
+
+
+# Compilers
+
+
+@dataclass(frozen=True)
+class CompilerRun:
+    """One start of a compiler.
+
+    Parameters
+    ----------
+    compiler : str
+        ``'C compiler'`` or ``'OpenCL compiler'``.
+    purpose : str
+        What it compiled.
+    begin, end : float
+        Times by `time.perf_counter`, in seconds.
+    """
+
+    compiler: str
+    purpose: str
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        """The wall-clock time that it took."""
+        return self.end - self.begin
+
+
+_collecting: list[list[CompilerRun]] = []
+_mutex = threading.Lock()
+
+
+@contextmanager
+def compiler_runs() -> Iterator[list[CompilerRun]]:
+    """Collect the compilers that any thread of this process starts until the block exits."""
+    runs: list[CompilerRun] = []
+    with _mutex:
+        _collecting.append(runs)
+    try:
+        yield runs
+    finally:
+        with _mutex:
+            # By identity: two lists may be equal.
+            _collecting[:] = [other for other in _collecting if other is not runs]
+
+
+@contextmanager
+def compiler_run(compiler: str, purpose: Callable[[], str]) -> Iterator[None]:
+    """Time a compiler that runs in the block; print and collect the result, also if the block raises.
+
+    Parameters
+    ----------
+    compiler : str
+        As in `CompilerRun`.
+    purpose : callable
+        Returns what is compiled. It is called only if somebody asks.
+    """
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        _report(compiler, purpose, begin, time.perf_counter())
+
+
+def _report(compiler: str, purpose: Callable[[], str], begin: float, end: float) -> None:
+    if not _collecting and not wants("compilers"):
+        return
+    run = CompilerRun(compiler, purpose(), begin, end)
+    with _mutex:
+        for runs in _collecting:
+            runs.append(run)
+    if wants("compilers"):
+        write(f"{compiler}: {run.purpose}, {run.seconds:.3f} s")
