@@ -1,4 +1,4 @@
-"""The command line: ``python -m optdb COMMAND``.
+"""The command line: ``python -m optdb COMMAND``, or ``optdb COMMAND``.
 
 This module parses the command line with click. Each command is implemented in a module of
 its own, which is imported when the command runs. `run` and `explain` return a callable, and
@@ -164,7 +164,8 @@ def _outcome() -> Callable[[], None] | int:
     from optdb.cli.launch import USER_ERRORS
 
     try:
-        return cli.main(prog_name="python -m optdb", standalone_mode=False)
+        # Click finds out whether it was started as `python -m optdb` or as the console script `optdb`.
+        return cli.main(standalone_mode=False)
     except USER_ERRORS as error:
         raise click.ClickException(str(error)) from None
 

@@ -84,8 +84,8 @@ def test_only_live_flags_change_later():
     assert output(code).splitlines() == [
         "True",
         "Can't change the value of this config parameter after initialization!",
-        "optdb.trace=perhaps: there is no topic 'perhaps'; did you mean phases? It takes True, False, or topics joined by "
-        "+: rewrites[:rules or ops], phases, lifts[:ops or lifters], launches[:kernels], compilers, shared",
+        "optdb.trace=perhaps: there is no topic 'perhaps'; did you mean phases? It takes True, False, or topics "
+        "joined by +: rewrites[:rules or ops], phases, lifts[:ops or lifters], launches[:kernels], compilers, shared",
     ]
 
 
