@@ -1,7 +1,7 @@
 """Writes what `observe` recorded of a script's functions into one HTML file, which needs no network.
 
 The file is a template (``report.html``) with the data filled in as JSON. For each function the page shows its graph
-before and after optimization, the rewriters that changed it, where its ops run and why, and a profile of its time.
+before and after optimization, the rewriters that changed it, where its ops run and why, its time and its memory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import optdb
 from optdb.cli.graph_layout import lay_out
+from optdb.host.call_memory import CallMemory
 from optdb.host.observing import GraphSnapshot, NodeSnapshot, ObservedFunction, snapshot
 from optdb.lifters.explain import HOST, explain, place
 from optdb.lifters.report import LiftReport
@@ -30,6 +31,8 @@ MAX_DRAWN_NODES = 3000
 MAX_LABEL_CHARS = 26
 #: How many nodes the table of times lists, the slowest first.
 MAX_TIMED_NODES = 40
+#: The most bars of the picture of memory.
+MAX_MEMORY_BARS = 600
 
 
 def write_html(functions: Sequence[ObservedFunction], path: Path, title: str) -> None:
@@ -79,6 +82,8 @@ def _function(seen: ObservedFunction) -> dict[str, Any]:
         "compile": _compile_times(seen),
         "calls": profile.fct_callcount,
         "call_seconds": profile.fct_call_time,
+        "first_call_seconds": seen.first_call_seconds,
+        "memory": _memory(seen.call_memory()),
         "nodes": _node_times(seen, after),
     }
 
@@ -143,13 +148,36 @@ def _lift(report: LiftReport) -> dict[str, Any]:
 
 
 def _compile_times(seen: ObservedFunction) -> list[tuple[str, float]]:
-    """Return the phases of compilation with their seconds: the optimizer's, then linking and loading."""
-    profile = seen.profile
+    """Return the parts of compilation with their seconds, the longest first: phases, compilers, loading, linking."""
     phases = seen.phases()
-    rest = profile.optimizer_time - sum(seconds for _, seconds in phases)
-    linking = max(0.0, profile.linker_time - profile.import_time)
-    parts = [*phases, ("between the phases", max(0.0, rest)), ("linking, C compiler", linking)]
-    return [(name, seconds) for name, seconds in (*parts, ("loading C code", profile.import_time)) if seconds > 0]
+    rest = seen.profile.optimizer_time - sum(seconds for _, seconds in phases)
+    optimizing = [(f"optimizer: {name}", seconds) for name, seconds in phases]
+    parts = [*optimizing, ("optimizer: between the phases", rest), *seen.link_times()]
+    return sorted(((name, seconds) for name, seconds in parts if seconds > 0), key=lambda part: -part[1])
+
+
+def _memory(memory: CallMemory | None) -> dict[str, Any] | None:
+    """Return the bytes that are live at each node, and the sums of a call."""
+    if memory is None:
+        return None
+    steps = [(str(node.op)[:200], nbytes) for node, nbytes in memory.steps]
+    # Neighbouring nodes share a bar where there are too many to draw: the one with the most bytes.
+    group = -(-len(steps) // MAX_MEMORY_BARS) or 1
+    bars = [max(enumerate(steps[i : i + group], i), key=lambda item: item[1][1]) for i in range(0, len(steps), group)]
+    return {
+        "nodes": len(steps),
+        "peak": memory.peak,
+        "bars": [[number, op, nbytes] for number, (op, nbytes) in bars],
+        "sums": [
+            ["values that are live at once, at most", memory.peak],
+            *([] if memory.buffers is None else [["buffers that are assigned to values", memory.buffers]]),
+            ["values, with a buffer for each", memory.separately],
+            ["arguments", memory.arguments],
+            ["shared variables", memory.shared],
+            ["constants", memory.constants],
+        ],
+        "unknown": memory.unknown,
+    }
 
 
 def _node_times(seen: ObservedFunction, after: GraphSnapshot) -> list[dict[str, Any]]:

@@ -7,10 +7,11 @@ as it compiles and as the function is called. Nothing is printed at exit, as the
 from __future__ import annotations
 
 import functools
+import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import theano
@@ -19,7 +20,9 @@ from theano.compile.profiling import ProfileStats, ScanProfileStats
 from theano.gof.graph import Apply, Constant, Variable, io_toposort
 from theano.gof.opt import SeqOptimizer
 
+from optdb.host.call_memory import CallMemory, InputValue, call_memory
 from optdb.host.patching import Wrapper, applied
+from optdb.trace_log import CompilerRun, compiler_runs
 
 __all__ = ["GraphSnapshot", "NodeSnapshot", "ObservedFunction", "observe", "snapshot"]
 
@@ -82,12 +85,24 @@ class ObservedFunction:
         The value of the context manager that the optimization ran in.
     function : Function or None
         The function; None if compiling it failed.
+    link_span : tuple of float
+        When the function was linked, from and to, by `time.perf_counter`.
+    compilers : sequence of CompilerRun
+        All compilers that ran under observation, those of other functions, too.
+    first_call_seconds : float or None
+        How long the first call took that raised nothing; None if there was none.
+    inputs : dict
+        The inputs of the function's graph in that call.
     """
 
     before: GraphSnapshot
     profile: ProfileStats
     around: Any = None
     function: Function | None = None
+    link_span: tuple[float, float] = (0.0, 0.0)
+    compilers: Sequence[CompilerRun] = ()
+    first_call_seconds: float | None = None
+    inputs: dict[Variable, InputValue] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -101,11 +116,47 @@ class ObservedFunction:
             return []
         return [(getattr(member, "name", None) or str(member), t) for member, t in zip(profile[0], profile[1])]
 
+    def link_times(self) -> list[tuple[str, float]]:
+        """Return the seconds of each compiler, of loading C code, and of the rest of linking.
+
+        Compilers run side by side: their time is that in which at least one of them runs.
+        """
+        begin, end = self.link_span
+        runs: dict[str, list[tuple[float, float]]] = {}
+        for run in self.compilers:
+            if run.end > begin and run.begin < end:
+                runs.setdefault(run.compiler, []).append((max(run.begin, begin), min(run.end, end)))
+        times = [(name, covered(spans)) for name, spans in runs.items()]
+        compiling = covered([span for spans in runs.values() for span in spans])
+        loading = self.profile.import_time
+        return [*times, ("loading C code", loading), ("linking", max(0.0, end - begin - compiling - loading))]
+
+    def call_memory(self) -> CallMemory | None:
+        """Return the memory of the first call on the host, of the last recorded one on a device; None if unknown."""
+        of_device = getattr(self.function.fn, "call_memory", None)
+        if of_device is not None:
+            return of_device()
+        return call_memory(self.function, self.inputs) if self.inputs_are_known else None
+
+    @property
+    def inputs_are_known(self) -> bool:
+        """Whether a call was observed."""
+        return self.first_call_seconds is not None
+
     def node_times(self) -> dict[Apply, tuple[float, int]]:
         """Return seconds and number of calls, by node of the compiled graph; nodes that were not timed are left out."""
         times = self.profile.apply_time
         counts = self.profile.apply_callcount
         return {_node_of(key): (seconds, counts.get(key, 0)) for key, seconds in times.items()}
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of some intervals."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
 
 
 def _node_of(key: Any) -> Apply:
@@ -172,7 +223,7 @@ def observe(
                 return
             # Inner functions of Scan need this class; it works for all others.
             kwargs["profile"] = stats = ScanProfileStats(atexit_print=False, gpu_checks=False)
-            seen = ObservedFunction(snapshot(_wanted(inputs, outputs)), stats)
+            seen = ObservedFunction(snapshot(_wanted(inputs, outputs)), stats, compilers=runs)
             see(seen)
             with around() as seen.around, theano.change_flags(profile_optimizer=True):
                 initialize(self, inputs, outputs, *args, **kwargs)
@@ -180,23 +231,62 @@ def observe(
 
         return initialize_observed
 
-    with applied(
+    patches = (
         Wrapper(FunctionMaker, "__init__", observing, "the optimization of each function is observed"),
         Wrapper(FunctionMaker, "create", _keeping_function, "each function is observed"),
-    ):
+        Wrapper(Function, "__call__", _noting_first_call, "the first call of each function is observed"),
+    )
+    with compiler_runs() as runs, applied(*patches):
         yield
 
 
 def _keeping_function(create: Callable[..., Function]) -> Callable[..., Function]:
     @functools.wraps(create)
     def create_observed(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
+        begin = time.perf_counter()
         function = create(self, *args, **kwargs)
         seen = getattr(self, "observed", None)
         if seen is not None:
             seen.function = function
+            seen.link_span = begin, time.perf_counter()
         return function
 
     return create_observed
+
+
+class _FirstCall:
+    """Stands in for what computes a function, and remembers the inputs that it is called with."""
+
+    def __init__(self, function: Function) -> None:
+        self.compute = function.fn
+        self.inputs: dict[Variable, InputValue] = {}
+        self._storage = list(zip(function.maker.fgraph.inputs, function.input_storage, strict=True))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # Theano empties the storage of arguments after the call.
+        self.inputs = {var: InputValue.of(container.storage[0]) for var, container in self._storage}
+        return self.compute(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.compute, name)
+
+
+def _noting_first_call(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def call_observed(self: Function, *args: Any, **kwargs: Any) -> Any:
+        seen = getattr(self.maker, "observed", None)
+        if seen is None or seen.function is not self or seen.inputs_are_known:
+            return call(self, *args, **kwargs)
+        stand_in = _FirstCall(self)
+        self.fn = stand_in
+        try:
+            result = call(self, *args, **kwargs)
+        finally:
+            self.fn = stand_in.compute
+        seen.first_call_seconds, seen.inputs = seen.profile.fct_call_time, stand_in.inputs
+        return result
+
+    return call_observed
 
 
 def _wanted(inputs: Any, outputs: Any) -> list[Variable]:

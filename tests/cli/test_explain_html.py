@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import re
@@ -15,12 +16,16 @@ import theano.tensor as tt
 from hypothesis import given
 from hypothesis import strategies as st
 from theano.compile.function_module import FunctionMaker
+from theano.tensor import inplace
 
 from optdb.cli import html_report
 from optdb.cli.graph_layout import lay_out
 from optdb.cli.html_report import document_of, write_html
-from optdb.host.observing import observe, snapshot
+from optdb.host.call_memory import CallMemory, live_bytes
+from optdb.host.observing import ObservedFunction, covered, observe, snapshot
+from optdb.opencl.simulator import SimulatorOCL
 from optdb.topo import collect, enable
+from optdb.trace_log import CompilerRun
 from tests.processes import python
 
 SCRIPT = """
@@ -135,6 +140,123 @@ def test_snapshots():
     assert snapshot([]).nodes == ()
 
 
+# Calls: the first one apart, compilers apart from linking, memory
+
+
+def test_the_first_call_is_told_apart():
+    seen = []
+    with observe(seen.append):
+        f = compiled()
+        machine = f.fn
+        assert not seen[0].inputs_are_known
+        with pytest.raises(ValueError, match="no vector"):
+            f("no vector")
+        assert f.fn is machine and not seen[0].inputs_are_known
+        f([1.0, 2.0, 3.0])
+        first = seen[0].first_call_seconds
+        assert f.fn is machine
+        f([1.0, 2.0, 3.0])
+    [one] = seen
+    assert 0 < first == one.first_call_seconds < one.profile.fct_call_time
+    assert one.profile.fct_callcount == 2
+    assert [value.shape for value in one.inputs.values()] == [(3,), (3,)]
+
+
+def test_values_of_calls_are_those_without_observation():
+    with observe(lambda seen: None):
+        f = compiled()
+        observed = [f([1.0, 2.0, 3.0]) for _ in range(3)]
+    g = compiled()
+    assert observed == [g([1.0, 2.0, 3.0]) for _ in range(3)]
+
+
+def test_compilers_that_run_side_by_side_count_once():
+    assert covered([(0, 2), (1, 3), (5, 6), (5.5, 5.6)]) == 4
+    assert covered([]) == 0
+    stats = theano.compile.profiling.ProfileStats(atexit_print=False)
+    stats.import_time = 1.0
+    runs = [
+        CompilerRun("C compiler", "", 9, 12),
+        CompilerRun("C compiler", "", 11, 13),
+        CompilerRun("OpenCL compiler", "", 14, 15),
+        CompilerRun("C compiler", "of another function", 30, 40),
+    ]
+    one = ObservedFunction(snapshot([]), stats, link_span=(10.0, 20.0), compilers=runs)
+    times = {"C compiler": 3.0, "OpenCL compiler": 1.0, "loading C code": 1.0, "linking": 5.0}
+    assert dict(one.link_times()) == times
+
+
+@pytest.mark.parametrize("with_engine", [False, True])
+def test_host_memory_is_that_of_the_values(with_engine):
+    x, n = tt.dmatrix("x"), tt.iscalar("n")
+    big = tt.exp(tt.tile(x, (n, 1)))
+    f_of = lambda: theano.function([x, n], [big.sum(), tt.dot(x, x.T)], mode="FAST_RUN")  # noqa: E731
+    seen = []
+    with enable() if with_engine else contextlib.nullcontext(), observe(seen.append):
+        f = f_of()
+        f(np.ones((20, 30)), 7)
+    memory = seen[0].call_memory()
+    assert memory.arguments == 20 * 30 * 8 + 4
+    assert memory.shared == 0
+    # The outputs, x.x^T and a number, live until the end.
+    assert memory.steps[-1][1] >= 20 * 20 * 8
+    assert memory.peak >= 7 * 20 * 30 * 8
+    assert [node for node, _ in memory.steps] == f.fn.nodes
+
+
+def test_liveness_over_nodes():
+    """A chain a -> b -> c with a view, a value that is written over, and one that is kept."""
+    x = tt.dvector("x")
+    a = tt.exp(x)
+    view = a[::2]
+    b = tt.sin(view)
+    c = inplace.neg_inplace(b)
+    d = tt.cos(x)
+    order = [var.owner for var in (a, view, b, c, d)]
+    sizes = {a: 100, view: 50, b: 10, c: 10, d: 1}
+    live, everything = live_bytes(order, [c, d], sizes)
+    assert live == [100, 100, 110, 10, 11]
+    assert everything == 111
+    assert live_bytes(order, [c, d], sizes, frees=False)[0] == [100, 100, 110, 110, 111]
+    assert live_bytes(order, [c, d], {**sizes, a: None})[0] == [0, 0, 10, 10, 11]
+    assert live_bytes([], [], {}) == ([], 0)
+
+
+def test_sizes_that_depend_on_values_are_not_guessed():
+    x = tt.dvector("x")
+    seen = []
+    with observe(seen.append):
+        f = theano.function([x], tt.exp(tt.nonzero(x)[0]).sum(), mode=theano.Mode("py", "fast_run"))
+        f(np.arange(5.0))
+    memory = seen[0].call_memory()
+    assert memory.unknown > 0
+    assert memory.arguments == 40
+
+
+def test_device_memory_is_that_of_the_plan():
+    x = tt.fmatrix("x")
+    f_of = theano.function([x], tt.dot(tt.exp(x), tt.tanh(x).T).sum(), mode="OPENCL")
+    with SimulatorOCL(theano.function([x], tt.dot(tt.exp(x), tt.tanh(x).T).sum())) as sim:
+        data = np.ones((50, 60), "float32")
+        assert f_of.fn.call_memory() is None
+        f_of(data)
+        memory = f_of.fn.call_memory()
+        report = sim.memory(data)
+    assert memory.buffers == report.values
+    assert memory.separately == report.separately
+    assert 0 < memory.peak <= memory.buffers
+    assert max(nbytes for _, nbytes in memory.steps) == memory.peak
+
+
+def test_large_calls_are_drawn_with_fewer_bars(monkeypatch):
+    monkeypatch.setattr(html_report, "MAX_MEMORY_BARS", 3)
+    node = tt.exp(tt.dvector()).owner
+    memory = CallMemory([(node, nbytes) for nbytes in (1, 5, 2, 9, 3, 4, 8)], 0, 0, 0, 0, 32)
+    drawn = html_report._memory(memory)
+    assert [(number, nbytes) for number, _, nbytes in drawn["bars"]] == [(1, 5), (3, 9), (6, 8)]
+    assert drawn["peak"] == 9 and drawn["nodes"] == 7
+
+
 # The page
 
 
@@ -168,6 +290,14 @@ def test_the_page_has_it_all(page):
     assert any(rule["applied"] for rule in train["rewriters"])
     assert sum(seconds for _, seconds in train["compile"]) > 0
     assert any(made["name"] == "loop" for made in data["functions"])
+    seconds = [seconds for _, seconds in train["compile"]]
+    assert seconds == sorted(seconds, reverse=True)
+    assert {"OpenCL compiler", "linking"} <= set(dict(train["compile"]))
+    assert 0 < train["first_call_seconds"] < train["call_seconds"]
+    sums = dict(train["memory"]["sums"])
+    assert sums["shared variables"] >= 24
+    assert 0 < sums["values that are live at once, at most"] <= sums["buffers that are assigned to values"]
+    assert len(train["memory"]["bars"]) == train["memory"]["nodes"] > 0
 
 
 def test_the_page_needs_no_network_and_cannot_be_broken_by_names(page):
@@ -214,7 +344,7 @@ def test_a_script_that_fails_leaves_a_page(tmp_path):
 CLICKS = """<script>
 const failures = [];
 window.onerror = message => { failures.push(message); };
-const found = {};
+const found = {}, barCounts = {};
 document.querySelectorAll("#functions button").forEach(button => {
   button.click();
   for (const which of ["before", "after"]) {
@@ -234,10 +364,18 @@ document.querySelectorAll("#functions button").forEach(button => {
     found[button.textContent + " " + which] = document.querySelectorAll("g.node").length;
   }
   document.querySelectorAll("th").forEach(head => head.click());
+  document.querySelectorAll("td").forEach(cell => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    const isShort = cell.textContent.length <= 36 && !cell.querySelector(".bar");
+    if (isShort && cell.textContent && range.getClientRects().length > 1) failures.push("broken: " + cell.textContent);
+  });
+  barCounts[button.textContent] = document.querySelectorAll(".memory rect").length;
 });
 const pre = document.createElement("pre");
 pre.id = "result";
-pre.textContent = JSON.stringify({ failures, found, details: document.querySelector(".details").textContent });
+const details = document.querySelector(".details").textContent;
+pre.textContent = JSON.stringify({ failures, found, bars: barCounts, details });
 document.body.append(pre);
 </script>"""
 
@@ -258,6 +396,7 @@ def test_a_browser_shows_it(page, tmp_path):
     for name, made in drawn.items():
         for which in ("before", "after"):
             assert result["found"][f"{name} {which}"] == len(made[which]["nodes"])
+        assert result["bars"][name] == len((made["memory"] or {"bars": []})["bars"])
     assert result["details"]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import configparser
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,7 +27,7 @@ def script(tmp_path):
 
 
 def run(script, *arguments):
-    return subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=100)
+    return python(str(script), *arguments)
 
 
 def test_the_module():

@@ -9,12 +9,14 @@ where later nodes read them; only if one does not fit, as with another shape, th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 from optdb.deprecation import renamed
+from optdb.host.call_memory import CallMemory
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.merging import Merging
@@ -25,7 +27,7 @@ from optdb.runtime.arrays import Array, DeviceArray, copy, overwrite
 from optdb.runtime.buffer_assignment import BufferAssignment, CommandGroup, Liveness, liveness
 from optdb.runtime.commands import Command, CommandList, Memory
 from optdb.runtime.holding import enqueue_bound
-from optdb.runtime.recording import Segment
+from optdb.runtime.recording import ArrayLayout, Segment
 
 
 class Plan:
@@ -154,6 +156,41 @@ class Plan:
             cell = self.linked.cells[var]
             if place not in borrowed and isinstance(cell[0], Array) and self.buffers.owns(cell[0]):
                 cell[0] = copy(cell[0])
+
+
+def recording_memory(recording: Recording) -> CallMemory:
+    """Return the memory of a recorded call on its device: liveness over nodes, and the plan's buffer assignment."""
+    live = plan_liveness(recording)
+    # The positions of the nodes' commands, as `liveness` counts them.
+    spans, stop = [], 0
+    for _, node, segment in recording.steps:
+        start, stop = stop + 1, stop + 1 + len(segment.commands)
+        spans.append((node, start, stop))
+    change = [0] * (stop + 2)
+    for memory, (first, last) in live.ranges.items():
+        begin = min(first, stop)
+        change[begin] += memory.nbytes
+        change[min(last, stop) + 1] -= memory.nbytes
+    bytes_at = list(itertools.accumulate(change))
+    inputs = [var for var in recording.linked.inputs if var in recording.layouts]
+    in_place = set(recording.io.inputs)
+    return CallMemory(
+        steps=[(node, max(bytes_at[start : stop + 1])) for node, start, stop in spans],
+        arguments=sum(_nbytes(recording.layouts[var]) for var in inputs if var in in_place),
+        shared=sum(_nbytes(recording.layouts[var]) for var in inputs if var not in in_place),
+        constants=sum(
+            _nbytes(layout)
+            for var, layout in recording.layouts.items()
+            if var.owner is None and var not in recording.linked.inputs
+        ),
+        unknown=0,
+        separately=live.nbytes_without_reuse,
+        buffers=live.nbytes(recording.io),
+    )
+
+
+def _nbytes(layout: ArrayLayout) -> int:
+    return 0 if layout.memory is None else layout.memory.nbytes
 
 
 def plan_liveness(recording: Recording) -> Liveness:

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from optdb import trace_log
+from optdb.host.call_memory import CallMemory
 from optdb.host.collector import collector_paused
 from optdb.host.graph import Variable
 from optdb.host.linking import VM
 from optdb.host.logging import logger
 from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.paths import Path, Round
-from optdb.opencl.planning.plan import BranchTaken, Plan
+from optdb.opencl.planning.plan import BranchTaken, Plan, recording_memory
 from optdb.opencl.planning.rebinding import advances_from_external, bind_io, copied_inputs
 from optdb.opencl.planning.recording import LinkedFunction, Recording, record
 from optdb.opencl.planning.roles import on_device
@@ -95,6 +96,11 @@ class PlannedVM(VM):
             {var: (shape, entry.recording.given.get(var)) for var, shape in zip(self.linked.inputs, shapes)}
             for (shapes, _), entry in self._known.items()
         ]
+
+    def call_memory(self) -> CallMemory | None:
+        """Return the memory of the last call that was recorded; None if there was none."""
+        entry = next(reversed(self._known.values()), None)
+        return None if entry is None else recording_memory(entry.recording)
 
     @property
     def recorded(self) -> Recording | None:

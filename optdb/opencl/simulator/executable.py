@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from optdb.host.call_memory import CallMemory
 from optdb.host.config import as_when_compiling
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.variables import SharedVariable, TensorType
@@ -232,6 +233,10 @@ class Executable:
         """Return which of the values of the graph's outputs a call copies to the host, with their variables."""
         outputs = zip(self.graph.fgraph.outputs, values, self.outputs)
         return [(var, value) for var, value, output in outputs if output.on_host and isinstance(value, Array)]
+
+    def call_memory(self) -> CallMemory | None:
+        """Return the memory of the last call that was recorded; None if there was none."""
+        return self.run.call_memory() if isinstance(self.run, PlannedVM) else None
 
     def placement(self) -> tuple[FunctionGraph, list[LiftReport]]:
         """Return the graph that is computed, and what the lift did to the nodes of the host's graph."""
