@@ -22,7 +22,17 @@ from optdb.host.patching import Patch, Wrapper
 def unshared_copy(op: PureOp) -> PureOp:
     """Return an unshared copy of an op, to be changed.
 
-    It is exchanged for the one op that is like it when it becomes part of a node.
+    When the copy becomes part of a node, the one op that is like it replaces it.
+
+    Parameters
+    ----------
+    op : Op
+        The op; it stays as it is.
+
+    Returns
+    -------
+    Op
+        The copy, whose attributes may be set.
 
     Examples
     --------

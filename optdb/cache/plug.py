@@ -77,12 +77,24 @@ def uninstall() -> None:
 
 
 def is_installed() -> bool:
-    """Tell whether the op classes of the host take part."""
+    """Tell whether the op classes of the host take part.
+
+    Returns
+    -------
+    bool
+        Whether `install` is in force.
+    """
     return _installed.is_set()
 
 
 def stats() -> Stats:
-    """Return how often constructors returned shared ops, and which ops were not shared and why."""
+    """Return how often constructors returned shared ops, and which ops were not shared and why.
+
+    Returns
+    -------
+    Stats
+        The counters as they are now. It prints as a table.
+    """
     return store.counts.report(is_installed(), len(store))
 
 

@@ -43,6 +43,11 @@ class SingletonOp(Op, metaclass=SingletonMeta):
     Theano does; equality and hash follow from them. Whatever else a constructor
     sets counts as well: ops that differ in it are two objects.
 
+    Parameters
+    ----------
+    *args, **kwargs : objects
+        The parameters of the subclass's constructor.
+
     Examples
     --------
     >>> import optdb

@@ -73,7 +73,13 @@ class Stats(HtmlTables):
     kept_apart: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
 
     def render(self) -> Table:
-        """Return it as a table."""
+        """Return the counters as a table.
+
+        Returns
+        -------
+        rich.table.Table
+            A row for each class of ops and what happened to its ops, with their number.
+        """
         table = Table(title="Ops", title_justify="left")
         table.add_column("class", overflow="fold")
         table.add_column("what happened", overflow="fold")

@@ -85,6 +85,11 @@ def optimize(function: Function, backend: Callable[[Function], Any]) -> Any:
         It stays as it is.
     backend : callable
         Makes the work-alike, such as `opencl_backend` returns.
+
+    Returns
+    -------
+    object
+        What `backend` returns: a `SimulatorOCL` for `opencl_backend`.
     """
     return backend(function)
 

@@ -62,7 +62,13 @@ class Explanation(HtmlTables):
         return text_of(self.render())
 
     def render(self) -> Group:
-        """Return the tables, for `rich`."""
+        """Return the tables, for `rich`.
+
+        Returns
+        -------
+        rich.console.Group
+            The tables of places, of lifted nodes, and of those that stayed on the host; transfers are in bytes.
+        """
         tables = [self._summary(), *[table for report in self.reports for table in report.render().renderables]]
         return Group(*[table for table in tables if table.row_count])
 

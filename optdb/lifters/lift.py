@@ -72,11 +72,28 @@ class GraphToGPU(Optimizer):
         self.report: LiftReport | None = None
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
-        """Let the replacement be validated."""
+        """Let the replacement be validated.
+
+        Parameters
+        ----------
+        fgraph : FunctionGraph
+            The graph, which gets Theano's feature for it.
+        """
         attach_validation(fgraph)
 
     def apply(self, fgraph: FunctionGraph) -> LiftReport:
-        """Lift `fgraph`; where the new graph is not valid, the old one stays."""
+        """Lift a graph; where the new graph is not valid, the old one stays.
+
+        Parameters
+        ----------
+        fgraph : FunctionGraph
+            The graph, which is changed.
+
+        Returns
+        -------
+        LiftReport
+            The placement of each node, with the reasons.
+        """
         with optimizing(), progress.phase("lifting"):
             return self._apply(fgraph)
 
@@ -109,7 +126,17 @@ class GraphToGPU(Optimizer):
         return TopoOptDB.query(self.lifters, *(f"+{tag}" for tag in self.tags)).local_optimizers_map
 
     def print_summary(self, stream: Any, level: int = 0, depth: int = -1) -> None:
-        """Write one line, for ``theano.printing``."""
+        """Write one line, for ``theano.printing``.
+
+        Parameters
+        ----------
+        stream : file
+            Where to write.
+        level : int
+            By how many spaces to indent the line.
+        depth : int
+            Ignored: the line has no parts.
+        """
         print(f"{' ' * level}{self.name}", file=stream)
 
 

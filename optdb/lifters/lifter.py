@@ -182,6 +182,11 @@ def op_lifter(ops: Sequence[Any], supports: Predicate | None = None) -> Callable
     callable
         A decorator for ``lift(op, context_name, inputs, outputs)``.
 
+    Raises
+    ------
+    TypeError
+        From the decorator, if `ops` is no list of ops or op classes.
+
     Examples
     --------
     ::

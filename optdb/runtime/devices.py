@@ -96,7 +96,13 @@ class DeviceList(HtmlTables, list[DeviceInfo]):
     """A list of devices, which notebooks show as the table that ``python -m optdb devices`` prints."""
 
     def render(self) -> Table:
-        """Return the devices as a table."""
+        """Return the devices as a table.
+
+        Returns
+        -------
+        rich.table.Table
+            A row for each device. Its memory is in GiB.
+        """
         from rich.markup import escape
         from rich.table import Table
 
@@ -121,6 +127,11 @@ def list_devices() -> DeviceList:
     -------
     DeviceList
         A list of `DeviceInfo`, empty if there are none.
+
+    Raises
+    ------
+    DeviceError
+        If the user's cache folder cannot be written, in which OpenCL drivers keep what they build.
     """
     return DeviceList(DeviceInfo(spec, profile_of(device), unsupported_reason(device)) for spec, device in _all())
 

@@ -114,6 +114,11 @@ class TopoOptDB(DB):
         **kwtags : Query
             Queries for the databases in this one, by name, and
             ``position_cutoff``: only members before that position are taken.
+
+        Returns
+        -------
+        TopoRewriter
+            It rewrites a graph to a fixed point by the selected members.
         """
         cutoff = kwtags.pop("position_cutoff", config.optdb.position_cutoff)
         selected = super().query(*tags, **kwtags)

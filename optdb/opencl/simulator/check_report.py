@@ -101,7 +101,13 @@ class CheckReport(HtmlTables):
         return text_of(self.render())
 
     def render(self) -> Group:
-        """Return the tables, for `rich`."""
+        """Return the tables, for `rich`.
+
+        Returns
+        -------
+        rich.console.Group
+            The tables of counts, of the steps that differ, and of nodes that were not compared.
+        """
         counts = [
             ("values compared", len(self.steps)),
             ("that differ", len(self.differing)),

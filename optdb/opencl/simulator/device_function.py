@@ -56,7 +56,28 @@ class DeviceFunction:
         self._checker: Checker | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute on the device what the function computes; arguments and results are the function's."""
+        """Compute on the device what the function computes.
+
+        Parameters
+        ----------
+        *args, **kwargs : array-like
+            The arguments of the function, with its shapes and dtypes. They are copied to the device, or lent to it
+            for the time of the call where it shares the host's memory.
+
+        Returns
+        -------
+        numpy.ndarray, list, dict or None
+            The results, as the function returns them.
+
+        Raises
+        ------
+        SimulatorClosed
+            If the simulator was closed.
+        TypeError
+            If the arguments do not fit the function, as Theano raises it.
+        MemoryError
+            If the device has too little memory. Shared variables keep their values.
+        """
         with self._state:
             try:
                 return self._taker(*args, **kwargs)
@@ -70,10 +91,28 @@ class DeviceFunction:
         The arguments go to the device once, and only the last outputs come back. As far as no node needs the host,
         a step is nothing but its commands.
 
+        Parameters
+        ----------
+        times : int
+            The number of calls, 1 or more.
+        *args, **kwargs : array-like
+            The arguments of each call.
+
+        Returns
+        -------
+        numpy.ndarray, list, dict or None
+            The results of the last call.
+
         Raises
         ------
         ValueError
             If `times` is not positive.
+        SimulatorClosed
+            If the simulator was closed.
+        TypeError
+            If the arguments do not fit the function, as Theano raises it.
+        MemoryError
+            If the device has too little memory.
         """
         times = operator.index(times)
         if times < 1:
@@ -100,6 +139,25 @@ class DeviceFunction:
         """Begin a call, and return before the device is done with it, as far as no node needs the host.
 
         Later calls run after it; the caller may change the arguments.
+
+        Parameters
+        ----------
+        *args, **kwargs : array-like
+            The arguments, as for a call.
+
+        Returns
+        -------
+        Future
+            ``wait()`` returns the results. Those on the host have no values before.
+
+        Raises
+        ------
+        SimulatorClosed
+            If the simulator was closed.
+        TypeError
+            If the arguments do not fit the function, as Theano raises it.
+        MemoryError
+            If the device has too little memory.
         """
         with self._state:
             events: list[Any] = []
@@ -109,10 +167,22 @@ class DeviceFunction:
             return Future(returned, span, events)
 
     def memory(self, /, *args: Any, **kwargs: Any) -> MemoryReport:
-        """Return what a call takes on the device, without making it; arguments are the function's.
+        """Return how much memory a call takes on the device, without making it.
+
+        Parameters
+        ----------
+        *args, **kwargs : array-like
+            The arguments of the call. Their shapes matter, and integers that determine shapes.
+
+        Returns
+        -------
+        MemoryReport
+            Sizes in bytes. It prints as a table.
 
         Raises
         ------
+        SimulatorClosed
+            If the simulator was closed.
         optdb.runtime.tracing.Untraceable
             If there was no call with such arguments, and it cannot be known without one.
         """
@@ -127,7 +197,7 @@ class DeviceFunction:
 
         Parameters
         ----------
-        *args, **kwargs
+        *args, **kwargs : array-like
             As for a call.
         raise_on_difference : bool
             Whether to raise if a step differs.
@@ -156,7 +226,7 @@ class DeviceFunction:
 
         Parameters
         ----------
-        *args, **kwargs
+        *args, **kwargs : array-like
             As for a call.
         n : int
             How many calls are measured, after a warm-up call.
@@ -181,13 +251,20 @@ class DeviceFunction:
 
         Parameters
         ----------
-        *args, **kwargs
+        *args, **kwargs : array-like
             As for a call, or none.
 
         Returns
         -------
         Explanation
             As `optdb.explain` gives it: it prints as tables, and draws a picture.
+
+        Raises
+        ------
+        SimulatorClosed
+            If the simulator was closed.
+        TypeError
+            If the arguments do not fit the function, as Theano raises it.
         """
         with self._state:
             traffic = None
@@ -269,7 +346,13 @@ class Future:
         self._events = events
 
     def done(self) -> bool:
-        """Tell whether the outputs are there."""
+        """Tell whether the outputs are there.
+
+        Returns
+        -------
+        bool
+            Whether `wait` would return at once.
+        """
         return self._span.done
 
     def wait(self, timeout: float | None = None) -> Any:
@@ -279,6 +362,11 @@ class Future:
         ----------
         timeout : float, optional
             Seconds; as long as it takes if it is None.
+
+        Returns
+        -------
+        numpy.ndarray, list, dict or None
+            The results, as the function returns them.
 
         Raises
         ------

@@ -64,7 +64,13 @@ class MemoryReport(HtmlTables):
         return self.values + self.inputs + self.shared + self.constants
 
     def render(self) -> Table:
-        """Return it as a table."""
+        """Return the report as a table.
+
+        Returns
+        -------
+        rich.table.Table
+            Sizes are in bytes.
+        """
         table = Table(title=f"memory of a call, {'as recorded' if self.recorded else 'as traced'}")
         table.add_column("what")
         table.add_column("bytes", justify="right")

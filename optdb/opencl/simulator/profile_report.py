@@ -97,14 +97,31 @@ class ProfileReport(HtmlTables):
         return [row for row in self.rows if row.kind in TRANSFERS]
 
     def by(self, key: Callable[[Row], str]) -> dict[str, list[Row]]:
-        """Return the rows in groups, those first that take the longest on the device, or else on the host."""
+        """Return the rows in groups, those first that take the longest on the device, or else on the host.
+
+        Parameters
+        ----------
+        key : callable
+            Returns the name of a row's group, as ``lambda row: row.op`` does.
+
+        Returns
+        -------
+        dict of str to list of Row
+            The rows of each group, in their order.
+        """
         return _grouped(self.rows, key)
 
     def __str__(self) -> str:
         return text_of(self.render(), width=140)
 
     def render(self) -> Group:
-        """Return the tables, for `rich`."""
+        """Return the tables, for `rich`.
+
+        Returns
+        -------
+        rich.console.Group
+            The tables of times in milliseconds, by op, line and kernel.
+        """
         commands = [row for row in self.rows if row.device is not None]
         on_host = _grouped((row for row in self.rows if row.where == HOST), lambda row: row.op)
         host_rows = ((op, len(rows), f"{_seconds(rows)[1] * 1e3:.3f}") for op, rows in on_host.items())

@@ -82,6 +82,13 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     def add_method(self, name: str, function: Function) -> None:
         """Let ``simulator.name(...)`` compute another function, on the same shared variables.
 
+        Parameters
+        ----------
+        name : str
+            The name of the method: an identifier that does not begin with ``_``.
+        function : theano.compile.function_module.Function
+            The function, which stays as it is.
+
         Raises
         ------
         ValueError
@@ -128,7 +135,13 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     # From the beginning to the end
 
     def reset(self) -> None:
-        """Start over: let all shared variables, and inputs that calls update, have Theano's values again."""
+        """Start over: let all shared variables, and inputs that calls update, have Theano's values again.
+
+        Raises
+        ------
+        SimulatorClosed
+            If the simulator was closed.
+        """
         with self._state:
             for shared in self._state:
                 shared.from_theano()
@@ -238,10 +251,17 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         which : SharedVariable or str
             Theano's variable, or its name.
 
+        Returns
+        -------
+        numpy.ndarray or object
+            An array of the variable's dtype and present shape; what else the variable holds, such as a random state.
+
         Raises
         ------
         KeyError
-            If there is no such, or several have the name.
+            If there is no such variable, or several have the name.
+        SimulatorClosed
+            If the simulator was closed.
         """
         with self._state:
             return self._state.find(which).host_value()
@@ -249,18 +269,41 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     def set(self, which: Any, value: Any) -> None:
         """Give a shared variable on the device another value; Theano's stays as it is.
 
+        Parameters
+        ----------
+        which : SharedVariable or str
+            Theano's variable, or its name.
+        value : array-like
+            The value, with as many dimensions as the variable; of any shape that the variable's type allows. It is
+            converted to the variable's dtype where Theano would do so.
+
         Raises
         ------
         KeyError
-            If there is no such, or several have the name.
+            If there is no such variable, or several have the name.
         TypeError
             If the variable's type does not admit the value.
+        SimulatorClosed
+            If the simulator was closed.
         """
         with self._state:
             self._state.find(which).assign(value)
 
     def sync_to_theano(self, *which: Any) -> None:
-        """Copy shared variables from the device to Theano: those that are given, or all."""
+        """Copy shared variables from the device to Theano.
+
+        Parameters
+        ----------
+        *which : SharedVariable or str
+            Theano's variables, or their names; without any, all shared variables are copied.
+
+        Raises
+        ------
+        KeyError
+            If the simulator has no such variable, or several have the name.
+        SimulatorClosed
+            If the simulator was closed.
+        """
         with self._state:
             for shared in self._state.chosen(which):
                 shared.to_theano()
@@ -269,7 +312,20 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
     sync_shared_to_parent = sync_to_theano
 
     def sync_from_theano(self, *which: Any) -> None:
-        """Copy shared variables from Theano to the device: those that are given, or all."""
+        """Copy shared variables from Theano to the device.
+
+        Parameters
+        ----------
+        *which : SharedVariable or str
+            Theano's variables, or their names; without any, all shared variables are copied.
+
+        Raises
+        ------
+        KeyError
+            If the simulator has no such variable, or several have the name.
+        SimulatorClosed
+            If the simulator was closed.
+        """
         with self._state:
             for shared in self._state.chosen(which):
                 shared.from_theano()
@@ -339,12 +395,28 @@ def opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
     ----------
     device : str
         As `SimulatorOCL` takes it.
+
+    Returns
+    -------
+    callable
+        Takes a compiled function, returns a `SimulatorOCL`, and raises what its constructor raises.
     """
     return functools.partial(SimulatorOCL, device=device)
 
 
 def fixed_size_opencl_backend(device: str = "auto") -> Callable[[Function], SimulatorOCL]:
-    """Return what `opencl_backend` does: the name by which simulators were first proposed. Sizes need not be fixed."""
+    """Return what `opencl_backend` does: the name by which simulators were first proposed. Sizes need not be fixed.
+
+    Parameters
+    ----------
+    device : str
+        As `SimulatorOCL` takes it.
+
+    Returns
+    -------
+    callable
+        As `opencl_backend` returns it.
+    """
     return opencl_backend(device)
 
 

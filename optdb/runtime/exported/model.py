@@ -120,7 +120,31 @@ class Exported:
         self.methods = {method.name: LoadedMethod(method, self._resources) for method in manifest.methods}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the first function."""
+        """Call the first function.
+
+        Parameters
+        ----------
+        *args, **kwargs : array-like
+            The arguments, with the dtypes and numbers of dimensions that ``signature`` shows.
+
+        Returns
+        -------
+        numpy.ndarray, list, dict or None
+            The results, as the exported function returns them.
+
+        Raises
+        ------
+        TypeError
+            If the arguments are not those that it takes.
+        ShapeError
+            If the file does not say what to do with such shapes.
+        LimitError
+            If the call takes more than `load` allowed.
+        MemoryError
+            If the device has too little memory.
+        ForkedContext
+            In the child of the process that loaded the file.
+        """
         return next(iter(self.methods.values()))(*args, **kwargs)
 
     def __getattr__(self, name: str) -> LoadedMethod:
@@ -141,7 +165,17 @@ class Exported:
         return list(self._states)
 
     def get(self, name: str) -> np.ndarray:
-        """Return a shared value.
+        """Return a copy of a shared value.
+
+        Parameters
+        ----------
+        name : str
+            Its name, one of `names`.
+
+        Returns
+        -------
+        numpy.ndarray
+            An array of the value's shape and dtype.
 
         Raises
         ------
@@ -157,6 +191,13 @@ class Exported:
 
     def set(self, name: str, value: Any) -> None:
         """Give a shared value another value, of the same shape.
+
+        Parameters
+        ----------
+        name : str
+            Its name, one of `names`.
+        value : array-like
+            The value, of the same shape and of a dtype that converts to the value's own without loss.
 
         Raises
         ------
@@ -245,23 +286,64 @@ class LoadedMethod:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute, as the function did that was exported.
 
+        Parameters
+        ----------
+        *args, **kwargs : array-like
+            The arguments, with the dtypes and numbers of dimensions that ``signature`` shows.
+
+        Returns
+        -------
+        numpy.ndarray, list, dict or None
+            The results, as the exported function returns them.
+
         Raises
         ------
         TypeError
             If the arguments are not those that it takes.
         ShapeError
             If the file does not say what to do with such shapes.
+        LimitError
+            If the call takes more than `load` allowed.
+        MemoryError
+            If the device has too little memory.
         ForkedContext
             In the child of the process that loaded the file.
         """
         return self.run(self.signature.bind(args, kwargs, self.name))
 
     def run(self, arguments: Sequence[np.ndarray]) -> Any:
-        """Compute for arrays that are bound to the arguments already."""
+        """Compute for arrays that are bound to the arguments already.
+
+        Parameters
+        ----------
+        arguments : sequence of numpy.ndarray
+            An array for each argument of ``signature``, with its dtype and number of dimensions.
+
+        Returns
+        -------
+        numpy.ndarray, list, dict or None
+            The results, as the exported function returns them.
+
+        Raises
+        ------
+        ShapeError
+            If the file does not say what to do with such shapes.
+        LimitError
+            If the call takes more than `load` allowed.
+        MemoryError
+            If the device has too little memory.
+        ForkedContext
+            In the child of the process that loaded the file.
+        """
         return self._do(lambda call: self.signature.result(self._bound_for(call).run(call)), arguments)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Prepare calls like one, which then need not wait for memory and compilers; compute nothing.
+
+        Parameters
+        ----------
+        *args, **kwargs : array-like
+            The arguments, with the dtypes and numbers of dimensions that ``signature`` shows.
 
         Raises
         ------
