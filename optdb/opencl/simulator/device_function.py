@@ -46,7 +46,9 @@ class DeviceFunction:
             raise TypeError(f"expected a compiled function, as theano.function returns it, and not {function!r}")
         self.__name__ = name
         #: What `inspect.signature` returns: the inputs of the function.
-        self.__signature__ = _signature(function)
+        self.__signature__ = signature = _signature(function)
+        #: The same, for people.
+        self._arguments = str(signature)
         self._simulator = simulator
         self._state = state
         self._function = function

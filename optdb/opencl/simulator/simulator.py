@@ -376,8 +376,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
 
 
 def _described(method: DeviceFunction) -> tuple[str, str]:
-    """Return the name of a method's function, and its signature."""
-    return method._function.name or "", str(method.__signature__)
+    """Return the name of a method's function, and its arguments."""
+    return method._function.name or "", method._arguments
 
 
 def _shared_row(shared: Shared) -> tuple[Any, ...]:
