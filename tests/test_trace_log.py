@@ -82,6 +82,7 @@ def test_names_select():
     assert not trace_log.wants("rewrites")
 
 
+@pytest.mark.slow
 def test_the_variable_of_the_environment():
     done = python("-c", "import optdb, theano; print(theano.config.optdb.trace)", flags="optdb.trace=lifts+compilers")
     assert done.stdout == "lifts+compilers\n", done.stderr
@@ -179,6 +180,7 @@ def test_an_untraced_launch_is_the_drivers_own():
     assert commands._launch is cl.enqueue_nd_range_kernel
 
 
+@pytest.mark.slow
 def test_opencl_compilers(capsys):
     source = "__kernel void traced_{0}(__global int *x) {{ x[0] = {0}; }}"
     context = get_context(context_of("auto"))

@@ -46,6 +46,7 @@ def test_the_console_script(script):
     assert wrong.stderr.startswith("Usage: optdb cache [OPTIONS]\nTry 'optdb cache --help' for help.\n")
 
 
+@pytest.mark.slow
 def test_both_do_the_same(script):
     assert run(script, "--version").stdout == python("-m", "optdb", "--version").stdout
     assert run(script, "nonsense").returncode == python("-m", "optdb", "nonsense").returncode == 2
