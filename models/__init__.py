@@ -4,7 +4,7 @@ The way of the data::
 
     zoo ──────▶ registry ──▶ worker ───────▶ runner ─────▶ report
     builders    names and    one model in    processes,    tables, JSON,
-    shims       flags        a process       time limits   exit status
+                flags        a process       time limits   exit status
                              │
                              ways: how a model is compiled;  values: whether results agree;  timing: seconds of a step
 

@@ -19,8 +19,8 @@ Each model is compiled by stock Theano, by the engine (`engine`), in mode `OPENC
 
 `make models` installs the libraries into an environment of its own, build/models-venv, and compares all models.
 `build/models-venv/bin/python -m models keras_vae gp` compares some of them, and `--time` also times them beside
-Theano's C code. `--json FILE --resume` continues a stopped run. models/shims has what the libraries expect of older
-versions of Python and NumPy.
+Theano's C code. `--json FILE --resume` continues a stopped run. What the libraries expect of older versions of Python
+and NumPy is on the page [Libraries](libraries.md).
 
 A number is the largest difference from stock's values, relative to the largest number of the array, over all outputs
 and, after the last call, all shared variables. *Chaotic* is a difference no larger than that of stock's own values

@@ -105,7 +105,7 @@ def entry(name: str) -> Entry:
 
 
 def build(name: str, **sizes: object) -> Model:
-    """Build a model; the shims that its library needs stay in force.
+    """Build a model.
 
     Parameters
     ----------

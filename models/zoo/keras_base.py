@@ -15,7 +15,6 @@ from unittest import mock
 import numpy as np
 import theano
 
-from models import shims
 from models.registry import Entry, register
 from models.zoo.captured import unique_updates
 from profiles.models import Model
@@ -49,7 +48,6 @@ def keras_model(name: str) -> Callable[[Maker], Maker]:
 
 def import_keras() -> ModuleType:
     """Import Keras on Theano, working in floatX, without its writing to the home directory."""
-    shims.install()
     os.environ["KERAS_BACKEND"] = "theano"
     # Keras writes its settings to its home; where nothing can be written, it goes on without.
     os.environ["KERAS_HOME"] = os.devnull

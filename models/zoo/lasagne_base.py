@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from theano.gof.graph import Variable
 
-from models import shims
 from models.registry import Entry, register
 from models.zoo.captured import unique_updates
 from profiles.models import Model
@@ -57,7 +56,6 @@ def lasagne_model(name: str) -> Callable[[Maker], Maker]:
 
 def import_lasagne() -> ModuleType:
     """Import Lasagne, with the seeds of initial weights and of noise as at each build."""
-    shims.install()
     import lasagne
 
     lasagne.random.set_rng(np.random.RandomState(13))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from models import shims
 from models.registry import Entry, register
 from models.zoo.captured import captured
 from profiles.models import Model
@@ -69,13 +68,11 @@ def _enter(name: str, maker: Maker, build: Callable[..., Model]) -> Maker:
 
 def import_pymc3() -> ModuleType:
     """Import PyMC3, with the seeds of its random numbers as at each build."""
-    shims.install()
     with warnings.catch_warnings():
         # Of names that NumPy is about to drop.
         warnings.simplefilter("ignore")
         import pymc3
 
-    shims.repair_minibatches(pymc3)
     np.random.seed(SEED)
     pymc3.set_tt_rng(SEED)
     return pymc3

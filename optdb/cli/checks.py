@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from optdb.host import activation, blas, support
-from optdb.host.compat import versions
+from optdb.host.compat import libraries, versions
 from optdb.runtime.errors import DeviceError
 
 
@@ -132,6 +132,27 @@ def _translation() -> str:
 
     types = ", with the result types of NumPy 1" if versions.needs_promotion() else ""
     return f"Theano's modules are translated{types}; kept in {loader.cache_dir()}"
+
+
+def _libraries() -> str:
+    """List the libraries on top of Theano that are installed, and whether their versions are translated."""
+    installed = [library for library in libraries.LIBRARIES if library.installed()]
+    if not installed:
+        return "none of " + ", ".join(library.distribution for library in libraries.LIBRARIES)
+    lines = [_describe_library(library) for library in installed]
+    others = [library for library in installed if not library.is_supported()]
+    if others:
+        wanted = " ".join(f'"{library.distribution}{library.supported}"' for library in others)
+        cure = f"to use them with Theano: python -m pip install --no-deps {wanted}"
+        raise CheckFailed("\n".join(lines), cure, optional=True)
+    return "\n".join(lines)
+
+
+def _describe_library(library: libraries.Library) -> str:
+    version = support.found(library.distribution)
+    if library.is_supported():
+        return f"{library.distribution} {version}: translated as Theano is"
+    return f"{library.distribution} {version}: left as it is (optdb supports {library.supported})"
 
 
 def _activation() -> str:
@@ -288,4 +309,5 @@ CHECKS: dict[str, Callable[[], str]] = {
     "engine": _engine,
     "OpenCL": _opencl,
     "kernel cache": _kernel_cache,
+    "libraries": _libraries,
 }

@@ -1,8 +1,8 @@
 """Makes Theano importable here, and calls back once it is imported.
 
-`start` is called by ``import optdb``. It imports nothing: it puts an import hook in place, and beside it the finder
-that translates Theano's modules (see `optdb.host.compat`). The steps in `AROUND` run when any module
-imports Theano, in this order:
+`start` is called by ``import optdb``. It imports nothing: it puts an import hook in place, and beside it the finders
+that translate the modules of Theano and of libraries on top of it (see `optdb.host.compat`). The steps in `AROUND` run
+when any module imports Theano, in this order:
 
 1. ``theano``: `prepare` refuses versions that cannot work;
 2. ``theano.configparser``: optdb's flags are registered, before Theano looks for unknown ones;
@@ -32,7 +32,7 @@ from typing import Any
 from optdb import flags as wanted_flags
 from optdb.host import flags, support
 from optdb.host.clinker import hooks
-from optdb.host.compat import ccode, deferring, versions
+from optdb.host.compat import ccode, deferring, libraries, versions
 from optdb.host.compat.finder import TranslatingFinder
 from optdb.host.importhook import ImportHook
 from optdb.host.support import UnsupportedHost, UnusableCompiledir
@@ -54,6 +54,7 @@ def start(compose: Callable[[], None]) -> None:
         return
     around = {"theano": functools.partial(_theano, compose), **AROUND}
     sys.meta_path.insert(0, TranslatingFinder(("theano",)))
+    sys.meta_path.insert(0, TranslatingFinder(libraries.PACKAGES, libraries.is_translated))
     sys.meta_path.insert(0, ImportHook(around, missing=lambda name: support.check()))
     if "theano" in sys.modules:
         flags.register(sys.modules["theano.configparser"])

@@ -101,3 +101,23 @@ def test_here():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1.0.5" in done.stdout
     assert "apt-get install g++" in done.stdout
+
+
+def test_libraries(table, monkeypatch):
+    from optdb.host import support
+    from optdb.host.compat import versions
+
+    installed = {}
+    monkeypatch.setattr(versions, "installed", lambda name: installed.get(name, ()))
+    monkeypatch.setattr(support, "found", lambda name: ".".join(map(str, installed[name])))
+    assert "none of Lasagne, Keras," in checks._libraries()
+    installed["Lasagne"] = (0, 1)
+    assert checks._libraries() == "Lasagne 0.1: translated as Theano is"
+    installed["Keras"] = (3, 6)
+    with pytest.raises(checks.CheckFailed) as failure:
+        checks._libraries()
+    assert str(failure.value).splitlines()[1] == "Keras 3.6: left as it is (optdb supports >=2.3,<2.4)"
+    assert failure.value.cure.endswith('--no-deps "Keras>=2.3,<2.4"')
+    assert not failure.value.fatal
+    status, _ = table(libraries=checks._libraries)
+    assert status == 0

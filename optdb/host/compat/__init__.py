@@ -1,11 +1,13 @@
 """Makes Theano's modules work on current versions of Python, NumPy and SciPy, when they are imported.
 
 Theano 1.0.5 was written for Python 3.9 and NumPy 1.19. Its files stay as they are on disk; these modules
-adapt them between the source and the compiled code, for the modules of Theano alone:
+adapt them between the source and the compiled code, for the modules of Theano, and of
+the libraries that `libraries` lists, alone:
 
 - `versions` decides which of the layers below the installed versions need;
 - `finder` finds Theano's modules; `loader` compiles their translated source, and caches the result on disk;
 - `translation` rewrites the syntax tree: imports, and operators on numbers;
+- `libraries` lists the libraries on top of Theano that are translated, too: Lasagne, Keras, PyMC3 and others;
 - `modules` holds the targets of redirected imports: NumPy's former names, modules that Python dropped;
 - `promotion` gives operators the result types of NumPy 1, by value, where NumPy 2 has others;
 - `ccode` adds a header to what Theano compiles;

@@ -1,7 +1,8 @@
-"""Replacements for calls in Theano's source whose meaning has changed since.
+"""Replacements for calls in the source of Theano, and of libraries on top of it, whose meaning has changed since.
 
 `translation` puts these functions in place of float(), int(), complex(), bool() and repr(), of ``np.dtype()``, of the
-method ``fill``, and of the operator ``%`` after a text with numbers in it; and around lists that are indexes.
+methods ``fill`` and ``decode``, and of the operator ``%`` after a text with numbers in it; and around lists that are
+indexes.
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ def fill(array: Any, value: Any) -> Any:
     if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and type(value) is int:
         value = np.asarray(value).astype(array.dtype)
     return array.fill(value)
+
+
+def decode(text: Any, *args: Any, **options: Any) -> Any:
+    """Call an object's method decode; text remains as it is."""
+    return text if isinstance(text, str) else text.decode(*args, **options)
 
 
 def format_text(template: str, values: Any) -> str:

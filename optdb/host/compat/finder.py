@@ -1,4 +1,4 @@
-"""Finds Theano's modules for `loader`, which it imports on first use."""
+"""Finds the modules that `loader` translates, which it imports on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads Theano's modules from translated source, and caches the compiled code on disk.
+"""Loads modules of Theano, and of libraries on top of it, from translated source, and caches the compiled code on disk.
 
 A cached result belongs to one source file, by path, time and size, to one version of Python and of this translation.
 Where the cache folder cannot be written, each process translates again.
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType
 
 from optdb import files, user_cache
-from optdb.host.compat import translation, versions
+from optdb.host.compat import libraries, translation, versions
 
 
 class TranslatingLoader(SourceFileLoader):
@@ -37,7 +37,9 @@ class TranslatingLoader(SourceFileLoader):
     def source_to_code(self, data: bytes, path: str, *, _optimize: int = -1) -> CodeType:
         """Translate and compile source."""
         promoting = versions.needs_promotion()
-        tree = translation.call_for_helpers(translation.translate(data, path, promoting), promoting)
+        tree = translation.call_for_helpers(
+            translation.translate(data, path, promoting, libraries.library_of(self.name)), promoting
+        )
         return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
 
 

@@ -1,8 +1,11 @@
-"""Rewrites the syntax tree of a module of Theano.
+"""Rewrites the syntax tree of a module of Theano, or of a library on top of it (see `libraries`).
 
 The table `REDIRECTED` redirects imports to modules of `modules`, so that ``np`` in a module of Theano is a module with
 NumPy's removed names. `RENAMED` renames removed attributes. If NumPy promotes by type alone, operators on possible
 numbers become calls of `promotion.OPERATORS`, and so do NumPy's functions of two operands.
+
+A library's modules have redirections of their own in addition. In these, every name that is used as an index may be a
+list of slices, where in Theano only few are.
 
 Translated code finds the functions that it calls in the module's namespace under names like ``__optdb_Add__``. Its
 first statement (`call_for_helpers`) puts them there, so that the code also runs as ``__main__``. Line numbers do not
@@ -16,11 +19,12 @@ import functools
 import hashlib
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from optdb.host.compat import versions
+from optdb.host.compat import libraries, versions
+from optdb.host.compat.libraries import Library
 
 HERE = "optdb.host.compat.modules"
 
@@ -139,8 +143,8 @@ _PLAIN_CALLS = frozenset(
 )
 
 
-def translate(source: bytes | str, filename: str, promoting: bool) -> ast.Module:
-    """Parse a module of Theano and rewrite it.
+def translate(source: bytes | str, filename: str, promoting: bool, library: Library | None = None) -> ast.Module:
+    """Parse a module of Theano or of a library, and rewrite it.
 
     Parameters
     ----------
@@ -150,13 +154,15 @@ def translate(source: bytes | str, filename: str, promoting: bool) -> ast.Module
         The module's file, for messages.
     promoting : bool
         Whether to give operators the result types of NumPy 1.
+    library : Library, optional
+        The library that the module belongs to; None for Theano.
     """
     with warnings.catch_warnings():
         # Warnings of escapes such as "\d" in strings do not help the user.
         warnings.simplefilter("ignore", SyntaxWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         tree = ast.parse(source, filename)
-    tree = _Translator(promoting).visit(tree)
+    tree = _Translator(promoting, library).visit(tree)
     return ast.fix_missing_locations(tree)
 
 
@@ -169,7 +175,8 @@ def call_for_helpers(tree: ast.Module, promoting: bool) -> ast.Module:
 
 def table_digest() -> str:
     """Return a digest of everything that translated code depends on besides its source."""
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    tables = (__file__, libraries.__file__)
+    return hashlib.sha256(b"".join(Path(table).read_bytes() for table in tables)).hexdigest()[:16]
 
 
 def add_helpers(namespace: dict[str, Any], promoting: bool) -> None:
@@ -197,7 +204,7 @@ def _helpers(promoting: bool) -> dict[str, Callable[..., Any]]:
 
     functions: dict[str, Callable[..., Any]] = {
         _helper(name): getattr(builtins, name)
-        for name in (*_Translator.CONVERSIONS.values(), "fill", "format_text", "make_dtype", "to_index")
+        for name in (*_Translator.CONVERSIONS.values(), "decode", "fill", "format_text", "make_dtype", "to_index")
     }
     if promoting:
         from optdb.host.compat import promotion
@@ -223,8 +230,10 @@ class _Translator(ast.NodeTransformer):
         "repr": "to_repr",
     }
 
-    def __init__(self, promoting: bool) -> None:
+    def __init__(self, promoting: bool, library: Library | None) -> None:
         self.promoting = promoting
+        self.library = library
+        self.redirected = {**REDIRECTED, **library.redirected} if library else REDIRECTED
         #: Names that the current function assigns lists to.
         self.lists: frozenset[str] = frozenset()
 
@@ -239,12 +248,12 @@ class _Translator(ast.NodeTransformer):
     def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         for alias in node.names:
-            statements += _import(alias)
+            statements += _import(alias, self.redirected)
         return [ast.copy_location(statement, node) for statement in statements]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
-        if not node.level and node.module in REDIRECTED:
-            node.module = REDIRECTED[node.module]
+        if not node.level and node.module in self.redirected:
+            node.module = self.redirected[node.module]
         return node
 
     # Names
@@ -263,10 +272,16 @@ class _Translator(ast.NodeTransformer):
         index = node.slice
         if not isinstance(node.value, ast.Name):
             return node
-        if isinstance(index, ast.ListComp) or (isinstance(index, ast.Name) and index.id in self.lists):
+        if not isinstance(node.ctx, ast.Del) and self._may_be_list(index):
             indexed = ast.copy_location(ast.Name(node.value.id, ast.Load()), node)
             node.slice = _call("to_index", [indexed, index], index)
         return node
+
+    def _may_be_list(self, index: ast.expr) -> bool:
+        """Return whether an index may be a list."""
+        if isinstance(index, ast.Name):
+            return self.library is not None or index.id in self.lists
+        return isinstance(index, ast.ListComp)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
@@ -311,6 +326,8 @@ class _Translator(ast.NodeTransformer):
 
     def _method_call(self, node: ast.Call, function: ast.Attribute) -> ast.expr:
         """Rewrite the call of a method, or of a function of NumPy."""
+        if self.library is not None and self.library.decodes_text and function.attr == "decode":
+            return _call("decode", [function.value, *node.args], node, node.keywords)
         if function.attr == "fill" and len(node.args) == 1 and not node.keywords:
             return _call("fill", [function.value, *node.args], node)
         if not (isinstance(function.value, ast.Name) and function.value.id in ("np", "numpy")):
@@ -329,23 +346,23 @@ class _Translator(ast.NodeTransformer):
         return called
 
 
-def _import(alias: ast.alias) -> list[ast.stmt]:
+def _import(alias: ast.alias, redirected: Mapping[str, str]) -> list[ast.stmt]:
     """Return the statements for one name of an import statement."""
-    if alias.name in REDIRECTED and (alias.asname or "." not in alias.name):
-        return [ast.Import([ast.alias(REDIRECTED[alias.name], alias.asname or alias.name)])]
+    if alias.name in redirected and (alias.asname or "." not in alias.name):
+        return [ast.Import([ast.alias(redirected[alias.name], alias.asname or alias.name)])]
     package = alias.name.partition(".")[0]
     if alias.name in LAZY and not alias.asname and versions.installed("scipy") >= versions.SCIPY_LAZY:
         return [ast.Import([ast.alias(package)])]
-    if package not in REDIRECTED or alias.asname:
+    if package not in redirected or alias.asname:
         return [ast.Import([alias])]
     # `import numpy.random` binds numpy: import the submodule, and bind the package's replacement.
-    import_submodule = ast.Import([ast.alias(REDIRECTED.get(alias.name, alias.name), "__optdb_imported__")])
-    return [import_submodule, ast.Import([ast.alias(REDIRECTED[package], package)])]
+    import_submodule = ast.Import([ast.alias(redirected.get(alias.name, alias.name), "__optdb_imported__")])
+    return [import_submodule, ast.Import([ast.alias(redirected[package], package)])]
 
 
-def _call(name: str, arguments: list[ast.expr], node: ast.AST) -> ast.Call:
+def _call(name: str, arguments: list[ast.expr], node: ast.AST, keywords: Sequence[ast.keyword] = ()) -> ast.Call:
     function = ast.copy_location(ast.Name(_helper(name), ast.Load()), node)
-    return ast.copy_location(ast.Call(function, arguments, []), node)
+    return ast.copy_location(ast.Call(function, arguments, list(keywords)), node)
 
 
 def _lists_of(function: ast.FunctionDef) -> frozenset[str]:

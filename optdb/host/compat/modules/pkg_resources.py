@@ -1,5 +1,6 @@
-"""The part of ``pkg_resources`` that Theano uses: newer setuptools have none."""
+"""The parts of ``pkg_resources`` that Theano and Lasagne use: newer setuptools have none."""
 
 from importlib.metadata import PackageNotFoundError as DistributionNotFound
+from importlib.metadata import distribution as get_distribution
 
-__all__ = ["DistributionNotFound"]
+__all__ = ["DistributionNotFound", "get_distribution"]

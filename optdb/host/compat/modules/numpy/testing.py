@@ -1,9 +1,9 @@
-"""``numpy.testing`` with the decorators that NumPy 1.25 removed."""
+"""``numpy.testing`` with the decorators and the test runner that NumPy 1.25 removed."""
 
 import unittest
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy.testing
 
@@ -41,5 +41,19 @@ def setastest(is_test: bool = True) -> Any:
 
 
 dec = SimpleNamespace(skipif=skipif, knownfailureif=knownfailureif, slow=slow, setastest=setastest)
+
+
+class Tester:
+    """Replaces NumPy's runner of a package's tests, which PyMC3 creates when it is imported."""
+
+    def __init__(self, *args: object, **options: object) -> None:
+        pass
+
+    def test(self, *args: object, **options: object) -> NoReturn:
+        """Raise an error that names pytest."""
+        raise NotImplementedError("NumPy has no runner of tests any more. The cure: python -m pytest --pyargs PACKAGE")
+
+    bench = test
+
 
 __getattr__, __dir__ = fall_back_to(numpy.testing, globals())

@@ -1,0 +1,80 @@
+"""Replaces what is missing of a package that a library imports, but needs for some of its features alone."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NoReturn
+
+
+class Optional:
+    """A package that may be missing, may fail to import, or may lack names.
+
+    Parameters
+    ----------
+    name : str
+        The package.
+    cure : str
+        What to do where it is missing, for messages.
+
+    Attributes
+    ----------
+    module : module or None
+        The package; None where it cannot be imported.
+    reason : str
+        Why not, for messages.
+    """
+
+    def __init__(self, name: str, cure: str) -> None:
+        self.name = name
+        self.cure = cure
+        self.module: ModuleType | None = None
+        self.reason = ""
+        try:
+            self.module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            missing = error.name or name
+            self.reason = f"{name} is not installed" if missing == name else f"{name} needs {missing}"
+        except Exception as error:
+            # A version that is too old for this NumPy fails with any exception.
+            self.reason = f"{name} does not import here ({type(error).__name__}: {error})"
+
+    def has(self, attribute: str) -> bool:
+        """Return whether the package is there and has a name."""
+        return self.module is not None and hasattr(self.module, attribute)
+
+    def get(self, attribute: str) -> Any:
+        """Return what a name stands for in the package, or a function that raises `NotImplementedError`."""
+        if attribute.startswith("__") and attribute != "__version__":
+            raise AttributeError(f"module {self.name!r} has no attribute {attribute!r}")
+        if self.has(attribute):
+            return getattr(self.module, attribute)
+        return self._missing(attribute)
+
+    def describe_missing(self, attribute: str) -> str:
+        """Return a message that names what is missing, and the cure."""
+        reason = self.reason
+        if self.module is not None:
+            reason = f"{self.name} {getattr(self.module, '__version__', '')} has no {attribute}"
+        return f"{self.name}.{attribute} is not available: {reason}.\nThe cure: {self.cure}"
+
+    def _missing(self, attribute: str) -> Callable[..., NoReturn]:
+        def missing(*args: object, **options: object) -> NoReturn:
+            raise NotImplementedError(self.describe_missing(attribute))
+
+        missing.__name__ = missing.__qualname__ = attribute
+        return missing
+
+    def make_class(self, attribute: str) -> type:
+        """Return a class for annotations and instance checks, where the package has none of this name.
+
+        Its objects have no attributes; the message names the cure.
+        """
+        if self.has(attribute):
+            return getattr(self.module, attribute)
+
+        def lookup(instance: object, name: str) -> NoReturn:
+            raise AttributeError(f"{name}: {self.describe_missing(attribute)}")
+
+        return type(attribute, (), {"__getattr__": lookup, "__doc__": f"Replaces ``{self.name}.{attribute}``."})

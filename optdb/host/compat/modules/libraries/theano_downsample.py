@@ -1,0 +1,37 @@
+"""``theano.tensor.signal.downsample``, which Theano 1.0 removed, for Lasagne 0.1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from theano.tensor.signal import pool
+
+__all__ = ["max_pool_2d"]
+
+
+def max_pool_2d(
+    input: Any,
+    ds: Any,
+    ignore_border: bool = False,
+    st: Any = None,
+    padding: tuple[int, int] = (0, 0),
+    mode: str = "max",
+) -> Any:
+    """Pool the last two dimensions, with the parameter names and defaults of Theano 0.7.
+
+    Parameters
+    ----------
+    input : TensorVariable
+        At least two dimensions.
+    ds : tuple of int
+        The size of a window.
+    ignore_border : bool
+        Whether to leave out windows that are not complete.
+    st : tuple of int, optional
+        The distance of windows; by default, their size.
+    padding : tuple of int
+        The width of the border to add.
+    mode : str
+        "max", "sum", "average_inc_pad" or "average_exc_pad".
+    """
+    return pool.pool_2d(input, ws=ds, ignore_border=ignore_border, stride=st, pad=padding, mode=mode)
