@@ -1,7 +1,7 @@
 """Lets ``import theano`` work in a whole environment, for programs that do not import optdb.
 
 `activate` writes a ``.pth`` file, which Python runs when it starts. The file imports nothing: it adds a finder that
-waits for the import of Theano, and only then imports optdb.
+waits for the import of Theano, or of a library on top of it, and only then imports optdb.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ import sysconfig
 from pathlib import Path
 
 from optdb.files import replace_file
+from optdb.host.compat import libraries
 
 __all__ = ["CannotActivate", "activate", "deactivate", "is_active", "pth_file"]
 
 #: Runs when Python starts, before anything else is imported.
 _FINDER = '''
 class OptdbActivation:
-    """Imports optdb in front of Theano."""
+    """Imports optdb in front of Theano, and of the libraries that optdb translates."""
+
+    NAMES = {names}
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if name != "theano":
+        if name not in cls.NAMES:
             return None
         sys.meta_path.remove(cls)
         if "optdb" in sys.modules:
@@ -34,7 +37,7 @@ class OptdbActivation:
         return next((spec for spec in specs if spec is not None), None)
 
 sys.meta_path.insert(0, OptdbActivation)
-'''
+'''.format(names=("theano", *libraries.PACKAGES))
 
 
 class CannotActivate(RuntimeError):

@@ -57,6 +57,20 @@ def test_theano_brings_optdb_and_nothing_else_does(environment):
     assert "optdb" not in modules(environment, "try: import theano\nexcept Exception: pass")
 
 
+def test_a_library_brings_optdb(environment):
+    """Its first module imports removed names, maybe before it imports Theano."""
+    [packages] = environment.parent.parent.glob("lib/*/site-packages")
+    (packages / "downhill.py").write_text("from collections import Mapping\n")
+    info = packages / "downhill-0.4.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: downhill\nVersion: 0.4.0\n")
+    assert run(environment, "-c", "import downhill").returncode == 1
+    assert run(environment, "-m", "optdb", "activate").returncode == 0
+    assert "optdb" in modules(environment, "import downhill")
+    assert modules(environment, "import json") == set()
+    assert run(environment, "-m", "optdb", "deactivate").returncode == 0
+
+
 def test_programs_start_where_optdb_was_removed(environment, tmp_path):
     assert run(environment, "-m", "optdb", "activate").returncode == 0
     [packages] = environment.parent.parent.glob("lib/*/site-packages")
