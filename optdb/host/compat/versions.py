@@ -5,7 +5,6 @@ Versions are read from the packages' metadata: ``import optdb`` imports neither 
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import re
 import sys
@@ -25,15 +24,19 @@ INDEXING_BY_LISTS = frozenset(["theano.tensor.signal.pool"])
 SCIPY_LAZY = (1, 10)
 
 
-@functools.cache
+_installed: dict[str, tuple[int, ...]] = {}
+
+
 def installed(package: str) -> tuple[int, ...]:
     """Return the installed version of a package as numbers; () if it is not installed."""
-    try:
-        version = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ()
-    numbers = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in numbers.group().split(".")) if numbers else ()
+    if package not in _installed:
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return ()  # a notebook may install it later
+        numbers = re.match(r"\d+(\.\d+)*", version)
+        _installed[package] = tuple(int(part) for part in numbers.group().split(".")) if numbers else ()
+    return _installed[package]
 
 
 def needs_translation() -> bool:

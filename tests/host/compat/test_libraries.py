@@ -103,6 +103,15 @@ def test_versions(monkeypatch):
     assert named("pymc3").supported == ">=3.9,<3.10"
 
 
+def test_a_package_may_be_installed_while_the_program_runs(tmp_path, monkeypatch):
+    assert versions.installed("optdb_later") == ()
+    info = tmp_path / "optdb_later-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: optdb_later\nVersion: 1.2.dev3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert versions.installed("optdb_later") == (1, 2)
+
+
 def test_downsample_pools_as_in_theano_07():
     import theano.tensor as tt
     from theano.tensor import signal
