@@ -61,7 +61,13 @@ LIBRARIES = (
     Library("Keras-Applications", "keras_applications", (1, 0, 6), (1, 1)),
     Library("Keras-Preprocessing", "keras_preprocessing", (1, 0, 5), (1, 2)),
     # PyMC3 3.10 and later require Theano-PyMC.
-    Library("pymc3", "pymc3", (3, 9), (3, 10), {"arviz": f"{HERE}.arviz", "xarray": f"{HERE}.xarray"}),
+    Library(
+        "pymc3",
+        "pymc3",
+        (3, 9),
+        (3, 10),
+        {name: f"{HERE}.{name}" for name in ("arviz", "packaging", "xarray")},
+    ),
     Library("theanets", "theanets", (0, 7, 3), (0, 8), {"climate": f"{HERE}.climate"}),
     Library("downhill", "downhill", (0, 4), (0, 5)),
 )

@@ -145,9 +145,14 @@ def test_pymc3_imports_without_arviz(tmp_path):
     (tmp_path / "arviz").mkdir()
     (tmp_path / "arviz" / "__init__.py").write_text("import numpy\nnumpy.removed_for_a_test\n")
     (tmp_path / "xarray.py").write_text("import missing_package\n")
+    (tmp_path / "packaging").mkdir()
+    (tmp_path / "packaging" / "__init__.py").touch()
+    (tmp_path / "packaging" / "version.py").write_text("parse = int\n")
     source = """
     import arviz, xarray
     import arviz as az
+    import packaging
+    assert packaging.version.parse("3") == 3
     from arviz import InferenceData
     from xarray import Dataset
     assert az.plots.__all__ == [] and not isinstance(3, (InferenceData, Dataset))

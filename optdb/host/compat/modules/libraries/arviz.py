@@ -29,9 +29,11 @@ InferenceData = _package.make_class("InferenceData")
 
 
 def __getattr__(name: str) -> Any:
-    if _package.has("from_pymc3"):
+    if name == "from_pymc3" and not _package.has(name):
+        return from_trace
+    if _package.has("from_pymc3") or not _package.has(name):
         return _package.get(name)
-    return from_trace if name == "from_pymc3" else _converting(_package.get(name))
+    return _converting(_package.get(name))
 
 
 def from_trace(trace: Any, *, model: Any = None, save_warmup: bool = False, **options: Any) -> Any:
