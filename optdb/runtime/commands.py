@@ -80,6 +80,8 @@ class EnqueueKernel:
     #: buffer may be a part of a larger one.
     array_slots: tuple[int, ...] = ()
     is_rebindable: bool = False  #: Whether an operand may be another buffer in the next call.
+    #: Held while the kernel object gets its arguments and is launched, if other launches share it; None if it is bound.
+    lock: Any = None
 
     @property
     def name(self) -> str:
@@ -112,7 +114,7 @@ class EnqueueKernel:
                 args[slot + 1] = np.uint64(int(args[slot + 1]) + shift)
         kernel = cl.Kernel(self.kernel.program, self.kernel.function_name)
         kernel.set_args(*args)
-        return replace(self, kernel=kernel, args=tuple(args))
+        return replace(self, kernel=kernel, args=tuple(args), lock=None)
 
     def rebind(self, operand: int, buffer: cl.Buffer) -> None:
         """Use another buffer from now on."""
@@ -314,9 +316,11 @@ class Listener(Protocol):
 
     #: Whether commands are never enqueued: arrays have no memory then, and numbers may be symbolic.
     tracing: bool
+    #: Whether the caller of `on` sets the arguments of a launch's kernel object first.
+    takes_bound: bool
 
     def on(self, command: Any) -> None:
-        """Take a command with buffers as operands, a kernel's already set; enqueue it unless it is only traced."""
+        """Take a command with buffers as operands; enqueue it unless it is only traced."""
 
 
 class _ThreadState(threading.local):
@@ -354,7 +358,7 @@ def tracing() -> Any:
 
 
 def enqueue(command: Any) -> None:
-    """Enqueue a command, or pass it to the listener; a kernel's arguments are set already, unless it is traced."""
+    """Enqueue a command, or pass it to the listener; a launch's arguments are set, if that `takes_bound`."""
     listener = _state.listener
     if listener is None:
         command.enqueue()

@@ -7,8 +7,6 @@ and enqueued together once the last step has returned.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,34 +24,8 @@ from optdb.runtime.commands import (
     listened,
     listening,
 )
-from optdb.runtime.library import cl
 
 __all__ = ["HeldCommands", "enqueue_bound", "held_back"]
-
-
-#: The most kernel objects that a thread keeps for launches that are held: to make one takes 200 µs.
-_MOST_KERNELS = 256
-
-
-class _Kernels(threading.local):
-    """The kernel objects of one thread, each with the one that it stands in for, by the handle of that."""
-
-    def __init__(self) -> None:
-        self.known: OrderedDict[int, tuple[cl.Kernel, cl.Kernel]] = OrderedDict()
-
-
-_kernels = _Kernels()
-
-
-def _of_this_thread(kernel: cl.Kernel) -> cl.Kernel:
-    """Return a kernel object like another one, which no other thread gives arguments."""
-    known, handle = _kernels.known, kernel.int_ptr
-    if handle not in known:
-        known[handle] = kernel, cl.Kernel(kernel.program, kernel.function_name)
-        if len(known) > _MOST_KERNELS:
-            known.popitem(last=False)
-    known.move_to_end(handle)
-    return known[handle][1]
 
 
 @dataclass(eq=False, slots=True)
@@ -63,14 +35,17 @@ class _HeldLaunch:
     launch: EnqueueKernel
 
     def enqueue(self) -> Any:
-        self.launch.kernel.set_args(*self.launch.args)
-        return self.launch.enqueue()
+        launch = self.launch
+        with launch.lock:
+            launch.kernel.set_args(*launch.args)
+            return launch.enqueue()
 
 
 class HeldCommands:
     """Listens to the commands of one thread, and keeps them until `release` or `enqueue`."""
 
     tracing = False
+    takes_bound = False
 
     def __init__(self) -> None:
         self._commands: list[Any] = []
@@ -95,9 +70,9 @@ class HeldCommands:
                 self._hold_upload(replace(command, value=value, is_blocking=False))
             case EnqueueUpload():
                 self._hold_upload(command)
-            case EnqueueKernel():
-                # Its kernel object gets other arguments before this launch is enqueued.
-                self._commands.append(_HeldLaunch(replace(command, kernel=_of_this_thread(command.kernel))))
+            case EnqueueKernel() if command.lock is not None:
+                # Its kernel object may get other arguments before this launch is enqueued.
+                self._commands.append(_HeldLaunch(command))
             case _:
                 self._commands.append(command)
 

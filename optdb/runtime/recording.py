@@ -79,6 +79,7 @@ class Recorder:
     """Records the commands of one thread, and enqueues them."""
 
     tracing = False
+    takes_bound = True
 
     def __init__(self) -> None:
         self._segment = Segment()

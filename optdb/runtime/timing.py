@@ -47,6 +47,7 @@ class Timer:
     """Listens to the commands of one thread, and has them timed."""
 
     tracing = False
+    takes_bound = True
 
     def __init__(self) -> None:
         #: The commands since `begin`.

@@ -82,6 +82,7 @@ class Tracer(Recorder):
     """Listens to the commands of one thread in place of the device, and writes a trace."""
 
     tracing = True
+    takes_bound = False
 
     def __init__(self, trace: Trace, context: Context) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ import numpy as np
 from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.params import ArrayParam, KernelArgumentError, Param, offset_argument
 from optdb.runtime.arrays import Array
-from optdb.runtime.commands import EnqueueKernel, enqueue, tracing
+from optdb.runtime.commands import EnqueueKernel, enqueue, listening
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 from optdb.runtime.sizes import SymInt, as_int
@@ -141,10 +141,13 @@ class CompiledKernel:
         """Launch the kernel with what `grid` and `bind` gave."""
         if 0 in items:
             return
-        with self._lock:
-            if tracing() is None:
-                self._kernel.set_args(*bound)
-            enqueue(EnqueueKernel(self._context.queue, self._kernel, items, group, tuple(bound), self.arrays))
+        kernel, lock = self._kernel, self._lock
+        launch = EnqueueKernel(self._context.queue, kernel, items, group, tuple(bound), self.arrays, lock=lock)
+        listener = listening()
+        with lock:
+            if listener is None or listener.takes_bound:
+                kernel.set_args(*bound)
+            enqueue(launch)
 
     def _prepare(self) -> None:
         """Build the kernel and choose sizes of groups, at the first launch: many kernels of a graph have none."""

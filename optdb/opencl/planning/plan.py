@@ -108,8 +108,17 @@ class Plan:
             for command in step.due(self._changed):
                 command.enqueue()
 
+    @property
+    def final_computes(self) -> bool:
+        """Whether one of the other steps has to compute in the present call, and may raise."""
+        changed = self._changed
+        return any(step.computes or not changed.isdisjoint(step.inputs) for step in self._halves[1])
+
     def run_final(self) -> None:
-        """Run the other steps, after `run`. The caller holds their commands back until all that may raise is done."""
+        """Run the other steps, after `run`.
+
+        If one computes, the caller holds their commands back until all that may raise is done.
+        """
         commit_point()
         for step in self._halves[1]:
             enqueue_bound(step.due(self._changed))
@@ -150,12 +159,21 @@ class Plan:
             return None
         return CommandList(command for step in self._steps for command in step.commands)
 
-    def release(self, borrowed: frozenset[int]) -> None:
-        """Copy the results for the caller, except at `borrowed` places: the next call overwrites the plan's arrays."""
+    def release(self, borrowed: frozenset[int]) -> bool:
+        """Copy the results for the caller, except at `borrowed` places: the next call overwrites the plan's arrays.
+
+        Return whether a call with the same arrays may have to copy one.
+        """
+        copies = False
         for place, var in enumerate(self.linked.outputs):
             cell = self.linked.cells[var]
-            if place not in borrowed and isinstance(cell[0], Array) and self.buffers.owns(cell[0]):
+            if place in borrowed or not isinstance(cell[0], Array):
+                continue
+            copies = copies or var in self.buffers.io.outputs  # which may lie elsewhere in the next call
+            if self.buffers.owns(cell[0]):
                 cell[0] = copy(cell[0])
+                copies = True
+        return copies
 
 
 def recording_memory(recording: Recording) -> CallMemory:

@@ -134,6 +134,10 @@ class CommitUpdates:
         """Return the commands that commit the values now in the cells; None if they were not recorded."""
         return self._commands if self._is_recorded([cell[0] for cell in self._cells]) else None
 
+    def is_ready(self) -> bool:
+        """Tell whether `run` only enqueues recorded commands for the values now in the cells."""
+        return not self._unrecorded and self._is_recorded([cell[0] for cell in self._cells])
+
     def run(self) -> None:
         """Write the next values over the present ones."""
         before = [cell[0] for cell in self._cells]

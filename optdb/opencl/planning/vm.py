@@ -125,13 +125,7 @@ class PlannedVM(VM):
                 while (entry := self._load(shapes, places, path)) is not None:
                     try:
                         entry.plan.run()
-                        held = HeldCommands()
-                        with listened(held):
-                            entry.plan.run_final()
-                            entry.commit.run()
-                            entry.plan.release(self._borrowed)
-                        for command in held.release():
-                            command.enqueue()
+                        self._finish(entry)
                         break
                     except BranchTaken as taken:
                         entry.plan.unload()
@@ -148,6 +142,22 @@ class PlannedVM(VM):
                     self._expected[shapes, first] = path
             commit_point()
             advance(self.advancing)
+
+    def _finish(self, entry: _Known) -> None:
+        """Run the steps of a plan that overwrite inputs, and commit, wholly or not at all."""
+        plan, commit = entry.plan, entry.commit
+        # Without Python between the first command and the last one, nothing can raise.
+        if not (entry.copies or plan.final_computes) and commit.is_ready():
+            plan.run_final()
+            commit.run()
+            return
+        held = HeldCommands()
+        with listened(held):
+            plan.run_final()
+            was_ready = commit.is_ready()
+            commit.run()
+            entry.copies = plan.release(self._borrowed) or not was_ready
+        held.enqueue()
 
     def repeat(self, times: int) -> None:
         """Compute several times from the values in the cells of the inputs, with as little Python between as possible.
@@ -341,3 +351,5 @@ class _Known:
     recording: Recording
     plan: Plan | None = None
     commit: CommitUpdates | None = None
+    #: Whether a call may have to copy results for the caller, even if its commit is recorded.
+    copies: bool = True

@@ -10,6 +10,7 @@ from theano.ifelse import ifelse
 
 import optdb
 from optdb.opencl import contexts
+from optdb.opencl.planning import vm
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.registry import context_of
 
@@ -209,3 +210,68 @@ def test_an_error_does_not_show_values_that_are_not_computed():
     with pytest.raises(IndexError, match="not computed yet") as caught:
         f(FOUR, 100, 1)
     assert "Inputs shapes: [(4,)" in str(caught.value)
+
+
+class ClaimsOneRow(theano.Op):
+    """A copy whose type says that it has one row, which need not be so."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return theano.Apply(self, [x], [tt.TensorType(x.dtype, (True, False))()])
+
+    def perform(self, node, inputs, outputs, params=None):
+        outputs[0][0] = inputs[0].copy()
+
+    def infer_shape(self, node, shapes):
+        return shapes
+
+
+@pytest.mark.parametrize("way", ["mode", "simulator"])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_next_value_that_breaks_its_type_leaves_other_variables(way, is_last):
+    s = shared("float32", 4)
+    row = theano.shared(np.ones((1, 3), "float32"), "row", broadcastable=(True, False))
+    m = tt.fmatrix("m")
+    updates = [(s, tt.inc_subtensor(s[:2], np.float32(1))), (row, ClaimsOneRow()(m))][:: 1 if is_last else -1]
+    f = theano.function([m], updates=updates, mode=optdb.mode(device="opencl") if way == "mode" else "FAST_COMPILE")
+    f = f if way == "mode" else optdb.SimulatorOCL(f, "opencl")
+    get = f.get if way == "simulator" else lambda var: var.get_value()
+    for number in range(4):
+        with pytest.raises(ValueError, match="length 1"):
+            f(np.ones((2, 3), "float32"))
+        np.testing.assert_array_equal(get(s), [number, 1 + number, 2, 3])
+        assert get(row).shape == (1, 3)
+        f(np.full((1, 3), number, "float32"))
+
+
+def test_commands_are_held_only_where_python_may_raise(monkeypatch):
+    held = []
+
+    class Counted(vm.HeldCommands):
+        def __init__(self):
+            super().__init__()
+            held.append(self)
+
+    monkeypatch.setattr(vm, "HeldCommands", Counted)
+    s, i = shared("float32", 4), tt.iscalar("i")
+    x = tt.fvector("x")
+    updates = [(s, tt.inc_subtensor(s[i], x.sum()))]
+    f = optdb.SimulatorOCL(theano.function([x, i], s.sum(), updates=updates, mode="FAST_COMPILE"), "opencl")
+    for _ in range(4):
+        f(FOUR, 1)
+    held.clear()
+    f(2 * FOUR, 1)
+    assert not held, "all commands are bound, and the commit is recorded"
+    f(FOUR, 2)
+    assert held, "another index is checked in Python"
+    np.testing.assert_array_equal(f.get(s), [0, 25, 6, 3])
+
+
+def test_held_launches_of_one_kernel_keep_their_arguments():
+    s, i = shared("float32", 4), tt.iscalar("i")
+    following = tt.inc_subtensor(tt.inc_subtensor(s[i], np.float32(1))[i + 1], np.float32(1))
+    f = optdb.SimulatorOCL(theano.function([i], updates=[(s, following)], mode="FAST_COMPILE"), "opencl")
+    for number in (0, 1, 2, 0, 1, 2):
+        f(number)
+    np.testing.assert_array_equal(f.get(s), [2, 5, 6, 5])
