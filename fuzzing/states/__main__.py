@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 #: Runs of one process: what a process compiles stays in its memory.
-CHUNK = 100
+CHUNK = 50
 
 
 @dataclass(frozen=True)

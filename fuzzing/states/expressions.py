@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import theano
 import theano.tensor as tt
+from theano.ifelse import ifelse
 
 __all__ = ["OPERATIONS", "Kind", "Operation", "TroubleOp", "apply_numpy", "apply_theano", "trouble"]
 
@@ -140,6 +141,22 @@ def _twice_at_zero(x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarr
     return x
 
 
+def _if_positive(x: Any, kind: Kind, a: Any, i: Any) -> Any:
+    return ifelse(tt.gt(i, 0), _plus_one(x, kind, a, i), x)
+
+
+def _if_positive_numeric(x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarray:
+    return _plus_one_numeric(x, kind, a, i) if i > 0 else x
+
+
+def _twice(x: Any, kind: Kind, a: Any, i: Any) -> Any:
+    return theano.scan(lambda last: _plus_one(last, kind, a, i), outputs_info=x, n_steps=2)[0][-1]
+
+
+def _twice_numeric(x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarray:
+    return _plus_one_numeric(_plus_one_numeric(x, kind, a, i), kind, a, i)
+
+
 _HEAD = slice(None, 2)
 
 OPERATIONS: dict[str, Operation] = {
@@ -159,6 +176,8 @@ OPERATIONS: dict[str, Operation] = {
         _twice_at_zero,
         _has_axis_of_numbers,
     ),
+    "if_positive": Operation(_if_positive, _if_positive_numeric, _always),
+    "loop": Operation(_twice, _twice_numeric, _always),
     "trouble": Operation(lambda x, kind, a, i: TroubleOp()(x), lambda x, kind, a, i: x, _always),
 }
 

@@ -40,7 +40,7 @@ def compiled(spec: Spec, kinds: Sequence[Kind], shared: Sequence[Any], way: str,
     shared : sequence of SharedVariable
         The variables.
     way : str
-        Of `WAYS`.
+        Of `WAYS`, or "target" where the variables are on the device.
     device : str
         Which device, as `optdb.mode` names it.
     """
@@ -72,9 +72,13 @@ def compiled(spec: Spec, kinds: Sequence[Kind], shared: Sequence[Any], way: str,
 
     if way == "engine":
         return compile_in(optdb.mode())
+    if way == "target":
+        return compile_in(theano.compile.get_default_mode().including("opencl"))
     if way == "mode":
         return compile_in(optdb.mode(device=device))
-    linker = theano.gof.vm.VM_Linker(allow_gc=False, use_cloop=False) if way == "vm" else "py"
+    # The linker `py` computes no branches.
+    is_machine = way == "vm" or "if_positive" in spec.operations()
+    linker = theano.gof.vm.VM_Linker(allow_gc=False, use_cloop=False) if is_machine else "py"
     try:
         return compile_in(theano.Mode(linker, "fast_run"))
     except (theano.gof.InconsistencyError, AssertionError):

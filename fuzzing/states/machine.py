@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import optdb
-from fuzzing.states.expressions import Kind, trouble
+from fuzzing.states.apart import Attempt, Stateful, attempts, of_file, on_device, with_private_state
+from fuzzing.states.expressions import OPERATIONS, Kind, trouble
 from fuzzing.states.functions import HOST_WAYS, WAYS, compiled, shared_variables
 from fuzzing.states.model import Model, contents
 from fuzzing.states.specs import COUNT, Spec, kinds, shapes_of, specs
@@ -85,7 +86,8 @@ class Held:
 
 _numbers = st.integers(0, 9)
 _variables = st.integers(0, COUNT - 1)
-_lengths = st.tuples(st.integers(1, 4), st.integers(1, 4))
+_length = st.sampled_from([0, 1, 1, 2, 2, 3, 4])
+_lengths = st.tuples(_length, _length)
 _seeds = st.integers(0, 99)
 _errors = st.sampled_from([None, None, None, ArithmeticError, KeyboardInterrupt])
 
@@ -163,13 +165,16 @@ class SharedVariables(RuleBasedStateMachine):
                 return None
             raise Differs(f"{way} does not compile {spec}: {type(error).__name__}: {error}") from error
 
-    @precondition(lambda self: self.functions and len(self.functions) < MOST_FUNCTIONS)
+    @precondition(
+        lambda self: any(not used.is_of_host for used in self.functions) and len(self.functions) < MOST_FUNCTIONS
+    )
     @rule(number=_numbers, old=_variables, new=_variables, deletes=st.booleans())
     def copy(self, number: int, old: int, new: int, deletes: bool) -> None:
-        """Copy a function, with another shared variable in the place of one, or without updates."""
+        """Copy a function of mode OPENCL, with another shared variable in the place of one, or without updates."""
         used = self._function(number)
-        if used.is_copy or used.simulator is not None or (used.is_of_host and deletes):
-            # Theano finds no variables in a copy of a copy; its own copies without updates may overwrite variables.
+        if used.is_copy or used.simulator is not None or used.is_of_host:
+            # Theano finds no variables in a copy of a copy. In copies of its own linkers, a node that overwrites a
+            # variable may run before one that reads it: the copied graph has no order of these.
             return
         spec, numbers = used.spec, used.spec.used()
         swaps = old in numbers and new not in numbers and self.kinds[old] == self.kinds[new]
@@ -285,6 +290,36 @@ class SharedVariables(RuleBasedStateMachine):
             f"two threads: {[used.spec for used in calls]}\nresults {results}\nshared "
             f"{[var.get_value() for var in self.shared]}\nexpected one of {orders}"
         )
+
+    # State of a function's own
+
+    @rule(spec=specs(), attempts=attempts(), way=st.sampled_from(["file", "private", "target"]), twin=st.booleans())
+    def call_apart(self, spec: Spec, attempts: list[Attempt], way: str, twin: bool) -> None:
+        """Call a function from a file, one with private state, or one of variables on the device."""
+        spec = spec.fitted(self.kinds)
+        if "trouble" in spec.operations():
+            return  # for a step on the host, a file is refused
+        k, kind = spec.argument, self.kinds[spec.argument]
+        like = self.values[k]
+        values = {number: value.copy() for number, value in self.values.items()}
+        function: Stateful | None
+        if way == "file":
+            compiled_function = self._compiled(spec, "simulator")
+            if compiled_function is None:
+                return
+            example = contents(kind, like.shape, 0), attempts[0].index
+            function = of_file(compiled_function, Model(spec, self.kinds, self.defaults), values, example, self.device)
+        elif way == "private":
+            names = [name for _, source in spec.updates for name in source.operations]
+            names = [name for name in names if OPERATIONS[name].admits(kind)]
+            function = with_private_state(kind, names, like, "mode" if twin else "simulator", self.device)
+        else:
+            function = on_device(spec, self.kinds, values, compiled, self.device)
+        for number, attempt in enumerate(attempts if function is not None else ()):
+            shape = (like.shape[0] + attempt.longer, *like.shape[1:]) if like.ndim else ()
+            difference = function.difference(contents(kind, shape, attempt.seed), attempt.index)
+            if difference is not None:
+                raise Differs(f"call {number} of {way}, of {attempts}: {difference}\n{spec}")
 
     # Variables
 

@@ -107,6 +107,11 @@ class Spec:
         """Return what an expression begins with, after givens."""
         return dict(self.givens).get(expression.leaf, expression.leaf)
 
+    def operations(self) -> set[str]:
+        """Return the names of all operations."""
+        expressions = [*(output.expression for output in self.outputs), *(source for _, source in self.updates)]
+        return {name for expression in expressions for name in expression.operations}
+
     def used(self) -> set[int]:
         """Return the numbers of the shared variables that are inputs, by use, update or givens."""
         expressions = [*(output.expression for output in self.outputs), *(source for _, source in self.updates)]

@@ -8,9 +8,17 @@ import theano
 from click.testing import CliRunner
 
 from fuzzing.states.__main__ import main
+from fuzzing.states.apart import of_file, on_device, with_private_state
+from fuzzing.states.expressions import Kind
+from fuzzing.states.functions import compiled, shared_variables
 from fuzzing.states.machine import Differs
+from fuzzing.states.model import Model
+from fuzzing.states.specs import COUNT, Expression, Output, Spec
 from fuzzing.states.worker import run
+from optdb.opencl.planning.vm import PlannedVM
+from optdb.opencl.simulator.io_binding import ZeroCopyScope
 from optdb.opencl.simulator.opencl_linker import Mirror
+from optdb.runtime.holding import HeldCommands
 
 STEPS = 30
 
@@ -53,6 +61,44 @@ def test_a_result_that_changes_later_is_seen(monkeypatch):
     monkeypatch.setattr("optdb.opencl.simulator.io_binding.Output.give", give)
     with pytest.raises(Differs):
         run(0, 50, STEPS)
+
+
+@pytest.mark.slow
+def test_a_half_changed_variable_is_seen(monkeypatch):
+    monkeypatch.setattr(HeldCommands, "takes_bound", True)
+    monkeypatch.setattr(HeldCommands, "on", lambda self, command: command.enqueue())
+    with pytest.raises(Differs):
+        run(0, 100, STEPS)
+
+
+@pytest.mark.slow
+def test_a_borrowed_result_that_is_overwritten_as_an_argument_is_seen(monkeypatch):
+    monkeypatch.setattr(PlannedVM, "_spare_arguments", lambda self: None)
+    monkeypatch.setattr(ZeroCopyScope, "reusable", lambda self, last: last)
+    with pytest.raises(Differs):
+        run(0, 100, STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["file", "private", "target"])
+def test_a_function_with_state_of_its_own_that_is_wrong_is_seen(way):
+    kind = Kind("float32", 1)
+    values = {k: np.ones(3, "float32") for k in range(COUNT)}
+    spec = Spec((Output(Expression(0)),), ((0, Expression(0, ("inc_head", "inc_at"))),))
+    model, kinds = Model(spec, (kind,) * COUNT, frozenset()), (kind,) * COUNT
+    if way == "file":
+        variables = shared_variables(kinds, list(values.values()), frozenset())
+        function = compiled(spec, kinds, variables, "simulator", "auto")
+        stateful = of_file(function, model, values, (values[0], 1), "auto")
+    elif way == "private":
+        stateful = with_private_state(kind, ("inc_head", "inc_at"), values[0], "simulator", "auto")
+    else:
+        stateful = on_device(spec, kinds, values, compiled, "auto")
+    assert stateful.difference(values[0], 1) is None
+    assert stateful.difference(values[0], 9) is None
+    assert stateful.difference(values[0], 2) is None
+    stateful.values[0] = stateful.values[0] + np.float32(1)
+    assert "expected" in stateful.difference(values[0], 1)
 
 
 def test_the_command_line():

@@ -1,0 +1,138 @@
+"""Functions with state of their own: in a file, in a private input, or in variables on the device.
+
+Each is compiled, called some times with arguments that may be wrong, and compared with its model after each call.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import theano
+import theano.tensor as tt
+from hypothesis import strategies as st
+
+import optdb
+from fuzzing.states.expressions import Kind, apply_numpy, apply_theano
+from fuzzing.states.model import Model
+from fuzzing.states.specs import Spec
+from optdb.opencl import contexts
+from optdb.opencl.exporting import Untraceable
+from optdb.opencl.registry import context_of
+from optdb.runtime.exported.errors import ShapeError
+
+__all__ = ["Attempt", "Stateful", "attempts", "of_file", "on_device", "with_private_state"]
+
+#: What a call with wrong arguments raises.
+_ERRORS = (IndexError, ValueError, TypeError)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One call: an argument's seed, the index, and how much longer than the variable the argument is."""
+
+    seed: int
+    index: int
+    longer: int
+
+
+def attempts() -> st.SearchStrategy[list[Attempt]]:
+    """Return a strategy of calls in a row."""
+    attempt = st.builds(Attempt, st.integers(0, 99), st.integers(-1, 4), st.sampled_from([0, 0, 0, 1]))
+    return st.lists(attempt, min_size=1, max_size=4)
+
+
+@dataclass
+class Stateful:
+    """A function, its model, and what gets the present values of its variables."""
+
+    call: Callable[[np.ndarray, int], Any]
+    model: Callable[[dict[int, np.ndarray], np.ndarray, int], tuple[list[np.ndarray], dict[int, np.ndarray]]]
+    get: Callable[[int], np.ndarray]
+    values: dict[int, np.ndarray]
+    #: Errors that a right call may raise.
+    refuses: tuple[type[Exception], ...] = ()
+
+    def difference(self, argument: np.ndarray, index: int) -> str | None:
+        """Call the function once; return what differs from the model, None if nothing does."""
+        try:
+            expected = self.model(self.values, argument, index)
+        except (IndexError, ValueError):
+            expected = None
+        try:
+            results = self.call(argument, index)
+        except _ERRORS as error:
+            if expected is not None and not isinstance(error, self.refuses):
+                return f"raises {type(error).__name__}: {error}"
+        else:
+            if expected is None:
+                return "does not raise"
+            results = results if isinstance(results, list | tuple) else [] if results is None else [results]
+            for place, (ours, theirs) in enumerate(zip(results, expected[0], strict=True)):
+                if not _equal(ours, theirs):
+                    return f"output {place}: expected\n{theirs!r}\nseen\n{ours!r}"
+            self.values.update(expected[1])
+        for k, theirs in self.values.items():
+            ours = self.get(k)
+            if not _equal(ours, theirs):
+                return f"state {k}, after a call: expected\n{theirs!r}\nseen\n{ours!r}"
+        return None
+
+
+def _equal(ours: Any, theirs: np.ndarray) -> bool:
+    ours = np.asarray(ours)
+    return ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
+
+
+def of_file(
+    function: Any, model: Model, values: dict[int, np.ndarray], example: tuple[np.ndarray, int], device: str
+) -> Stateful | None:
+    """Return a function from a file that a simulator has written; None if a file cannot hold it."""
+    simulator = optdb.SimulatorOCL(function, device)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "function.optdb"
+        try:
+            simulator.export(path, [example])
+        except (Untraceable, *_ERRORS):
+            return None  # a step on the host, or an example that raises
+        file = optdb.load(path, device, build_in_child=False)
+    # A file has the variables that are used after optimization.
+    known = {k: value for k, value in values.items() if f"s{k}" in file.names}
+
+    def call_model(state: dict[int, np.ndarray], argument: np.ndarray, index: int) -> Any:
+        return model.call({**values, **state}, argument, index)
+
+    return Stateful(file, call_model, lambda k: file.get(f"s{k}"), known, refuses=(ShapeError,))
+
+
+def with_private_state(
+    kind: Kind, operations: Sequence[str], value: np.ndarray, way: str, device: str
+) -> Stateful | None:
+    """Return a function of an input that keeps its next value; it returns the present one."""
+    argument, index, state = kind.symbolic("a"), tt.iscalar("i"), kind.symbolic("p")
+    following = apply_theano(tuple(operations), state, kind, argument, index)
+    mode = optdb.mode(device=device) if way == "mode" else "FAST_COMPILE"
+    inputs = [argument, index, theano.In(state, value=value.copy(), update=following, name="p")]
+    function = theano.function(inputs, state, mode=mode, on_unused_input="ignore")
+    call = function if way == "mode" else optdb.SimulatorOCL(function, device)
+
+    def call_model(state: dict[int, np.ndarray], argument: np.ndarray, index: int) -> Any:
+        return [state[0]], {0: apply_numpy(tuple(operations), state[0], kind, argument, index)}
+
+    # The result of a call is what the last one has left; nothing else shows it.
+    return Stateful(call, call_model, lambda _: values[0], values := {0: value.copy()})
+
+
+def on_device(
+    spec: Spec, kinds: Sequence[Kind], values: dict[int, np.ndarray], compile_with: Callable[..., Any], device: str
+) -> Stateful:
+    """Return a function of shared variables that are arrays of the device."""
+    with contexts.as_default(context_of(device)) as name:
+        shared = [theano.shared(values[k].copy(), f"s{k}", target=name) for k in range(len(kinds))]
+        function = compile_with(spec, kinds, shared, "target", device)
+    model = Model(spec, kinds, frozenset())
+    return Stateful(function, model.call, lambda k: shared[k].get_value(), dict(values))
