@@ -22,7 +22,7 @@ DEMO_MINUTES := 3
 TEST_MINUTES := 6
 TEST_ALL_MINUTES := 11
 
-.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-quality clean
+.PHONY: help demo bench growth test test-all slow-tests test-clusters test-device lint docs linkcheck dist conformance memcheck models fuzz fuzz-claims fuzz-files fuzz-quality fuzz-states clean
 
 ## This list
 help:
@@ -115,6 +115,10 @@ fuzz: $(STAMP)
 	@mkdir -p build
 	$(RUN) -m fuzzing --examples 20000 --pairs build/pairs.json
 	$(RUN) -m fuzzing.convolutions --examples 5000
+
+## Shared variables used by functions of the host and of a device in turn, against a model in NumPy
+fuzz-states: $(STAMP)
+	$(RUN) -m fuzzing.states --runs 5000 --steps 30
 
 ## Functions whose types claim what values break, and odd arguments, on a device, against Theano's Python
 fuzz-claims: $(STAMP)
