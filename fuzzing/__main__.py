@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -21,7 +22,7 @@ from fuzzing.operations import OPERATIONS
 from fuzzing.pairs import Pairs, shown
 from fuzzing.strategies import chosen_values
 from fuzzing.switches import Compilation, Process, Surroundings, values_of
-from fuzzing.worker import Task
+from fuzzing.worker import DIFFERS, Found, Progress, Task
 
 #: Examples of one process: what a process compiles stays in its memory. With a C compiler, all of it is new C code.
 CHUNK, CHUNK_OF_C = 100, 10
@@ -54,7 +55,9 @@ class Restriction(click.ParamType):
 @click.option("--device", "devices", multiple=True, help="On which devices in turn, as optdb.mode names them.")
 @click.option("--without", multiple=True, type=click.Choice(list(OPERATIONS)), help="Leave an operation out.")
 @click.option("--shrink/--no-shrink", default=True, show_default=True, help="Make a failing example smaller.")
-@click.option("--timeout", default=600.0, show_default=True, help="Seconds that one process may take.")
+@click.option("--differences", default=3, show_default=True, help="After so many differences, a process ends.")
+@click.option("--minutes", type=float, help="No example begins after so many minutes.")
+@click.option("--timeout", default=1200.0, show_default=True, help="Seconds that one process may take.")
 @click.option(
     "--pairs",
     "pairs_file",
@@ -69,34 +72,42 @@ def main(
     devices: tuple[str, ...],
     without: tuple[str, ...],
     shrink: bool,
+    differences: int,
+    minutes: float | None,
     timeout: float,
     pairs_file: Path | None,
 ) -> None:
     """Compare random functions under random switches with what Theano computes without any optimization.
 
-    The exit status is 1 where an example differs; the smallest one of each process is printed, as switches and a
+    The exit status is 1 where an example differs. The smallest example of each difference is printed, as switches and a
     program that `fuzzing.comparing.compare` takes. The same seed gives the same examples.
     """
     console = Console(soft_wrap=True)
-    done = failures = 0
+    drawn = failures = 0
     pairs = Pairs()
     confined = {name: [value for other, value in only if other == name] for name, _ in only}
-    tasks = _tasks(examples, seed, devices or ("auto",), confined, without, shrink)
+    until = None if minutes is None else time.time() + 60 * minutes
+    tasks = [
+        dataclasses.replace(task, shrinks=shrink, differences=differences, until=until)
+        for task in _tasks(examples, seed, devices or ("auto",), confined, without)
+    ]
     with ThreadPoolExecutor(processes) as pool:
         running = {pool.submit(_run, task, timeout): task for task in tasks}
         for future in as_completed(running):
-            task, (trouble, drawn) = running[future], future.result()
-            done += task.examples
-            pairs.update(drawn)
-            if trouble:
-                failures += 1
-                console.rule(f"{task}")
+            found, troubles = future.result()
+            drawn += found.drawn
+            pairs.update(found.pairs)
+            failures += len(troubles)
+            for trouble in troubles:
+                console.rule(f"{running[future]}")
                 console.print(trouble, highlight=False, markup=False)
-            console.print(f"{done} of {examples} examples, {failures} processes with a difference", highlight=False)
+            if found.drawn:
+                console.print(f"{drawn} of {examples} examples, {failures} differences", highlight=False)
+            if pairs_file is not None:
+                found.pairs.write(pairs_file)
     if pairs_file is not None:
-        pairs.write(pairs_file)
         console.print("\n".join(shown(pairs.never())), highlight=False, markup=False)
-        console.print(f"{pairs.examples} examples were compared", highlight=False)
+    console.print(f"{drawn} examples were drawn, {pairs.examples} compared, {failures} differ", highlight=False)
     raise SystemExit(1 if failures else 0)
 
 
@@ -106,7 +117,6 @@ def _tasks(
     devices: Sequence[str],
     only: Mapping[str, Sequence[str]],
     without: Sequence[str],
-    shrink: bool,
 ) -> Iterator[Task]:
     """Yield what is to be run: on each device in turn, under each combination of a process's switches in turn."""
     processes = {compiler: itertools.cycle(_processes(compiler, seed, only)) for compiler in _compilers(only)}
@@ -116,7 +126,7 @@ def _tasks(
         with_c = "g++" in processes and (len(processes) == 1 or number % C_SHARE == C_SHARE - 1)
         process = next(processes["g++" if with_c else "none"])
         size = min(examples, CHUNK_OF_C if with_c else CHUNK)
-        yield Task(seed * 1_000_000 + number, size, device, process, only, without, shrink)
+        yield Task(seed * 1_000_000 + number, size, device, process, only, without)
         examples -= size
 
 
@@ -134,20 +144,22 @@ def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> l
     return processes
 
 
-def _run(task: Task, timeout: float) -> tuple[str, Pairs]:
-    """Run some examples in a process; return what it tells if it fails, and which switches were drawn together."""
+def _run(task: Task, timeout: float) -> tuple[Found, list[str]]:
+    """Run some examples in a process; return what it has found, and what differs or ended it."""
+    if task.until is not None and time.time() > task.until:
+        return Found(), []
     own = ",".join(f"{name}={value}" for name, value in task.process.flags().items())
     flags = ",".join(filter(None, ["gcc.cxxflags=-O0", os.environ.get("THEANO_FLAGS", ""), own]))
     with tempfile.TemporaryDirectory() as folder:
-        pairs, current = Path(folder) / "pairs.json", Path(folder) / "example.txt"
-        task = dataclasses.replace(task, pairs=str(pairs), current=str(current))
-        trouble = _trouble([sys.executable, "-m", "fuzzing.worker", task.to_json()], flags, timeout)
-        if trouble and "Differs" not in trouble and current.exists():
-            trouble += f"\nThe last example:\n{current.read_text()}"
-        return trouble, Pairs.read(pairs) if pairs.exists() else Pairs()
+        command = [sys.executable, "-m", "fuzzing.worker", dataclasses.replace(task, folder=folder).to_json()]
+        end = _unexpected_end(command, flags, timeout)
+        progress = Progress(folder)
+        found = progress.found()
+        return found, [*found.differences, *([f"{end}\nThe last example:\n{progress.example()}"] if end else [])]
 
 
-def _trouble(command: list[str], flags: str, timeout: float) -> str:
+def _unexpected_end(command: list[str], flags: str, timeout: float) -> str:
+    """Run a worker; return how it ended and what it printed, or an empty string if it has run all examples."""
     try:
         process = subprocess.run(
             command,
@@ -160,7 +172,7 @@ def _trouble(command: list[str], flags: str, timeout: float) -> str:
         )
     except subprocess.TimeoutExpired as error:
         return f"no end within {timeout:g} seconds:\n{error.output or ''}"
-    return "" if not process.returncode else f"status {process.returncode}:\n{process.stdout}"
+    return "" if process.returncode in (0, DIFFERS) else f"status {process.returncode}:\n{process.stdout}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Some examples in a process of their own: ``python -m fuzzing.worker TASK``, where TASK is a `Task` as JSON.
 
-It ends with status 1 where an example differs, and prints the smallest one that was found.
+It prints the smallest example of each difference that was found. If there is one, the status is `DIFFERS`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import dataclasses
 import faulthandler
 import json
 import sys
+import time
 import traceback
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,13 @@ from fuzzing.pairs import Pairs
 from fuzzing.strategies import Example, examples
 from fuzzing.switches import Process
 
-__all__ = ["Task", "run"]
+__all__ = ["DIFFERS", "Found", "Progress", "Task", "run"]
+
+#: The status of a process that has found differences; Python's own is 1 where something is wrong with the harness.
+DIFFERS = 3
+
+#: A difference is shrunk for so long.
+SHRINK_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -44,10 +51,12 @@ class Task:
         Operations that are left out.
     shrinks : bool
         Whether a failing example is made smaller.
-    pairs : str
-        A file for what was drawn together; none if empty.
-    current : str
-        A file for the example that is being computed, which tells of a process that died; none if empty.
+    differences : int
+        After so many differences the task ends.
+    until : float or None
+        No example begins after this time, in seconds since the epoch.
+    folder : str
+        Where `Progress` is kept, for the case that the process dies; nowhere if empty.
     """
 
     seed: int
@@ -57,8 +66,9 @@ class Task:
     only: Mapping[str, Collection[str]] = field(default_factory=dict)
     without: Collection[str] = ()
     shrinks: bool = True
-    pairs: str = ""
-    current: str = ""
+    differences: int = 3
+    until: float | None = None
+    folder: str = ""
 
     def __str__(self) -> str:
         switches = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(self.process).items())
@@ -75,55 +85,162 @@ class Task:
         return cls(**{**content, "process": Process(**content["process"])})
 
 
-def run(task: Task) -> Pairs:
-    """Compare random programs under random switches; return which were drawn together where something was compared.
+@dataclass
+class Found:
+    """What some examples have shown.
 
-    Raises
-    ------
-    Exception
-        What the smallest example that fails raises.
+    Parameters
+    ----------
+    pairs : Pairs
+        Which switches were drawn together where something was compared.
+    drawn : int
+        How many examples were drawn; without what shrinking draws.
+    differences : list of str
+        The smallest example of each difference.
     """
-    pairs = Pairs()
-    failed = False
 
-    @seed(task.seed)
-    @settings(
-        max_examples=task.examples,
-        database=None,
-        deadline=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink) if task.shrinks else (Phase.generate,),
-    )
-    @given(examples(task.process, task.without, task.only))
-    def examine(example: Example) -> None:
-        nonlocal failed
+    pairs: Pairs = field(default_factory=Pairs)
+    drawn: int = 0
+    differences: list[str] = field(default_factory=list)
+
+
+class Progress:
+    """The files in which a worker keeps what it has found so far.
+
+    Parameters
+    ----------
+    folder : str
+        Where they are; an empty one for none.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder) if folder else None
+
+    def begin(self, example: Example) -> None:
+        """Keep the example that is computed next."""
+        if self._folder is not None:
+            program, switches = example
+            (self._folder / "example.txt").write_text(f"{switches.script()}\n{program.script()}\n")
+
+    def keep(self, found: Found) -> None:
+        """Keep what was found."""
+        if self._folder is not None:
+            content = {"counts": found.pairs.counts, "examples": found.pairs.examples}
+            whole = {"pairs": content, "drawn": found.drawn, "differences": found.differences}
+            (self._folder / "found.json").write_text(json.dumps(whole))
+
+    def example(self) -> str:
+        """Return the example that was begun last."""
+        path = self._folder / "example.txt" if self._folder else None
+        return path.read_text() if path and path.exists() else ""
+
+    def found(self) -> Found:
+        """Return what was found."""
+        path = self._folder / "found.json" if self._folder else None
+        if path is None or not path.exists():
+            return Found()
+        content = json.loads(path.read_text())
+        return Found(Pairs(**content["pairs"]), content["drawn"], content["differences"])
+
+
+class _OutOfTime(BaseException):
+    """Ends Hypothesis at once: it catches exceptions alone."""
+
+
+def run(task: Task) -> Found:
+    """Compare random programs under random switches.
+
+    A difference ends a run of Hypothesis, so the rest of the examples comes from another seed.
+    """
+    found, progress = Found(), Progress(task.folder)
+    for attempt in range(task.differences):
+        if found.drawn >= task.examples:
+            break
+        try:
+            difference = _Search(task, found, progress).run(task.seed if not attempt else f"{task.seed}, {attempt}")
+        except _OutOfTime:
+            break
+        if not difference:
+            break
+        found.differences.append(difference)
+        progress.keep(found)
+    return found
+
+
+class _Search:
+    """Examples up to the first one that differs."""
+
+    def __init__(self, task: Task, found: Found, progress: Progress) -> None:
+        self._task, self._found, self._progress = task, found, progress
+        self._difference = ""
+        self._shrinks_until = 0.0
+
+    def run(self, first: object) -> str:
+        """Return the smallest example that differs, and how, or an empty string.
+
+        Parameters
+        ----------
+        first : object
+            Where random numbers begin.
+        """
+        task = self._task
+        chosen = settings(
+            max_examples=task.examples - self._found.drawn,
+            database=None,
+            deadline=None,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate, Phase.shrink) if task.shrinks else (Phase.generate,),
+        )
+        examine = seed(first)(
+            chosen(given(examples(task.process, task.without, task.only))(lambda example: self._examine(example)))
+        )
+        try:
+            examine()
+        except Exception:
+            # Hypothesis runs the smallest example once more, which passes if there was no time left.
+            if not self._difference:
+                raise
+        return self._difference
+
+    def _examine(self, example: Example) -> None:
+        task, found = self._task, self._found
+        if self._difference:
+            self._shrink(example)
+            return
+        if task.until is not None and time.time() > task.until:
+            raise _OutOfTime
+        self._progress.begin(example)
+        found.drawn += 1
+        self._compare(example)
+        self._progress.keep(found)
+
+    def _shrink(self, example: Example) -> None:
+        """Compare what Hypothesis draws to make a failing example smaller: it does not count."""
+        if time.monotonic() < self._shrinks_until:
+            self._compare(example, counted=False)
+
+    def _compare(self, example: Example, counted: bool = True) -> None:
         program, switches = example
-        if task.current:
-            Path(task.current).write_text(f"{switches.script()}\n{program.script()}\n")
-        failed_before, failed = failed, True
-        compared = compare(program, switches, task.device)
-        failed = failed_before
-        # What Hypothesis computes to make a failing example smaller does not count.
-        if compared and not failed:
-            pairs.add(switches)
-
-    try:
-        examine()
-    finally:
-        if task.pairs:
-            pairs.write(Path(task.pairs))
-    return pairs
+        try:
+            compared = compare(program, switches, self._task.device)
+        except Exception:
+            if not self._difference:
+                self._shrinks_until = time.monotonic() + SHRINK_S
+            # Hypothesis accepts smaller examples alone.
+            self._difference = traceback.format_exc()
+            raise
+        if compared and counted:
+            self._found.pairs.add(switches)
 
 
 def main() -> None:
     """Run what the command line says."""
     faulthandler.enable()
-    try:
-        run(Task.from_json(sys.argv[1]))
-    except Exception:
-        traceback.print_exc(file=sys.stdout)
-        raise SystemExit(1) from None
+    found = run(Task.from_json(sys.argv[1]))
+    if found.differences:
+        print("\n\n".join(found.differences))
+        raise SystemExit(DIFFERS)
 
 
 if __name__ == "__main__":

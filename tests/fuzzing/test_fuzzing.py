@@ -34,8 +34,9 @@ PROGRAM = Program(
 def test_functions_are_what_they_are_without_optimization(way):
     # Theano's linkers with C code are for processes with a compiler, which python -m fuzzing starts.
     only = {"way": [way], "linker": ["py", "vm", "opencl"]}
-    pairs = run(Task(0, EXAMPLES[way], only=only, without=tuple(LOOPS)))
-    assert pairs.examples > EXAMPLES[way] // 4  # the rest is refused by name, or nothing but calls without elements
+    found = run(Task(0, EXAMPLES[way], only=only, without=tuple(LOOPS), differences=1))
+    assert not found.differences
+    assert found.pairs.examples > EXAMPLES[way] // 4  # the rest is refused by name, or has calls without elements
 
 
 def test_each_flag_of_optdb_is_a_switch_or_has_a_reason():
