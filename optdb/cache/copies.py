@@ -15,7 +15,7 @@ from typing import Any
 
 from optdb.cache.construct import store
 from optdb.host.graph import PureOp
-from optdb.host.opcopies import Apply, as_pickled_by_theano, copy_to_change, derived_op_patches
+from optdb.host.opcopies import Apply, as_pickled_by_theano, copy_to_change, derived_op_patches, has_own_reduction
 from optdb.host.patching import Patch, Wrapper
 
 
@@ -56,7 +56,8 @@ def copy_of_shared(op: PureOp, memo: dict[int, Any] | None = None) -> PureOp:
 
 
 def _reduce(self: PureOp, protocol: int) -> tuple[Any, ...]:
-    if store.entry(self) is None:
+    # A class's own reduction holds no op. A copy of the op around it would be pickled the same way, without end.
+    if store.entry(self) is None or has_own_reduction(self):
         return as_pickled_by_theano(self, protocol)
     return copy.copy, (copy_to_change(self),)
 

@@ -11,7 +11,15 @@ from theano.tensor import elemwise
 from optdb.host.graph import PureOp
 from optdb.host.patching import Patch
 
-__all__ = ["Apply", "as_pickled_by_theano", "copy_to_change", "derived_op_patches"]
+__all__ = ["Apply", "as_pickled_by_theano", "copy_to_change", "derived_op_patches", "has_own_reduction"]
+
+
+def has_own_reduction(op: PureOp) -> bool:
+    """Return whether the class of `op` says by ``__reduce__`` how it is pickled.
+
+    Such ops come from a constructor or a module, so what a pickle gives may be `op` itself.
+    """
+    return type(op).__reduce__ is not object.__reduce__
 
 
 def as_pickled_by_theano(op: PureOp, protocol: int = 4) -> tuple[Any, ...]:
@@ -21,7 +29,8 @@ def as_pickled_by_theano(op: PureOp, protocol: int = 4) -> tuple[Any, ...]:
 
 def copy_to_change(op: Any, memo: dict[int, Any] | None = None) -> Any:
     """Return another object with the state of `op`; a deep copy of the state where a memo is given."""
-    make, args, state, *_ = (*as_pickled_by_theano(op), None)
+    reduction = object.__reduce__(op) if has_own_reduction(op) else as_pickled_by_theano(op)
+    make, args, state, *_ = (*reduction, None)
     twin = make(*args)
     if memo is not None:
         memo[id(op)] = twin

@@ -36,6 +36,23 @@ class Single(SingletonOp):
         self.other = other
 
 
+class Reduced(Op):
+    """An op that a pickle makes by its constructor."""
+
+    __props__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce__(self):
+        return Reduced, (self.value,)
+
+
+@theano.compile.ops.as_op(itypes=[tt.dvector], otypes=[tt.dvector])
+def doubled(x):
+    return 2 * x
+
+
 class SingleChild(Single):
     pass
 
@@ -160,6 +177,17 @@ def test_ops_that_theano_derives_from_others_are_single():
         assert op.dtype is None
         assert first.dtype == "float32"
         assert tt.max(x, axis=-1).owner.op is tt.max(x, axis=-1).owner.op
+
+
+@pytest.mark.parametrize("make", [lambda: Reduced(3), lambda: doubled], ids=["constructor", "as_op"])
+@pytest.mark.parametrize("protocol", [2, pickle.HIGHEST_PROTOCOL])
+def test_ops_that_say_how_they_are_pickled(make, protocol):
+    with optdb.cache.install():
+        op = optdb.cache.construct.store.share(make())
+        assert pickle.loads(pickle.dumps(op, protocol)) is op
+        assert copy.copy(op) == op
+        assert optdb.cache.unshared_copy(op) is not op
+        assert vars(optdb.cache.unshared_copy(op)) == vars(op)
 
 
 def test_pickles_made_without_the_cache_give_the_one_op_in_a_graph():
