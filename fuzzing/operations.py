@@ -112,6 +112,11 @@ def _real_array(value: Value) -> bool:
     return value.is_real and value.ndim > 0
 
 
+def _masked(value: Value) -> bool:
+    """Tell whether a mask of the same shape selects elements: Theano makes no mask of a broadcastable axis."""
+    return _real_array(value) and not any(value.var.broadcastable)
+
+
 def _number_array(value: Value) -> bool:
     return value.is_number and value.ndim > 0
 
@@ -302,8 +307,8 @@ OPERATIONS: dict[str, Operation] = {
         _same,
         (lambda a: a.is_number and a.ndim == 2, _indexes),
     ),
-    "set_where": Operation(lambda a, k: tt.set_subtensor(a[tt.gt(a, k)], k), _same, (_real_array,), (0, 1)),
-    "total_where": Operation(lambda a, k: _total(a[tt.gt(a, k)]), lambda _: (), (_real_array,), (0, 1)),
+    "set_where": Operation(lambda a, k: tt.set_subtensor(a[tt.gt(a, k)], k), _same, (_masked,), (0, 1)),
+    "total_where": Operation(lambda a, k: _total(a[tt.gt(a, k)]), lambda _: (), (_masked,), (0, 1)),
     "total": Operation(lambda a, _: _total(a), lambda _: (), (_number_array,)),
     "sum_of_rows": Operation(lambda a, _: _exact(_small(a).sum(axis=0), a), _without_first, (_real_array,)),
     "product_of_rows": Operation(
