@@ -93,6 +93,7 @@ def finish() -> None:
     compiled.compile_in_turn()
     copies.order_copies()
     user_inplace.mark_inputs()
+    compiled.copy_results_without_test_values()
     printing.install()
     python_scalars.install()
     modes.check_mode_names()

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from theano.compile import function_module
 from theano.compile.function_module import Function, FunctionMaker
 from theano.gof.link import Container, PerformLinker
 
 from optdb.host.collector import growing
 from optdb.host.patching import Patch, PatchGroup, Wrapper, applied
+from optdb.host.testvalues import without_test_values
 
 __all__ = [
     "Container",
@@ -213,4 +215,24 @@ _compilation = PatchGroup(
         Wrapper(FunctionMaker, name, _lock.around, "Theano cannot compile two functions at once")
         for name in ("__init__", "create")
     ],
+)
+
+
+def copy_results_without_test_values() -> None:
+    """Insert the copies of results and next values without test values, from now on.
+
+    Theano adds these nodes to a finished graph, which may end on a device. No rewriter sees them.
+    """
+    _copies.install()
+
+
+def _without_test_values(insert: Callable[..., None]) -> Callable[..., None]:
+    return functools.wraps(insert)(without_test_values()(insert))
+
+
+_copies = PatchGroup(
+    "Copies of results",
+    "from the import of Theano on",
+    "nothing",
+    [Wrapper(function_module, "insert_deepcopy", _without_test_values, "variables of a device have no test values")],
 )

@@ -32,6 +32,11 @@ class RefCountedSetting(Generic[Found]):
         self._holders = 0
         self._found: Found
 
+    @property
+    def is_held(self) -> bool:
+        """Whether any thread holds it."""
+        return self._holders > 0
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep the setting on until the block exits; nested and concurrent holders are counted."""

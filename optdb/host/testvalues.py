@@ -7,7 +7,8 @@ compiled function's graph, or of a scalar op that is only tried, have no example
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from theano import change_flags
 
@@ -21,9 +22,20 @@ def without_test_values() -> AbstractContextManager[None]:
 
 
 def optimizer_test_values() -> AbstractContextManager[None]:
-    """Apply ``config.compute_test_value_opt`` while inside, as Theano does while it optimizes a function."""
+    """Apply ``config.compute_test_value_opt`` while inside, as Theano does while it optimizes a function.
+
+    Inside `without_test_values`, they stay off: the graph that is optimized has none.
+    """
+    if _off.is_held:
+        return nullcontext()
     value = config.compute_test_value_opt
     return without_test_values() if value == "off" else change_flags(compute_test_value=value)
+
+
+def copy_test_value(old: Any, new: Any) -> None:
+    """Give a variable that replaces another one its test value, if there is one."""
+    if new is not old and hasattr(old.tag, "test_value"):
+        new.tag.test_value = old.tag.test_value
 
 
 def _set(value: str) -> str:

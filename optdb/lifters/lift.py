@@ -30,6 +30,7 @@ from optdb.host.lifting import attach_validation, copy_trace, rebuild, replace_a
 from optdb.host.logging import logger
 from optdb.host.rewriters import Optimizer
 from optdb.host.session import optimizing
+from optdb.host.testvalues import copy_test_value, without_test_values
 from optdb.lifters.device import Device, keep_database
 from optdb.lifters.lifter import BadLift, Declined, Lifter
 from optdb.lifters.partitioning import rebalance_partitions
@@ -94,7 +95,8 @@ class GraphToGPU(Optimizer):
         LiftReport
             The placement of each node, with the reasons.
         """
-        with optimizing(), progress.phase("lifting"):
+        # Variables of a device have no test values.
+        with optimizing(), without_test_values(), progress.phase("lifting"):
             return self._apply(fgraph)
 
     def _apply(self, fgraph: FunctionGraph) -> LiftReport:
@@ -256,6 +258,7 @@ class LiftBuilder:
                 self._there[old] = new
             else:
                 self._new[old] = new
+                copy_test_value(old, new)
 
     def _build_on_host(self, node: Apply, reason: str | None) -> None:
         new = rebuild(node, [self._same_place(var) for var in node.inputs])
@@ -263,6 +266,7 @@ class LiftBuilder:
             self._new.update(zip(node.outputs, new.outputs, strict=True))
             for old, out in zip(node.outputs, new.outputs, strict=True):
                 copy_trace(old, out)
+                copy_test_value(old, out)
         if reason is not None:
             self.reports.append(NodeReport(str(node.op), None, None, reason))
 
@@ -282,4 +286,5 @@ class LiftBuilder:
         home = transfer_once((there, self.device.to_host), lambda: self.device.home(there))
         if home.owner is not None and isinstance(home.owner.op, self.device.to_host):
             copy_trace(var, home)
+            copy_test_value(var, home)
         return home

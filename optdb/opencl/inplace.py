@@ -14,6 +14,7 @@ from optdb.host.databases import compile_db
 from optdb.host.graph import Apply, FunctionGraph, Op, Variable
 from optdb.host.optimized import Plain
 from optdb.host.rewriters import FunctionNodeRewriter, TopoOptimizer
+from optdb.host.testvalues import without_test_values
 from optdb.opencl.ops.advanced import (
     OpenCLAdvancedBooleanIncSubtensor,
     OpenCLAdvancedIncSubtensor,
@@ -45,6 +46,7 @@ PLAIN: Plain = {
 }
 
 
+@without_test_values()
 def opencl_inplace(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Let an op write its result over its first input."""
     if getattr(node.op, "destroy_map", None):

@@ -13,6 +13,7 @@ from optdb.host.databases import compile_db
 from optdb.host.graph import FunctionGraph, Variable, reachable
 from optdb.host.lifting import copy_trace
 from optdb.host.rewriters import Optimizer
+from optdb.host.testvalues import without_test_values
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.type import OpenCLArrayType
@@ -27,6 +28,7 @@ _REORDERING = (ops.DimShuffle, ops.Subtensor)
 class NextValuesInOrder(Optimizer):
     """Puts next values of shared arrays in C order, where they may lie otherwise."""
 
+    @without_test_values()
     def apply(self, fgraph: FunctionGraph) -> Any:
         """Change the outputs of a function's graph that are updates."""
         mapping = getattr(fgraph, "update_mapping", None) or {}

@@ -8,6 +8,7 @@ it builds a node, so that it never reverts a replacement.
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import nullcontext
 from typing import Any
 
 from optdb.host.bookkeeping import order_by_data
@@ -19,6 +20,7 @@ from optdb.host.destroy import (
 )
 from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
 from optdb.host.tensor import Elemwise, copy_stack_trace
+from optdb.host.testvalues import without_test_values
 from optdb.topo.destroyer import IncrementalDestroyHandler
 
 #: Theano leaves scalars alone in graphs with more nodes: there is nothing to gain.
@@ -37,6 +39,11 @@ class InplaceElemwise(InplaceElemwiseOptimizer):
 
     def apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
         """Make nodes of `fgraph` work in place, and return Theano's profile of that."""
+        # Variables of a device have no test values.
+        with nullcontext() if self.op is Elemwise else without_test_values():
+            return self._apply(fgraph)
+
+    def _apply(self, fgraph: FunctionGraph) -> dict[str, Any]:
         if not isinstance(getattr(fgraph, "destroy_handler", None), IncrementalDestroyHandler):
             # Theano validates changes together in large graphs, and asks the handler in between, which raises where a
             # node has overwritten one array for two of its outputs, by way of a view. The graph would stay like that.

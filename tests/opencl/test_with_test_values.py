@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 import theano
 import theano.tensor as tt
 
 import optdb
+from optdb.opencl import contexts
+from optdb.opencl.registry import context_of
 from tests.topo.graphs import STOCK
 
 
@@ -33,3 +37,39 @@ def test_functions_are_simulated_exported_and_lifted(setting, tmp_path, monkeypa
     for result in results:
         for ours, theirs in zip(result, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.fixture(params=["host", "device"])
+def tested(request):
+    """Return an input with a test value, what is computed of it and of a shared variable, and that one's updates."""
+    x = tt.fmatrix("x")
+    x.tag.test_value = np.ones((3, 2), "float32")
+    target = context_of("auto") if request.param == "device" else "cpu"
+    s = theano.shared(np.arange(6, dtype="float32").reshape(3, 2), "s", target=target)
+    with theano.change_flags(compute_test_value="raise"):
+        rows = tt.inc_subtensor((x * 2 + s)[:2], 1)
+        outputs = [rows.T[:, ::-1].sum(axis=0), rows.argmax(axis=0) + x.shape[0], tt.dot(rows, tt.exp(0 * x).T).T]
+        outputs = [out.transfer("cpu") for out in outputs]
+        return [x], outputs, [(s, (s.T * 2 + 1).T)]
+
+
+@pytest.mark.parametrize("value", ["raise", "warn", "ignore"])
+@pytest.mark.parametrize("engine", [False, True], ids=["stock", "engine"])
+@pytest.mark.parametrize("way", ["lifted", "OPENCL", "simulator"])
+@pytest.mark.filterwarnings("error:.*test value")
+def test_functions_on_a_device_need_no_test_values(way, engine, value, tested, monkeypatch):
+    inputs, outputs, updates = tested
+    plain = theano.function(inputs, outputs, mode=theano.Mode("py", None))
+    argument = np.full((3, 2), 4, "float32")
+    expected = plain(argument)
+    fast = theano.Mode("py", "fast_run")
+    mode = {"lifted": fast.including("opencl"), "OPENCL": optdb.mode(device="auto"), "simulator": fast}[way]
+    flags = {"compute_test_value_opt": value, "on_opt_error": "raise"}
+    device = contexts.as_default(context_of("auto")) if way == "lifted" else contextlib.nullcontext()
+    with theano.change_flags(**flags), optdb.enable() if engine else contextlib.nullcontext(), device:
+        function = theano.function(inputs, outputs, updates=updates, mode=mode)
+        if way == "simulator":
+            function = optdb.SimulatorOCL(function)
+        for seen, right in zip(function(argument), expected, strict=True):
+            np.testing.assert_array_equal(seen, right)
+        assert theano.config.compute_test_value == "off"

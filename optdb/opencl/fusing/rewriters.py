@@ -8,6 +8,7 @@ from optdb.host.databases import compile_db
 from optdb.host.graph import FunctionGraph, Variable
 from optdb.host.lifting import attach_validation, copy_trace, replace_all
 from optdb.host.rewriters import Optimizer
+from optdb.host.testvalues import without_test_values
 from optdb.opencl.fusing.build import GroupBuilder
 from optdb.opencl.fusing.groups import FusionGroups
 from optdb.opencl.fusing.reductions import behind_a_reduction, of_what_is_computed
@@ -27,6 +28,7 @@ class OpenCLFusion(Optimizer):
     def add_requirements(self, fgraph: FunctionGraph) -> None:
         attach_validation(fgraph)
 
+    @without_test_values()
     def apply(self, fgraph: FunctionGraph) -> Any:
         """Fuse the elementwise ops of a graph with each other, and with reductions as prologues and epilogues."""
         groups = FusionGroups(fgraph, apart=split_wide_nodes(fgraph))
