@@ -109,7 +109,7 @@ class _Comparison:
                 self._reference.of(call.function).get(index),
             )
         self._look_again(f"after {where}", call.function)
-        self._overwrite(arguments)
+        self._overwrite(call, arguments)
         self._checked += 1
 
     def _arguments(self, call: Call) -> list[np.ndarray]:
@@ -168,9 +168,15 @@ class _Comparison:
         for held in self._held:
             self._check(f"{held.what}, looked at again {where}", held.seen, held.expected)
 
-    def _overwrite(self, arguments: Sequence[np.ndarray]) -> None:
-        """Write over arguments and over every other result, as their owner may."""
+    def _overwrite(self, call: Call, arguments: Sequence[np.ndarray]) -> None:
+        """Write over arguments and over every other result, as their owner may.
+
+        An argument that a function of the host may overwrite is given away: the next value of a shared variable may lie
+        there.
+        """
         lent = [held.seen for held in self._held]
+        if _is_of_host(self._switches.of(call.function)):
+            lent += [value for leaf, value in zip(self._program.inputs, arguments, strict=True) if leaf.mutable]
         for argument in {id(value): value for value in arguments}.values():
             if not _shares(argument, [*self._results, *lent]) and argument.flags.writeable:
                 argument[...] = _GARBAGE

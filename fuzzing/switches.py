@@ -72,6 +72,8 @@ class Surroundings:
     op_cache_for_graph: str = _switch(*ON_OFF[::-1])
     float_dtype: str = _switch("float32", "float64", "float16")
     test_values: str = _switch("off", "ignore", "warn", "raise")
+    #: The same while rewriters run.
+    test_values_of_rewriters: str = _switch("off", "ignore", "warn", "raise")
     #: Where shared variables are.
     shared: str = _switch("host", "device")
     #: When the functions are compiled.
@@ -186,6 +188,11 @@ EXCLUDED: tuple[Exclusion, ...] = (
         ("origin", ("copied", "swapped")),
         ("linker", ("c|py",)),
         "Theano's Function.copy needs what functions of this linker lack",
+    ),
+    Exclusion(
+        ("test_values", ("off",)),
+        ("test_values_of_rewriters", ("warn", "raise")),
+        "without test values, inputs have none that rewriters could use",
     ),
 )
 

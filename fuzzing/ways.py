@@ -47,8 +47,10 @@ class Compiled:
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
         """Call the function some times, and return what the last call does."""
-        for _ in range(times):
-            results = self._function(*map(np.array, arguments)) if times > 1 else self._function(*arguments)
+        # An argument may be a borrowed result, which the first call overwrites.
+        each = [list(map(np.array, arguments)) for _ in range(times)] if times > 1 else [arguments]
+        for same in each:
+            results = self._function(*same)
         return results
 
     def get(self, index: int) -> np.ndarray:
@@ -94,7 +96,7 @@ class Simulated(Compiled):
     ) -> None:
         sim = optdb.SimulatorOCL(function, device)
         if pickled:
-            sim, shared = pickle.loads(pickle.dumps((sim, list(shared))))
+            sim, shared = _through_pickle(pickle, sim, shared)
         super().__init__(sim, shared)
         self.sim, self._loops = sim, loops
         # A copy of a function has variables of its own, with the values and names of the program's.
@@ -230,6 +232,7 @@ class Functions:
         ours = {
             "floatX": self._surroundings.float_dtype,
             "compute_test_value": self._surroundings.test_values,
+            "compute_test_value_opt": self._surroundings.test_values_of_rewriters,
         }
         with in_force(op_cache, engine, {**ours, **flags}):
             yield
@@ -329,8 +332,20 @@ def _like(var: Any) -> Any:
     return theano.shared(var.get_value(), var.name, target=getattr(var.type, "context_name", "cpu"))
 
 
+def _through_pickle(module: Any, computed: Any, shared: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """Return what is loaded from a pickle of a function or simulator and its shared variables."""
+    try:
+        content = module.dumps((computed, list(shared)))
+    except TypeError as error:
+        # Theano's linkers keep a function of SciPy's in the graph, at outer products that Python computes.
+        if "'fortran' object" in str(error):
+            raise Refused(str(error)) from error
+        raise
+    return pickle.loads(content)
+
+
 def _pickled(module: Any) -> Callable[[Any, Sequence[Any]], tuple[Any, Sequence[Any]]]:
-    return lambda function, shared: pickle.loads(module.dumps((function, list(shared))))
+    return lambda function, shared: _through_pickle(module, function, shared)
 
 
 #: Origin to what makes the function and its shared variables of the compiled function and those of the program.
