@@ -144,7 +144,28 @@ def _processes(compiler: str, seed: int, only: Mapping[str, Sequence[str]]) -> l
     return processes
 
 
+#: What is added to the seed where a process has died and another one runs the rest.
+_NEXT_SEED = 500_000
+
+
 def _run(task: Task, timeout: float) -> tuple[Found, list[str]]:
+    """Run some examples; return what was found, and what differs or ended a process."""
+    whole, troubles = Found(), []
+    while whole.drawn < task.examples and len(troubles) < task.differences:
+        rest = dataclasses.replace(task, examples=task.examples - whole.drawn)
+        found, new_troubles = _run_process(rest, timeout)
+        whole.pairs.update(found.pairs)
+        whole.drawn += found.drawn
+        troubles += new_troubles
+        if len(new_troubles) == len(found.differences):
+            break
+        # The process has died, with one example more than it has counted.
+        whole.drawn += 1
+        task = dataclasses.replace(task, seed=task.seed + _NEXT_SEED)
+    return whole, troubles
+
+
+def _run_process(task: Task, timeout: float) -> tuple[Found, list[str]]:
     """Run some examples in a process; return what it has found, and what differs or ended it."""
     if task.until is not None and time.time() > task.until:
         return Found(), []

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from fuzzing import __main__ as command
 from fuzzing import comparing
 from fuzzing.comparing import Differs, compare
 from fuzzing.pairs import Pairs, shown
@@ -14,7 +15,7 @@ from fuzzing.programs import Body, Call, Leaf, Program, Step
 from fuzzing.strategies import LOOPS
 from fuzzing.switches import EXCLUDED, FLAGS, NOT_DRAWN, Compilation, Process, Surroundings, Switches, values_of
 from fuzzing.ways import Functions
-from fuzzing.worker import Task, run
+from fuzzing.worker import Found, Progress, Task, run
 from optdb.flags import FLAGS as DECLARED
 
 #: How many examples there are of each way; ``python -m fuzzing`` has as many as one likes.
@@ -108,6 +109,45 @@ def test_a_fault_is_found(monkeypatch, spoil, what):
     monkeypatch.setattr(comparing, "Functions", _Spoiled)
     with pytest.raises(Differs, match=what):
         compare(PROGRAM, Switches())
+
+
+class _Wrong(Functions):
+    """Functions with a wrong last result."""
+
+    def call(self, number, arguments, times):
+        results = super().call(number, arguments, times)
+        results[-1] = results[-1] + 1
+        return results
+
+
+def test_a_task_goes_on_after_a_difference(monkeypatch, tmp_path):
+    monkeypatch.setattr(comparing, "Functions", _Wrong)
+    only = {"way": ["function"], "mode": ["fast_compile"], "linker": ["py"]}
+    task = Task(1, 4, only=only, without=tuple(LOOPS), shrinks=False, differences=2, folder=str(tmp_path))
+    found = run(task)
+    assert len(found.differences) == 2
+    assert 2 <= found.drawn <= 4
+    assert all("Program(" in difference and "Switches(" in difference for difference in found.differences)
+    assert Progress(str(tmp_path)).found().differences == found.differences
+    assert "Program(" in Progress(str(tmp_path)).example()
+
+
+def test_no_example_begins_when_time_is_up():
+    found = run(Task(1, 5, until=0.0))
+    assert (found.drawn, found.differences) == (0, [])
+
+
+def test_the_rest_of_a_process_that_died_is_run(monkeypatch):
+    seeds = []
+
+    def died(task, timeout):
+        seeds.append((task.seed, task.examples))
+        return Found(drawn=3), ["status -11"] if len(seeds) == 1 else []
+
+    monkeypatch.setattr(command, "_run_process", died)
+    found, troubles = command._run(Task(7, 10), 1.0)
+    assert seeds == [(7, 10), (7 + command._NEXT_SEED, 6)]
+    assert (found.drawn, troubles) == (7, ["status -11"])
 
 
 def test_pairs_are_counted_for_one_function_and_across_both():
