@@ -25,7 +25,7 @@ from theano.tensor.opt import ShapeFeature, ShapeOptimizer
 
 from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, reachable
 from optdb.host.patching import Patch
-from optdb.host.testvalues import optimizer_test_values
+from optdb.host.testvalues import shape_test_values
 
 #: What Theano registers the shape feature as, and the rewriters that fail without it.
 SHAPES_AND_THEIR_USERS = ("ShapeOpt", "local_elemwise_alloc", "local_alloc_elemwise")
@@ -322,7 +322,7 @@ class LazyShapeFeature(ShapeFeature):
         """Return the value of `promise`, after computing those that it needs."""
         if promise.value is _UNKNOWN:
             # A function's shapes may be asked for long after it was optimized, as when it is pickled.
-            with optimizer_test_values():
+            with shape_test_values():
                 self._work_out(promise)
         return promise.value
 

@@ -32,6 +32,16 @@ def optimizer_test_values() -> AbstractContextManager[None]:
     return without_test_values() if value == "off" else change_flags(compute_test_value=value)
 
 
+def shape_test_values() -> AbstractContextManager[None]:
+    """Compute the test values of shapes where optimizers do, but do not complain where there are none.
+
+    A shape may be built when it is asked for long afterwards, of a graph that ends on a device.
+    """
+    if _off.is_held or config.compute_test_value_opt == "off":
+        return optimizer_test_values()
+    return change_flags(compute_test_value="ignore")
+
+
 def copy_test_value(old: Any, new: Any) -> None:
     """Give a variable that replaces another one its test value, if there is one."""
     if new is not old and hasattr(old.tag, "test_value"):

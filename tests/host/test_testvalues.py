@@ -53,6 +53,15 @@ def test_a_database_of_ones_own_optimizes(setting):
     assert theano.config.compute_test_value == value
 
 
+@pytest.mark.parametrize("dumps", [pickle.dumps, copy.deepcopy])
+def test_functions_without_test_values_are_pickled_where_rewriters_ask_for_some(dumps):
+    x = tt.dmatrix("x")
+    with optdb.enable():
+        function = theano.function([x], [x.T * 2, x[:2].sum(axis=0)], mode=STOCK)
+    with theano.change_flags(compute_test_value="raise", compute_test_value_opt="raise"):
+        assert dumps(function)
+
+
 def test_functions_are_copied_and_pickled(setting):
     _, x, _, loss, _ = setting
     f = theano.function([x], loss, mode=optdb.mode(STOCK))
