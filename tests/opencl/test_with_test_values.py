@@ -46,9 +46,12 @@ def tested(request):
     x.tag.test_value = np.ones((3, 2), "float32")
     target = context_of("auto") if request.param == "device" else "cpu"
     s = theano.shared(np.arange(6, dtype="float32").reshape(3, 2), "s", target=target)
+    kept = theano.shared(np.arange(3, dtype="float32"), "kept", target=target)
     with theano.change_flags(compute_test_value="raise"):
         rows = tt.inc_subtensor((x * 2 + s)[:2], 1)
         outputs = [rows.T[:, ::-1].sum(axis=0), rows.argmax(axis=0) + x.shape[0], tt.dot(rows, tt.exp(0 * x).T).T]
+        # Theano's own rewriter tries to let the device's op overwrite an input that is protected.
+        outputs.append(tt.inc_subtensor(kept[x.argmax(axis=1)], x.argmax(axis=1) + 1))
         outputs = [out.transfer("cpu") for out in outputs]
         return [x], outputs, [(s, (s.T * 2 + 1).T)]
 
