@@ -47,10 +47,8 @@ class Compiled:
 
     def call(self, arguments: Sequence[np.ndarray], times: int) -> list[Any]:
         """Call the function some times, and return what the last call does."""
-        # An argument may be a borrowed result, which the first call overwrites.
-        each = [list(map(np.array, arguments)) for _ in range(times)] if times > 1 else [arguments]
-        for same in each:
-            results = self._function(*same)
+        for _ in range(times):
+            results = self._function(*map(np.array, arguments)) if times > 1 else self._function(*arguments)
         return results
 
     def get(self, index: int) -> np.ndarray:

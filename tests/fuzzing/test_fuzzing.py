@@ -19,7 +19,7 @@ from fuzzing.worker import Found, Progress, Task, run
 from optdb.flags import FLAGS as DECLARED
 
 #: How many examples there are of each way; ``python -m fuzzing`` has as many as one likes.
-EXAMPLES = {"function": 60, "simulator": 40, "pickled simulator": 20, "loop": 30, "file": 20}
+EXAMPLES = {"function": 40, "simulator": 25, "pickled simulator": 15, "loop": 20, "file": 12}
 
 #: A function of a vector on the device and of integers on the host, and another one, in turn.
 PROGRAM = Program(
