@@ -146,9 +146,10 @@ def _numbers() -> st.SearchStrategy[int]:
 
 def specs() -> st.SearchStrategy[Spec]:
     """Return a strategy of functions."""
+    output = st.builds(Output, _expressions(), st.booleans(), st.booleans())
     return st.builds(
         Spec,
-        outputs=st.lists(st.builds(Output, _expressions(), st.booleans(), st.booleans()), max_size=3).map(tuple),
+        outputs=st.one_of(st.just(()), st.lists(output, min_size=1, max_size=3).map(tuple)),
         updates=st.lists(st.tuples(_numbers(), _expressions()), max_size=3).map(tuple),
         givens=st.lists(st.tuples(_numbers(), _numbers()), max_size=1).map(tuple),
         argument=_numbers(),
@@ -159,7 +160,9 @@ def specs() -> st.SearchStrategy[Spec]:
 
 def kinds() -> st.SearchStrategy[tuple[Kind, ...]]:
     """Return a strategy of the kinds of all shared variables; often some are alike."""
-    kind = st.builds(Kind, st.sampled_from(DTYPES), st.integers(0, 2))
+    # Others are on the device only where something is computed in floats.
+    dtype = st.one_of(st.sampled_from(("float32", "int32", "float32", "int64")), st.sampled_from(DTYPES))
+    kind = st.builds(Kind, dtype, st.integers(0, 2))
     pair = st.tuples(kind, kind)
     return st.one_of(
         pair.map(lambda two: (two[0], two[0], two[1])),
