@@ -238,7 +238,8 @@ class SharedVariables(RuleBasedStateMachine):
         trouble.error = error
         try:
             if as_loop:
-                results = used.call.call_n_times(times, argument, index)
+                given = argument.copy() if used.spec.mutable else argument
+                results = used.call.call_n_times(times, given, index)
             else:
                 for _ in range(times):
                     results = used.call(argument if not used.spec.mutable else argument.copy(), index)
