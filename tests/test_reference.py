@@ -37,6 +37,10 @@ RULES = {
 }
 #: Those whose errors a caller has to expect: the docstring has a section Raises.
 RAISING = {
+    "optdb.distributed.data_parallel.DataParallel.__call__",
+    "optdb.distributed.data_parallel.DataParallel.get",
+    "optdb.distributed.data_parallel.DataParallel.save",
+    "optdb.distributed.data_parallel.DataParallel.set",
     "optdb.lifters.explain.Explanation.picture",
     "optdb.lifters.explain.explain",
     "optdb.lifters.lifter.op_lifter",

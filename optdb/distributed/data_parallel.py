@@ -130,6 +130,16 @@ class DataParallel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Make a step; arguments and results are the function's.
 
+        Parameters
+        ----------
+        *args, **kwargs : array-like
+            The arguments of the function, for the whole batch.
+
+        Returns
+        -------
+        numpy.ndarray, list or dict
+            The results for the whole batch, as the function returns them.
+
         Raises
         ------
         WorkerFailed
@@ -167,6 +177,11 @@ class DataParallel:
             Each a sequence of arguments, or a mapping of them by name.
         total : int, optional
             How many there are, for the progress bar, if they have no length.
+
+        Returns
+        -------
+        list
+            The results of each step.
         """
         total = total if total is not None else getattr(batches, "__len__", lambda: None)()
         bar = started_bar(total) if shows_progress(self.progress_bar) else None
@@ -182,7 +197,13 @@ class DataParallel:
         return results
 
     def refresh(self) -> list[str]:
-        """Take in workers that have appeared and are ready, as each step does; return what all workers are called."""
+        """Take in workers that have appeared and are ready, as each step does.
+
+        Returns
+        -------
+        list of str
+            The names of all workers, as `workers` has them.
+        """
         self._group.refresh()
         return self.workers
 
@@ -209,11 +230,42 @@ class DataParallel:
         return list(self._plan.shared)
 
     def get(self, which: Any) -> Any:
-        """Return a copy of a shared variable's value; `which` is Theano's variable or its name."""
+        """Return a copy of a shared variable's value.
+
+        Parameters
+        ----------
+        which : SharedVariable or str
+            Theano's variable, or its name.
+
+        Returns
+        -------
+        numpy.ndarray
+            An array of the variable's dtype and present shape.
+
+        Raises
+        ------
+        KeyError
+            If there is no such variable, or several have the name.
+        """
         return self._group.state()[self._index(which)]
 
     def set(self, which: Any, value: Any) -> None:
-        """Give all copies of a shared variable another value; Theano's stays as it is."""
+        """Give all copies of a shared variable another value; Theano's stays as it is.
+
+        Parameters
+        ----------
+        which : SharedVariable or str
+            Theano's variable, or its name.
+        value : array-like
+            A value that the variable's type admits.
+
+        Raises
+        ------
+        KeyError
+            If there is no such variable, or several have the name.
+        TypeError
+            If the variable's type does not admit the value.
+        """
         index = self._index(which)
         state = self._group.state()
         state[index] = self._plan.shared[index].type.filter(value, allow_downcast=None)
@@ -229,7 +281,18 @@ class DataParallel:
         self._group.load([shared.get_value() for shared in self._plan.shared], self.steps)
 
     def save(self) -> Path:
-        """Write the state into the folder `checkpoint`; return the file."""
+        """Write the state into the folder `checkpoint`.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        ValueError
+            If no folder was given.
+        """
         if self._checkpoint is None:
             raise ValueError("there is no folder to write to.\nThe cure: DataParallel(step, checkpoint='folder')")
         return checkpoints.save(self._checkpoint, self._group.state(), self.steps, self._plan.shared)
