@@ -100,6 +100,10 @@ def _number(value: Value, *_: Value) -> bool:
     return value.is_number
 
 
+def _signed(value: Value, *_: Value) -> bool:
+    return value.is_number and not value.var.dtype.startswith("uint")
+
+
 def _bool(value: Value) -> bool:
     return not value.is_number
 
@@ -110,6 +114,11 @@ def _array(value: Value, *_: Value) -> bool:
 
 def _real_array(value: Value) -> bool:
     return value.is_real and value.ndim > 0
+
+
+def _accumulated(value: Value) -> bool:
+    """Tell whether NumPy's cumsum keeps the dtype, as Theano's type of CumOp says: small integers become wide ones."""
+    return _real_array(value) and (value.is_float or value.var.dtype in ("int64", "uint64"))
 
 
 def _masked(value: Value) -> bool:
@@ -224,7 +233,8 @@ def _of_float_matrices(first: Value, second: Value) -> bool:
 
 #: By name.
 OPERATIONS: dict[str, Operation] = {
-    "negative": Operation(lambda a, _: -a, _same, (_number,)),
+    # Theano's own rewriters take the sign of an unsigned number out of a wider product.
+    "negative": Operation(lambda a, _: -a, _same, (_signed,)),
     "plus": Operation(lambda a, k: _exact(_bounded(a) + k, a), _same, (_number,), (1, 2, -3)),
     "times": Operation(lambda a, k: _exact(_small(a) * k, a), _same, (_real,), (2, 3)),
     "halved": Operation(lambda a, _: _exact(a // 2, a), _same, (_real,)),
@@ -319,8 +329,8 @@ OPERATIONS: dict[str, Operation] = {
     "where_largest": Operation(lambda a, _: a.argmax(axis=-1), lambda a: a.shape[:-1], (_real_array,)),
     "all": Operation(lambda a, _: a.all(axis=0), _without_first, (lambda a: not a.is_number and a.ndim > 0,)),
     "any": Operation(lambda a, _: a.any(axis=-1), lambda a: a.shape[:-1], (lambda a: not a.is_number and a.ndim > 0,)),
-    "sums_so_far": Operation(lambda a, _: tt.cumsum(_small(a), axis=0), _same, (_real_array,)),
-    "products_so_far": Operation(lambda a, _: tt.cumprod(tt.clip(a, -2, 2), axis=-1), _same, (_real_array,)),
+    "sums_so_far": Operation(lambda a, _: tt.cumsum(_small(a), axis=0), _same, (_accumulated,)),
+    "products_so_far": Operation(lambda a, _: tt.cumprod(tt.clip(a, -2, 2), axis=-1), _same, (_accumulated,)),
     "sorted": Operation(lambda a, k: tt.sort(a, axis=k), _same, (_real_array,), (0, -1)),
     "order": Operation(lambda a, _: tt.argsort(a, axis=-1, kind="mergesort"), _same, (_real_array,)),
     "join": Operation(

@@ -12,11 +12,14 @@ PARTS = "print(*sorted({name.split('.')[1] for name in sys.modules if name.start
 
 
 def test_import_of_optdb_imports_what_hooks_theano_alone():
-    assert output(f"import sys, optdb; {PARTS}") == "composition flags host"
+    assert output(f"import sys, optdb; {PARTS}") == "composition flags host trace_log"
 
 
 def test_import_of_theano_brings_the_engine_but_no_device():
-    assert output(f"import sys, optdb, theano; {PARTS}") == "composition files flags host json_text topo user_cache"
+    assert (
+        output(f"import sys, optdb, theano; {PARTS}")
+        == "composition files flags host json_text topo trace_log user_cache"
+    )
 
 
 def test_a_device_brings_what_it_needs():

@@ -64,12 +64,17 @@ def _check(op: Any, name: str, value: Any) -> None:
     if entry is None or name not in defining_attributes(op, [name for name, _ in entry.key.rest]):
         return
     before = getattr(op, name, _MISSING)
-    if before is value or _frozen(before) == _frozen(value):
+    if before is value or _frozen(before) == _frozen(value) or _says_nothing(name, before, value):
         return
     if entry.stands_for_copies:
         raise SharedOpChanged(_refusal(op, name, before, value))
     store.drop(op)
     warnings.warn(_complaint(op, name, before, value), SharedOpChanged, stacklevel=3)
+
+
+def _says_nothing(name: str, before: Any, value: Any) -> bool:
+    """Tell whether an empty map is set where there is none: Scan does so when it is printed."""
+    return name in ("destroy_map", "view_map") and before is _MISSING and not value
 
 
 def _refusal(op: Any, name: str, before: Any, value: Any) -> str:

@@ -12,6 +12,7 @@ import theano.misc.pkl_utils
 import theano.scalar as ts
 import theano.tensor as tt
 from theano.gof import Op
+from theano.scan_module.scan_op import Scan
 from theano.tensor.elemwise import DimShuffle, Elemwise, Sum
 from theano.tensor.subtensor import AdvancedSubtensor1
 
@@ -356,3 +357,16 @@ def test_threads_that_come_and_go():
         for thread in threads:
             thread.join()
         assert not failures
+
+
+def test_a_scan_that_stands_for_copies_can_be_printed():
+    """Theano sets an empty destroy_map then, where there is none."""
+    x = tt.dvector("x")
+    with optdb.cache.install():
+        states, _ = theano.scan(lambda row: row * 2, sequences=x)
+        owners = [var.owner for var in theano.gof.graph.ancestors([states]) if var.owner is not None]
+        op = next(node.op for node in owners if isinstance(node.op, Scan))
+        vars(op).pop("destroy_map", None)
+        copied = copy.copy(op)
+        assert copied is op
+        assert "for{" in str(op)
