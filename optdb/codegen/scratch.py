@@ -1,8 +1,11 @@
 """Scratch memory and tables that operations keep on a device between calls.
 
-Memory is shared by all operations of a context: its commands run one after the other, so each may overwrite what the
-others wrote. It grows to the largest size that was asked for, because an allocation costs more than most kernels.
-Tables are small, and cached.
+Memory is shared by all operations of a context whose launches go into the queue at once: its commands run one after the
+other, so each operation may overwrite what the others wrote. It grows to the largest size that was asked for, because
+an allocation costs more than most kernels. Tables are small, and cached.
+
+Where a thread's commands go to a listener, each operation gets memory of its own. A plan repeats recorded commands, and
+held commands are enqueued late: commands of other threads may come between them, which would overwrite shared memory.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.runtime.arrays import Array, DeviceArray, empty, from_host
-from optdb.runtime.commands import tracing
+from optdb.runtime.commands import listening
 from optdb.runtime.sizes import largest
 
 if TYPE_CHECKING:
@@ -28,19 +31,22 @@ _ALIGNMENT = 256
 _KEPT = 256
 #: The keys under which a context keeps memory, the arrays that it is divided into, and tables.
 MEMORY, LENT, TABLES = (f"{__name__}.{name}" for name in ("memory", "lent", "tables"))
-#: Held until all launches that use the memory are in the queue, so that another thread enqueues after them.
+#: Held until all launches that use shared memory are in the queue, so that another thread enqueues after them.
 _using_memory = threading.RLock()
 
 
 @contextmanager
 def scratch(context: Context, dtype: str, *sizes: int) -> Iterator[list[Array]]:
-    """Lend uninitialized arrays of one axis and these sizes, for launches until the block exits."""
+    """Lend uninitialized arrays of one axis and these sizes, for launches until the block exits.
+
+    The arrays are new if this thread's commands go to a listener. Buffer assignment shares memory among the commands
+    of a plan or a file.
+    """
+    if listening() is not None:
+        lengths = _lengths(dtype, sizes)
+        yield _divided(empty(context, (sum(lengths),), np.uint8), dtype, sizes, lengths)
+        return
     with _using_memory:
-        if tracing() is not None:
-            # Sizes may be symbolic here; buffer assignment shares memory among recorded commands.
-            lengths = _lengths(dtype, sizes)
-            yield _divided(empty(context, (sum(lengths),), np.uint8), dtype, sizes, lengths)
-            return
         # Dividing the memory takes longer than a launch, so its arrays are cached.
         lent = context.kept.setdefault(LENT, {})
         if (dtype, sizes) not in lent:

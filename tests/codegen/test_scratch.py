@@ -3,10 +3,15 @@
 import threading
 
 import numpy as np
+import pytest
 
 from optdb.codegen.scratch import scratch, tables
 from optdb.runtime.arrays import to_host
+from optdb.runtime.commands import listened
 from optdb.runtime.context import Context
+from optdb.runtime.holding import HeldCommands
+from optdb.runtime.recording import Recorder
+from optdb.runtime.timing import Timer
 
 
 def test_memory_is_lent_again_and_grows():
@@ -36,6 +41,34 @@ def test_memory_is_lent_to_one_thread_at_a_time():
         order.append("first")
     thread.join()
     assert order == ["first", "other"]
+
+
+@pytest.mark.parametrize("listener", [HeldCommands, Recorder, Timer])
+def test_memory_of_commands_that_go_to_a_listener_is_not_shared(listener):
+    """Such commands may be enqueued later, beside those of other threads."""
+    context, buffers = Context("opencl"), []
+    with scratch(context, "float32", 4) as (shared,):
+        buffers.append(shared.base_data)
+    for _ in range(2):
+        with listened(listener()), scratch(context, "float32", 4) as (array,):
+            buffers.append(array.base_data)
+    assert len({buffer.int_ptr for buffer in buffers}) == 3
+    with scratch(context, "float32", 4) as (array,):
+        assert array.base_data is buffers[0]
+
+
+def test_no_thread_waits_for_one_that_records():
+    context, done = Context("opencl"), threading.Event()
+
+    def other():
+        with scratch(context, "float32", 1):
+            done.set()
+
+    with listened(Recorder()), scratch(context, "float32", 1):
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert done.wait(10)
+    thread.join()
 
 
 def test_tables_are_made_once():

@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import os
 import pickle
+import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ import theano
 import theano.tensor as tt
 
 import optdb
+from optdb.runtime import commands
 from tests.opencl.simulator.elsewhere import answers
 from tests.processes import run_code
 
@@ -91,6 +93,83 @@ def test_functions_of_a_mode_run_side_by_side():
         return True
 
     assert all(at_once(call))
+
+
+#: Of these lengths, products are sums of parts, and convolutions pack their arrays, in scratch memory.
+TERMS = 4000
+IMAGES, FILTERS = (2, 3, 12, 12), (8, 3, 5, 5)
+
+
+def product():
+    x, w = tt.dmatrix("x"), theano.shared(np.random.RandomState(1).randn(TERMS, 4), name="w")
+    return [x], [x.dot(w)], [], (4, TERMS)
+
+
+def convolution():
+    x, w = tt.dtensor4("x"), theano.shared(np.random.RandomState(1).randn(*FILTERS), name="w")
+    return [x], [tt.nnet.conv2d(x, w), tt.grad(tt.sqr(tt.nnet.conv2d(x, w)).sum(), w)], [], IMAGES
+
+
+def update():
+    """The product overwrites a shared array, so that its launches are held back."""
+    x, w = tt.dmatrix("x"), theano.shared(np.zeros((4, 4)), name="w")
+    return [x], [], [(w, w + x.dot(x.T))], (4, TERMS)
+
+
+def on_device(way, make):
+    """Return a function that computes on the device, and that returns its results and shared variables."""
+    inputs, outputs, updates, _ = make()
+    if way == "mode":
+        f = theano.function(inputs, outputs, updates=updates, mode=optdb.mode(device="dev0"))
+        return lambda x: [*f(x), *(var.get_value() for var, _ in updates)]
+    sim = optdb.SimulatorOCL(theano.function(inputs, outputs, updates=updates, mode=PURE), "dev0")
+    return lambda x: [*(sim(x) or ()), *(sim.get(var) for var, _ in updates)]
+
+
+def repeated(f, x, times):
+    """Call a function; return the numbers of each call's results in a row."""
+    return [np.concatenate([np.ravel(result) for result in f(x)]) for _ in range(times)]
+
+
+#: The first call is recorded, the second one makes a plan, and the third one repeats it. Launches of a recorded call
+#: that are not held back hold their kernel's lock: threads cannot take turns at them.
+@pytest.mark.parametrize("make, apart", [(product, 1), (convolution, 1), (update, 1), (update, 0)])
+@pytest.mark.parametrize("ways", [("simulator", "simulator"), ("simulator", "mode")], ids="-".join)
+def test_launches_of_two_threads_alternate_in_the_queue(make, apart, ways, monkeypatch):
+    *_, shape = make()
+    functions = [on_device(way, make) for way in ways]
+    alone = [on_device("simulator", make) for _ in ways]
+    data = [np.random.RandomState(number).randn(*shape) for number in range(2)]
+    expected = [repeated(f, x, 3) for f, x in zip(alone, data)]
+    before = [repeated(f, x, apart) for f, x in zip(functions, data)]
+    launch, barrier = commands._launch, threading.Barrier(2, timeout=10)
+
+    def paced(*args):
+        event = launch(*args)
+        barrier.wait()
+        return event
+
+    monkeypatch.setattr(commands, "_launch", paced)
+    after = at_once(lambda number: repeated(functions[number], data[number], 3 - apart), 2)
+    for first, last, wanted in zip(before, after, expected):
+        np.testing.assert_allclose(first + last, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [product, convolution, update])
+def test_many_threads_give_the_answers_of_one(make, monkeypatch):
+    *_, shape = make()
+    data = [np.random.RandomState(number).randn(*shape) for number in range(THREADS)]
+    expected = [repeated(on_device("simulator", make), x, 4) for x in data]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(5):
+            functions = [on_device(("simulator", "mode")[number % 2], make) for number in range(THREADS)]
+            got = at_once(lambda number: repeated(functions[number], data[number], 4))  # noqa: B023
+            np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_processes_give_the_same_answers():
