@@ -12,6 +12,7 @@ it, a timer enqueues it on a queue of its own (``timing``), and a tracer writes 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -61,6 +62,9 @@ def _choose_launch() -> None:
 trace_log.when_changed(_choose_launch)
 #: The arguments of a kernel that are operands.
 _OPERANDS = (Memory, cl.MemoryObject)
+_allocation_numbers = itertools.count(1)
+#: The number of the latest allocation with each handle: a driver uses the handle of a released buffer again.
+_latest_allocations: dict[int, int] = {}
 #: Returns a buffer, and the offset at which a `Memory` begins in it.
 Locate = Callable[[Memory], tuple[cl.Buffer, int]]
 
@@ -279,6 +283,9 @@ class AllocateBuffer:
     buffer: cl.Buffer
     nbytes: int
 
+    def __post_init__(self) -> None:
+        _latest_allocations[self.buffer.int_ptr] = next(_allocation_numbers)
+
     def enqueue(self) -> None:
         """Do nothing: the buffer exists."""
 
@@ -291,6 +298,14 @@ class HostCall:
 
     def enqueue(self) -> None:
         """Do nothing: the host does it itself, right after."""
+
+
+def allocation_number(buffer: cl.MemoryObject) -> int:
+    """Return the number of the latest `AllocateBuffer`, of any thread, with a buffer's handle; 0 if there was none.
+
+    It tells a buffer from a released one with the same handle.
+    """
+    return _latest_allocations.get(buffer.int_ptr, 0)
 
 
 #: The commands of a recorded list.

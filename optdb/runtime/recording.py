@@ -26,6 +26,7 @@ from optdb.runtime.commands import (
     EnqueueUpload,
     HostCall,
     Memory,
+    allocation_number,
     listened,
     listening,
 )
@@ -85,8 +86,9 @@ class Recorder:
         self._segment = Segment()
         #: Takes the commands in place of the device; None if they are enqueued at once.
         self.held: HeldCommands | None = None
-        # By the handle: a later buffer may reuse a released one's handle, and is reported when it is allocated.
-        self._memories: dict[int, Memory] = {}
+        # By the handle, with the number of the allocation: a driver uses the handle of a released buffer again, and
+        # another thread may have allocated the new buffer, such as a table that a context keeps.
+        self._memories: dict[int, tuple[int, Memory]] = {}
 
     @contextmanager
     def segment(self) -> Iterator[Segment]:
@@ -107,10 +109,10 @@ class Recorder:
 
     def memory(self, buffer: cl.MemoryObject) -> Memory:
         """Return the `Memory` that stands for a buffer in the recording."""
-        handle = buffer.int_ptr
-        if handle not in self._memories:
-            self._memories[handle] = Memory(buffer.size, buffer.context, buffer)
-        return self._memories[handle]
+        number, memory = self._memories.get(buffer.int_ptr, (None, None))
+        if number != allocation_number(buffer):
+            memory = self._keep(buffer, Memory(buffer.size, buffer.context, buffer))
+        return memory
 
     def on(self, command: Any) -> None:
         """Record a command, and enqueue it, or hold it back."""
@@ -134,8 +136,13 @@ class Recorder:
 
     def allocate(self, buffer: cl.Buffer, nbytes: int) -> Memory:
         """Record a new buffer; return the `Memory` that stands for it."""
-        memory = self._memories[buffer.int_ptr] = Memory(nbytes, buffer.context)
+        memory = self._keep(buffer, Memory(nbytes, buffer.context))
         self._segment.allocated.append(memory)
+        return memory
+
+    def _keep(self, buffer: cl.MemoryObject, memory: Memory) -> Memory:
+        """Let a memory stand for a buffer, and for no later buffer with its handle."""
+        self._memories[buffer.int_ptr] = allocation_number(buffer), memory
         return memory
 
     def _write_upload(self, command: EnqueueUpload) -> None:
