@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.runtime.commands import AllocateBuffer, HostCall
+from optdb.runtime.commands import AllocateBuffer, EnqueueUpload, HostCall
 from optdb.runtime.context import Context
 from optdb.runtime.library import cl
 
@@ -77,6 +77,8 @@ class Timer:
             self._beside = True
             return
         event = command.enqueue_on(self._timed_queue(command.queue))
+        if isinstance(command, EnqueueUpload) and command.is_constant:
+            event.wait()  # a context may keep the array, and other threads use it in the plain queue
         now = time.perf_counter()
         self.commands.append(Timed(command, event, self._since, now))
         self._since = now
