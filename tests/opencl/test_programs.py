@@ -340,6 +340,29 @@ def test_threads_compile_at_the_same_time(built):
     assert sum(source.count("N 2401\n") for source in built) == 1
 
 
+def test_a_thread_adds_a_kernel_to_a_unit_that_another_one_builds(monkeypatch):
+    context, attach, others, results = Context("opencl"), programs.TranslationUnit._attach, [], []
+    code = "KERNEL void k(GLOBAL_MEM int *a) { a[0] += 2451; }\nKERNEL void l(GLOBAL_MEM int *a) { a[0] += 2452; }"
+
+    def add():
+        kernel = compile_kernels([Kernel(code, "l", [BUFFER])], context)["l"]
+        value = zero(context)
+        kernel.call(1, 1, value)
+        results.append(int(value.get()[0]))
+
+    def slow_attach(unit, launcher):
+        attach(unit, launcher)
+        if not others:
+            others.append(threading.Thread(target=add))
+            others[0].start()
+            others[0].join(0.2)
+
+    monkeypatch.setattr(programs.TranslationUnit, "_attach", slow_attach)
+    compile_kernels([Kernel(code, "k", [BUFFER])], context)["k"].call(1, 1, zero(context))
+    others[0].join(60)
+    assert results == [2452]
+
+
 def test_a_context_takes_its_programs_along():
     context = Context("opencl")
     compile_kernels([adding(2501)], context)["k"].call(1, 1, zero(context))

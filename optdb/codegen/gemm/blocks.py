@@ -211,7 +211,7 @@ def _choice(context: Context, dtype: str) -> Choice:
     # Cached, so that the kernels of a function and their launches agree even if tuning runs in between.
     choices, key = context.kept.setdefault(__name__, {}), (context.profile.device_kind, dtype)
     if key not in choices:
-        choices[key] = _found(context, dtype)
+        choices.setdefault(key, _found(context, dtype))  # of two threads, the first one's
     return choices[key]
 
 

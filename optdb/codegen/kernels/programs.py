@@ -133,10 +133,12 @@ def compile_kernels(kernels: Iterable[Kernel], context: Context, name: str = "a 
         kernel.require(context)
     codes = tuple(dict.fromkeys(kernel.code for kernel in kernels))
     units = context.kept.setdefault(__name__, {})
-    if codes not in units:
-        units[codes] = TranslationUnit(context, codes, f"{name} (kernels: {', '.join(names)})")
-    unit = units[codes]
-    compiled = {kernel.name: unit.launcher(kernel) for kernel in kernels}
+    # A thread that builds the unit meanwhile attaches the launchers that it has.
+    with _building:
+        if codes not in units:
+            units[codes] = TranslationUnit(context, codes, f"{name} (kernels: {', '.join(names)})")
+        unit = units[codes]
+        compiled = {kernel.name: unit.launcher(kernel) for kernel in kernels}
     if unit.built:
         return compiled
     waiting = getattr(_waiting, "units", None)
