@@ -72,7 +72,7 @@ def test_metadata(wheel):
     assert "Typing :: Typed" in metadata.get_all("Classifier")
     extras = set(metadata.get_all("Provides-Extra"))
     assert {"all", "opencl", "oclgrind", "picture", "profiles"} <= extras
-    assert 'optdb[opencl,picture,profiles]; extra == "all"' in metadata.get_all("Requires-Dist")
+    assert 'optdb[distributed,opencl,picture,profiles]; extra == "all"' in metadata.get_all("Requires-Dist")
     for key in ("Home-page", "Download-URL", "Project-URL"):
         assert metadata[key] is None
 

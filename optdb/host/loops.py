@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from theano.compile.debugmode import DebugMode
-from theano.compile.monitormode import MonitorMode
-from theano.compile.nanguardmode import NanGuardMode
 from theano.compile.pfunc import rebuild_collect_shared
 from theano.scan_module.scan_op import Scan
 
@@ -17,10 +14,14 @@ from optdb.host.graph import FunctionGraph, Variable
 __all__ = ["Scan", "inner_graph", "optimized_until", "recompute", "scan_around", "watching_mode"]
 
 
+#: Theano's modes that look at each node. By name: to import NanGuardMode imports all of Theano's GPU back-end.
+_WATCHING_MODES = frozenset(["DebugMode", "MonitorMode", "NanGuardMode"])
+
+
 def watching_mode(op: Scan) -> str | None:
     """Return the name of a Scan's mode if that looks at each node of the inner function; None if it does not."""
-    mode = op.mode_instance
-    return type(mode).__name__ if isinstance(mode, MonitorMode | DebugMode | NanGuardMode) else None
+    names = [cls.__name__ for cls in type(op.mode_instance).__mro__]
+    return names[0] if _WATCHING_MODES.intersection(names) else None
 
 
 def inner_graph(op: Scan) -> FunctionGraph:
