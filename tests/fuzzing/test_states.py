@@ -76,7 +76,7 @@ def test_a_borrowed_result_that_is_overwritten_as_an_argument_is_seen(monkeypatc
     monkeypatch.setattr(PlannedVM, "_spare_arguments", lambda self: None)
     monkeypatch.setattr(ZeroCopyScope, "reusable", lambda self, last: last)
     with pytest.raises(Differs):
-        run(0, 200, STEPS)
+        run(1, 200, STEPS)
 
 
 @pytest.mark.slow
