@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.elements import ElementKernels
 from optdb.host.graph import Apply, Variable
 from optdb.host.loops import Scan
 from optdb.opencl.exporting.copies import copied, thunks_of
 from optdb.opencl.exporting.host_steps import device_counterpart, follow, is_open
 from optdb.opencl.kernels import compile_kernels
-from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.on_host import OpenCLOnHost
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import SHAPES, exposed_variables, is_foreign, on_device, touches_device

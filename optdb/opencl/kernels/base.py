@@ -12,22 +12,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from numpy.typing import DTypeLike
-
 from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.launching import CompiledKernel
 from optdb.codegen.kernels.programs import compile_kernels
+from optdb.codegen.operation import Kernels, Outputs
 from optdb.host.graph import Apply, Op, Variable
 from optdb.host.testvalues import optional_test_values
 from optdb.opencl.kernels.patterns import check_kinds, check_lengths, promised_axes
-from optdb.runtime.arrays import Array, empty, fill_zeros
 from optdb.runtime.context import Context
-from optdb.runtime.sizes import as_int
-
-#: The storage cells of outputs: for each, the host's list of one element.
-Outputs = Sequence[list[Any]]
-#: The compiled kernels of a node, by name.
-Kernels = dict[str, CompiledKernel]
 
 
 class OpenCLKernelBase(Op):
@@ -172,22 +164,3 @@ def _without_graph(infer_shape: Callable[..., Any]) -> Callable[..., Any]:
         return infer_shape(self, getattr(node, "fgraph", None), node, shapes)
 
     return infer_shape_of
-
-
-def output_array(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
-    """Return an array for an output, in C order: the previous one if it fits, else a new one.
-
-    Its contents are undefined. An allocation costs more than most kernels, so outputs are reused where possible.
-    """
-    shape = tuple(map(as_int, shape))
-    previous = storage[0]
-    is_here = isinstance(previous, Array) and previous.context == context.cl_context
-    if is_here and previous.shape == shape and previous.dtype == dtype and previous.flags.c_contiguous:
-        return previous
-    storage[0] = empty(context, shape, dtype)
-    return storage[0]
-
-
-def output_zeros(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
-    """Return an array for an output like `output_array`, filled with zeros."""
-    return fill_zeros(output_array(storage, context, shape, dtype))

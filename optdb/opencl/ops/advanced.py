@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.elements import RAW, ElementKernels, contiguous, copied, copying
 from optdb.codegen.layout import collapse, launch_chunks, launch_each, size_of, steps_of, strides_of
 from optdb.codegen.scalars.types import convert
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed
@@ -23,10 +24,10 @@ from optdb.host import scalars
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart, on_one_device
-from optdb.opencl.ops.elements import RAW, ElementKernels, once_per_node
 from optdb.opencl.ops.index_layout import IndexLayout, Pattern, find, grouped, pattern_of
 from optdb.opencl.ops.parts import broadcast_view, host_indexes
-from optdb.opencl.ops.views import contiguous, copied, copying, overwritable
+from optdb.opencl.ops.shell import once_per_node
+from optdb.opencl.ops.views import overwritable
 from optdb.opencl.scalars.code import scalar_code
 from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.tables import computed

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.layout import collapse, launch_chunks, launch_items, size_of, steps_of, view
 from optdb.codegen.scalars.types import c_type, unsigned
 from optdb.codegen.source import ROUND_EACH_STEP, add_places, functions, load_w, typed, work_dtype
@@ -29,7 +30,6 @@ from optdb.host.sorting import CumOp, SearchsortedOp
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.reduction_plan import SMALLEST_PART
-from optdb.opencl.ops.views import contiguous, copying
 from optdb.runtime.arrays import Array, empty
 
 _KERNELS = functions("axes.cl")

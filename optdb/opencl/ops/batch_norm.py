@@ -16,14 +16,14 @@ from typing import Any
 from optdb.codegen.batch_norm.channel_maps import ChannelMap, launch_numbers
 from optdb.codegen.batch_norm.channel_reductions import ChannelFold, Pass
 from optdb.codegen.batch_norm.channels import Channels, Runs
+from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.layout import check_shapes
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed, work_dtype
 from optdb.host import layers as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elements import once_per_node
-from optdb.opencl.ops.views import contiguous, copying
+from optdb.opencl.ops.shell import once_per_node
 from optdb.runtime.arrays import Array, empty
 from optdb.runtime.sizes import as_float, as_int
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.elements import ElementKernels, copying
 from optdb.codegen.elementwise import ElementCode, Operand
 from optdb.codegen.layout import launch_striding, size_of, steps_of, view
 from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype
@@ -18,11 +19,11 @@ from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elements import ElementKernels, once_per_node
 from optdb.opencl.ops.index_layout import grouped
 from optdb.opencl.ops.parts import host_indexes
 from optdb.opencl.ops.products import batched_matmul, matmul, matmul_kernels, matvec, matvec_kernels
-from optdb.opencl.ops.views import copying, overwritable
+from optdb.opencl.ops.shell import once_per_node
+from optdb.opencl.ops.views import overwritable
 from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.sizes import as_float
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from optdb.codegen.elements import ElementKernels, copied, copying
 from optdb.codegen.layout import is_contiguous
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.counterpart import on_one_device
-from optdb.opencl.ops.elements import ElementKernels, once_per_node
-from optdb.opencl.ops.views import copied, copying
+from optdb.opencl.ops.shell import once_per_node
 
 __all__ = ["OpenCLContiguous", "opencl_contiguous"]
 

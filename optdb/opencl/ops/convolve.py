@@ -15,12 +15,12 @@ from optdb.codegen.convolve.correlate import FilterGroups, correlate, correlate_
 from optdb.codegen.convolve.geometry import Axis, axes_of
 from optdb.codegen.convolve.unshared import unshared, unshared_inputs, unshared_kernels
 from optdb.codegen.convolve.weights import weights, weights_kernels
+from optdb.codegen.elements import contiguous, copying
 from optdb.host import convolutions as host
 from optdb.host.graph import Apply, Variable
 from optdb.host.variables import patternbroadcast
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.views import contiguous, copying
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.arrays import Array
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from optdb.codegen.elements import ElementKernels, copying
 from optdb.codegen.layout import view
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart, View, on_one_device
-from optdb.opencl.ops.elements import ElementKernels
 from optdb.opencl.ops.elemwise import cast
-from optdb.opencl.ops.views import copying
 from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.sizes import as_int, part_of, smallest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from optdb.codegen.elements import ElementKernels
 from optdb.codegen.kernels.launching import LaunchCache
 from optdb.host import ops as host
 from optdb.host.construction import left_complete
@@ -15,7 +16,8 @@ from optdb.host.variables import as_tensor_variable as as_host_variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths, output_array
 from optdb.opencl.ops.counterpart import on_one_device
-from optdb.opencl.ops.elements import ElementKernels, once_per_node
+from optdb.opencl.ops.elements import scalar_elements
+from optdb.opencl.ops.shell import once_per_node
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalars.code import signature
 from optdb.opencl.transfers import as_opencl_variable
@@ -104,7 +106,7 @@ class OpenCLElemwise(OpenCLKernelBase):
 
     @once_per_node
     def _elements(self, node: Apply) -> ElementKernels:
-        return ElementKernels.of_scalar_op(
+        return scalar_elements(
             self.scalar_op,
             [x.type.dtype for x in node.inputs],
             [out.type.dtype for out in node.outputs],

@@ -12,17 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from optdb.codegen.elements import ElementKernels, copied
 from optdb.codegen.elementwise import ElementCode, Operand
 from optdb.codegen.fourier import BACKWARD, FORWARD, complex_dtype, fourier_kernels, mirrored, transform_rows
 from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.scalars.types import c_type
+from optdb.codegen.views import axis_last
 from optdb.host.fourier import IRFFTOp, RFFTOp
 from optdb.host.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elements import ElementKernels
-from optdb.opencl.ops.sort import axis_last
-from optdb.opencl.ops.views import copied
 from optdb.runtime.arrays import Array, empty
 
 

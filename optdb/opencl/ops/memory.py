@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.elements import ElementKernels
 from optdb.codegen.layout import view
 from optdb.codegen.scalars.types import unsigned
 from optdb.codegen.source import ROUND_EACH_STEP, typed, work_dtype, write_w
@@ -27,7 +28,7 @@ from optdb.opencl.kernels import (
     output_array,
 )
 from optdb.opencl.ops.counterpart import Performed
-from optdb.opencl.ops.elements import ElementKernels, once_per_node
+from optdb.opencl.ops.shell import once_per_node
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.sizes import as_int

@@ -20,7 +20,7 @@ from optdb.host.linalg import ShapeError
 from optdb.host.variables import TensorType
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.ops.elements import once_per_node
+from optdb.opencl.ops.shell import once_per_node
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.arrays import from_host, seen_by_host, to_host
 

@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.elements import RAW, ElementKernels, copied, copying
 from optdb.codegen.layout import c_strides, launch_chunks, steps_of, view
 from optdb.codegen.source import filled, functions
+from optdb.codegen.views import subtensor
 from optdb.host import ops as host
 from optdb.host import scalars
 from optdb.host.graph import Apply
 from optdb.host.layers import Images2Neibs
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elements import RAW, ElementKernels, once_per_node
-from optdb.opencl.ops.views import copied, copying, overwritable, subtensor
+from optdb.opencl.ops.elements import scalar_elements
+from optdb.opencl.ops.shell import once_per_node
+from optdb.opencl.ops.views import overwritable
 from optdb.runtime.arrays import Array, DeviceArray, may_share_memory
 from optdb.runtime.sizes import lengths_of
 from optdb.runtime.tables import computed
@@ -130,7 +133,7 @@ class OpenCLIncSubtensor(Counterpart, OpenCLKernelBase, host.IncSubtensor):
         dtype, ndim = node.inputs[0].type.dtype, node.inputs[0].type.ndim
         if self.set_instead_of_inc:
             return ElementKernels.copying(dtype, ndim, name="set")
-        return ElementKernels.of_scalar_op(scalars.add, [dtype, dtype], [dtype], [False, False], ndim, name="inc")
+        return scalar_elements(scalars.add, [dtype, dtype], [dtype], [False, False], ndim, name="inc")
 
 
 class OpenCLImages2Neibs(Counterpart, OpenCLKernelBase, Images2Neibs):

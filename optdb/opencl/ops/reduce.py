@@ -20,10 +20,10 @@ from optdb.host.creation import grad_undefined
 from optdb.host.graph import Apply, Variable
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elements import once_per_node
 from optdb.opencl.ops.elemwise import OpenCLElemwise, as_on_host, common_shape
 from optdb.opencl.ops.reduction_code import Tail
 from optdb.opencl.ops.reduction_plan import ReductionPlans
+from optdb.opencl.ops.shell import once_per_node
 from optdb.opencl.scalars.code import signature
 from optdb.opencl.scalars.program import Program
 from optdb.runtime.arrays import Array, from_host

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from optdb.codegen.layout import c_strides, collapse, is_contiguous, size_of, view
+from optdb.codegen.elements import contiguous, copied, copying
+from optdb.codegen.layout import c_strides, size_of, view
+from optdb.codegen.views import full_shape, strides_for, subtensor
 from optdb.host import ops as host
 from optdb.host.graph import Apply
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths
 from optdb.opencl.ops.counterpart import Counterpart, View
-from optdb.opencl.ops.elements import ElementKernels
-from optdb.runtime.arrays import Array, DeviceArray, empty, to_host
-from optdb.runtime.sizes import as_int, lengths_of, part_of
+from optdb.runtime.arrays import Array, to_host
+from optdb.runtime.sizes import lengths_of
 
 
 class OpenCLDimShuffle(View, host.DimShuffle):
@@ -100,105 +101,6 @@ class OpenCLFlatten(_Reshaping, host.Flatten):
         return (*x.shape[:leading], size_of(x.shape[leading:]))
 
 
-def copying(array_type: Any, name: str = "copy") -> ElementKernels:
-    """Return the kernels that copy arrays of a type."""
-    return ElementKernels.copying(array_type.dtype, array_type.ndim, name)
-
-
-def copied(
-    x: Array, copying: ElementKernels, kernels: Kernels, context: Context, shape: Sequence[int] | None = None
-) -> DeviceArray:
-    """Return a copy of `x` in C order, broadcast to a shape if one is given."""
-    shape = tuple(x.shape if shape is None else shape)
-    result = empty(context, shape, x.dtype)
-    copying.launch(kernels, context, shape, [x, result])
-    return result
-
-
-def contiguous(
-    x: Array,
-    array_type: Any,
-    kernels: Kernels,
-    context: Context,
-    name: str = "copy",
-    shape: Sequence[int] | None = None,
-) -> DeviceArray:
-    """Return `x` in C order, broadcast to a shape if one is given: itself, or a copy by the kernels of `copying`."""
-    if is_contiguous(x) and (shape is None or tuple(x.shape) == tuple(shape)):
-        return x
-    return copied(x, copying(array_type, name), kernels, context, shape)
-
-
 def overwritable(op: Any, x: Array, array_type: Any, kernels: Kernels, context: Context) -> Array:
     """Return what an op may change: `x` itself if it works in place, else a copy, by the kernels of `copying`."""
     return x if op.inplace else copied(x, copying(array_type), kernels, context)
-
-
-def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
-    """Return a view of a part of `x`, which `index` names as NumPy does it, with whole numbers and slices.
-
-    Raises
-    ------
-    IndexError
-        If a number is out of the array.
-    """
-    shape, strides, offset = [], [], 0
-    padded = [*index, *[slice(None)] * (x.ndim - len(index))]
-    for axis, (entry, length, stride) in enumerate(zip(padded, x.shape, x.strides, strict=True)):
-        if isinstance(entry, slice):
-            start, count, step = part_of(length, entry)
-            shape.append(count)
-            strides.append(stride * step)
-            # The start of an empty part may be outside of the array.
-            offset += stride * start if count else 0
-            continue
-        place = as_int(entry)
-        if not -length <= place < length:
-            raise IndexError(f"index {place} is out of bounds for axis {axis} with size {length}")
-        offset += stride * (place % length)
-    return view(x, shape, strides, offset)
-
-
-def full_shape(old: Sequence[int], wanted: Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Return the shape that is wanted, with its -1 worked out.
-
-    Raises
-    ------
-    ValueError
-        If the elements of `old` do not fit.
-    """
-    if len(wanted) != ndim:
-        raise ValueError(f"a reshape to {ndim} dimensions was given {len(wanted)} lengths: {tuple(wanted)}")
-    size = size_of(old)
-    known_size = size_of([length for length in wanted if length != -1])
-    open_axes = [axis for axis, length in enumerate(wanted) if length == -1]
-    shape = list(wanted)
-    fits = min([0, *shape]) >= -1 and len(open_axes) <= 1
-    if fits and open_axes:
-        fits = known_size != 0 and size % known_size == 0
-        shape[open_axes[0]] = size // known_size if fits else 0
-    if not fits or size_of(shape) != size:
-        raise ValueError(f"Cannot reshape input of shape {tuple(old)} to shape {tuple(wanted)}")
-    return tuple(shape)
-
-
-def strides_for(x: Array, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the strides in bytes with which the elements of `x` have another shape, None if there are none."""
-    item = x.dtype.itemsize
-    if not x.size:
-        return c_strides(shape, item)
-    lengths, (steps,) = collapse(x.shape, [x.strides])
-    strides: list[int] = []
-    todo = list(zip(lengths, steps))
-    room, step = todo.pop() if todo else (1, item)
-    for length in reversed(shape):
-        if room == 1 and length > 1:
-            if not todo:
-                return None
-            room, step = todo.pop()
-        if room % length:
-            return None
-        strides.append(step)
-        step *= length
-        room //= length
-    return tuple(reversed(strides))

@@ -62,7 +62,7 @@ def sorting_kernels(dtype: str, order: int | None, places: bool, device_kind: De
         "PLACES_TO": ", ARRAY ga_long *q" * places,
     }
     used = [words["VALUE_OF"], *[words["IS_NAN"]] * real, words["BEFORE"], *["precedes"] * (device_kind == "gpu")]
-    code = functions("sort.cl")
+    code = functions("merge_sort.cl")
     text = "".join(code[name] for name in (*used, f"blocks_on_{device_kind}", "merge"))
     return Kernel.all_of(filled(text, **words))
 

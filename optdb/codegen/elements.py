@@ -1,0 +1,166 @@
+"""Kernels that go over the elements of arrays, and how they are launched.
+
+Each work item goes over a chunk of the elements (see :func:`optdb.codegen.layout.chunks`);
+:mod:`optdb.codegen.elementwise` generates the code that walks it. The arguments of a launch,
+except for the arrays themselves, are computed once for arrays of the same shapes and strides.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.elementwise import QUAD, WIDTH, ElementCode, Operand
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
+from optdb.codegen.layout import chunks, collapse, is_contiguous, size_of, strides_of
+from optdb.codegen.operation import Kernels
+from optdb.codegen.source import ROUND_EACH_STEP
+from optdb.runtime.arrays import Array, DeviceArray, empty
+from optdb.runtime.context import Context
+
+#: For each item size in bytes, the OpenCL C type that copies values bit by bit.
+RAW = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
+
+#: Size of the caches of code, which operations that are alike share.
+CODES = 1024
+
+#: The largest index that kernels compute in 32 bits.
+_NARROW = 2**31 - 1
+
+
+class ElementKernels:
+    """Kernels that compute arrays from others, element by element, by an `ElementCode`."""
+
+    def __init__(self, code: ElementCode, numbers: Sequence[Any] = ()) -> None:
+        self._code = code
+        #: The values of what the code declares as numbers, unless a launch has others.
+        self._numbers = tuple(numbers)
+        self._bound: LaunchCache[BoundKernel] = LaunchCache()
+
+    @classmethod
+    def copying(cls, dtype: str, ndim: int, name: str = "copy", single: bool = False) -> ElementKernels:
+        """Return the kernels that copy arrays of any dtype, bit by bit."""
+        raw = RAW[np.dtype(dtype).itemsize]
+        arrays = (Operand("i0", raw, raw, single=single),), (Operand("o0", raw, raw),)
+        return cls(ElementCode(*arrays, "o0 = i0;", ndim, name))
+
+    def kernels(self) -> list[Kernel]:
+        """Return the kernels; they share one source."""
+        return list(_kernels(self._code))
+
+    def launch(
+        self,
+        kernels: Kernels,
+        context: Context,
+        shape: Sequence[int],
+        arrays: Sequence[Array],
+        numbers: Sequence[Any] = (),
+    ) -> None:
+        """Go over a shape: each length of the inputs and outputs is that of `shape`, or 1.
+
+        `numbers` are the values of what the code declares as such.
+        """
+        if not size_of(shape):
+            return
+        numbers = numbers or self._numbers
+        key = (self._in_quads(arrays), *numbers, *[(array.shape, array.strides) for array in arrays])
+        bound = self._bound.get(key, lambda: self._bind(kernels, context, shape, arrays, numbers), owner=kernels)
+        bound.launch(arrays)
+
+    def _bind(
+        self, kernels: Kernels, context: Context, shape: Sequence[int], arrays: Sequence[Array], numbers: Sequence[Any]
+    ) -> BoundKernel:
+        """Return the launch for arrays like these; the parameters are those of `launch`, and nothing is empty."""
+        code = self._code
+        n = size_of(shape)
+        lengths, steps = collapse(shape, [strides_of(array, shape) for array in arrays])
+        if code.device_kind == "cpu":
+            lengths, steps = _longest_last(lengths, steps)
+        items, chunk = chunks(context, n)
+        walked = [array_steps for x, array_steps in zip(code.operands, steps, strict=True) if not x.single]
+        alike = len(lengths) <= 1 and all(array_steps in ((1,), ()) for array_steps in walked)
+        if alike and code.device_kind is None:
+            kind, lengths, walked = "alike", (), []
+        elif alike and self._in_quads(arrays):
+            kind, lengths, walked = "quads", (), []
+            items, chunk = -(-n // QUAD), QUAD
+        else:
+            kind = self._kind(n, lengths, walked)
+            missing = code.ndim - len(lengths)
+            lengths, walked = (1,) * missing + lengths, [(0,) * missing + array_steps for array_steps in walked]
+        args = [n, chunk, *numbers, *lengths, *arrays, *[step for array_steps in walked for step in array_steps]]
+        kernel = kernels[f"{code.name}_{kind}"]
+        if context.profile.runs_items_serially:
+            return kernel.bound(items, 1, args)
+        return kernel.bound(*kernel.automatic_grid(items), args)
+
+    def _in_quads(self, arrays: Sequence[Array]) -> bool:
+        """Tell whether the device reads four elements at once, and the arrays are aligned for that."""
+        return self._code.device_kind == "gpu" and not any(
+            array.offset % (QUAD * x.size) for x, array in zip(self._code.operands, arrays, strict=True) if not x.single
+        )
+
+    def _kind(self, n: int, lengths: Sequence[int], walked: Sequence[Sequence[int]]) -> str:
+        """Return the kind of the kernel for arrays of different layouts."""
+        if self._code.device_kind == "cpu":
+            return "lanes"
+        if self._code.device_kind is None:
+            return "strided"
+        return "narrow" if max([n, *(_reach(lengths, array_steps) for array_steps in walked)]) <= _NARROW else "wide"
+
+
+@functools.lru_cache(maxsize=CODES)
+def _kernels(code: ElementCode) -> list[Kernel]:
+    return Kernel.all_of(ROUND_EACH_STEP + code.helpers + code.kernels(), code.flags)
+
+
+def _reach(lengths: Sequence[int], steps: Sequence[int]) -> int:
+    """Return the largest distance of an element from the first one."""
+    walked_lengths = lengths[len(lengths) - len(steps) :]
+    return sum(length * abs(step) for length, step in zip(walked_lengths, steps, strict=True))
+
+
+def _longest_last(
+    lengths: tuple[int, ...], steps: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the axes with the longest at the end, if the last one does not fill a vector."""
+    if not lengths or lengths[-1] >= WIDTH:
+        return lengths, steps
+    longest = max(range(len(lengths)), key=lengths.__getitem__)
+    order = [axis for axis in range(len(lengths)) if axis != longest] + [longest]
+    return tuple(lengths[axis] for axis in order), tuple(
+        tuple(array_steps[axis] for axis in order) for array_steps in steps
+    )
+
+
+def copying(spec: Any, name: str = "copy") -> ElementKernels:
+    """Return the kernels that copy arrays of a dtype and rank, which `spec` has."""
+    return ElementKernels.copying(spec.dtype, spec.ndim, name)
+
+
+def copied(
+    x: Array, copying: ElementKernels, kernels: Kernels, context: Context, shape: Sequence[int] | None = None
+) -> DeviceArray:
+    """Return a copy of `x` in C order, broadcast to a shape if one is given."""
+    shape = tuple(x.shape if shape is None else shape)
+    result = empty(context, shape, x.dtype)
+    copying.launch(kernels, context, shape, [x, result])
+    return result
+
+
+def contiguous(
+    x: Array,
+    spec: Any,
+    kernels: Kernels,
+    context: Context,
+    name: str = "copy",
+    shape: Sequence[int] | None = None,
+) -> DeviceArray:
+    """Return `x` in C order, broadcast to a shape if one is given: itself, or a copy by the kernels of `copying`."""
+    if is_contiguous(x) and (shape is None or tuple(x.shape) == tuple(shape)):
+        return x
+    return copied(x, copying(spec, name), kernels, context, shape)

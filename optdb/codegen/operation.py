@@ -1,0 +1,114 @@
+"""What a device computes, for any host: operations.
+
+An :class:`Operation` is made for arrays of certain dtypes, ranks and broadcast patterns. It gives its kernels, which a
+host compiles once, and runs them on arrays. What the inputs mean to a host, its type inference and its gradients stay
+with the host.
+
+`Operation.compute` compiles and runs an operation in one step::
+
+    sort = SortAlongAxis(context, ArraySpec.of(x))
+    (result,) = sort.compute(x, -1)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import DTypeLike
+
+from optdb.codegen.kernels import CompiledKernel, Kernel, compile_kernels
+from optdb.runtime.arrays import Array, empty, fill_zeros
+from optdb.runtime.context import Context
+from optdb.runtime.sizes import as_int
+
+#: The storage cells of outputs: for each, a list of one element. A cell may hold the value of an earlier call.
+Outputs = Sequence[list[Any]]
+#: The compiled kernels of an operation, by name.
+Kernels = Mapping[str, CompiledKernel]
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """What is known of an array before there is one.
+
+    Parameters
+    ----------
+    dtype : str
+        The dtype of its elements.
+    broadcastable : tuple of bool
+        For each axis, whether its length is known to be 1.
+    """
+
+    dtype: str
+    broadcastable: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, array: Any) -> ArraySpec:
+        """Return the spec of an array of the device or of NumPy, none of whose axes broadcasts."""
+        return cls(array.dtype.name, (False,) * array.ndim)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.broadcastable)
+
+    @property
+    def single(self) -> bool:
+        """Whether the array is known to have one element."""
+        return all(self.broadcastable)
+
+
+class Operation(ABC):
+    """A computation for arrays of certain specs, in a context."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+    @abstractmethod
+    def kernels(self) -> list[Kernel]:
+        """Return the kernels that `run` launches."""
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        """Compute the outputs.
+
+        Parameters
+        ----------
+        inputs : sequence
+            Arrays of the device, and numbers or arrays of NumPy where the operation says so.
+        outputs : sequence of list
+            A storage cell for each output: ``outputs[0][0] = array``. See `output_array`.
+        kernels : mapping
+            The kernels of `kernels`, compiled for the context, by name.
+        """
+
+    def compute(self, *inputs: Any, outputs: int = 1) -> list[Array]:
+        """Compile the kernels, run the operation, and return its outputs, of which there are `outputs`."""
+        cells: list[list[Any]] = [[None] for _ in range(outputs)]
+        self.run(inputs, cells, compile_kernels(self.kernels(), self.context, str(self)))
+        return [cell[0] for cell in cells]
+
+
+def output_array(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
+    """Return an array for an output, in C order: the previous one if it fits, else a new one.
+
+    Its contents are undefined. An allocation costs more than most kernels, so outputs are reused where possible.
+    """
+    shape = tuple(map(as_int, shape))
+    previous = storage[0]
+    is_here = isinstance(previous, Array) and previous.context == context.cl_context
+    if is_here and previous.shape == shape and previous.dtype == dtype and previous.flags.c_contiguous:
+        return previous
+    storage[0] = empty(context, shape, dtype)
+    return storage[0]
+
+
+def output_zeros(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:
+    """Return an array for an output like `output_array`, filled with zeros."""
+    return fill_zeros(output_array(storage, context, shape, dtype))

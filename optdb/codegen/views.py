@@ -1,0 +1,86 @@
+"""Other looks at an array, which copy nothing: strides and offsets change, or not even these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from optdb.codegen.layout import c_strides, collapse, size_of, view
+from optdb.runtime.arrays import Array, DeviceArray
+from optdb.runtime.sizes import as_int, part_of
+
+
+def axis_last(x: Array, axis: int) -> Array:
+    """Return a view of an array with one of its axes at the end."""
+    order = [*(d for d in range(x.ndim) if d != axis), axis]
+    return view(x, [x.shape[d] for d in order], [x.strides[d] for d in order])
+
+
+def subtensor(x: Array, index: Sequence[Any]) -> DeviceArray:
+    """Return a view of a part of `x`, which `index` names as NumPy does it, with whole numbers and slices.
+
+    Raises
+    ------
+    IndexError
+        If a number is out of the array.
+    """
+    shape, strides, offset = [], [], 0
+    padded = [*index, *[slice(None)] * (x.ndim - len(index))]
+    for axis, (entry, length, stride) in enumerate(zip(padded, x.shape, x.strides, strict=True)):
+        if isinstance(entry, slice):
+            start, count, step = part_of(length, entry)
+            shape.append(count)
+            strides.append(stride * step)
+            # The start of an empty part may be outside of the array.
+            offset += stride * start if count else 0
+            continue
+        place = as_int(entry)
+        if not -length <= place < length:
+            raise IndexError(f"index {place} is out of bounds for axis {axis} with size {length}")
+        offset += stride * (place % length)
+    return view(x, shape, strides, offset)
+
+
+def full_shape(old: Sequence[int], wanted: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Return the shape that is wanted, with its -1 worked out.
+
+    Raises
+    ------
+    ValueError
+        If the elements of `old` do not fit.
+    """
+    if len(wanted) != ndim:
+        raise ValueError(f"a reshape to {ndim} dimensions was given {len(wanted)} lengths: {tuple(wanted)}")
+    size = size_of(old)
+    known_size = size_of([length for length in wanted if length != -1])
+    open_axes = [axis for axis, length in enumerate(wanted) if length == -1]
+    shape = list(wanted)
+    fits = min([0, *shape]) >= -1 and len(open_axes) <= 1
+    if fits and open_axes:
+        fits = known_size != 0 and size % known_size == 0
+        shape[open_axes[0]] = size // known_size if fits else 0
+    if not fits or size_of(shape) != size:
+        raise ValueError(f"Cannot reshape input of shape {tuple(old)} to shape {tuple(wanted)}")
+    return tuple(shape)
+
+
+def strides_for(x: Array, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the strides in bytes with which the elements of `x` have another shape, None if there are none."""
+    item = x.dtype.itemsize
+    if not x.size:
+        return c_strides(shape, item)
+    lengths, (steps,) = collapse(x.shape, [x.strides])
+    strides: list[int] = []
+    todo = list(zip(lengths, steps))
+    room, step = todo.pop() if todo else (1, item)
+    for length in reversed(shape):
+        if room == 1 and length > 1:
+            if not todo:
+                return None
+            room, step = todo.pop()
+        if room % length:
+            return None
+        strides.append(step)
+        step *= length
+        room //= length
+    return tuple(reversed(strides))

@@ -1,0 +1,53 @@
+"""Op shells: ops of the graph that a device computes by an operation of ``optdb.codegen``.
+
+A shell says which operation it is, and what its inputs mean; its host class gives it type inference and gradients.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs
+from optdb.host.graph import Apply, Variable
+from optdb.opencl.kernels.base import OpenCLKernelBase
+from optdb.runtime.context import Context
+
+
+def once_per_node(method: Callable[[Any, Apply], Any]) -> Callable[[Any, Apply], Any]:
+    """Cache the result of an op's method for each node, as long as the node lives."""
+    cache: WeakKeyDictionary[Apply, Any] = WeakKeyDictionary()
+
+    @functools.wraps(method)
+    def remembering(op: Any, node: Apply) -> Any:
+        if node not in cache:
+            cache[node] = method(op, node)
+        return cache[node]
+
+    return remembering
+
+
+class Shell(OpenCLKernelBase):
+    """An op that an operation of ``optdb.codegen`` computes. Subclasses have ``make_node`` and `operation`."""
+
+    def operation(self, node: Apply) -> Operation:
+        """Return the operation that computes a node; it is asked once for each node."""
+        raise NotImplementedError(f"{type(self).__name__} has to define operation(node)")
+
+    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
+        return self._operation_of(node).kernels()
+
+    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
+        self._operation_of(node).run(inputs, outputs, kernels)
+
+    @once_per_node
+    def _operation_of(self, node: Apply) -> Operation:
+        return self.operation(node)
+
+
+def spec_of(variable: Variable) -> ArraySpec:
+    """Return what the type of a variable says of its arrays."""
+    return ArraySpec(variable.type.dtype, tuple(variable.type.broadcastable))
