@@ -17,7 +17,7 @@ from theano.compile.mode import predefined_linkers
 import optdb
 from fuzzing.programs import Graph, Program
 from fuzzing.switches import Compilation, Surroundings, in_force
-from optdb.host.device_linker import DeviceLinker
+from optdb.host.api.device_linker import DeviceLinker
 from optdb.opencl import contexts
 from optdb.opencl.exporting import Untraceable
 from optdb.opencl.registry import context_of

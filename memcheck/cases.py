@@ -18,7 +18,7 @@ from memcheck.axis_cases import AXIS_CASES
 from memcheck.case import Case, Number, array, floats, wide
 from memcheck.convolution_cases import CONVOLUTION_CASES
 from memcheck.layer_cases import COPYING_GAPS, LAYER_CASES
-from optdb.host.variables import constant_slice
+from optdb.host.api.variables import constant_slice
 from optdb.opencl.ops.advanced import (
     OpenCLAdvancedBooleanIncSubtensor,
     OpenCLAdvancedBooleanSubtensor,

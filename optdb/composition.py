@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from optdb.host import bootstrap
+from optdb.host.importing import bootstrap
 
 if TYPE_CHECKING:
-    from optdb.host.device_linker import DeviceLinker
+    from optdb.host.api.device_linker import DeviceLinker
 
 __all__ = ["compose", "start"]
 
@@ -28,8 +28,8 @@ def compose() -> None:
     Called after Theano's code has run. Modules are imported by their full names: their package may be in the middle of
     its own import.
     """
-    from optdb.host import device_linker
-    from optdb.host.config import config
+    from optdb.host.api import device_linker
+    from optdb.host.api.config import config
     from optdb.topo import plug as engine  # registers the modes TOPO and OPENCL
 
     device_linker.register_backend(_link_for_opencl)

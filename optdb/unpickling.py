@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from optdb.runtime.errors import DeviceError
 
 if TYPE_CHECKING:
-    from optdb.host.compiled import Function
+    from optdb.host.functions.compiled import Function
     from optdb.opencl.simulator import SimulatorOCL
 
 __all__ = ["SimulatorNotRestored", "restore"]

@@ -30,7 +30,7 @@ from optdb.distributed.batches import axes_of
 from optdb.distributed.clusters import local_devices
 from optdb.distributed.sharding.cutting import exact_plan
 from optdb.distributed.workers import device_list
-from optdb.host.originals import original_of
+from optdb.host.functions.originals import original_of
 from profiles import models, screen
 from profiles.models import parts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -76,14 +77,39 @@ def test_what_computes_imports_no_theano(folder):
         assert not any(name.split(".")[0] == "theano" for name in imported(source)), path
 
 
+#: What the entries of each of these folders are: rooms that one guesses.
+ROOMS = {"host": {"__init__.py", "api", "clinker", "functions", "importing", "rewriters", "speedups"}}
+
+
+@pytest.mark.parametrize("folder", ROOMS)
+def test_rooms(folder):
+    entries = {path.name for path in (OPTDB / folder).iterdir() if path.name != "__pycache__"}
+    assert entries == ROOMS[folder]
+
+
+@pytest.mark.parametrize("folder", ["topo", "cache", "lifters"])
+def test_the_device_neutral_folders_know_only_the_hosts_vocabulary(folder):
+    for path, source in modules(folder):
+        of_host = {name for name in imported(source) if name.startswith("optdb.host.")}
+        others = {name for name in of_host if not name.startswith("optdb.host.api.")} - {"optdb.host.import_host"}
+        assert not others - {"optdb.host.api"}, path
+
+
+def test_the_page_for_new_hosts_lists_the_vocabulary():
+    page = (OPTDB.parent / "docs" / "howto-add-a-host.md").read_text()
+    listed = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page, re.MULTILINE)
+    names = [name for names in listed for name in re.findall(r"\w+", names)]
+    assert sorted(names) == sorted(path.stem for path in (OPTDB / "host" / "api").glob("[a-z]*.py"))
+
+
 #: Modules that ask a function for its parameters, with the reason why no patch can change the answer. A class is not
 #: asked: its metaclass, or a wrapped constructor, hides the parameters, as the op cache's does.
 ASKS_FOR_PARAMETERS = {
     "cache/frozen.py": "the code of a function tells it from others",
     "host/clinker/probing.py": "a function of Theano's, as it is when the patch that wraps it is made",
-    "host/compat/modules/inspect.py": "stands in for a function that Python has removed, for other libraries",
-    "host/identity.py": "compares the code of methods that Theano generates",
-    "host/rewriters.py": "a function that the user passes",
+    "host/importing/compat/modules/inspect.py": "stands in for a function that Python has removed, for other libraries",
+    "host/api/identity.py": "compares the code of methods that Theano generates",
+    "host/api/rewriters.py": "a function that the user passes",
     "opencl/kernels/base.py": "a method as its class defines it",
     "runtime/exported/reading.py": "functions of optdb's own",
 }
@@ -125,11 +151,11 @@ def test_imports_are_found():
 import theano.tensor
 import optdb
 def f():
-    from optdb.host import graph
+    from optdb.host.api import graph
     from optdb import cache, flags
     importlib.import_module("optdb.opencl")
     importlib.import_module(f"optdb.{name}")
 """
-    found = {"theano.tensor", "optdb", "optdb.host.graph", "optdb.cache", "optdb.flags", "optdb.opencl"}
+    found = {"theano.tensor", "optdb", "optdb.host.api.graph", "optdb.cache", "optdb.flags", "optdb.opencl"}
     assert imported(source) == found
     assert parts(found) == {"__init__", "host", "cache", "flags", "opencl"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optdb.host.compat import versions
+from optdb.host.importing.compat import versions
 from tests.processes import output, run_code
 
 #: Prints which folders of optdb, and which modules at its top, are imported.

@@ -12,14 +12,14 @@
 
 `install` lets all op classes take part, Theano's and others', now and later;
 :class:`SingletonOp` is for those that want it always. Equality is identity
-first, and a shared op's hash is computed once (``optdb.host.identity``).
+first, and a shared op's hash is computed once (``optdb.host.api.identity``).
 """
 
 from __future__ import annotations
 
-from optdb.host import bootstrap
+from optdb.host import import_host
 
-bootstrap.import_host()
+import_host()
 
 from optdb.cache.copies import unshared_copy
 from optdb.cache.guard import SharedOpChanged

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from optdb.cache.store import Store
-from optdb.host.definition import is_repeatable, settings
-from optdb.host.graph import PureOp
+from optdb.host.api.definition import is_repeatable, settings
+from optdb.host.api.graph import PureOp
 
 _PLAIN = frozenset({int, bool, str, type(None)})
 

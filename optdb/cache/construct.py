@@ -12,7 +12,7 @@ from typing import Any
 
 from optdb.cache.calls import call_key, recall, remember
 from optdb.cache.store import Store
-from optdb.host.graph import PureOp
+from optdb.host.api.graph import PureOp
 
 #: The one store of the process.
 store = Store()

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from optdb.cache.construct import store
-from optdb.host.graph import PureOp
-from optdb.host.opcopies import Apply, as_pickled_by_theano, copy_to_change, derived_op_patches, has_own_reduction
-from optdb.host.patching import Patch, Wrapper
+from optdb.host.api.graph import PureOp
+from optdb.host.api.opcopies import Apply, as_pickled_by_theano, copy_to_change, derived_op_patches, has_own_reduction
+from optdb.host.api.patching import Patch, Wrapper
 
 
 def unshared_copy(op: PureOp) -> PureOp:

@@ -17,7 +17,7 @@ from typing import Any
 
 from optdb.cache.construct import store
 from optdb.cache.frozen import Freezer
-from optdb.host.definition import declared, defining_attributes
+from optdb.host.api.definition import declared, defining_attributes
 
 _frozen = Freezer(changing=True)
 

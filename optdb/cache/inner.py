@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from optdb.cache.frozen import Same
-from optdb.host.definition import InnerGraph
-from optdb.host.graph import Constant, Variable, io_toposort
+from optdb.host.api.definition import InnerGraph
+from optdb.host.api.graph import Constant, Variable, io_toposort
 
 
 class GraphKey:

@@ -1,6 +1,6 @@
 """The key of an op: its class and all that defines it, as one hashable value.
 
-An op's description comes from :mod:`optdb.host.definition`; values become keys
+An op's description comes from :mod:`optdb.host.api.definition`; values become keys
 in :mod:`optdb.cache.frozen`. A shared op that is part of another one's
 description, like the scalar op of an Elemwise, is compared by identity.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from optdb.cache.frozen import Freezer, Same, Unhashable
 from optdb.cache.inner import GraphKey, constant_key
-from optdb.host.definition import (
+from optdb.host.api.definition import (
     InnerGraph,
     carries_notes,
     declared,
@@ -22,7 +22,7 @@ from optdb.host.definition import (
     hashes_itself,
     keeps_test_values,
 )
-from optdb.host.graph import Constant, PureOp
+from optdb.host.api.graph import Constant, PureOp
 
 
 class Unshareable(Exception):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from optdb.cache.singleton import SharingMeta, SingletonMeta
-from optdb.host.graph import MetaObject, op_classes
-from optdb.host.patching import Patch
+from optdb.host.api.graph import MetaObject, op_classes
+from optdb.host.api.patching import Patch
 
 
 def install() -> None:

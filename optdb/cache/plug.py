@@ -12,9 +12,9 @@ from optdb.cache.copies import copy_patches
 from optdb.cache.guard import delete_attribute, set_attribute
 from optdb.cache.singleton import SingletonOp
 from optdb.cache.stats import Stats
-from optdb.host import identity, scans
-from optdb.host.graph import PureOp
-from optdb.host.patching import Patch, PatchGroup, Switch
+from optdb.host.api import identity, scans
+from optdb.host.api.graph import PureOp
+from optdb.host.api.patching import Patch, PatchGroup, Switch
 
 _lock = threading.RLock()
 _REASON = "a change to a shared op is a change to all graphs with it"

@@ -7,8 +7,8 @@ from typing import Any
 from optdb.cache.construct import construct, store
 from optdb.cache.copies import copy_of_shared
 from optdb.cache.guard import delete_attribute, set_attribute
-from optdb.host import identity
-from optdb.host.graph import MetaObject, Op
+from optdb.host.api import identity
+from optdb.host.api.graph import MetaObject, Op
 
 
 class SharingMeta(MetaObject):

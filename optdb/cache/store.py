@@ -16,9 +16,9 @@ from typing import Any
 
 from optdb.cache.key import Key, Keys, Unshareable
 from optdb.cache.stats import Counts
-from optdb.host import identity
-from optdb.host.definition import has_props
-from optdb.host.graph import PureOp
+from optdb.host.api import identity
+from optdb.host.api.definition import has_props
+from optdb.host.api.graph import PureOp
 
 
 class SharedOpRef(weakref.ref):

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from optdb.host import activation, blas, support
-from optdb.host.compat import libraries, versions
+from optdb.host.importing import activation, blas, support
+from optdb.host.importing.compat import libraries, versions
 from optdb.runtime.errors import DeviceError
 
 
@@ -128,7 +128,7 @@ def _translation() -> str:
     if not versions.needs_translation():
         some = " and ".join(filter(versions.is_translated, sorted(versions.INDEXING_BY_LISTS)))
         return f"only of {some}" if some else "not needed: Theano's modules run as they are"
-    from optdb.host.compat import loader
+    from optdb.host.importing.compat import loader
 
     types = ", with the result types of NumPy 1" if versions.needs_promotion() else ""
     return f"Theano's modules are translated{types}; kept in {loader.cache_dir()}"

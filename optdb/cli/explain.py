@@ -41,7 +41,7 @@ def explain_script(
         A file for a page with the graphs, the rewrites that were applied, and the time that each part took.
     """
     from optdb import lifters  # imports the host, which checks the flags
-    from optdb.host.compiled import watching
+    from optdb.host.functions.compiled import watching
 
     seen: list[Any] = []
     # Both are resolved now: the script may change the working directory.
@@ -60,7 +60,7 @@ def _page(path: Path | None, title: str) -> Iterator[None]:
         yield
         return
     from optdb.cli.html_report import write_html
-    from optdb.host.observing import ObservedFunction, observe
+    from optdb.host.functions.observing import ObservedFunction, observe
     from optdb.topo import collect
 
     functions: list[ObservedFunction] = []

@@ -30,10 +30,10 @@ def report(clear: bool = False) -> int:
 
 def folder() -> Binaries:
     """Return the cache that the flags name."""
-    from optdb.host.bootstrap import import_host
+    from optdb.host import import_host
 
     import_host()
-    from optdb.host.config import config
+    from optdb.host.api.config import config
 
     return configure(config.optdb.kernel_cache_dir, config.optdb.kernel_cache_size)
 

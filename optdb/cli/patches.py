@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from optdb.host.patching import Patch, PatchGroup, groups
+from optdb.host.api.patching import Patch, PatchGroup, groups
 
 
 def report_patches() -> int:
@@ -27,7 +27,7 @@ def _turn_everything_on() -> None:
     """Import the modules that have patches, and install those patches that are otherwise made on first use."""
     import optdb
     import optdb.cache
-    from optdb.host import sharing
+    from optdb.host.functions import sharing
 
     if importlib.util.find_spec("pyopencl") is not None:
         import optdb.opencl

@@ -28,7 +28,7 @@ def report(device: str, dtypes: Sequence[str], forget: bool = False, library: bo
     optdb.runtime.errors.DeviceError
         If there is no such device, or it does not work.
     """
-    from optdb.host.bootstrap import import_host
+    from optdb.host import import_host
 
     import_host()
     from optdb.codegen.gemm import blocks, tune

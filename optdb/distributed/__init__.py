@@ -9,9 +9,9 @@ Importing this package imports Theano and PyOpenCL; dask is imported only where 
 ``pip install 'optdb[distributed]'``.
 """
 
-from optdb.host import bootstrap
+from optdb.host import import_host
 
-bootstrap.import_host()
+import_host()
 
 from optdb.distributed.data_parallel import DataParallel
 from optdb.distributed.errors import NoGradients, NotSplittable, StateLost, WorkerFailed, WorkerRefused, WorkerTimeout

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from optdb.distributed.replicas import Part
-from optdb.host.graph import Variable
-from optdb.host.originals import CallArgument
-from optdb.host.variables import TensorType
+from optdb.host.api.graph import Variable
+from optdb.host.api.variables import TensorType
+from optdb.host.functions.originals import CallArgument
 
 __all__ = ["axes_of", "bound", "parts_of"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.variables import SharedVariable, TensorType
+from optdb.host.api.variables import SharedVariable, TensorType
 
 __all__ = ["latest", "load", "save"]
 

@@ -11,10 +11,10 @@ from optdb.distributed.batches import axes_of, bound, parts_of
 from optdb.distributed.plans import REDUCTIONS, LoosePlan, StepPlan, loose_plan, put_together
 from optdb.distributed.sharding.cutting import exact_plan
 from optdb.distributed.threads import ThreadGroup
-from optdb.host.compiled import Function
-from optdb.host.graph import Variable
-from optdb.host.originals import original_of
-from optdb.host.variables import SharedVariable
+from optdb.host.api.graph import Variable
+from optdb.host.api.variables import SharedVariable
+from optdb.host.functions.compiled import Function
+from optdb.host.functions.originals import original_of
 from optdb.opencl.simulator.progress import shows_progress, started_bar
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from optdb import __version__
 from optdb.distributed.errors import WorkerTimeout
 from optdb.distributed.exchange import Aborted, Exchange, Mailbox, Tag
 from optdb.distributed.replicas import Part, Prepared, Replica, replica_of
-from optdb.host.config import config
-from optdb.host.originals import theano_version
+from optdb.host.api.config import config
+from optdb.host.functions.originals import theano_version
 from optdb.opencl.registry import context_of, get_context
 from optdb.runtime.devices import list_devices
 

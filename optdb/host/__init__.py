@@ -1,5 +1,21 @@
 """The host: the compiler that optdb plugs into, Theano 1.0.5.
 
-This is the only folder that imports Theano. The rest of the package takes its words from
-here, so that another host can be put in its place. Importing this package imports nothing.
+This is the only folder that imports Theano. The rest of the package takes its words from ``api``, so that another host
+can be put in its place. The import of this package imports nothing.
+
+- ``api``: the vocabulary, what a second host would have to give.
+- ``functions``: compiled functions, observed, copied and taken apart.
+- ``speedups``: what is exchanged in Theano so that it takes less time.
+- ``rewriters``: what is known of Theano's rewriters.
+- ``clinker``: C code in batches.
+- ``importing``: what makes ``import theano`` work.
 """
+
+
+def import_host() -> None:
+    """Import Theano, and with it what `optdb.composition` adds to it.
+
+    The folders that need it call this before anything else: the additions come from their modules, which must be
+    complete by then.
+    """
+    import theano  # noqa: F401

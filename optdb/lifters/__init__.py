@@ -16,9 +16,9 @@ The OpenCL device (``optdb.opencl``) uses it.
 """
 
 from optdb.deprecation import renamed_names
-from optdb.host import bootstrap
+from optdb.host import import_host
 
-bootstrap.import_host()
+import_host()
 
 from optdb.lifters.device import Device
 from optdb.lifters.explain import Explanation, explain

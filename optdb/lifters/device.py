@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from optdb.deprecation import renamed_fields
-from optdb.host.graph import Op, Variable
-from optdb.host.lifting import is_host_array
+from optdb.host.api.graph import Op, Variable
+from optdb.host.api.lifting import is_host_array
 
 #: Name of a context, or None for the default one.
 ContextName = str | None

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
-from optdb.host.graph import Apply, FunctionGraph
+from optdb.host.api.graph import Apply, FunctionGraph
 from optdb.html_tables import HtmlTables
 from optdb.lifters.device import Device, devices
 from optdb.lifters.report import LiftReport, lift_reports

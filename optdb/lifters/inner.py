@@ -15,10 +15,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.host.branching import IfElse, ifelse_between
-from optdb.host.graph import FunctionGraph, Variable
-from optdb.host.lifting import HostArrayType, is_host_array
-from optdb.host.loops import Scan, inner_graph, optimized_until, recompute, scan_around, watching_mode
+from optdb.host.api.control_flow import (
+    IfElse,
+    Scan,
+    ifelse_between,
+    inner_graph,
+    optimized_until,
+    recompute,
+    scan_around,
+    watching_mode,
+)
+from optdb.host.api.graph import FunctionGraph, Variable
+from optdb.host.api.lifting import HostArrayType, is_host_array
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.lift import GraphToGPU
 from optdb.lifters.lifter import Lifter, op_lifter

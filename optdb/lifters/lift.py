@@ -23,14 +23,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optdb import trace_log
-from optdb.host.clinker.progress import progress
-from optdb.host.databases import Query
-from optdb.host.graph import Apply, FunctionGraph, Variable
-from optdb.host.lifting import attach_validation, copy_trace, rebuild, replace_all
-from optdb.host.logging import logger
-from optdb.host.rewriters import Optimizer
-from optdb.host.session import optimizing
-from optdb.host.testvalues import copy_test_value, without_test_values
+from optdb.host.api.c_code import progress
+from optdb.host.api.config import logger
+from optdb.host.api.databases import Query
+from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.lifting import attach_validation, copy_trace, rebuild, replace_all
+from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.session import optimizing
+from optdb.host.api.testvalues import copy_test_value, without_test_values
 from optdb.lifters.device import Device, keep_database
 from optdb.lifters.lifter import BadLift, Declined, Lifter
 from optdb.lifters.partitioning import rebalance_partitions

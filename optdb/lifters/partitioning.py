@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optdb.host.graph import Apply, Variable, clients, is_output, reachable
+from optdb.host.api.graph import Apply, Variable, clients, is_output, reachable
 from optdb.lifters.device import ContextName
 from optdb.lifters.plan import NO_INPUT, PARTITION, PlacementPlan, is_constant
 

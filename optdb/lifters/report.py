@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rich.console import Group
 from rich.table import Table
 
-from optdb.host.graph import FunctionGraph
+from optdb.host.api.graph import FunctionGraph
 from optdb.html_tables import HtmlTables
 from optdb.lifters.tables import new_table, text_of
 

@@ -5,13 +5,13 @@ device: ``theano.shared(value, target='dev0')``, ``x.transfer('dev0')``, and pic
 these make. Which devices there are is looked up later, when one is needed.
 """
 
-from optdb.host import bootstrap
+from optdb.host import import_host
 
-bootstrap.import_host()
+import_host()
 
 from optdb.codegen.kernels.programs import one_program
-from optdb.host.compiled import wrap_compilation
-from optdb.host.config import config
+from optdb.host.api.config import config
+from optdb.host.functions.compiled import wrap_compilation
 from optdb.opencl import blas, inplace, next_values, pickling, planning, shared, transfers, variables
 from optdb.opencl import lifters as _lifters  # noqa: F401  fills lifters_db, which comes before
 from optdb.opencl.contexts import contexts, get_context, infer_context_name

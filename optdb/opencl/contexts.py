@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from optdb.host.graph import Variable
+from optdb.host.api.graph import Variable
 from optdb.opencl.registry import DEFAULT_NAME, ContextNotDefined, contexts, get_context
 from optdb.opencl.transfers import HostFromOpenCL
 from optdb.opencl.type import OpenCLArrayType

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from optdb.host import convolutions, layers, ops
-from optdb.host.config import config
-from optdb.host.databases import compile_db
-from optdb.host.declared import DeclaredLengths
-from optdb.host.graph import Op
-from optdb.host.linalg import LINEAR_ALGEBRA
-from optdb.host.loops import Scan
-from optdb.host.random import RandomFunction, mrg_uniform
+from optdb.host.api import ops
+from optdb.host.api.config import config
+from optdb.host.api.control_flow import Scan
+from optdb.host.api.databases import compile_db
+from optdb.host.api.graph import Op
+from optdb.host.api.ops import LINEAR_ALGEBRA, RandomFunction, mrg_uniform
+from optdb.host.functions.declared import DeclaredLengths
 from optdb.lifters.device import ContextName, Device
 from optdb.lifters.inner import lift_inner
 from optdb.lifters.lift import GraphToGPUDB
@@ -40,7 +39,7 @@ ON_HOST = LINEAR_ALGEBRA
 HEAVY = (
     *(ops.Dot, ops.Dot22, ops.Dot22Scalar, ops.Gemm, ops.Gemv, ops.CGemv, ops.Ger, ops.CGer, ops.BatchedDot),
     *(ops.SparseBlockGemv, ops.SparseBlockOuter),
-    convolutions.BaseAbstractConv,
+    ops.BaseAbstractConv,
     Scan,
 )
 #: Random numbers are made where they are wanted; for those of Python's generator, the lift reports why they are not.
@@ -53,7 +52,7 @@ HOST_RESULT_OPS = (ops.Shape, ops.Shape_i)
 FIRST_HOST_INPUT = {ops.RepeatOp: 1, mrg_uniform: 1}
 
 #: Ops that pass over their arrays several times, at least on the host.
-PASSES = {layers.AbstractBatchNormTrain: 4.0, layers.AbstractBatchNormTrainGrad: 6.0}
+PASSES = {ops.AbstractBatchNormTrain: 4.0, ops.AbstractBatchNormTrainGrad: 6.0}
 
 #: A product of matrices, a convolution or a loop, in elementwise passes over its arrays.
 HEAVY_WEIGHT = 10.0

@@ -10,11 +10,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from optdb.host.databases import compile_db
-from optdb.host.graph import Apply, FunctionGraph, Op, Variable
-from optdb.host.optimized import Plain
-from optdb.host.rewriters import FunctionNodeRewriter, TopoOptimizer
-from optdb.host.testvalues import without_test_values
+from optdb.host.api.databases import compile_db
+from optdb.host.api.graph import Apply, FunctionGraph, Op, Variable
+from optdb.host.api.rewriters import FunctionNodeRewriter, TopoOptimizer
+from optdb.host.api.testvalues import without_test_values
+from optdb.host.functions.optimized import Plain
 from optdb.opencl.ops.advanced import (
     OpenCLAdvancedBooleanIncSubtensor,
     OpenCLAdvancedIncSubtensor,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from optdb.host import ops
-from optdb.host.databases import compile_db
-from optdb.host.graph import FunctionGraph, Variable, reachable
-from optdb.host.lifting import copy_trace
-from optdb.host.rewriters import Optimizer
-from optdb.host.testvalues import without_test_values
+from optdb.host.api import ops
+from optdb.host.api.databases import compile_db
+from optdb.host.api.graph import FunctionGraph, Variable, reachable
+from optdb.host.api.lifting import copy_trace
+from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.testvalues import without_test_values
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.type import OpenCLArrayType

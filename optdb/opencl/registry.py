@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from optdb.host.config import config
+from optdb.host.api.config import config
 from optdb.lifters.contexts import ContextNotDefined, Contexts, parse
 from optdb.runtime.context import Context
 from optdb.runtime.errors import DeviceError

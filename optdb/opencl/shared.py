@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.variables import shared_constructor
+from optdb.host.api.variables import shared_constructor
 from optdb.opencl.registry import contexts
 from optdb.opencl.type import OpenCLArrayType
 from optdb.opencl.variables import OpenCLSharedVariable

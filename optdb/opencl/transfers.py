@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.graph import Apply, Constant, Op, Variable
-from optdb.host.tensor import copy_stack_trace
-from optdb.host.variables import TensorType, add_transfer, as_tensor_variable
+from optdb.host.api.graph import Apply, Constant, Op, Variable
+from optdb.host.api.tensor import copy_stack_trace
+from optdb.host.api.variables import TensorType, add_transfer, as_tensor_variable
 from optdb.lifters.transfers import record_transfer, transfer_once
 from optdb.opencl.registry import ContextNotDefined, contexts
 from optdb.opencl.type import OpenCLArrayType, opencl_type

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.variables import TensorType, Type, Variable, patternbroadcast
+from optdb.host.api.variables import TensorType, Type, Variable, patternbroadcast
 from optdb.opencl.registry import contexts, get_context
 from optdb.runtime import arrays
 from optdb.runtime.context import Context

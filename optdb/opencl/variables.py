@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.graph import Constant, Variable
-from optdb.host.variables import SharedVariable, TensorConstantSignature, TensorOperators
+from optdb.host.api.graph import Constant, Variable
+from optdb.host.api.variables import SharedVariable, TensorConstantSignature, TensorOperators
 from optdb.opencl.transfers import as_opencl_variable, bring_home
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime import arrays

@@ -21,9 +21,9 @@ Read from the bottom up::
     plug       enable, disable and mode
 """
 
-from optdb.host import bootstrap
+from optdb.host import import_host
 
-bootstrap.import_host()
+import_host()
 
 from optdb.topo import powers as _powers  # noqa: F401  registers its rule
 from optdb.topo import reshapes as _reshapes  # noqa: F401  registers its rule

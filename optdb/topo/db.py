@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from optdb.host.config import config
-from optdb.host.databases import DB, Query, compile_db
-from optdb.host.rewriters import FunctionNodeRewriter, LocalOptimizer
+from optdb.host.api.config import config
+from optdb.host.api.databases import DB, Query, compile_db
+from optdb.host.api.rewriters import FunctionNodeRewriter, LocalOptimizer
 from optdb.topo.rewriter import DEFAULT_DIRECTION, TopoRewriter
 from optdb.topo.worklist import DIRECTIONS
 

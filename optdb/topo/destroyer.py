@@ -23,8 +23,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from optdb.host.bookkeeping import order_by_data
-from optdb.host.destroy import (
+from optdb.host.api.bookkeeping import order_by_data
+from optdb.host.api.destroy import (
     DestroyHandler,
     OrderedSet,
     destroyed_slots,
@@ -32,7 +32,7 @@ from optdb.host.destroy import (
     supervisor_patch,
     viewed_slots,
 )
-from optdb.host.graph import (
+from optdb.host.api.graph import (
     Apply,
     Constant,
     FunctionGraph,
@@ -43,7 +43,7 @@ from optdb.host.graph import (
     dependents,
     is_output,
 )
-from optdb.host.session import install_during_sessions
+from optdb.host.api.session import install_during_sessions
 from optdb.topo.order import TopologicalOrder
 
 

@@ -14,7 +14,7 @@ the worklist is empty, every node that was looked at before the last change is
 looked at again; the run has converged when such a round changes nothing.  That
 round verifies the fixed point: a rule may depend on parts of the graph far
 from its node.  A rule that is known to look at a node's ancestors alone is
-left out where none of these has changed (see `optdb.host.refusals`).
+left out where none of these has changed (see `optdb.host.rewriters`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
-from optdb.host.bookkeeping import order_by_data, reconnect
-from optdb.host.folding import fold_node, fold_replacements, is_broadcast
-from optdb.host.graph import (
+from optdb.host.api.bookkeeping import order_by_data, reconnect
+from optdb.host.api.folding import fold_node, fold_replacements, is_broadcast
+from optdb.host.api.graph import (
     Apply,
     Constant,
     FunctionGraph,
@@ -37,7 +37,7 @@ from optdb.host.graph import (
     drop_repeated_traces,
     node_ancestors,
 )
-from optdb.host.rewriters import BadReplacement, replacement_pairs
+from optdb.host.api.rewriters import BadReplacement, replacement_pairs
 from optdb.topo.limits import GrowthLimits
 from optdb.topo.lineage import Lineage
 from optdb.topo.order import TopologicalOrder

@@ -24,8 +24,8 @@ from collections.abc import Hashable
 from time import time
 from typing import Any
 
-from optdb.host.config import config
-from optdb.host.fusion import (
+from optdb.host.api.config import config, logger
+from optdb.host.api.fusion import (
     FusionOptimizer,
     Step,
     composite,
@@ -34,9 +34,8 @@ from optdb.host.fusion import (
     is_cheap,
     local_elemwise_fusion,
 )
-from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
-from optdb.host.logging import logger
-from optdb.host.tensor import Elemwise, copy_stack_trace
+from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
+from optdb.host.api.tensor import Elemwise, copy_stack_trace
 
 #: A cheap node with more groups of users than this is computed once: copies are code that the compiler reads.
 MAX_RECOMPUTING_GROUPS = 4

@@ -15,8 +15,8 @@ from collections import defaultdict, deque
 from time import time
 from typing import Any
 
-from optdb.host.bookkeeping import order_by_data
-from optdb.host.gemm import (
+from optdb.host.api.bookkeeping import order_by_data
+from optdb.host.api.gemm import (
     GemmOptimizer,
     ReplacementDidntRemovedError,
     Term,
@@ -31,8 +31,8 @@ from optdb.host.gemm import (
     times,
     values_eq_approx_remove_inf_nan,
 )
-from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients
-from optdb.host.tensor import copy_stack_trace
+from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients
+from optdb.host.api.tensor import copy_stack_trace
 from optdb.topo.fusion import Spent
 
 

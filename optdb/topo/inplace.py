@@ -11,16 +11,16 @@ from collections import defaultdict
 from contextlib import nullcontext
 from typing import Any
 
-from optdb.host.bookkeeping import order_by_data
-from optdb.host.config import change_flags, config
-from optdb.host.destroy import (
+from optdb.host.api.bookkeeping import order_by_data
+from optdb.host.api.config import change_flags, config
+from optdb.host.api.destroy import (
     InplaceElemwiseOptimizer,
     inplace_scalar_op,
     protected_variables,
 )
-from optdb.host.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
-from optdb.host.tensor import Elemwise, copy_stack_trace
-from optdb.host.testvalues import without_test_values
+from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, clients, is_output
+from optdb.host.api.tensor import Elemwise, copy_stack_trace
+from optdb.host.api.testvalues import without_test_values
 from optdb.topo.destroyer import IncrementalDestroyHandler
 
 #: Theano leaves scalars alone in graphs with more nodes: there is nothing to gain.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from optdb.host.graph import Apply
+from optdb.host.api.graph import Apply
 
 #: How many times its base size a graph may count in the bound on applications.
 MAX_GROWTH = 10

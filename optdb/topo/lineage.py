@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from optdb.host.graph import Apply, Constant, Variable
+from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.topo.rules import Rule
 
 #: A loop is let run this often: a rewriter may need a second look at a node

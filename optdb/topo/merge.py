@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.graph import Apply, Constant, FunctionGraph, Op, Variable
-from optdb.host.rewriters import MergeFeature, MergeOptimizer
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Op, Variable
+from optdb.host.api.rewriters import MergeFeature, MergeOptimizer
 
 #: Up to how many elements a constant is known by its bytes.
 _MAX_SMALL_SIZE = 8

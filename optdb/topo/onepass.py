@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from optdb.host.bookkeeping import nodes_by_op, order_by_data
-from optdb.host.folding import is_folding_pass
-from optdb.host.graph import Apply, Constant, FunctionGraph, Op, Variable
-from optdb.host.guards import guard_of
-from optdb.host.rewriters import TopoOptimizer, trusted_tracks
-from optdb.host.scan_passes import has_scan, is_scan_pass
+from optdb.host.api.bookkeeping import nodes_by_op, order_by_data
+from optdb.host.api.facts import facts_of, has_scan, is_scan_pass
+from optdb.host.api.folding import is_folding_pass
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Op, Variable
+from optdb.host.api.rewriters import TopoOptimizer, trusted_tracks
 
 
 class OnePass(TopoOptimizer):
@@ -41,7 +40,7 @@ class OnePass(TopoOptimizer):
         for track in tracks:
             if not isinstance(track, type):
                 self._ops.setdefault(type(track), []).append(track)
-        self._guard = guard_of(stock.local_opt)
+        self._guard = facts_of(stock.local_opt).guard
 
     @classmethod
     def of(cls, stock: TopoOptimizer) -> TopoOptimizer:

@@ -13,14 +13,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from optdb.host.clinker import plug as clinker
-from optdb.host.config import config
-from optdb.host.databases import EquilibriumDB, Query, SequenceDB, TopoDB, compile_db, visiting_members_once
-from optdb.host.device_linker import DeviceLinker
-from optdb.host.modes import Mode, compile_within, provided_parts, register_mode
-from optdb.host.patching import PatchGroup, Switch, Wrapper
-from optdb.host.session import prepare, remove_all
-from optdb.host.shapes import SHAPES_AND_THEIR_USERS
+from optdb.host.api import c_code
+from optdb.host.api.config import config
+from optdb.host.api.databases import (
+    SHAPES_AND_THEIR_USERS,
+    EquilibriumDB,
+    Query,
+    SequenceDB,
+    TopoDB,
+    compile_db,
+    visiting_members_once,
+)
+from optdb.host.api.device_linker import DeviceLinker
+from optdb.host.api.modes import Mode, compile_within, provided_parts, register_mode
+from optdb.host.api.patching import PatchGroup, Switch, Wrapper
+from optdb.host.api.session import prepare, remove_all
 from optdb.topo.db import ENGINE_TAG
 from optdb.topo.translate import translate
 
@@ -136,7 +143,7 @@ def _enabled_in_this_thread() -> Iterator[None]:
 
 def _install() -> None:
     _patches.install()
-    clinker.install()
+    c_code.install()
 
 
 def _uninstall_unused() -> None:
@@ -144,7 +151,7 @@ def _uninstall_unused() -> None:
         return
     _patches.uninstall()
     if config.optdb.clinker == "auto":
-        clinker.uninstall()
+        c_code.uninstall()
 
 
 class TopoMode(Mode):

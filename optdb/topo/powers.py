@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from optdb.host.graph import Apply, FunctionGraph, Variable
-from optdb.host.tensor import (
+from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.tensor import (
     NotScalarConstantError,
     constant,
     copy_stack_trace,

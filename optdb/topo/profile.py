@@ -11,7 +11,7 @@ from collections import defaultdict
 from time import perf_counter
 from typing import Any
 
-from optdb.host.rewriters import EquilibriumOptimizer
+from optdb.host.api.rewriters import EquilibriumOptimizer
 from optdb.topo.result import TopoResult
 from optdb.topo.rules import Rule
 

@@ -12,9 +12,17 @@ them.
 
 from __future__ import annotations
 
-from optdb.host.graph import Apply, Constant, FunctionGraph, Variable
-from optdb.host.ops import DimShuffle, Join, MakeVector, Reshape
-from optdb.host.tensor import NotScalarConstantError, constant, copy_stack_trace, get_scalar_constant_value
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
+from optdb.host.api.tensor import (
+    DimShuffle,
+    Join,
+    MakeVector,
+    NotScalarConstantError,
+    Reshape,
+    constant,
+    copy_stack_trace,
+    get_scalar_constant_value,
+)
 from optdb.topo.db import ENGINE_TAG, register_topo
 
 #: The dtype of shapes.

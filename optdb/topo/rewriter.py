@@ -15,12 +15,11 @@ from time import perf_counter
 from typing import Any, TextIO
 
 from optdb import trace_log
-from optdb.host.bookkeeping import kept_order, nodes_by_op
-from optdb.host.config import config
-from optdb.host.folding import is_folding_pass
-from optdb.host.graph import Apply, FunctionGraph, Variable
-from optdb.host.logging import logger
-from optdb.host.rewriters import (
+from optdb.host.api.bookkeeping import kept_order, nodes_by_op
+from optdb.host.api.config import config, logger
+from optdb.host.api.folding import is_folding_pass
+from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.rewriters import (
     EquilibriumOptimizer,
     LocalOptGroup,
     MergeOptimizer,
@@ -29,7 +28,7 @@ from optdb.host.rewriters import (
     name_of,
     report_failure,
 )
-from optdb.host.session import optimizing
+from optdb.host.api.session import optimizing
 from optdb.topo.engine import CycleError, Engine
 from optdb.topo.limits import LimitExceeded
 from optdb.topo.merge import MergeIndex

@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from optdb.host.graph import Op
-from optdb.host.guards import guard_of
-from optdb.host.precedence import in_order_of_precedence
-from optdb.host.refusals import lasting_refusals
-from optdb.host.rewriters import LocalOptimizer, name_of, transform_of
-from optdb.host.tracks import may_apply, question_of
+from optdb.host.api.facts import facts_of, in_order_of_precedence
+from optdb.host.api.graph import Op
+from optdb.host.api.rewriters import LocalOptimizer, name_of, transform_of
 
 
 class Rule:
@@ -52,9 +49,10 @@ class Rule:
     def __init__(self, rewriter: LocalOptimizer) -> None:
         self.rewriter = rewriter
         self.name = name_of(rewriter)
-        self.guard = guard_of(rewriter)
+        facts = facts_of(rewriter)
+        self.guard = facts.guard
         self.transform = transform_of(rewriter)
-        self.lasting_refusals = lasting_refusals(rewriter)
+        self.lasting_refusals = facts.lasting_refusals()
         self.attempts = 0
         self.applications = 0
         self.nodes_made = 0
@@ -117,7 +115,7 @@ class RuleTable:
         if entry is not None:
             return entry[1]
         rewriters = [rewriter for rewriter, asks in self._of_class(type(op)) if asks is None or asks(op)]
-        rewriters += [rewriter for rewriter in self._tracked.get(op, ()) if may_apply(rewriter, op)]
+        rewriters += [rewriter for rewriter in self._tracked.get(op, ()) if facts_of(rewriter).may_apply(op)]
         rules = tuple(map(self._rule, in_order_of_precedence(rewriters)))
         self._by_id[id(op)] = (op, rules)
         return rules
@@ -127,7 +125,7 @@ class RuleTable:
         rewriters = self._by_class.get(cls)
         if rewriters is None:
             tracking = (*self._untracked, *self._tracked.get(cls, ()))
-            rewriters = self._by_class[cls] = [(rewriter, question_of(rewriter)) for rewriter in tracking]
+            rewriters = self._by_class[cls] = [(rewriter, facts_of(rewriter).tracks) for rewriter in tracking]
         return rewriters
 
     def _rule(self, rewriter: LocalOptimizer) -> Rule:

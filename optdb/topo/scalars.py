@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optdb.host.databases import compile_db
-from optdb.host.graph import Apply, FunctionGraph, Variable, clients, is_output
-from optdb.host.rewriters import Optimizer
-from optdb.host.tensor import Elemwise, copy_stack_trace
+from optdb.host.api.databases import compile_db
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output
+from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.tensor import Elemwise, copy_stack_trace
 from optdb.topo.db import ENGINE_TAG
 from optdb.topo.fusion import FusedNodeBuilder, Group, Grouping
 

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from optdb.host.destroy import InplaceElemwiseOptimizer
-from optdb.host.fusion import FusionOptimizer, local_elemwise_fusion
-from optdb.host.gemm import GemmOptimizer
-from optdb.host.graph import FunctionGraph
-from optdb.host.rewriters import (
+from optdb.host.api.destroy import InplaceElemwiseOptimizer
+from optdb.host.api.fusion import FusionOptimizer, local_elemwise_fusion
+from optdb.host.api.gemm import GemmOptimizer
+from optdb.host.api.graph import FunctionGraph
+from optdb.host.api.rewriters import (
     EquilibriumOptimizer,
     LocalOptGroup,
     MergeOptimizer,
     SeqOptimizer,
     TopoOptimizer,
 )
-from optdb.host.session import optimizing
+from optdb.host.api.session import optimizing
 from optdb.topo.fusion import GroupFusion
 from optdb.topo.gemm import WholeSumGemm
 from optdb.topo.inplace import InplaceElemwise

@@ -16,7 +16,7 @@ import theano
 import theano.scalar as ts
 import theano.tensor as tt
 
-from optdb.host.graph import op_classes
+from optdb.host.api.graph import op_classes
 
 #: Parts of the names of modules that have no ops, or want to be run instead of imported.
 NOT_MODULES = (".tests", ".misc", ".setup", ".bin", "sandbox.cuda", "sandbox.gpuarray")

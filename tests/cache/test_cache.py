@@ -22,7 +22,7 @@ from theano.tensor.elemwise import DimShuffle, Elemwise, Sum
 import optdb
 from optdb.cache import SharedOpChanged, SingletonOp
 from optdb.cache.singleton import SingletonMeta
-from optdb.host.graph import op_classes
+from optdb.host.api.graph import op_classes
 from tests.processes import output, python
 
 

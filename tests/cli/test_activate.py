@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from optdb.cli import cli
-from optdb.host import activation
+from optdb.host.importing import activation
 from tests.processes import ROOT
 
 

@@ -15,7 +15,7 @@ from theano.tensor.signal.pool import pool_2d
 
 import optdb
 from optdb.cache.frozen import Freezer
-from optdb.host.graph import op_classes
+from optdb.host.api.graph import op_classes
 from optdb.opencl import lifters as _lifters  # noqa: F401  defines the counterparts
 from optdb.opencl.ops.counterpart import Counterpart, counterpart_of
 from tests.cache.op_parameters import import_all, parameter_sets

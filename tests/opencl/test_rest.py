@@ -13,7 +13,7 @@ from theano.tensor import nlinalg
 from theano.tensor.nnet import nnet
 from theano.tensor.opt import Assert, MakeVector
 
-from optdb.host import ops as host
+from optdb.host.api import ops as host
 from optdb.opencl import HostFromOpenCL, OpenCLFromHost
 from optdb.opencl.ops.diagonals import OpenCLAllocDiag, OpenCLExtractDiag
 from optdb.opencl.ops.softmax import OpenCLCrossentropyCategorical1Hot, OpenCLCrossentropyCategorical1HotGrad

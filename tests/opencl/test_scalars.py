@@ -14,7 +14,7 @@ from theano.tensor.nnet.sigm import sigmoid, softplus
 
 import optdb  # noqa: F401
 from optdb.codegen.scalars.types import C_TYPES, NoCode, literal
-from optdb.host import scalars as host
+from optdb.host.api import scalars as host
 from optdb.opencl.scalars.code import scalar_code, signature
 from tests.opencl.lifted import both, lifted_function, ops_of
 

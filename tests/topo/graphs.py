@@ -12,7 +12,7 @@ from theano.gof import FunctionGraph
 from theano.gof.opt import local_optimizer
 from theano.misc.ordered_set import OrderedSet
 
-from optdb.host.rewriters import FunctionNodeRewriter, replacement_pairs, transform_of
+from optdb.host.api.rewriters import FunctionNodeRewriter, replacement_pairs, transform_of
 from optdb.topo import TopoRewriter
 
 #: Python code only: no test waits for a compiler.

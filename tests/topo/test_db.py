@@ -9,7 +9,7 @@ from theano.gof import DB, EquilibriumDB, Query, SequenceDB, local_optimizer
 from theano.gof.opt import MergeOptimizer, Optimizer
 
 import optdb
-from optdb.host.rewriters import FunctionNodeRewriter
+from optdb.host.api.rewriters import FunctionNodeRewriter
 from optdb.topo import TopoOptDB, TopoRewriter, collect, register_topo, topo_db
 from tests.topo.graphs import STOCK, graph_of, ops, rewriter, unchanged
 

@@ -17,8 +17,8 @@ from theano.gof.destroyhandler import DestroyHandler
 from theano.gof.toolbox import ReplaceValidate
 
 import optdb
-from optdb.host.graph import io_toposort
-from optdb.host.session import optimizing
+from optdb.host.api.graph import io_toposort
+from optdb.host.api.session import optimizing
 from optdb.topo.destroyer import IncrementalDestroyHandler
 from tests.topo.graphs import STOCK
 

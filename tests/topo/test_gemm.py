@@ -15,7 +15,7 @@ from theano.gof import FunctionGraph
 from theano.tensor.blas import Dot22, Gemm, GemmOptimizer
 
 import optdb
-from optdb.host.session import optimizing
+from optdb.host.api.session import optimizing
 from optdb.topo import gemm
 from optdb.topo.gemm import WholeSumGemm
 from optdb.topo.translate import translate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import theano.tensor as tt
 from theano import gof
 
-from optdb.host.rewriters import FunctionNodeRewriter
+from optdb.host.api.rewriters import FunctionNodeRewriter
 from optdb.topo.lineage import FIRST_NUMBERED, PATIENCE, Lineage
 from optdb.topo.rules import Rule
 

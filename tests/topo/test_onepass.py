@@ -29,7 +29,7 @@ from theano.tensor.opt import (
     local_log_sum_exp,
 )
 
-from optdb.host.rewriters import trusted_tracks
+from optdb.host.api.rewriters import trusted_tracks
 from optdb.topo.engine import Engine
 from optdb.topo.onepass import FoldingPass, OnePass, is_idle
 from optdb.topo.rewriter import TopoRewriter

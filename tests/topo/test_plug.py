@@ -14,8 +14,8 @@ from theano.gof import local_optimizer
 from theano.gof.opt import EquilibriumOptimizer, MergeOptimizer, SeqOptimizer
 
 import optdb
-from optdb.host.clinker import plug as clinker
-from optdb.host.rewriters import FunctionNodeRewriter
+from optdb.host.api import c_code
+from optdb.host.api.rewriters import FunctionNodeRewriter
 from optdb.topo import TopoMode, TopoRewriter, collect, is_enabled
 from optdb.topo.merge import IndexedMergeOptimizer
 from tests.processes import run_code
@@ -398,7 +398,7 @@ def test_a_mode_serves_the_inner_function_of_a_scan_as_enable_does(mode):
 
 def test_a_mode_lets_optdb_build_the_c_code_and_leaves_nothing_on(monkeypatch):
     built = []
-    monkeypatch.setattr(clinker, "install", lambda: built.append(is_enabled()))
+    monkeypatch.setattr(c_code, "install", lambda: built.append(is_enabled()))
     compile_sin(optdb.mode())
     assert built
     assert not any(built)  # the engine serves this thread alone

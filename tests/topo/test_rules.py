@@ -7,7 +7,7 @@ from theano.gof import local_optimizer
 from theano.gof.opt import EquilibriumOptimizer
 from theano.tensor.elemwise import Elemwise
 
-from optdb.host.rewriters import FunctionNodeRewriter
+from optdb.host.api.rewriters import FunctionNodeRewriter
 from optdb.topo.rules import RuleTable
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from optdb.host.graph import Apply, Op, Variable
+from optdb.host.api.graph import Apply, Op, Variable
 
 __all__ = ["AllReduce", "Reducer", "taking_part"]
 

@@ -22,9 +22,9 @@ from optdb.distributed.sharding import loops, randomness, rules, statistics
 from optdb.distributed.sharding.collective import AllReduce
 from optdb.distributed.sharding.layouts import Own, Partial, RowNumbers, Sharded, Value
 from optdb.distributed.sharding.spreading import Spreader
-from optdb.host.graph import Apply, Constant, Variable, io_toposort
-from optdb.host.originals import Original, compile_step, int_scalar
-from optdb.host.traces import place_in_code
+from optdb.host.api.graph import Apply, Constant, Variable, io_toposort
+from optdb.host.api.traces import place_in_code
+from optdb.host.functions.originals import Original, compile_step, int_scalar
 
 __all__ = ["exact_plan"]
 

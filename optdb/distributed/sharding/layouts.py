@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from optdb.host.graph import Variable
+from optdb.host.api.graph import Variable
 
 
 @dataclass(frozen=True)

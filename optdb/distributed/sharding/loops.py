@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.layouts import Own, Partial, Replicated, Sharded, Value
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
-from optdb.host.graph import Apply, Variable
-from optdb.host.loops import Scan
+from optdb.host.api.control_flow import Scan
+from optdb.host.api.graph import Apply, Variable
 
 
 @rule(Scan)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.layouts import Length, Replicated, Sharded, Value, Vector
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
-from optdb.host.graph import Apply
-from optdb.host.random import RandomFunction, mrg_uniform_base
+from optdb.host.api.graph import Apply
+from optdb.host.api.ops import RandomFunction, mrg_uniform_base
 
 
 @rule(mrg_uniform_base)

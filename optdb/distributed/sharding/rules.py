@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.layouts import Length, Own, Partial, Replicated, RowNumbers, Sharded, Value, Vector
 from optdb.distributed.sharding.spreading import Spreader, is_zero, remade, rule
-from optdb.host import convolutions, layers, ops, scalars
-from optdb.host.graph import Apply, Constant, Variable
-from optdb.host.linking import DeepCopyOp
-from optdb.host.originals import tensor
+from optdb.host.api import ops, scalars
+from optdb.host.api.graph import Apply, Constant, Variable
+from optdb.host.api.linking import DeepCopyOp
+from optdb.host.functions.originals import tensor
 
 
 def _has(values: Sequence[Value], layout: type) -> bool:
@@ -664,19 +664,19 @@ def _contract(
 # Layers
 
 
-@rule(convolutions.AbstractConv)
+@rule(ops.AbstractConv)
 def convolve(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Convolve each picture."""
     return _by_pictures(spreader, node, inputs, 0)
 
 
-@rule(convolutions.AbstractConvGradInputs)
+@rule(ops.AbstractConvGradInputs)
 def gradient_of_pictures(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Return a gradient for each picture."""
     return _by_pictures(spreader, node, inputs, 1)
 
 
-@rule(convolutions.AbstractConvGradWeights)
+@rule(ops.AbstractConvGradWeights)
 def gradient_of_filters(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Return a gradient that is a sum over pictures."""
     pictures, gradient, *rest = inputs
@@ -708,15 +708,15 @@ _ROW_OPS = {
     ops.CrossentropyCategorical1Hot: 2,
     ops.CrossentropyCategorical1HotGrad: 3,
     ops.CrossentropySoftmax1HotWithBiasDx: 3,
-    layers.Pool: 1,
-    layers.MaxPoolGrad: 3,
-    layers.AveragePoolGrad: 2,
-    layers.DownsampleFactorMaxGradGrad: 3,
-    layers.MaxPoolRop: 2,
+    ops.Pool: 1,
+    ops.MaxPoolGrad: 3,
+    ops.AveragePoolGrad: 2,
+    ops.DownsampleFactorMaxGradGrad: 3,
+    ops.MaxPoolRop: 2,
 }
 _POOLING = (
-    *(layers.Pool, layers.MaxPoolGrad, layers.AveragePoolGrad),
-    *(layers.DownsampleFactorMaxGradGrad, layers.MaxPoolRop),
+    *(ops.Pool, ops.MaxPoolGrad, ops.AveragePoolGrad),
+    *(ops.DownsampleFactorMaxGradGrad, ops.MaxPoolRop),
 )
 
 
@@ -747,7 +747,7 @@ def softmax_with_bias(spreader: Spreader, node: Apply, inputs: list[Value]) -> l
     return [_like(layout, out) for out in remade(node, [rows, spreader.whole(bias, node), *classes])]
 
 
-@rule(layers.AbstractBatchNormInference)
+@rule(ops.AbstractBatchNormInference)
 def normalize_by_averages(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Normalize each example by given statistics."""
     return _by_pictures(spreader, node, inputs, 0)

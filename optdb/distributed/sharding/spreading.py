@@ -13,9 +13,9 @@ from typing import Any
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.collective import AllReduce
 from optdb.distributed.sharding.layouts import Length, Own, Partial, Replicated, RowNumbers, Sharded, Value, Vector
-from optdb.host.graph import Apply, Constant, Op, Variable, io_toposort
-from optdb.host.originals import tensor
-from optdb.host.scalars import Second
+from optdb.host.api.graph import Apply, Constant, Op, Variable, io_toposort
+from optdb.host.api.scalars import Second
+from optdb.host.functions.originals import tensor
 
 Rule = Callable[["Spreader", Apply, list[Value]], list[Value]]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from optdb.distributed.errors import NotSplittable
 from optdb.distributed.sharding.layouts import Own, Partial, Replicated, Sharded, Value
 from optdb.distributed.sharding.spreading import Spreader, remade, rule
-from optdb.host import layers
-from optdb.host.graph import Apply, Variable
-from optdb.host.originals import tensor
+from optdb.host.api import ops
+from optdb.host.api.graph import Apply, Variable
+from optdb.host.functions.originals import tensor
 
 
-@rule(layers.AbstractBatchNormTrain)
+@rule(ops.AbstractBatchNormTrain)
 def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Normalize the rows by statistics of the whole batch, or of the part."""
     x = inputs[0]
@@ -46,7 +46,7 @@ def normalize(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Valu
     return [_rows(x, typed[0]), *map(Replicated, typed[1:])]
 
 
-@rule(layers.AbstractBatchNormTrainGrad)
+@rule(ops.AbstractBatchNormTrainGrad)
 def gradient(spreader: Spreader, node: Apply, inputs: list[Value]) -> list[Value]:
     """Return the gradients for the rows, and for scale and bias, which are sums over the batch."""
     x, dy, *rest = inputs

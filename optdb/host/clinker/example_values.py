@@ -14,7 +14,7 @@ from theano.gof.graph import Apply, Variable
 from theano.gof.op import PureOp
 from theano.tensor.elemwise import Elemwise
 
-from optdb.host.folding import MAX_PY_INPUTS
+from optdb.host.api.folding import MAX_PY_INPUTS
 
 __all__ = ["is_quick_in_python"]
 

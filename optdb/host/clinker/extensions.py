@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from optdb.host.clinker.locks import FileLock
-from optdb.host.support import writing_compiledir
+from optdb.host.importing.support import writing_compiledir
 
 __all__ = ["EXTENSIONS", "build_alone"]
 

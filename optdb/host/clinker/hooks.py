@@ -1,6 +1,6 @@
 """Hooks around the import of those modules of Theano that start a compiler; other modules are imported lazily.
 
-``optdb.host.bootstrap`` registers these hooks.
+``optdb.host.importing.bootstrap`` registers these hooks.
 """
 
 from __future__ import annotations

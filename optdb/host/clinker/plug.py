@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from optdb.host.collector import growing
-from optdb.host.patching import PatchGroup, Wrapper
-from optdb.host.support import writing_compiledir
+from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.importing.support import writing_compiledir
+from optdb.host.speedups.collector import growing
 
 __all__ = ["install", "is_installed", "is_wanted", "uninstall"]
 

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any
 
 from optdb.codegen.kernels.programs import one_program
-from optdb.host.graph import Apply, Constant, Variable
-from optdb.host.loops import Scan
-from optdb.host.scans import inner_function, thunk_around
+from optdb.host.api.control_flow import Scan
+from optdb.host.api.graph import Apply, Constant, Variable
+from optdb.host.api.scans import inner_function, thunk_around
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.runtime.tracing import Untraceable

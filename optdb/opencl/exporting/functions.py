@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.config import config
-from optdb.host.graph import Variable
+from optdb.host.api.config import config
+from optdb.host.api.graph import Variable
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import is_user_inplace, on_device

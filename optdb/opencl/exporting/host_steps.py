@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.views import full_shape
-from optdb.host import ops, scalars
-from optdb.host.declared import DeclaredLengths
-from optdb.host.graph import Apply, io_toposort
-from optdb.host.linking import DeepCopyOp, ViewOp
+from optdb.host.api import ops, scalars
+from optdb.host.api.graph import Apply, io_toposort
+from optdb.host.api.linking import DeepCopyOp, ViewOp
+from optdb.host.functions.declared import DeclaredLengths
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape
 from optdb.opencl.type import UnsupportedDtype, opencl_type

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.elements import ElementKernels
-from optdb.host.graph import Apply, Variable
-from optdb.host.loops import Scan
+from optdb.host.api.control_flow import Scan
+from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.exporting.copies import copied, thunks_of
 from optdb.opencl.exporting.host_steps import device_counterpart, follow, is_open
 from optdb.opencl.kernels import compile_kernels

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from optdb.deprecation import renamed
-from optdb.host.graph import Variable
+from optdb.host.api.graph import Variable
 from optdb.opencl.exporting.functions import Exportable, Held
 from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning.roles import on_device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
 from optdb.opencl.fusing.groups import Frame, FusionUnit, identity, seen, seen_through, through
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle

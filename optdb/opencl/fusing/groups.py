@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from optdb.host import scalars
-from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
+from optdb.host.api import scalars
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.opencl.scalars.program import Program

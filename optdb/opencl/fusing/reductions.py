@@ -8,8 +8,8 @@ of one reduction, whose result no other node uses. Results of other reductions a
 
 from __future__ import annotations
 
-from optdb.host import scalars
-from optdb.host.graph import Apply, FunctionGraph, Variable, clients
+from optdb.host.api import scalars
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients
 from optdb.opencl.fusing.groups import Frame, can_fuse, identity, is_cheap, pattern, seen, seen_through
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.scalars.program import Program, ProgramBuilder

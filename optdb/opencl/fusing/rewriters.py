@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from optdb.host.databases import compile_db
-from optdb.host.graph import FunctionGraph, Variable
-from optdb.host.lifting import attach_validation, copy_trace, replace_all
-from optdb.host.rewriters import Optimizer
-from optdb.host.testvalues import without_test_values
+from optdb.host.api.databases import compile_db
+from optdb.host.api.graph import FunctionGraph, Variable
+from optdb.host.api.lifting import attach_validation, copy_trace, replace_all
+from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.testvalues import without_test_values
 from optdb.opencl.fusing.build import GroupBuilder
 from optdb.opencl.fusing.groups import FusionGroups
 from optdb.opencl.fusing.reductions import behind_a_reduction, of_what_is_computed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from optdb.host.graph import Apply, FunctionGraph
+from optdb.host.api.graph import Apply, FunctionGraph
 from optdb.opencl.fusing.groups import can_fuse
 from optdb.opencl.scalars.program import Program
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from optdb.host import scalars
-from optdb.host.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
-from optdb.host.lifting import copy_trace, replace_all
+from optdb.host.api import scalars
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
+from optdb.host.api.lifting import copy_trace, replace_all
 from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, scalar_ops
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 

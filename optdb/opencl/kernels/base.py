@@ -16,8 +16,8 @@ from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.launching import CompiledKernel
 from optdb.codegen.kernels.programs import compile_kernels
 from optdb.codegen.operation import Kernels, Outputs
-from optdb.host.graph import Apply, Op, Variable
-from optdb.host.testvalues import optional_test_values
+from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.testvalues import optional_test_values
 from optdb.opencl.kernels.patterns import check_kinds, check_lengths, promised_axes
 from optdb.runtime.context import Context
 

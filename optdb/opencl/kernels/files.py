@@ -25,7 +25,7 @@ from optdb.codegen.kernels.kernel import Kernel
 from optdb.codegen.kernels.params import KernelArgumentError
 from optdb.codegen.kernels.prelude import ctype
 from optdb.codegen.source import load_w, work_dtype, write_w
-from optdb.host.graph import Apply
+from optdb.host.api.graph import Apply
 from optdb.opencl.kernels.base import OpenCLKernelBase
 
 _SECTION = re.compile(r"\s*#\s*section\s+(\w+)\s*$")

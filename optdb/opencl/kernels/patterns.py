@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.host.graph import Variable
+from optdb.host.api.graph import Variable
 
 __all__ = ["check_kinds", "check_lengths", "promised_axes"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host import ops as host
-from optdb.host import random
-from optdb.host.declared import DeclaredLengths
-from optdb.host.graph import Op
-from optdb.host.scalars import get_scalar_type, sub
-from optdb.host.variables import constant_slice
+from optdb.host.api import ops
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Op
+from optdb.host.api.scalars import get_scalar_type, sub
+from optdb.host.api.variables import constant_slice
+from optdb.host.functions.declared import DeclaredLengths
 from optdb.opencl.lifters.support import Inputs, lifts, node_like, real_arrays, with_pattern
 from optdb.opencl.ops.advanced import OpenCLAdvancedSubtensor
 from optdb.opencl.ops.contiguous import opencl_contiguous
@@ -164,7 +164,7 @@ def lift_prepend(op: Op, context_name: str | None, inputs: Inputs, outputs: Inpu
     return with_pattern(OpenCLJoin()(1, column, matrix), outputs[0])
 
 
-@lifts([random.mrg_uniform], 80)
+@lifts([ops.mrg_uniform], 80)
 def lift_mrg_uniform(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> Any:
     """Lift uniform random numbers, and the state they come from; the shape stays on the host."""
     sample = outputs[1].type
@@ -176,6 +176,6 @@ def _python_generator(op: Op, context_name: str | None, inputs: Inputs, outputs:
     return "NumPy's RandomState draws on the host; MRG_RandomStreams draws on the device"
 
 
-@lifts([random.RandomFunction], 83, _python_generator)
+@lifts([ops.RandomFunction], 83, _python_generator)
 def keep_random_function(op: Op, context_name: str | None, inputs: Inputs, outputs: Inputs) -> None:
     """Say why random numbers of NumPy's generator stay on the host."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from optdb.host import convolutions, fourier, layers, ops, random, sorting
-from optdb.host.graph import Op, Variable
-from optdb.host.lifting import is_host_array
-from optdb.host.linalg import LINEAR_ALGEBRA
-from optdb.host.scalars import add, cast_op, upcast
+from optdb.host.api import ops
+from optdb.host.api.graph import Op, Variable
+from optdb.host.api.lifting import is_host_array
+from optdb.host.api.ops import LINEAR_ALGEBRA
+from optdb.host.api.scalars import add, cast_op, upcast
 from optdb.opencl.contexts import get_context
 from optdb.opencl.lifters.support import (
     Inputs,
@@ -116,9 +116,9 @@ _PRODUCTS = (
 _SOFTMAX = (ops.Softmax, ops.LogSoftmax, ops.SoftmaxWithBias, ops.SoftmaxGrad)
 _CROSSENTROPY = (ops.CrossentropySoftmaxArgmax1HotWithBias, ops.CrossentropySoftmax1HotWithBiasDx)
 _LOOKUPS = (ops.CrossentropyCategorical1Hot, ops.CrossentropyCategorical1HotGrad)
-_POOL_GRADIENTS = (layers.MaxPoolGrad, layers.AveragePoolGrad, layers.DownsampleFactorMaxGradGrad, layers.MaxPoolRop)
-_CHOICES = (random.ChoiceFromUniform, random.MultinomialWOReplacementFromUniform)
-_TRAINING = (layers.AbstractBatchNormTrain, layers.AbstractBatchNormTrainGrad)
+_POOL_GRADIENTS = (ops.MaxPoolGrad, ops.AveragePoolGrad, ops.DownsampleFactorMaxGradGrad, ops.MaxPoolRop)
+_CHOICES = (ops.ChoiceFromUniform, ops.MultinomialWOReplacementFromUniform)
+_TRAINING = (ops.AbstractBatchNormTrain, ops.AbstractBatchNormTrainGrad)
 
 for _name, _position, _classes, _reason in (
     ("lift_flatten", 25, [ops.Flatten], None),
@@ -140,24 +140,24 @@ for _name, _position, _classes, _reason in (
     ("lift_lookup", 55, _LOOKUPS, floats_only),
     ("lift_product_of_blocks", 57, [ops.SparseBlockGemv], floats_only),
     ("lift_outer_products_of_blocks", 58, [ops.SparseBlockOuter], floats_only),
-    ("lift_pool", 60, [layers.Pool], _pool_unsupported_reason),
+    ("lift_pool", 60, [ops.Pool], _pool_unsupported_reason),
     ("lift_pool_gradient", 61, _POOL_GRADIENTS, _pool_gradient_unsupported_reason),
-    ("lift_images2neibs", 62, [layers.Images2Neibs], _patches_unsupported_reason),
+    ("lift_images2neibs", 62, [ops.Images2Neibs], _patches_unsupported_reason),
     ("lift_batch_norm_training", 63, _TRAINING, _training_unsupported_reason),
-    ("lift_batch_norm_inference", 64, [layers.AbstractBatchNormInference], _normalization_unsupported_reason),
-    ("lift_multinomial", 81, [random.MultinomialFromUniform], _draws_unsupported_reason),
+    ("lift_batch_norm_inference", 64, [ops.AbstractBatchNormInference], _normalization_unsupported_reason),
+    ("lift_multinomial", 81, [ops.MultinomialFromUniform], _draws_unsupported_reason),
     ("lift_choice", 82, _CHOICES, _draws_unsupported_reason),
-    ("lift_cumulation", 90, [sorting.CumOp], real_arrays),
-    ("lift_sort", 91, [sorting.SortOp, sorting.ArgSortOp], _sort_unsupported_reason),
-    ("lift_topk", 92, [sorting.TopKOp], real_arrays),
-    ("lift_searchsorted", 93, [sorting.SearchsortedOp], _search_unsupported_reason),
-    ("lift_fourier", 95, [fourier.RFFTOp, fourier.IRFFTOp], floats_only),
+    ("lift_cumulation", 90, [ops.CumOp], real_arrays),
+    ("lift_sort", 91, [ops.SortOp, ops.ArgSortOp], _sort_unsupported_reason),
+    ("lift_topk", 92, [ops.TopKOp], real_arrays),
+    ("lift_searchsorted", 93, [ops.SearchsortedOp], _search_unsupported_reason),
+    ("lift_fourier", 95, [ops.RFFTOp, ops.IRFFTOp], floats_only),
 ):
     register_counterparts(_name, _position, _classes, _reason)
 
 _CONVOLUTIONS = (
-    *(convolutions.AbstractConv2d, convolutions.AbstractConv2d_gradWeights, convolutions.AbstractConv2d_gradInputs),
-    *(convolutions.AbstractConv3d, convolutions.AbstractConv3d_gradWeights, convolutions.AbstractConv3d_gradInputs),
+    *(ops.AbstractConv2d, ops.AbstractConv2d_gradWeights, ops.AbstractConv2d_gradInputs),
+    *(ops.AbstractConv3d, ops.AbstractConv3d_gradWeights, ops.AbstractConv3d_gradInputs),
 )
 
 #: Work items of a group on a graphics card.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakValueDictionary
 
-from optdb.host import ops as host
-from optdb.host.graph import Op
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Op
 from optdb.opencl.lifters.support import (
     Inputs,
     lifts,

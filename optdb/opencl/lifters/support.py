@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from optdb.host import ops as host
-from optdb.host.graph import Apply, Op, Variable
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply, Op, Variable
 from optdb.lifters.lifter import Lifter, LiftFunction, Predicate, op_lifter
 from optdb.opencl.contexts import get_context
 from optdb.opencl.device import lifters_db

@@ -19,9 +19,9 @@ from optdb.codegen.elements import RAW, ElementKernels, contiguous, copied, copy
 from optdb.codegen.layout import collapse, launch_chunks, launch_each, size_of, steps_of, strides_of
 from optdb.codegen.scalars.types import convert
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed
-from optdb.host import ops as host
-from optdb.host import scalars
-from optdb.host.graph import Apply
+from optdb.host.api import ops as host
+from optdb.host.api import scalars
+from optdb.host.api.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart, on_one_device
 from optdb.opencl.ops.index_layout import IndexLayout, Pattern, find, grouped, pattern_of

@@ -24,9 +24,9 @@ from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.layout import collapse, launch_chunks, launch_items, size_of, steps_of, view
 from optdb.codegen.scalars.types import c_type, unsigned
 from optdb.codegen.source import ROUND_EACH_STEP, add_places, functions, load_w, typed, work_dtype
-from optdb.host import ops as host
-from optdb.host.graph import Apply
-from optdb.host.sorting import CumOp, SearchsortedOp
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply
+from optdb.host.api.ops import CumOp, SearchsortedOp
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.reduction_plan import SMALLEST_PART

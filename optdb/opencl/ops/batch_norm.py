@@ -19,8 +19,8 @@ from optdb.codegen.batch_norm.channels import Channels, Runs
 from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.layout import check_shapes
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed, work_dtype
-from optdb.host import layers as host
-from optdb.host.graph import Apply
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import once_per_node

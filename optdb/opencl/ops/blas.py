@@ -15,8 +15,8 @@ from optdb.codegen.elements import ElementKernels, copying
 from optdb.codegen.elementwise import ElementCode, Operand
 from optdb.codegen.layout import launch_striding, size_of, steps_of, view
 from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype
-from optdb.host import ops as host
-from optdb.host.graph import Apply
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.index_layout import grouped

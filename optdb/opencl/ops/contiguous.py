@@ -7,7 +7,7 @@ from typing import Any
 
 from optdb.codegen.elements import ElementKernels, copied, copying
 from optdb.codegen.layout import is_contiguous
-from optdb.host.graph import Apply, Variable
+from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.counterpart import on_one_device
 from optdb.opencl.ops.shell import once_per_node

@@ -16,9 +16,9 @@ from optdb.codegen.convolve.geometry import Axis, axes_of
 from optdb.codegen.convolve.unshared import unshared, unshared_inputs, unshared_kernels
 from optdb.codegen.convolve.weights import weights, weights_kernels
 from optdb.codegen.elements import contiguous, copying
-from optdb.host import convolutions as host
-from optdb.host.graph import Apply, Variable
-from optdb.host.variables import patternbroadcast
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.variables import patternbroadcast
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.type import OpenCLArrayType

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from optdb.host.graph import Apply, Op, Variable
-from optdb.host.scalars import upcast
-from optdb.host.variables import as_tensor_variable
+from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.scalars import upcast
+from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernels import OpenCLKernelBase
 from optdb.opencl.transfers import OpenCLFromHost, as_opencl_variable, bring_home

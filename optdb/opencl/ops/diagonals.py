@@ -10,9 +10,9 @@ from typing import Any
 
 from optdb.codegen.elements import ElementKernels, copying
 from optdb.codegen.layout import view
-from optdb.host import ops as host
-from optdb.host import scalars
-from optdb.host.graph import Apply
+from optdb.host.api import ops as host
+from optdb.host.api import scalars
+from optdb.host.api.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart, View, on_one_device
 from optdb.opencl.ops.elemwise import cast

@@ -7,12 +7,12 @@ from typing import Any
 
 from optdb.codegen.elements import ElementKernels
 from optdb.codegen.kernels.launching import LaunchCache
-from optdb.host import ops as host
-from optdb.host.construction import left_complete
-from optdb.host.graph import Apply, Variable
-from optdb.host.lifting import is_host_array
-from optdb.host.scalars import cast_op
-from optdb.host.variables import as_tensor_variable as as_host_variable
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.lifting import is_host_array
+from optdb.host.api.scalars import cast_op
+from optdb.host.api.variables import as_tensor_variable as as_host_variable
+from optdb.host.speedups.construction import left_complete
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths, output_array
 from optdb.opencl.ops.counterpart import on_one_device

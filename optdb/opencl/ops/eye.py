@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from optdb.codegen.source import write_w
-from optdb.host.config import config
-from optdb.host.creation import as_tensor_variable, grad_undefined
-from optdb.host.graph import Apply, Variable
+from optdb.host.api.config import config
+from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.ops import grad_undefined
+from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_zeros
 from optdb.opencl.type import OpenCLArrayType
 

@@ -18,8 +18,8 @@ from optdb.codegen.fourier import BACKWARD, FORWARD, complex_dtype, fourier_kern
 from optdb.codegen.layout import is_contiguous, view
 from optdb.codegen.scalars.types import c_type
 from optdb.codegen.views import axis_last
-from optdb.host.fourier import IRFFTOp, RFFTOp
-from optdb.host.graph import Apply
+from optdb.host.api.graph import Apply
+from optdb.host.api.ops import IRFFTOp, RFFTOp
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.runtime.arrays import Array, empty

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.layout import size_of
-from optdb.host import ops as host
-from optdb.host.graph import Variable
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Variable
 from optdb.runtime.sizes import part_of
 
 

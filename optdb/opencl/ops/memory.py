@@ -15,8 +15,8 @@ from optdb.codegen.elements import ElementKernels
 from optdb.codegen.layout import view
 from optdb.codegen.scalars.types import unsigned
 from optdb.codegen.source import ROUND_EACH_STEP, typed, work_dtype, write_w
-from optdb.host import ops as host
-from optdb.host.graph import Apply
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply
 from optdb.opencl.kernels import (
     Context,
     Kernel,

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.creation import as_tensor_variable
-from optdb.host.graph import Apply, Op, Variable
-from optdb.host.linalg import ShapeError
-from optdb.host.variables import TensorType
+from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.ops import ShapeError
+from optdb.host.api.variables import TensorType, as_tensor_variable
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.contexts import infer_context_name
 from optdb.opencl.ops.shell import once_per_node

@@ -11,10 +11,10 @@ from optdb.codegen.elements import RAW, ElementKernels, copied, copying
 from optdb.codegen.layout import c_strides, launch_chunks, steps_of, view
 from optdb.codegen.source import filled, functions
 from optdb.codegen.views import subtensor
-from optdb.host import ops as host
-from optdb.host import scalars
-from optdb.host.graph import Apply
-from optdb.host.layers import Images2Neibs
+from optdb.host.api import ops as host
+from optdb.host.api import scalars
+from optdb.host.api.graph import Apply
+from optdb.host.api.ops import Images2Neibs
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import scalar_elements

@@ -18,8 +18,8 @@ import numpy as np
 from optdb.codegen.elements import contiguous, copying
 from optdb.codegen.layout import check_shapes, launch_chunks, share, size_of
 from optdb.codegen.windows import Windows, gradient_kernel, window_kernel
-from optdb.host import layers as host
-from optdb.host.graph import Apply
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.runtime.arrays import Array

@@ -27,9 +27,9 @@ import numpy as np
 
 from optdb.codegen.layout import CHUNKS_PER_UNIT, launch_striding, share, steps_of
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed, work_dtype
-from optdb.host.creation import as_tensor_variable
-from optdb.host.graph import Apply
-from optdb.host.random import ChoiceFromUniform, MultinomialFromUniform, mrg_uniform_base
+from optdb.host.api.graph import Apply
+from optdb.host.api.ops import ChoiceFromUniform, MultinomialFromUniform, mrg_uniform_base
+from optdb.host.api.variables import as_tensor_variable
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.transfers import as_opencl_variable

@@ -14,10 +14,10 @@ import numpy as np
 
 from optdb.codegen.scalars.types import NoCode, c_type, literal
 from optdb.codegen.source import work_dtype
-from optdb.host import ops as host
-from optdb.host import scalars
-from optdb.host.creation import grad_undefined
-from optdb.host.graph import Apply, Variable
+from optdb.host.api import ops as host
+from optdb.host.api import scalars
+from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.ops import grad_undefined
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elemwise import OpenCLElemwise, as_on_host, common_shape

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from optdb.codegen.kernels import Kernel
 from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs
-from optdb.host.graph import Apply, Variable
+from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.kernels.base import OpenCLKernelBase
 from optdb.runtime.context import Context
 

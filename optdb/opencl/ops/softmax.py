@@ -13,9 +13,9 @@ import numpy as np
 
 from optdb.codegen.layout import launch_each, launch_striding, steps_of
 from optdb.codegen.source import filled, functions, type_words, typed, work_dtype
-from optdb.host import ops as host
-from optdb.host import scalars
-from optdb.host.graph import Apply, Variable
+from optdb.host.api import ops as host
+from optdb.host.api import scalars
+from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart, on_one_device
 from optdb.opencl.ops.parts import host_indexes

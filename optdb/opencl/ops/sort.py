@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from optdb.codegen.operation import Operation
 from optdb.codegen.sorting import SortAlongAxis, TopK
-from optdb.host.graph import Apply, Constant
-from optdb.host.sorting import ArgSortOp, SortOp, TopKOp
+from optdb.host.api.graph import Apply, Constant
+from optdb.host.api.ops import ArgSortOp, SortOp, TopKOp
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.shell import Shell, spec_of
 

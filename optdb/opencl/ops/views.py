@@ -13,8 +13,8 @@ from typing import Any
 from optdb.codegen.elements import contiguous, copied, copying
 from optdb.codegen.layout import c_strides, size_of, view
 from optdb.codegen.views import full_shape, strides_for, subtensor
-from optdb.host import ops as host
-from optdb.host.graph import Apply
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths
 from optdb.opencl.ops.counterpart import Counterpart, View

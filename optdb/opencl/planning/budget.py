@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from optdb.host.config import config
-from optdb.host.graph import Apply, Variable
-from optdb.host.loops import Scan
+from optdb.host.api.config import config
+from optdb.host.api.control_flow import Scan
+from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.planning.recording import LinkedFunction, Recording
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import Check

@@ -17,13 +17,13 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from optdb.host.branching import IfElse
-from optdb.host.compiled import take_turns
-from optdb.host.config import config
-from optdb.host.graph import Apply, Op, Variable
-from optdb.host.linking import HAS_C_LOOP, VM_Linker, vm
-from optdb.host.patching import PatchGroup, Wrapper
-from optdb.host.tensor import Elemwise
+from optdb.host.api.config import config
+from optdb.host.api.control_flow import IfElse
+from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.linking import HAS_C_LOOP, VM_Linker, vm
+from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.api.tensor import Elemwise
+from optdb.host.functions.compiled import take_turns
 from optdb.opencl.planning.paths import chooser
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import is_small, on_device, overwrites, touches_device

@@ -34,8 +34,7 @@ from optdb.codegen.kernels.sequences import (
     listed,
     sequence_program,
 )
-from optdb.host.config import config
-from optdb.host.logging import logger
+from optdb.host.api.config import config, logger
 from optdb.runtime.build import BuildError, make
 from optdb.runtime.commands import Command, EnqueueCopy, EnqueueFill, EnqueueKernel
 from optdb.runtime.device_profiles import profile_of

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.host.branching import IfElse
-from optdb.host.destroy import destroyed_slots, viewed_slots
-from optdb.host.graph import Apply, Variable
+from optdb.host.api.control_flow import IfElse
+from optdb.host.api.destroy import destroyed_slots, viewed_slots
+from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.planning.roles import SHAPES, Roles, find_roles, on_device
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from optdb.deprecation import renamed
-from optdb.host.call_memory import CallMemory
-from optdb.host.graph import Apply, Variable
+from optdb.host.api.graph import Apply, Variable
+from optdb.host.functions.call_memory import CallMemory
 from optdb.opencl.planning.budget import check_plan
 from optdb.opencl.planning.merging import Merging
 from optdb.opencl.planning.paths import Branches, Path, Round

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from optdb.host.graph import Variable
+from optdb.host.api.graph import Variable
 from optdb.opencl.planning.merging import LAUNCH_OVERHEAD_S, may_be_merged
 from optdb.opencl.planning.recording import Recording
 from optdb.runtime.buffer_assignment import IOBinding

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.host.graph import Apply, Constant, Variable
-from optdb.host.linking import raise_with_op
+from optdb.host.api.graph import Apply, Constant, Variable
+from optdb.host.api.linking import raise_with_op
 from optdb.opencl.kernels.patterns import check_kinds, check_lengths, promised_axes
 from optdb.opencl.planning.paths import Branches, Path, Round
 from optdb.opencl.planning.roles import Roles, exposed_variables, find_roles, is_foreign, on_device, overwrites

@@ -18,15 +18,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from optdb.host.branching import IfElse
-from optdb.host.destroy import destroyed_slots, viewed_slots
-from optdb.host.graph import Apply, Constant, Op, Variable, reachable
-from optdb.host.lifting import is_host_array
-from optdb.host.linking import DeepCopyOp, ViewOp
-from optdb.host.loops import Scan
-from optdb.host.ops import MakeVector, Rebroadcast, Shape, Shape_i, SpecifyShape
-from optdb.host.tensor import Elemwise
-from optdb.host.user_inplace import is_overwritten_by_user
+from optdb.host.api.control_flow import IfElse, Scan
+from optdb.host.api.destroy import destroyed_slots, viewed_slots
+from optdb.host.api.graph import Apply, Constant, Op, Variable, reachable
+from optdb.host.api.lifting import is_host_array
+from optdb.host.api.linking import DeepCopyOp, ViewOp
+from optdb.host.api.ops import MakeVector, Rebroadcast, Shape, Shape_i, SpecifyShape
+from optdb.host.api.tensor import Elemwise
+from optdb.host.api.user_inplace import is_overwritten_by_user
 from optdb.opencl.type import OpenCLArrayType
 
 if TYPE_CHECKING:

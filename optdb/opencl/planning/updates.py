@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from optdb.host.graph import Variable
+from optdb.host.api.graph import Variable
 from optdb.opencl.kernels.patterns import check_lengths, promised_axes
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device

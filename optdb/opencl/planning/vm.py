@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from optdb import trace_log
-from optdb.host.call_memory import CallMemory
-from optdb.host.collector import collector_paused
-from optdb.host.graph import Variable
-from optdb.host.linking import VM
-from optdb.host.logging import logger
+from optdb.host.api.config import logger
+from optdb.host.api.graph import Variable
+from optdb.host.api.linking import VM
+from optdb.host.functions.call_memory import CallMemory
+from optdb.host.speedups.collector import collector_paused
 from optdb.opencl.planning.budget import BudgetedRecorder
 from optdb.opencl.planning.paths import Path, Round
 from optdb.opencl.planning.plan import BranchTaken, Plan, recording_memory

@@ -15,7 +15,7 @@ from typing import Any
 from optdb.codegen.scalars.helpers import Helpers
 from optdb.codegen.scalars.step import LaneStep, NotInVectors, ScalarStep
 from optdb.codegen.scalars.types import NoCode, c_type, literal
-from optdb.host.scalars import Composite, scalar_node
+from optdb.host.api.scalars import Composite, scalar_node
 from optdb.opencl.scalars.program import Program, ProgramBuilder, output_dtype
 from optdb.opencl.scalars.table import expression
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from optdb.host.graph import Constant, io_toposort
-from optdb.host.scalars import (
+from optdb.host.api.graph import Constant, io_toposort
+from optdb.host.api.scalars import (
     GE,
     GT,
     LE,

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from optdb.codegen.scalars.step import ScalarStep
 from optdb.codegen.scalars.types import NoCode, c_type, convert, is_float, literal, part_dtype
-from optdb.host import scalars as host
+from optdb.host.api import scalars as host
 
 Entry = str | Callable[[ScalarStep], str]
 

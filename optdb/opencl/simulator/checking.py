@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.graph import Apply, Constant, Variable, clients, reachable
-from optdb.host.ops import AllocEmpty
-from optdb.host.traces import place_in_code
+from optdb.host.api.graph import Apply, Constant, Variable, clients, reachable
+from optdb.host.api.ops import AllocEmpty
+from optdb.host.api.traces import place_in_code
 from optdb.opencl.planning.roles import on_device, touches_device
 from optdb.opencl.simulator.check_report import CheckReport, StepCheck
 from optdb.opencl.simulator.comparing import TRIALS, Difference, compare, nudged

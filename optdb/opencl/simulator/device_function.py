@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from optdb.host.compiled import Container, Function, function_like, has_c_thunks, updates_of
+from optdb.host.functions.compiled import Container, Function, function_like, has_c_thunks, updates_of
 from optdb.lifters.explain import Explanation, explained
 from optdb.opencl.simulator.check_report import CheckReport
 from optdb.opencl.simulator.checking import Checker

@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from optdb.host.call_memory import CallMemory
-from optdb.host.config import as_when_compiling
-from optdb.host.graph import FunctionGraph, Variable
-from optdb.host.variables import SharedVariable, TensorType
+from optdb.host.api.config import as_when_compiling
+from optdb.host.api.graph import FunctionGraph, Variable
+from optdb.host.api.variables import SharedVariable, TensorType
+from optdb.host.functions.call_memory import CallMemory
 from optdb.lifters.report import LiftReport
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.roles import on_device

@@ -16,19 +16,19 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optdb.host import ops
-from optdb.host.databases import Query, compile_db
-from optdb.host.destroy import Supervisor
-from optdb.host.graph import FunctionGraph, Variable, clients, clone_get_equiv, is_output, reachable
-from optdb.host.lifting import is_host_array
-from optdb.host.linking import DeepCopyOp, deep_copy_op
-from optdb.host.optimized import plain_copy, without_copies
-from optdb.host.random import mrg_uniform_base
-from optdb.host.rewriters import Optimizer
-from optdb.host.session import optimizing
-from optdb.host.testvalues import without_test_values
-from optdb.host.user_inplace import is_overwritten_by_user, nodes_in_place
-from optdb.host.variables import SharedVariable
+from optdb.host.api import ops
+from optdb.host.api.databases import Query, compile_db
+from optdb.host.api.destroy import Supervisor
+from optdb.host.api.graph import FunctionGraph, Variable, clients, clone_get_equiv, is_output, reachable
+from optdb.host.api.lifting import is_host_array
+from optdb.host.api.linking import DeepCopyOp, deep_copy_op
+from optdb.host.api.ops import mrg_uniform_base
+from optdb.host.api.rewriters import Optimizer
+from optdb.host.api.session import optimizing
+from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.user_inplace import is_overwritten_by_user, nodes_in_place
+from optdb.host.api.variables import SharedVariable
+from optdb.host.functions.optimized import plain_copy, without_copies
 from optdb.lifters.report import LiftReport, lift_reports
 from optdb.opencl.device import OPENCL, POSITION, TAG
 from optdb.opencl.inplace import PLAIN

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optdb.host.graph import Variable
+from optdb.host.api.graph import Variable
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.roles import on_device

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from optdb.codegen.kernels.programs import one_program
-from optdb.host.destroy import destroyed_slots, viewed_slots
-from optdb.host.graph import Apply, FunctionGraph, Variable
-from optdb.host.linking import VM_Linker, infer_reuse_pattern
+from optdb.host.api.destroy import destroyed_slots, viewed_slots
+from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.linking import VM_Linker, infer_reuse_pattern
 from optdb.opencl.planning.roles import may_be_held, on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.updates import advance, check_updates

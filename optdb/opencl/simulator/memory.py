@@ -13,7 +13,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from optdb.host.graph import Variable
+from optdb.host.api.graph import Variable
 from optdb.html_tables import HtmlTables
 from optdb.lifters.tables import text_of
 from optdb.opencl.exporting.walking import InputSpec, trace

@@ -11,11 +11,11 @@ import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from optdb.host.compiled import Container
-from optdb.host.destroy import Supervisor
-from optdb.host.device_linker import DeviceLinker
-from optdb.host.graph import FunctionGraph, Variable
-from optdb.host.sharing import has_unmarked_writer, version, watch
+from optdb.host.api.destroy import Supervisor
+from optdb.host.api.device_linker import DeviceLinker
+from optdb.host.api.graph import FunctionGraph, Variable
+from optdb.host.functions.compiled import Container
+from optdb.host.functions.sharing import has_unmarked_writer, version, watch
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.executable import Executable
 from optdb.opencl.simulator.state import Shared, State

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from optdb.host.fusion import Composite
-from optdb.host.graph import Apply, Variable
-from optdb.host.traces import place_in_code
+from optdb.host.api.fusion import Composite
+from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.traces import place_in_code
 from optdb.opencl.ops import blas
 from optdb.opencl.ops.convolve import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
 from optdb.opencl.ops.elemwise import OpenCLElemwise

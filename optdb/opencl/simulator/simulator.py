@@ -11,9 +11,9 @@ from rich.console import Group
 from rich.text import Text
 
 from optdb.deprecation import warn_renamed
-from optdb.host.compiled import Function
-from optdb.host.graph import FunctionGraph, Variable
-from optdb.host.logging import logger
+from optdb.host.api.config import logger
+from optdb.host.api.graph import FunctionGraph, Variable
+from optdb.host.functions.compiled import Function
 from optdb.html_tables import HtmlTables
 from optdb.lifters.tables import new_table
 from optdb.opencl.exporting import Report, of_method, write

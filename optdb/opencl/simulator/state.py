@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from optdb import trace_log
-from optdb.host.graph import Variable
-from optdb.host.logging import logger
-from optdb.host.variables import TensorType
+from optdb.host.api.config import logger
+from optdb.host.api.graph import Variable
+from optdb.host.api.variables import TensorType
 from optdb.lifters.transfers import record_transfer
 from optdb.opencl.registry import get_context
 from optdb.opencl.type import OpenCLArrayType, opencl_type

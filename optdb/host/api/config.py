@@ -1,0 +1,45 @@
+"""Theano's configuration object, in which the optdb.* flags live too, and its logger of rewriting."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager
+from typing import Any
+
+from theano import change_flags, config
+
+from optdb.host.api.refcounting import RefCountedSetting
+
+__all__ = ["as_when_compiling", "change_flags", "config", "logger", "parameter"]
+
+#: Theano's own logger of rewriting. Users and Theano's tests look there for failures, and Theano sets up the handler
+#: that prints them.
+logger = logging.getLogger("theano.gof.opt")
+
+
+def parameter(flag: str) -> Any:
+    """Return the object that holds a flag; its ``val`` is what ``config`` reads by several calls."""
+    owner = config
+    *sections, name = flag.split(".")
+    for section in sections:
+        owner = getattr(owner, section)
+    getattr(owner, name)  # the first reading sets `val`
+    return getattr(type(owner), name)
+
+
+def as_when_compiling() -> AbstractContextManager[None]:
+    """Record no stack traces of new variables, as while a function is compiled: they get the user's traces."""
+    return _limit.held()
+
+
+def _shorten() -> int:
+    usual = config.traceback.limit
+    _set_limit(config.traceback.compile_limit)
+    return usual
+
+
+def _set_limit(limit: int) -> None:
+    config.traceback.limit = limit
+
+
+_limit = RefCountedSetting(_shorten, _set_limit)

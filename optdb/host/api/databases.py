@@ -1,0 +1,131 @@
+"""Optimizer databases: Theano's own, under one roof.
+
+A database maps names and tags to rewriters; a :class:`Query` picks some of
+them when a function is compiled.  ``compile_db()`` is the database of which
+every Theano mode is a query.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from theano.gof import DB, EquilibriumDB, Query, SequenceDB
+from theano.gof.opt import EquilibriumOptimizer, LocalOptimizer, NavigatorOptimizer
+from theano.gof.optdb import TopoDB
+from theano.misc.ordered_set import OrderedSet
+
+from optdb.host.api.config import config
+
+__all__ = [
+    "DB",
+    "SHAPES_AND_THEIR_USERS",
+    "EquilibriumDB",
+    "Query",
+    "SequenceDB",
+    "TopoDB",
+    "compile_db",
+    "visiting_members_once",
+]
+
+#: What Theano registers the shape feature as, and the rewriters that fail without it.
+SHAPES_AND_THEIR_USERS = ("ShapeOpt", "local_elemwise_alloc", "local_alloc_elemwise")
+
+
+def compile_db() -> SequenceDB:
+    """Return Theano's main database, ``theano.compile.optdb``."""
+    from theano.compile.mode import optdb
+
+    return optdb
+
+
+def visiting_members_once(query: Callable[..., EquilibriumOptimizer]) -> Callable[..., EquilibriumOptimizer]:
+    """Return a method to take the place of ``EquilibriumDB.query``, which is `query`.
+
+    Theano's walks through linked lists of the members several times, and asks each one for its hash each time.
+    """
+
+    @functools.wraps(query)
+    def query_once(self: EquilibriumDB, *tags: Any, **kwtags: Any) -> EquilibriumOptimizer:
+        if kwtags or len(tags) != 1 or not isinstance(tags[0], Query):
+            return query(self, *tags, **kwtags)
+        members = _selected(self, tags[0])
+        if any(isinstance(member, DB) for member in members):
+            return query(self, *tags)
+        return _equilibrium(self, members)
+
+    return query_once
+
+
+def _selected(db: DB, query: Query) -> list[Any]:
+    """Return the members that a query selects, in the order in which ``DB.__query__`` has them."""
+    selected: dict[Any, Any] = {}
+    for tag in query.include:
+        selected.update(_elements(db.__db__[tag]))
+    for tag in query.require:
+        required = _elements(db.__db__[tag])
+        selected = {member: None for member in selected if member in required}
+    for tag in query.exclude:
+        for member in _elements(db.__db__[tag]):
+            selected.pop(member, None)
+    return list(selected)
+
+
+def _elements(members: OrderedSet) -> dict[Any, Any]:
+    """Return a dictionary with the elements of `members` in their order, which knows their hashes."""
+    return members._OrderedSet__map
+
+
+def _equilibrium(db: EquilibriumDB, members: list[Any]) -> EquilibriumOptimizer:
+    """Return the optimizer that `db` makes of `members`."""
+    final = [member for member in members if db.__final__.get(member.name)]
+    cleanup = [member for member in members if db.__cleanup__.get(member.name)]
+    apart = set(map(id, final + cleanup))
+    own = [member for member in members if id(member) not in apart]
+    optimizer = EquilibriumOptimizer(
+        [member for member in own if not isinstance(member, LocalOptimizer)],
+        max_use_ratio=config.optdb.max_use_ratio,
+        ignore_newtrees=db.ignore_newtrees,
+        tracks_on_change_inputs=db.tracks_on_change_inputs,
+        failure_callback=NavigatorOptimizer.warn_inplace,
+        final_optimizers=final or None,
+        cleanup_optimizers=cleanup or None,
+    )
+    index = _index(db, [member for member in own if isinstance(member, LocalOptimizer)])
+    optimizer.local_optimizers_all = index.untracked.copy()
+    optimizer.local_optimizers_map = {op: list(rewriters) for op, rewriters in index.tracked.items()}
+    return optimizer
+
+
+class _Index(NamedTuple):
+    """Node rewriters by what they track, as an EquilibriumOptimizer keeps them."""
+
+    rewriters: list[LocalOptimizer]
+    tracks: list[tuple[Any, ...] | None]
+    untracked: list[LocalOptimizer]
+    tracked: dict[Any, list[LocalOptimizer]]
+
+
+#: The index of each database's last query: it takes a hash of each op that is tracked, which is most of a query.
+_indexes: WeakKeyDictionary[DB, _Index] = WeakKeyDictionary()
+
+
+def _index(db: DB, rewriters: list[LocalOptimizer]) -> _Index:
+    tracks = [None if ops is None else tuple(ops) for ops in (rewriter.tracks() for rewriter in rewriters)]
+    index = _indexes.get(db)
+    if index is None or index.rewriters != rewriters or index.tracks != tracks:
+        index = _indexes[db] = _index_by_tracks(rewriters, tracks)
+    return index
+
+
+def _index_by_tracks(rewriters: list[LocalOptimizer], tracks: list[tuple[Any, ...] | None]) -> _Index:
+    index = _Index(rewriters, tracks, [], {})
+    for rewriter, ops in zip(rewriters, tracks, strict=True):
+        if ops is None:
+            index.untracked.append(rewriter)
+            continue
+        for op in ops:
+            index.tracked.setdefault(op, []).append(rewriter)
+    return index

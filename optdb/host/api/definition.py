@@ -1,0 +1,246 @@
+"""What defines an op of Theano: its ``__props__``, and what they leave out.
+
+Two ops with equal ``__props__`` are equal to Theano, which lets one stand in
+for the other. Not every class lists there all that its instances differ in
+(``AdvancedSubtensor1.sparse_grad``, ``SparseFromDense.format``,
+``Elemwise.nfunc_spec``), and some compare themselves without ``__props__``. So
+an op is described here by all of its attributes, save those that only name it
+and those that follow from the others. Ops around an
+inner graph are described by that graph.
+
+Data flows one way: an op goes in, :class:`Definition` comes out. Two ops are
+the same if their definitions are equal.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from theano import config
+from theano.compile.mode import get_mode
+from theano.gof.graph import variables
+from theano.ifelse import IfElse
+from theano.scalar.basic import Composite, ScalarOp
+from theano.scan_module.scan_op import Scan
+from theano.tensor.basic import AllocEmpty
+from theano.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from theano.tensor.nnet.conv import ConvOp
+from theano.tensor.opt import MakeVector
+from theano.tensor.subtensor import IncSubtensor
+
+from optdb.host.api import identity
+from optdb.host.api.graph import MetaObject, PureOp, Variable
+
+
+@dataclass(frozen=True)
+class InnerGraph:
+    """The graph inside of an op.
+
+    Parameters
+    ----------
+    inputs, outputs : sequence of Variable
+        Its ends.
+    hint : hashable
+        A cheap digest: equal for equal graphs, and different for most others.
+    """
+
+    inputs: Sequence[Variable]
+    outputs: Sequence[Variable]
+    hint: Any
+
+
+@dataclass(frozen=True)
+class Definition:
+    """All that defines an op besides its class.
+
+    Parameters
+    ----------
+    props : tuple
+        Values of ``__props__``, in their order.
+    rest : dict
+        The other attributes that distinguish it from ops of its class, by name.
+    label : str or None
+        The name of the op; an op without a label matches any.
+    """
+
+    props: tuple[Any, ...]
+    rest: dict[str, Any]
+    label: str | None
+
+
+#: Classes that compare themselves, without ``__props__``, by what their attributes hold.
+_SELF_COMPARING = (ScalarOp, Scan, IfElse, ConvOp)
+
+#: Classes whose attribute ``name`` is for the reader alone.
+_NAMED = (Elemwise, ScalarOp, IfElse)
+
+#: Attributes that follow from the others, set for each op, or when its thunk is made.
+_DERIVED: dict[type, frozenset[str]] = {Elemwise: frozenset({"ufunc", "nfunc"}), CAReduce: frozenset({"ufunc"})}
+
+
+def declared(cls: type[PureOp]) -> tuple[str, ...] | None:
+    """Return the names of the props that define a class's ops, None if it does not say."""
+    if has_props(cls):
+        return cls.__props__
+    return () if issubclass(cls, _SELF_COMPARING) else None
+
+
+def has_props(cls: type[PureOp]) -> bool:
+    """Tell whether a class declares ``__props__``, itself or by a parent."""
+    return getattr(cls, "__props__", None) is not None
+
+
+@functools.cache
+def hashes_itself(cls: type[PureOp]) -> bool:
+    """Tell whether a class says how its ops are hashed, instead of leaving it to ``__props__``."""
+    method = identity.own_hash(cls)
+    return method is not None and method.__module__ != MetaObject.__module__
+
+
+def definition(op: PureOp) -> Definition:
+    """Describe an op whose class declares what defines it."""
+    special = _SPECIAL.get(type(op))
+    if special is not None:
+        return special(op)
+    names = declared(type(op)) or ()
+    named = isinstance(op, _NAMED)
+    derived = _derived(type(op))
+    rest = {
+        name: value
+        for name, value in vars(op).items()
+        # Names between underscores are notes for documentation tools.
+        if name not in names and name not in derived and not name.startswith("__") and not (named and name == "name")
+    }
+    return Definition(tuple([getattr(op, name) for name in names]), rest, getattr(op, "name", None) if named else None)
+
+
+@functools.cache
+def _derived(cls: type) -> frozenset[str]:
+    return frozenset().union(*(names for base, names in _DERIVED.items() if issubclass(cls, base)))
+
+
+def _composite(op: Composite) -> Definition:
+    # Its name is made from its graph; the output types come with the graph, too.
+    kinds = frozenset(Counter(type(node.op) for node in op.fgraph.apply_nodes).items())
+    return Definition((), {"graph": InnerGraph(op.inputs, op.outputs, (op.nin, op.nout, kinds))}, None)
+
+
+def _scan(op: Scan) -> Definition:
+    info = {name: value for name, value in op.info.items() if name != "destroy_map"}
+    info["destroy_map"] = dict(op.info.get("destroy_map") or {})  # __eq__ adds an empty one
+    rest = {
+        "info": info,
+        # The mode may be named, or be the default: what the name stands for may change.
+        "mode": get_mode(op.mode),
+        "output_types": op.output_types,
+        "graph": InnerGraph(op.inputs, op.outputs, op._hash_inner_graph),
+    }
+    return Definition((), rest, None)
+
+
+_SPECIAL: dict[type, Callable[[Any], Definition]] = {Composite: _composite, Scan: _scan}
+
+
+#: What the destroy handler asks an op for. An op without them gets them by being changed alone.
+_OF_MEMORY = ("destroy_map", "view_map", "destroyhandler_tolerate_aliased", "destroyhandler_tolerate_same")
+
+
+def defining_attributes(op: PureOp, names: Iterable[str]) -> set[str]:
+    """Return the attributes that an op's definition is read from.
+
+    Parameters
+    ----------
+    op : PureOp
+        An op whose class declares what defines it.
+    names : iterable of str
+        The names in ``definition(op).rest``.
+    """
+    read = {*(declared(type(op)) or ()), *names, *_OF_MEMORY}
+    if type(op) in _SPECIAL:
+        read |= {"inputs", "outputs", *getattr(op, "info", ())}
+    return read
+
+
+def has_inner_graph(cls: type) -> bool:
+    """Tell whether a class's ops are described by the graph inside of them."""
+    return cls in _SPECIAL
+
+
+#: What Theano itself notes at variables: neither tells one graph from another.
+_OWN_NOTES = frozenset({"test_value", "trace", "unique_value", "values_eq_approx"})
+#: The same at arrays of uninitialized memory, such as a Scan's results before its first step.
+_OWN_NOTES_OF_EMPTY = _OWN_NOTES | {"nan_guard_mode_check"}
+
+
+def carries_notes(graph: InnerGraph) -> bool:
+    """Tell whether a variable of an inner graph has notes of other code in its ``tag``."""
+    return any(not _has_own_notes_alone(var) for var in variables(graph.inputs, graph.outputs))
+
+
+def _has_own_notes_alone(var: Variable) -> bool:
+    notes = vars(var.tag)
+    if _OWN_NOTES.issuperset(notes):
+        return True
+    return _OWN_NOTES_OF_EMPTY.issuperset(notes) and _begins_empty(var)
+
+
+def _begins_empty(var: Variable) -> bool:
+    """Tell whether a variable is an array of uninitialized memory, in which some elements may be set."""
+    while var.owner is not None and isinstance(var.owner.op, IncSubtensor):
+        var = var.owner.inputs[0]
+    return var.owner is not None and isinstance(var.owner.op, AllocEmpty)
+
+
+def keeps_test_values() -> bool:
+    """Tell whether graphs are made with test values, which their inner graphs carry."""
+    return config.compute_test_value != "off"
+
+
+#: Classes whose constructor makes of the same arguments the same op, and nothing else of it,
+#: as long as the settings that it reads are the same.
+_REPEATABLE: dict[type, Callable[[], Any]] = {
+    DimShuffle: lambda: None,
+    Elemwise: lambda: config.openmp,
+    MakeVector: lambda: None,
+}
+
+
+def settings(cls: type) -> Any:
+    """Return what a class's constructor reads besides its arguments.
+
+    Returns
+    -------
+    object
+        Hashable. None if it reads nothing.
+
+    Raises
+    ------
+    KeyError
+        If it is not known what that is.
+    """
+    return _REPEATABLE[cls]()
+
+
+def is_repeatable(cls: type) -> bool:
+    """Tell whether `settings` knows a class."""
+    return cls in _REPEATABLE
+
+
+__all__ = [
+    "Definition",
+    "InnerGraph",
+    "carries_notes",
+    "declared",
+    "defining_attributes",
+    "definition",
+    "has_inner_graph",
+    "has_props",
+    "hashes_itself",
+    "is_repeatable",
+    "keeps_test_values",
+    "settings",
+]

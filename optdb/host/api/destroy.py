@@ -1,0 +1,118 @@
+"""In-place operation in the host: destroyers, views, and the features that check them.
+
+An op's ``destroy_map`` says which inputs it overwrites, its ``view_map`` which
+outputs share memory with an input.  The host's DestroyHandler keeps a graph
+from reading what was overwritten; its Supervisor keeps a function from
+overwriting what belongs to its caller.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from theano.compile.function_module import Supervisor
+from theano.gof.destroyhandler import DestroyHandler
+from theano.misc.ordered_set import OrderedSet
+from theano.scalar import transfer_type
+from theano.tensor.opt import InplaceElemwiseOptimizer
+
+from optdb.host.api.config import config
+from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.patching import Patch, Wrapper
+from optdb.host.api.tensor import Elemwise
+
+__all__ = [
+    "DestroyHandler",
+    "InplaceElemwiseOptimizer",
+    "OrderedSet",
+    "Supervisor",
+    "destroyed_slots",
+    "handler_patch",
+    "inplace_scalar_op",
+    "protected_variables",
+    "supervisor_patch",
+    "viewed_slots",
+]
+
+
+def destroyed_slots(node: Apply) -> list[int]:
+    """Return the indices of the inputs that `node` overwrites.
+
+    Raises
+    ------
+    NotImplementedError
+        If an output overwrites several inputs at once, as in the host.
+    """
+    destroy_map = getattr(node.op, "destroy_map", None)
+    if not destroy_map:
+        return []
+    if any(len(slots) != 1 for slots in destroy_map.values()):
+        raise NotImplementedError("an output that destroys several inputs", node.op)
+    return [slots[0] for slots in destroy_map.values()]
+
+
+def viewed_slots(node: Apply) -> list[tuple[Variable, int]]:
+    """Return each output that is a view, with the index of the input that it looks at.
+
+    Raises
+    ------
+    NotImplementedError
+        If an output is a view of several inputs, as in the host.
+    """
+    view_map = getattr(node.op, "view_map", None)
+    if not view_map:
+        return []
+    if any(len(slots) > 1 for slots in view_map.values()):
+        raise NotImplementedError("destroying this output invalidates multiple inputs", node.op)
+    return [(node.outputs[out], slots[0]) for out, slots in view_map.items() if slots]
+
+
+def protected_variables(fgraph: FunctionGraph) -> set[Variable]:
+    """Return what no op may overwrite: the outputs, and what the function's caller keeps."""
+    protected = set(fgraph.outputs)
+    for feature in fgraph._features:
+        if isinstance(feature, Supervisor):
+            protected.update(feature.protected)
+    return protected
+
+
+def inplace_scalar_op(op: Elemwise, outputs: list[Variable], pattern: dict[int, int]) -> Any:
+    """Return the scalar op for an Elemwise that works in place by `pattern` (output index to input index)."""
+    scalar_op = op.scalar_op
+    if hasattr(scalar_op, "make_new_inplace"):
+        return scalar_op.make_new_inplace(transfer_type(*[pattern.get(i, out.dtype) for i, out in enumerate(outputs)]))
+    return scalar_op.__class__(transfer_type(*[pattern.get(i) for i in range(len(outputs))]))
+
+
+def handler_patch(handler: type[DestroyHandler]) -> Patch:
+    """Make new DestroyHandlers of the class `handler`, where cycles are to be detected exactly."""
+
+    def exchanging(init: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(init)
+        def init_and_exchange(self: DestroyHandler, do_imports_on_attach: bool = True, algo: str | None = None) -> None:
+            init(self, do_imports_on_attach, algo)
+            if type(self) is DestroyHandler and self.algo == "regular" and do_imports_on_attach:
+                self.__class__ = handler
+
+        return init_and_exchange
+
+    return Wrapper(DestroyHandler, "__init__", exchanging, "a validation checks only new in-place claims")
+
+
+def supervisor_patch(handler: type[DestroyHandler]) -> Patch:
+    """Let a Supervisor ask a `handler` for overwritten variables, instead of for each one that it protects."""
+
+    def asking(validate: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(validate)
+        def ask_handler(self: Supervisor, fgraph: FunctionGraph) -> Any:
+            destroy_handler = getattr(fgraph, "destroy_handler", None)
+            if not isinstance(destroy_handler, handler) or config.cycle_detection == "fast":
+                return validate(self, fgraph)
+            destroy_handler.supervise(self.protected)
+            return None
+
+        return ask_handler
+
+    return Wrapper(Supervisor, "validate", asking, "the handler knows what a change exposes")

@@ -1,0 +1,85 @@
+"""The linker ``opencl``, which delegates to the backend of a device.
+
+A mode can name it before a device is chosen. `register_backend` registers the backend.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from theano.compile.mode import predefined_linkers, register_linker
+from theano.gof import FunctionGraph, Variable
+from theano.gof.vm import VM_Linker
+
+__all__ = ["NAME", "DeviceLinker", "register_backend"]
+
+#: As in ``Mode(linker='opencl')``.
+NAME = "opencl"
+
+#: The result of `VM_Linker.make_thunk`: the function, and the containers of its inputs and outputs.
+Linked = tuple[Callable[..., Any], list[Any], list[Any]]
+
+_linking = threading.local()
+_backend: Callable[[DeviceLinker, Any, Any], Linked] | None = None
+
+
+def register_backend(link: Callable[[DeviceLinker, Any, Any], Linked]) -> None:
+    """Register the function that links graphs for devices, in place of the previous one.
+
+    Parameters
+    ----------
+    link : callable
+        Takes the linker, the storage of the inputs and that of the outputs; returns what a linker's ``make_thunk``
+        does. While it runs, other functions with this linker are computed by Theano's virtual machine.
+    """
+    global _backend
+    _backend = link
+
+
+class DeviceLinker(VM_Linker):
+    """Computes optimized graphs on a device, by the backend that is registered.
+
+    Functions inside of others (loops that stay on the host) are computed by Theano's virtual machine.
+
+    Parameters
+    ----------
+    device : str
+        The name of a context, or which device; ``'auto'`` is the default context's, or else the best one that works.
+    **options
+        As `VM_Linker` takes them.
+    """
+
+    def __init__(self, device: str = "auto", **options: Any) -> None:
+        super().__init__(**{"allow_gc": False, "use_cloop": True, **options})
+        self.device = device
+
+    def accept(
+        self, fgraph: FunctionGraph, no_recycling: Sequence[Variable] | None = None, profile: Any = None
+    ) -> DeviceLinker:
+        """Return a linker for a graph: this one, if it has no other."""
+        if self.fgraph is None or self.fgraph is fgraph:
+            return super().accept(fgraph, no_recycling, profile)
+        other = self.clone()
+        other.fgraph = None
+        return other.accept(fgraph, no_recycling, profile)
+
+    def make_thunk(self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None) -> Linked:
+        """Return what computes the graph, and the containers of its inputs and outputs."""
+        if getattr(_linking, "inside", False):
+            return super().make_thunk(input_storage, output_storage, storage_map)
+        if _backend is None:
+            raise RuntimeError(
+                f"linker={NAME!r}: no device backend is registered\n"
+                "The cure: `import optdb`, or optdb.host.api.device_linker.register_backend(link) for another backend"
+            )
+        _linking.inside = True
+        try:
+            return _backend(self, input_storage, output_storage)
+        finally:
+            _linking.inside = False
+
+
+if NAME not in predefined_linkers:
+    register_linker(NAME, DeviceLinker())

@@ -1,0 +1,183 @@
+"""Constant folding: nodes whose inputs are all constants, computed in Python.
+
+Theano folds a node by compiling it, which on a cold cache calls the C compiler
+once per folded op.  Here ``Op.perform`` computes the value; the compiled way
+remains for the ops that have no ``perform``.  Theano's guard is kept: an op
+says by ``do_constant_folding`` whether it may be folded (Alloc, for one,
+looks at its users).
+
+Flow: the rewrite engine hands in a replacement that is not in the graph yet,
+and gets back the same replacement with its constant parts computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from theano.gof.opt import copy_stack_trace
+from theano.gof.utils import MethodNotDefined
+from theano.tensor.elemwise import DimShuffle
+from theano.tensor.opt import constant_folding, topo_constant_folding
+
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, nodes_outside
+from optdb.host.api.identity import numbers
+from optdb.host.api.patching import Patch
+
+__all__ = ["constant_folding", "fold_node", "fold_replacements", "forget", "is_broadcast", "is_folding_pass"]
+
+#: Values of folded nodes, by op and inputs. Constants are never written to, so that
+#: several of them may share one array.
+_values: dict[Hashable, list[Any]] = {}
+#: The largest input, in elements, of a node whose values are cached.
+_SMALL = 8
+
+#: NumPy's ufuncs take up to 31 inputs; an op with more has C code only.
+MAX_PY_INPUTS = 31
+
+
+def _transform(node: Apply) -> list[Constant] | bool:
+    """Theano's rewriter ``constant_folding``, which other rewriters call as well."""
+    return fold_node(node) or False
+
+
+def patches() -> list[Patch]:
+    """Return the patch by which every caller folds constants without a compiler."""
+    return [Patch(constant_folding, "transform", _transform, "constants are computed once, without a compiler")]
+
+
+def forget() -> None:
+    """Clear the cache of values."""
+    _values.clear()
+
+
+def is_folding_pass(rewriter: Any) -> bool:
+    """Tell whether a graph rewriter is Theano's constant-folding pass."""
+    return rewriter is topo_constant_folding or (getattr(rewriter, "local_opt", None) is constant_folding)
+
+
+def is_broadcast(node: Apply) -> bool:
+    """Tell whether `node` only arranges the axes of its input."""
+    return isinstance(node.op, DimShuffle)
+
+
+def fold_node(node: Apply) -> list[Constant] | None:
+    """Compute `node` if all its inputs are constants and its op allows it.
+
+    Returns
+    -------
+    list of Constant, or None
+        One per output, with the outputs' types and stack traces; None where
+        the node is not to be folded.
+    """
+    for var in node.inputs:
+        if not isinstance(var, Constant):
+            return None
+    if not node.op.do_constant_folding(node):
+        return None
+    return [_constant_like(output, value) for output, value in zip(node.outputs, _value(node), strict=True)]
+
+
+def _constant_like(output: Variable, value: Any) -> Constant:
+    make_constant = getattr(output.type, "Constant", Constant)
+    constant = make_constant(output.type, value)
+    copy_stack_trace(output, constant)
+    return constant
+
+
+def _value(node: Apply) -> list[Any]:
+    """Return the values of the outputs of `node`; cache those of small constants for the session."""
+    key = _key(node) if numbers.users else None
+    if key is None:
+        return _evaluate(node)
+    cached = _values.get(key)
+    if cached is None:
+        cached = _values[key] = _evaluate(node)
+    return cached
+
+
+def _key(node: Apply) -> Hashable | None:
+    """Return the op and the values of its inputs, where these are a few numbers."""
+    parts: list[Hashable] = [node.op]
+    for var in node.inputs:
+        data = var.data
+        if type(data) is not np.ndarray or data.size > _SMALL or data.dtype.hasobject:
+            return None
+        parts.append((data.dtype.char, data.shape, data.tobytes()))
+    if len(parts) == 1:
+        return None
+    try:
+        hash(parts[0])
+    except TypeError:  # an unhashable op is not remembered
+        return None
+    return tuple(parts)
+
+
+def _evaluate(node: Apply) -> list[Any]:
+    if type(node.op) is DimShuffle:
+        return [_shuffled(node)]
+    impl = "py" if len(node.inputs) <= MAX_PY_INPUTS else None
+    try:
+        return _run_thunk(node, impl)
+    except (MethodNotDefined, NotImplementedError):
+        return _run_thunk(node, None)
+
+
+def _shuffled(node: Apply) -> Any:
+    """Compute a DimShuffle; its thunk would get parameters that take longer to make, and that only C code reads."""
+    storage = [None]
+    node.op.perform(node, [node.inputs[0].data], [storage], None)
+    return storage[0]
+
+
+def _run_thunk(node: Apply, impl: str | None) -> list[Any]:
+    destroyed = {i for inputs in getattr(node.op, "destroy_map", {}).values() for i in inputs}
+    storage_map = {
+        # a constant's data belongs to every graph that holds the constant
+        var: [np.copy(var.data) if i in destroyed else var.data]
+        for i, var in enumerate(node.inputs)
+    }
+    compute_map = {var: [True] for var in node.inputs}
+    for output in node.outputs:
+        storage_map[output] = [None]
+        compute_map[output] = [False]
+    thunk = node.op.make_thunk(node, storage_map, compute_map, no_recycling=[], impl=impl)
+    thunk()
+    return [storage_map[output][0] for output in node.outputs]
+
+
+def fold_replacements(fgraph: FunctionGraph, replacements: Sequence[Variable | None]) -> list[Variable | None]:
+    """Fold the constant parts of variables that are about to enter `fgraph`.
+
+    Only nodes outside `fgraph` are looked at, operands before their users, so
+    that a whole constant expression collapses at once.  Their inputs are
+    changed in place; the graph itself is not touched.
+    """
+    folded: dict[Variable, Constant] = {}
+    for node in nodes_outside(fgraph, replacements):
+        inputs = node.inputs
+        for i, var in enumerate(inputs):
+            if var in folded:
+                inputs[i] = folded[var]
+        try:
+            constants = fold_node(node)
+        except Exception:  # an op's perform may raise anything
+            # The node enters the graph as it is. The engine visits it there like
+            # every other node, and reports the error.
+            continue
+        if constants is not None:
+            folded.update(zip(node.outputs, constants, strict=True))
+    if not folded:
+        return list(replacements)
+    tell_shapes(fgraph, folded.values())
+    return [folded.get(var, var) for var in replacements]
+
+
+def tell_shapes(fgraph: FunctionGraph, constants: Any) -> None:
+    """Make the shape feature know folded constants, which no import announces."""
+    shape_feature = getattr(fgraph, "shape_feature", None)
+    if shape_feature is None:
+        return
+    for constant in constants:
+        shape_feature.init_r(constant)

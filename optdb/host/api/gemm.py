@@ -1,0 +1,124 @@
+"""Matrix products and sums of the host, for Gemm insertion."""
+
+from __future__ import annotations
+
+import theano.scalar
+from theano.gof.toolbox import ReplacementDidntRemovedError
+from theano.tensor import add, as_tensor_variable, cast, constant
+from theano.tensor.blas import (
+    Dot22,
+    GemmOptimizer,
+    _beta_L_plus_alpha_M,
+    _gemm_canonicalize,
+    values_eq_approx_remove_inf_nan,
+)
+from theano.tensor.elemwise import DimShuffle, Elemwise
+
+from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable
+from optdb.host.speedups.bookkeeping import nodes_by_op
+
+__all__ = [
+    "GemmOptimizer",
+    "ReplacementDidntRemovedError",
+    "Term",
+    "add",
+    "as_term",
+    "combined",
+    "gemm",
+    "has_products",
+    "is_combination",
+    "product_of",
+    "terms_of",
+    "times",
+    "values_eq_approx_remove_inf_nan",
+]
+
+#: A scalar factor, and the matrix or vector that it scales.
+Term = tuple[Variable, Variable]
+
+_COMBINATIONS = (theano.scalar.Add, theano.scalar.Sub, theano.scalar.Neg, theano.scalar.Mul)
+
+
+def is_combination(node: Apply) -> bool:
+    """Tell whether a node is a step of a linear combination: a sum, or a product with scalars."""
+    return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, _COMBINATIONS)
+
+
+def combined(node: Apply) -> list[Variable]:
+    """Return the operands of a step of a linear combination that may be combinations themselves."""
+    if not isinstance(node.op.scalar_op, theano.scalar.Mul):
+        return list(node.inputs)
+    arrays = [var for var in node.inputs if not all(var.type.broadcastable)]
+    return arrays if len(arrays) == 1 else []
+
+
+def terms_of(node: Apply) -> tuple[list[Term], list[Variable]]:
+    """Return the linear combination that `node` computes.
+
+    Returns
+    -------
+    terms : list of (factor, matrix)
+        One term for each matrix or vector.
+    others : list of Variable
+        Summands that cannot be terms: operands of another dtype or rank. Theano's own GemmOptimizer loses these.
+    """
+    canonical: list[object] = []
+    _gemm_canonicalize(node.outputs[0], 1.0, canonical, 0)
+    others = [item for item in canonical if not isinstance(item, tuple)]
+    factor_of: dict[Variable, object] = {}
+    for item in canonical:
+        if isinstance(item, tuple):
+            factor, matrix = item
+            factor_of[matrix] = factor_of[matrix] + factor if matrix in factor_of else factor
+    terms = []
+    for matrix, factor in factor_of.items():
+        variable = _factor(factor, matrix)
+        if theano.scalar.upcast(variable.dtype, matrix.dtype) == matrix.dtype:
+            terms.append((cast(variable, matrix.dtype), matrix))
+        else:
+            others.append(variable * matrix)
+    return terms, others
+
+
+def _factor(value: object, matrix: Variable) -> Variable:
+    """Return a factor as a variable; a number takes the dtype of what it scales."""
+    return constant(value, dtype=matrix.dtype) if isinstance(value, int | float) else as_tensor_variable(value)
+
+
+def has_products(fgraph: FunctionGraph) -> bool:
+    """Tell whether a graph has a matrix product that `product_of` could find."""
+    return any(issubclass(cls, Dot22) for cls in nodes_by_op(fgraph))
+
+
+def product_of(matrix: Variable) -> Variable | None:
+    """Return the Dot22 output that `matrix` is, or a rearrangement of; None if it is neither."""
+    owner = matrix.owner
+    if owner is None:
+        return None
+    if isinstance(owner.op, Dot22):
+        return matrix
+    if not isinstance(owner.op, DimShuffle) or owner.op.new_order not in ((), (0,), (1,)):
+        return None
+    below = owner.inputs[0]
+    return below if below.owner is not None and isinstance(below.owner.op, Dot22) else None
+
+
+def gemm(addend: Term, product: Term) -> Variable:
+    """Return a Gemm that adds a term to another one, which is a product, or one rearranged."""
+    replacement, _ = _beta_L_plus_alpha_M(*addend, *product, recurse_flip=False)
+    return replacement[0]
+
+
+def as_term(matrix: Variable) -> Term:
+    """Return `matrix` as a term."""
+    return _factor(1.0, matrix), matrix
+
+
+def times(term: Term) -> Variable:
+    """Return a term as one variable."""
+    factor, matrix = term
+    if isinstance(factor, Constant) and factor.data == 1:
+        return matrix
+    if isinstance(factor, Constant) and factor.data == -1:
+        return -matrix
+    return factor * matrix

@@ -1,0 +1,292 @@
+"""Op equality and hashes, computed once per op object.
+
+Theano compares and hashes ops by their ``__props__`` each time; an optimization
+does so hundreds of thousands of times over a few hundred distinct ops.  Two
+tables answer instead:
+
+- While graphs are optimized, each op object gets a number the first time it is
+  asked for, equal ops the same one, by Theano's own ``__eq__`` and
+  ``__hash__``; afterwards both questions are a look-up.  The numbers live as
+  long as :class:`OpNumbering` is in use, and hold the ops that they stand for, so
+  that no id is ever taken for another object's.
+- Immutable ops (`settled`) keep their hash for good.  The op cache enters them,
+  and removes them before they die.
+
+Both need methods of their own on the op classes, which `install` puts there
+until its last holder uninstalls them.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from theano.scan_module.scan_op import Scan
+from theano.tensor.var import TensorConstant
+
+from optdb.host.api.graph import MetaObject, PureOp, op_classes
+from optdb.host.api.patching import Patch, PatchGroup, Wrapper
+
+_originals_eq: dict[type, Callable[[Any, Any], Any]] = {}
+_originals_hash: dict[type, Callable[[Any], int]] = {}
+
+
+class OpNumbering:
+    """Numbers op objects: equal ops have equal numbers.
+
+    Attributes
+    ----------
+    of : dict
+        Op's id to ``(op, hash, number)``. Empty while no optimization runs, and
+        then Theano's own methods answer.
+    users : int
+        The number of running optimizations.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[int, tuple[Any, int, int]] = {}
+        self.users = 0
+        #: Distinct ops, by a key that equal ones share.
+        self._alike: dict[Any, list[tuple[Any, int, int]]] = {}
+        #: Hash and number, by class and props, of ops that Theano compares by these two.
+        self._by_props: dict[tuple[type, tuple[Any, ...]], tuple[int, int]] = {}
+        self._count = 0
+
+    def enter(self, op: Any) -> tuple[Any, int, int]:
+        """Number `op` by its class's own equality.
+
+        Raises
+        ------
+        TypeError
+            If it is unhashable.
+        """
+        props = _props_of(type(op))
+        entry = self._enter_by_equality(op) if props is None else self._enter_by_props(op, props)
+        self.of[id(op)] = entry
+        return entry
+
+    def _enter_by_props(self, op: Any, props: tuple[str, ...]) -> tuple[Any, int, int]:
+        # Theano's hash is that of this very tuple, and its equality compares the two parts of it.
+        key = (type(op), tuple([getattr(op, name) for name in props]))
+        known = self._by_props.get(key)
+        if known is None:
+            self._count += 1
+            known = self._by_props[key] = (hash(key), self._count)
+        return (op, *known)
+
+    def _enter_by_equality(self, op: Any) -> tuple[Any, int, int]:
+        value = _original(type(op), "__hash__", _originals_hash)(op)
+        equal = _original(type(op), "__eq__", _originals_eq)
+        # Equal scans may have different hashes: a scan's hash counts the mode of its
+        # inner function, its equality does not. Equality is what Theano merges by.
+        alike = self._alike.setdefault(type(op) if isinstance(op, Scan) else value, [])
+        for other, its_hash, its_number in alike:
+            if type(other) is type(op) and equal(op, other):
+                return (op, its_hash, its_number)
+        self._count += 1
+        entry = (op, value, self._count)
+        alike.append(entry)
+        return entry
+
+    def clear(self) -> None:
+        """Clear the numbers."""
+        self.of.clear()
+        self._alike.clear()
+        self._by_props.clear()
+        _props_of.cache_clear()
+
+
+def _original(cls: type, name: str, originals: dict[type, Any]) -> Any:
+    """Return the method that `cls` would use if nothing were patched."""
+    for base in cls.__mro__:
+        if base in originals:
+            return originals[base]
+        if name in vars(base):
+            return vars(base)[name]
+    raise AttributeError(name)
+
+
+class _ByProps(metaclass=MetaObject):
+    """Has the methods that Theano gives each class with props."""
+
+    __props__ = ()
+
+
+_HASH_BY_PROPS = _ByProps.__hash__.__code__
+_EQ_BY_PROPS = _ByProps.__eq__.__code__
+
+
+@functools.cache
+def _props_of(cls: type) -> tuple[str, ...] | None:
+    """Return the attributes by which the methods that Theano gives a class compare ops; None if it has others."""
+    hashed = _original(cls, "__hash__", _originals_hash)
+    equal = _original(cls, "__eq__", _originals_eq)
+    if getattr(hashed, "__code__", None) is not _HASH_BY_PROPS or getattr(equal, "__code__", None) is not _EQ_BY_PROPS:
+        return None
+    props = hashed.__closure__[0].cell_contents
+    return props if equal.__closure__[0].cell_contents == props else None
+
+
+def own_hash(cls: type) -> Callable[[Any], int] | None:
+    """Return the ``__hash__`` that a class has without the tables; None if it can have none."""
+    return _original(cls, "__hash__", _originals_hash)
+
+
+numbers = OpNumbering()
+
+#: Ids of immutable ops, to their hash; None until the first look-up.
+#: The code that enters an op removes it again before it dies.
+settled: dict[int, int | None] = {}
+
+
+def _quick_eq(cls: type, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    entries = numbers.of
+
+    def __eq__(self: Any, other: Any) -> Any:  # noqa: N807  it becomes the class's own
+        if self is other:
+            return True
+        entry = entries.get(id(self))
+        other_entry = entries.get(id(other))
+        if entry is not None and other_entry is not None:
+            return entry[2] == other_entry[2]
+        # A subclass's own __eq__ may ask its parent's: then the parent's answer is wanted.
+        if type(self) is not type(other) or type(self).__eq__ is not __eq__:
+            return original(self, other)
+        if not numbers.users:
+            return not _hashes_differ(self, other) and original(self, other)
+        entry = entry or _entry(self)
+        other_entry = other_entry or _entry(other)
+        if entry is None or other_entry is None:
+            return original(self, other)
+        return entry[2] == other_entry[2]
+
+    __eq__.quick = True
+    return __eq__
+
+
+def _hashes_differ(op: Any, other_op: Any) -> bool:
+    """Tell whether the cached hashes of two ops prove them unequal."""
+    op_hash, other_hash = settled.get(id(op)), settled.get(id(other_op))
+    if op_hash is None or other_hash is None or op_hash == other_hash:
+        return False
+    return not isinstance(op, Scan)  # equal ones may differ, see OpNumbering.enter
+
+
+def _quick_hash(cls: type, original: Callable[[Any], int]) -> Callable[[Any], int]:
+    entries = numbers.of
+
+    def __hash__(self: Any) -> int:  # noqa: N807  it becomes the class's own
+        if type(self).__hash__ is not __hash__:
+            return original(self)
+        if numbers.users:
+            entry = entries.get(id(self)) or _entry(self)
+            return original(self) if entry is None else entry[1]
+        cached = settled.get(id(self))
+        if cached is not None:
+            return cached
+        value = original(self)
+        if id(self) in settled:
+            settled[id(self)] = value
+        return value
+
+    __hash__.quick = True
+    return __hash__
+
+
+def _entry(op: Any) -> tuple[Any, int, int] | None:
+    try:
+        return numbers.enter(op)
+    except TypeError:
+        return None
+
+
+def _same_or(equals: Callable[[TensorConstant, Any], bool]) -> Callable[[TensorConstant, Any], bool]:
+    @functools.wraps(equals)
+    def constant_equals(self: TensorConstant, other: Any) -> bool:
+        return self is other or equals(self, other)
+
+    return constant_equals
+
+
+_lock = threading.Lock()
+_holders: set[str] = set()
+#: Classes that have been looked at since the first holder came.
+_seen: set[type] = set()
+_group = PatchGroup(
+    "Equality of ops",
+    "from optdb.enable() or the first optimization by the engine on, and while the op cache is installed",
+    "optdb.disable(); optdb.cache.uninstall()",
+)
+_patches = _group.patches
+
+
+def install(holder: str) -> None:
+    """Let the tables answer for all op classes that there are now, those included that came after other holders.
+
+    Parameters
+    ----------
+    holder : str
+        The name of the user; the methods stay until the last holder uninstalls them.
+    """
+    with _lock:
+        if holder in _holders:
+            return
+        _holders.add(holder)
+        if not _patches:
+            reason = "a constant equals itself, whatever its size"
+            _patches.extend(_installed([Wrapper(TensorConstant, "equals", _same_or, reason)]))
+        _cover(op_classes())
+
+
+def uninstall(holder: str) -> None:
+    """Remove a holder; the last one restores Theano's own methods."""
+    with _lock:
+        _holders.discard(holder)
+        if _holders:
+            return
+        _group.uninstall()
+        _patches.clear()
+        _seen.clear()
+
+
+def cover(cls: type) -> None:
+    """Let the tables answer for an op class that came after `install`, and for its parents."""
+    with _lock:
+        if _holders:
+            _cover(base for base in cls.__mro__ if issubclass(base, PureOp))
+
+
+def _cover(classes: Iterable[type]) -> None:
+    for cls in classes:
+        if cls not in _seen:
+            _seen.add(cls)
+            _patches.extend(_installed(_patches_of(cls)))
+
+
+def quicken(cls: type) -> None:
+    """Let the tables answer for one op class for good, installed or not."""
+    for patch in _patches_of(cls):
+        patch.install()
+
+
+def _installed(patches: list[Patch]) -> list[Patch]:
+    for patch in patches:
+        patch.install()
+    return patches
+
+
+def _patches_of(cls: type) -> list[Patch]:
+    """Return the patches of a class, if it defines equality and has not got them."""
+    attributes = vars(cls)
+    equal, hashed = attributes.get("__eq__"), attributes.get("__hash__")
+    if not callable(equal) or not callable(hashed) or hasattr(equal, "quick"):
+        return []
+    _originals_eq[cls] = equal
+    _originals_hash[cls] = hashed
+    reason = "equality is answered by a number of each op"
+    return [
+        Patch(cls, "__eq__", _quick_eq(cls, equal), reason),
+        Patch(cls, "__hash__", _quick_hash(cls, hashed), reason),
+    ]

@@ -1,0 +1,123 @@
+"""Modes: how a name or a Mode object chooses optimizer and linker."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from theano.compile import mode as mode_module
+from theano.compile.function_module import FunctionMaker
+from theano.compile.mode import Mode, get_mode, predefined_modes, register_mode
+
+from optdb.flags import unknown_mode
+from optdb.host.api.patching import PatchGroup, Wrapper
+
+__all__ = [
+    "Mode",
+    "check_mode_names",
+    "compile_within",
+    "get_mode",
+    "predefined_modes",
+    "provided_parts",
+    "register_mode",
+]
+
+
+def _known_names() -> set[str]:
+    """Return the names of all modes; Theano makes some of them when they are first asked for."""
+    return {"Mode", "DebugMode", "DEBUG_MODE", "NanGuardMode", *predefined_modes}
+
+
+def _check_name(mode: Any) -> None:
+    if isinstance(mode, str) and mode not in _known_names():
+        raise unknown_mode(mode, _known_names())
+
+
+def check_mode_names() -> None:
+    """Let Theano raise `optdb.flags.UnknownMode`, which lists all modes, for a name that no mode has, from now on."""
+    _patches.install()
+
+
+def _checking_name(look_up: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(look_up)
+    def get_known_mode(mode: Any) -> Any:
+        _check_name(mode)
+        return look_up(mode)
+
+    return get_known_mode
+
+
+_patches = PatchGroup(
+    "Names of modes",
+    "from the import of Theano on",
+    "nothing",
+    [Wrapper(mode_module, "get_mode", _checking_name, "the error for an unknown mode lists all modes")],
+)
+
+
+def provided_parts(mode: Any) -> tuple[Any, Any]:
+    """Return the linker and the optimizer query of a mode, a mode's name, or None.
+
+    Raises
+    ------
+    optdb.flags.UnknownMode
+        If no mode has that name.
+    TypeError
+        If it is something else, or a mode that brings its own machinery
+        (DebugMode) and has no query to go by.
+    """
+    _check_name(mode)
+    mode = get_mode(mode)
+    if not isinstance(mode, Mode):
+        raise TypeError(f"expected a theano Mode or the name of one, not {mode!r}")
+    return mode.provided_linker, mode.provided_optimizer
+
+
+def compile_within(kind: type[Mode], scope: Callable[[], AbstractContextManager[Any]]) -> None:
+    """Compile each function with a mode of some class within a context of its own, from now on.
+
+    The inner functions of a Scan, copies of a function and unpickled ones are compiled in the same way.
+
+    Parameters
+    ----------
+    kind : type
+        The class of the modes; instances of its subclasses count.
+    scope : callable
+        Returns the context. It may install patches on `FunctionMaker`, and is not entered again within itself.
+    """
+    running = threading.local()
+
+    def scoped(name: str, mode_of: Callable[..., Any]) -> Wrapper:
+        def around(method: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(method)
+            def within_scope(self: FunctionMaker, *args: Any, **kwargs: Any) -> Any:
+                nested = getattr(running, "inside", False)
+                if nested or not isinstance(get_mode(mode_of(self, *args, **kwargs)), kind):
+                    return method(self, *args, **kwargs)
+                running.inside = True
+                try:
+                    with scope():
+                        # Through the class again: the scope's patches stand above this one.
+                        return getattr(FunctionMaker, name)(self, *args, **kwargs)
+                finally:
+                    running.inside = False
+
+            return within_scope
+
+        return Wrapper(
+            FunctionMaker, name, around, f"functions of a {kind.__name__} are compiled as within optdb.enable()"
+        )
+
+    def mode_argument(self: Any, inputs: Any, outputs: Any, mode: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return mode
+
+    group = PatchGroup(
+        f"Functions of a {kind.__name__}",
+        "from the import of Theano on",
+        "nothing",
+        [scoped("__init__", mode_argument), scoped("create", lambda self, *args, **kwargs: self.mode)],
+    )
+    group.install()

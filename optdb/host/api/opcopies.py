@@ -1,0 +1,54 @@
+"""Copies of ops that are made to be changed, and places in Theano that make such copies."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from theano.gof import Apply
+from theano.tensor import elemwise
+
+from optdb.host.api.graph import PureOp
+from optdb.host.api.patching import Patch
+
+__all__ = ["Apply", "as_pickled_by_theano", "copy_to_change", "derived_op_patches", "has_own_reduction"]
+
+
+def has_own_reduction(op: PureOp) -> bool:
+    """Return whether the class of `op` says by ``__reduce__`` how it is pickled.
+
+    Such ops come from a constructor or a module, so what a pickle gives may be `op` itself.
+    """
+    return type(op).__reduce__ is not object.__reduce__
+
+
+def as_pickled_by_theano(op: PureOp, protocol: int = 4) -> tuple[Any, ...]:
+    """Return what ``__reduce_ex__`` gives where optdb does not take part."""
+    return object.__reduce_ex__(op, max(protocol, 2))
+
+
+def copy_to_change(op: Any, memo: dict[int, Any] | None = None) -> Any:
+    """Return another object with the state of `op`; a deep copy of the state where a memo is given."""
+    reduction = object.__reduce__(op) if has_own_reduction(op) else as_pickled_by_theano(op)
+    make, args, state, *_ = (*reduction, None)
+    twin = make(*args)
+    if memo is not None:
+        memo[id(op)] = twin
+        state = copy.deepcopy(state, memo)
+    if hasattr(twin, "__setstate__"):
+        twin.__setstate__(state)
+    elif state:
+        vars(twin).update(state)
+    return twin
+
+
+def _copy(value: Any) -> Any:
+    return copy_to_change(value) if isinstance(value, PureOp) else copy.copy(value)
+
+
+def derived_op_patches() -> list[Patch]:
+    """Return the patches of the modules that copy an op in order to change the copy.
+
+    The ``make_node`` of reductions does: it sets the dtype of the copy, or its axes.
+    """
+    return [Patch(elemwise, "copy", _copy, "reductions copy their op in order to change the copy")]

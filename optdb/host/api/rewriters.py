@@ -1,0 +1,223 @@
+"""Rewriters: Theano's, and plain functions in the newer ``(fgraph, node)`` shape.
+
+A *node rewriter* (Theano: LocalOptimizer) looks at one Apply node and offers
+replacements for its outputs; a *graph rewriter* (Theano: Optimizer) changes a
+whole FunctionGraph.  :func:`transform_of` gives every node rewriter the same
+call, whichever way it was written.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from theano.gof.opt import (
+    EquilibriumOptimizer,
+    FromFunctionLocalOptimizer,
+    LocalOptGroup,
+    LocalOptimizer,
+    MergeFeature,
+    MergeOptimizer,
+    NavigatorOptimizer,
+    Optimizer,
+    SeqOptimizer,
+    TopoOptimizer,
+)
+
+from optdb.host.api.graph import Apply, FunctionGraph, PureOp, Variable, clients
+
+__all__ = [
+    "BadReplacement",
+    "EquilibriumOptimizer",
+    "FunctionNodeRewriter",
+    "LocalOptGroup",
+    "LocalOptimizer",
+    "MergeFeature",
+    "MergeOptimizer",
+    "NavigatorOptimizer",
+    "Optimizer",
+    "SeqOptimizer",
+    "TopoOptimizer",
+    "name_of",
+    "replacement_pairs",
+    "report_failure",
+    "transform_of",
+    "trusted_tracks",
+]
+
+NodeFunction = Callable[[FunctionGraph, Apply], "Sequence[Variable] | dict | bool | None"]
+
+
+class FunctionNodeRewriter(LocalOptimizer):
+    """A node rewriter made from a plain function ``f(fgraph, node)``.
+
+    Parameters
+    ----------
+    function : callable
+        Returns the replacements of ``node.outputs`` (a list of Variables, or
+        a dict from old Variables to new ones), or None or False where it does
+        not apply.
+    tracks : sequence of Op classes or Op instances, optional
+        The ops to call it for; None for all.
+    requirements : sequence of callables
+        Called with the FunctionGraph before rewriting, to attach features.
+
+    Raises
+    ------
+    TypeError
+        If `function` cannot be called with ``(fgraph, node)``.
+    ValueError
+        If `tracks` is empty or holds something other than ops.
+    """
+
+    def __init__(
+        self,
+        function: NodeFunction,
+        tracks: Sequence[Any] | None = None,
+        requirements: Sequence[Callable[[FunctionGraph], None]] = (),
+    ) -> None:
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        _check_signature(function, self.__name__)
+        _check_tracks(tracks, self.__name__)
+        self.rewrite = function
+        self.__doc__ = function.__doc__
+        self._tracks = None if tracks is None else list(tracks)
+        self.requirements = tuple(requirements)
+
+    def tracks(self) -> list[Any] | None:
+        return self._tracks
+
+    def transform(self, node: Apply) -> Any:
+        """Theano's call: the graph is taken from the node.
+
+        Theano's one-pass optimizers call every rewriter for every node; its own
+        rewriters ask for the op once more, but a function that tracks ops need not.
+        """
+        if self._tracks is not None and node.op not in self._tracks and type(node.op) not in self._tracks:
+            return False
+        return self.rewrite(node.fgraph, node)
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        for require in self.requirements:
+            require(fgraph)
+
+    def __call__(self, fgraph: FunctionGraph, node: Apply) -> Any:
+        return self.rewrite(fgraph, node)
+
+    def __str__(self) -> str:
+        return self.__name__
+
+
+def _check_signature(function: NodeFunction, name: str) -> None:
+    try:
+        inspect.signature(function).bind("fgraph", "node")
+    except TypeError as error:
+        raise TypeError(
+            f"the node rewriter '{name}' must take (fgraph, node): {error}. "
+            "Theano's older functions of (node) alone become rewriters through "
+            "theano.gof.local_optimizer."
+        ) from None
+
+
+def _check_tracks(tracks: Sequence[Any] | None, name: str) -> None:
+    if tracks is None:
+        return
+    if len(tracks) == 0:
+        raise ValueError(f"the node rewriter '{name}' tracks no op: use tracks=None for all nodes")
+    for track in tracks:
+        is_op_class = isinstance(track, type) and issubclass(track, PureOp)
+        if not is_op_class and not isinstance(track, PureOp):
+            raise ValueError(f"the node rewriter '{name}' tracks {track!r}: tracks are Op classes or Op instances")
+
+
+def transform_of(rewriter: LocalOptimizer) -> Callable[[Apply], Any]:
+    """Return `rewriter`'s transformation as a function of a node of a graph, whichever way it was written."""
+    if isinstance(rewriter, FunctionNodeRewriter):
+        rewrite = rewriter.rewrite
+        return lambda node: rewrite(node.fgraph, node)
+    return rewriter.transform
+
+
+def trusted_tracks(rewriter: Any) -> list[Any] | None:
+    """Return the tracks of a rewriter, or a group of them; None where it may work on more ops than it tracks.
+
+    Theano's passes ask no rewriter what it tracks. The tracks of Theano's own
+    functions are right.
+    """
+    members = rewriter.opts if type(rewriter) is LocalOptGroup else [rewriter]
+    tracks: list[Any] = []
+    for member in members:
+        is_theanos = type(member) is FromFunctionLocalOptimizer and member.transform.__module__.startswith("theano.")
+        member_tracks = member.tracks() if is_theanos else None
+        if member_tracks is None:
+            return None
+        tracks.extend(member_tracks)
+    return tracks
+
+
+def name_of(rewriter: Any) -> str:
+    """Return the name that Theano shows for a rewriter or a database."""
+    return getattr(rewriter, "name", None) or getattr(rewriter, "__name__", None) or str(rewriter)
+
+
+def report_failure(error: Exception, navigator: Any, pairs: list, rewriter: Any, node: Apply) -> None:
+    """Treat a rewriter's failure as ``config.on_opt_error`` says.
+
+    'warn' logs it, 'raise' raises it, 'pdb' stops there, 'ignore' goes on;
+    an AssertionError is raised whatever the flag says, as Theano does.
+    """
+    NavigatorOptimizer.warn(error, navigator, pairs, rewriter, node)
+
+
+class BadReplacement(TypeError, ValueError):
+    """A rewriter returned an invalid replacement for its node's outputs."""
+
+
+def replacement_pairs(
+    fgraph: FunctionGraph, rewriter: Any, node: Apply, replacements: Any
+) -> tuple[list[tuple[Variable, Variable]], Sequence[Any]]:
+    """Turn what a rewriter returned into ``(old, new)`` pairs.
+
+    Parameters
+    ----------
+    replacements : list, tuple or dict
+        New variables for ``node.outputs``, in order, or a dict from old
+        variables to new ones, whose key ``'remove'`` may list what has to be
+        gone afterwards. None stands for an output without users.
+
+    Returns
+    -------
+    pairs : list of (Variable, Variable)
+        Without those that would replace a variable by itself.
+    remove : sequence
+        Nodes and variables that must not be in the graph any more.
+
+    Raises
+    ------
+    BadReplacement
+        If it has the wrong type or length, or drops a variable that is used.
+    """
+    old_vars: Sequence[Variable] = node.outputs
+    remove: Sequence[Any] = ()
+    if isinstance(replacements, dict):
+        replacements = dict(replacements)
+        remove = replacements.pop("remove", ())
+        old_vars = list(replacements)
+        replacements = list(replacements.values())
+    elif not isinstance(replacements, (tuple, list)):
+        raise BadReplacement(
+            f"Optimizer {rewriter} gave wrong type of replacement. Expected list or tuple. Got {replacements}"
+        )
+    if len(old_vars) != len(replacements):
+        raise BadReplacement(
+            f"Optimizer {rewriter} gave wrong number of replacements: "
+            f"{len(replacements)} for the {len(old_vars)} outputs of {node}"
+        )
+    pairs = []
+    for old, new in zip(old_vars, replacements, strict=True):
+        if new is None and clients(fgraph, old):
+            raise BadReplacement(f"Optimizer {rewriter} tried to remove {old}, which is used")
+        if new is not None and new is not old:
+            pairs.append((old, new))
+    return pairs, remove

@@ -1,0 +1,148 @@
+"""Sharing of Scan ops, which differ from other ops in two ways.
+
+The class is no child of ``Op`` and has no metaclass of Theano's, so that only
+``__new__`` can redirect its construction. Python calls ``__init__`` on the
+result once more, which must then do nothing.
+
+A Scan also keeps the function that runs its loop, with that function's storage, as
+an attribute of the op, made by the first graph that needs it. Two compiled
+functions that share the op would share the storage (run in two threads, each
+would find the other's numbers in it) and the flags under which the first was
+compiled. So the thunks of each graph get an op of their own; the shared
+op keeps the last compiled function, for code that looks there. `inner_function`
+finds the function of one graph, and `thunk_around` runs a loop around another one.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from theano.scan_module.scan_op import Scan
+
+from optdb.host.api.graph import Apply, FunctionGraph
+from optdb.host.api.opcopies import copy_to_change
+from optdb.host.api.patching import Patch, PatchGroup, Wrapper
+
+_stock_init = Scan.__init__
+_stock_make_thunk = Scan.make_thunk
+
+#: Returns the shared Scan for a new one; None while Scans are not shared.
+_share: Callable[[Scan], Scan] | None = None
+
+
+def _new(cls: type[Scan], *args: Any, **kwargs: Any) -> Scan:
+    """Return a Scan that is not initialized, or a shared one that is."""
+    op = object.__new__(cls)
+    # Copies and pickles come without arguments; children have constructors of their own.
+    if _share is None or cls is not Scan or not (args or kwargs):
+        return op
+    _stock_init(op, *args, **kwargs)
+    return _share(op)
+
+
+def _init(self: Scan, *args: Any, **kwargs: Any) -> None:
+    """Initialize a child's instance; a Scan comes initialized from `_new`."""
+    if type(self) is not Scan:
+        _stock_init(self, *args, **kwargs)
+
+
+#: For each graph, the ops that its thunks run on, by the id of the op that is in the graph.
+_thunk_copies: weakref.WeakKeyDictionary[FunctionGraph, dict[int, Scan]] = weakref.WeakKeyDictionary()
+
+
+def _on_a_copy(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_thunk)
+    def make_thunk_of_copy(self: Scan, node: Apply, *args: Any, **kwargs: Any) -> Any:
+        """Make a thunk that runs on a copy of the op, which the graph's other nodes with this op share."""
+        scan_copy = _thunk_copy_of(self, node)
+        thunk = make_thunk(scan_copy, node, *args, **kwargs)
+        vars(self).update(vars(scan_copy))
+        return thunk
+
+    return make_thunk_of_copy
+
+
+def _thunk_copy_of(op: Scan, node: Apply) -> Scan:
+    fgraph = getattr(node, "fgraph", None)
+    copies = {} if fgraph is None else _thunk_copies.setdefault(fgraph, {})
+    scan_copy = copies.get(id(op))
+    if scan_copy is None:
+        scan_copy = copies[id(op)] = _unshared(op)
+        vars(scan_copy).pop("fn", None)
+    return scan_copy
+
+
+def _unshared(op: Scan) -> Scan:
+    """Return a copy of an op, which thunks may be made on."""
+    scan_copy = copy_to_change(op)
+    # Equal Scans may differ in whether two of these lists are one. Making the thunk takes
+    # from them one by one, and fails where they are.
+    scan_copy.mit_mot_out_slices = [list(taps) for taps in scan_copy.mit_mot_out_slices]
+    return scan_copy
+
+
+def inner_function(node: Apply) -> Any:
+    """Return the function that runs the loop of a node whose thunk has been made.
+
+    Parameters
+    ----------
+    node : Apply
+        Of a Scan. Other graphs that share the op have functions of their own.
+    """
+    fgraph = getattr(node, "fgraph", None)
+    scan_copy = None if fgraph is None else _thunk_copies.get(fgraph, {}).get(id(node.op))
+    return (scan_copy or node.op).fn
+
+
+def thunk_around(function: Any, node: Apply, storage_map: Any, compute_map: Any) -> Any:
+    """Return a thunk that runs the loop of a node in Python, around another function than the op's.
+
+    Parameters
+    ----------
+    function : object
+        It has of ``theano.Function`` what a Scan asks for, with the storage of its inputs and outputs.
+    node : Apply
+        Of a Scan. Its op, which may be shared, stays as it is.
+    storage_map, compute_map : dict
+        As ``Op.make_thunk`` takes them.
+    """
+    scan_copy = _unshared(node.op)
+    scan_copy.fn = function
+    return _stock_make_thunk(scan_copy, node, storage_map, compute_map, [], impl="py")
+
+
+# CPython does not find its way back to object.__new__, and then refuses arguments: so this one stays.
+# Without `share` it does what that does.
+_constructor = PatchGroup(
+    "Construction of Scans",
+    "from the first optdb.cache.install() on",
+    "nothing: it does what Theano's does while the op cache is not installed",
+    [Patch(Scan, "__new__", staticmethod(_new), "the class of Scan has no metaclass that could share its instances")],
+)
+_patches = PatchGroup(
+    "Singleton Scans",
+    "from optdb.cache.install() on",
+    "optdb.cache.uninstall()",
+    [
+        Patch(Scan, "__init__", _init, "a shared Scan is initialized already"),
+        Wrapper(Scan, "make_thunk", _on_a_copy, "functions that share a Scan must not share its inner function"),
+    ],
+)
+
+
+def install(share: Callable[[Scan], Scan]) -> None:
+    """Exchange each new Scan for what `share` returns for it."""
+    global _share
+    _share = share
+    _constructor.install()
+    _patches.install()
+
+
+def uninstall() -> None:
+    """Let each construction make a Scan of its own again."""
+    global _share
+    _share = None
+    _patches.uninstall()

@@ -1,0 +1,21 @@
+"""The tensor ops and helpers that optdb's own rewriters speak of, by name."""
+
+from theano.gof.opt import copy_stack_trace
+from theano.tensor import NotScalarConstantError, constant, pow, sqr
+from theano.tensor.basic import Join, Reshape, get_scalar_constant_value
+from theano.tensor.elemwise import DimShuffle, Elemwise
+from theano.tensor.opt import MakeVector
+
+__all__ = [
+    "DimShuffle",
+    "Elemwise",
+    "Join",
+    "MakeVector",
+    "NotScalarConstantError",
+    "Reshape",
+    "constant",
+    "copy_stack_trace",
+    "get_scalar_constant_value",
+    "pow",
+    "sqr",
+]

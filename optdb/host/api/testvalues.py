@@ -1,0 +1,64 @@
+"""Theano's test values (``config.compute_test_value``), set aside while optdb builds or rewrites a graph.
+
+With test values on, Theano computes every node that is made on example values, and complains where an input has none.
+That is meant for the graphs that users write: PyMC3 turns it on when it is imported, and leaves it on.  The inputs of a
+compiled function's graph, or of a scalar op that is only tried, have no example values.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from theano import change_flags
+
+from optdb.host.api.config import config
+from optdb.host.api.refcounting import RefCountedSetting
+
+
+def without_test_values() -> AbstractContextManager[None]:
+    """Keep test values off while any thread is inside; the last one out restores the user's setting."""
+    return _off.held()
+
+
+def optimizer_test_values() -> AbstractContextManager[None]:
+    """Apply ``config.compute_test_value_opt`` while inside, as Theano does while it optimizes a function.
+
+    Inside `without_test_values`, they stay off: the graph that is optimized has none.
+    """
+    if _off.is_held:
+        return nullcontext()
+    value = config.compute_test_value_opt
+    return without_test_values() if value == "off" else change_flags(compute_test_value=value)
+
+
+def shape_test_values() -> AbstractContextManager[None]:
+    """Compute the test values of shapes where optimizers do, but do not complain where there are none.
+
+    A shape may be built when it is asked for long afterwards, of a graph that ends on a device.
+    """
+    if _off.is_held or config.compute_test_value_opt == "off":
+        return optimizer_test_values()
+    return change_flags(compute_test_value="ignore")
+
+
+def optional_test_values() -> AbstractContextManager[None]:
+    """Compute test values where all inputs have one, and do not complain where one has none."""
+    if config.compute_test_value in ("off", "ignore"):
+        return nullcontext()
+    return change_flags(compute_test_value="ignore")
+
+
+def copy_test_value(old: Any, new: Any) -> None:
+    """Give a variable that replaces another one its test value, if there is one."""
+    if new is not old and hasattr(old.tag, "test_value"):
+        new.tag.test_value = old.tag.test_value
+
+
+def _set(value: str) -> str:
+    before = config.compute_test_value
+    config.compute_test_value = value
+    return before
+
+
+_off = RefCountedSetting(lambda: _set("off"), _set)

@@ -1,0 +1,71 @@
+"""Where in the user's code a variable was made, as Theano has kept it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import theano
+from theano.gof.utils import get_variable_trace_string
+
+from optdb.host.api.graph import Variable
+
+__all__ = ["creation_trace", "place_in_code", "user_line"]
+
+#: Whose lines are not the user's.
+_INSIDE = (str(Path(theano.__file__).parent), str(Path(__file__).parent.parent))
+#: How many variables are searched for one with a line.
+_FAR = 1000
+
+
+def place_in_code(var: Variable) -> tuple[str, str]:
+    """Return where a variable comes from: the user's line, and the call stack that led to it.
+
+    Many of Theano's rewriters forget the lines. Then it is the nearest line that the variable is computed from, as
+    ``behind train.py:11: h = x.dot(w)``. Both are empty if no line is known.
+    """
+    nearest = _nearest(var)
+    if nearest is None:
+        return "", ""
+    return ("" if nearest is var else "behind ") + user_line(nearest), creation_trace(nearest)
+
+
+def _nearest(var: Variable) -> Variable | None:
+    """Return a variable with a line: this one, or else one that it is computed from, in as few steps as possible."""
+    seen = {var}
+    todo = deque(seen)
+    while todo and len(seen) < _FAR:
+        var = todo.popleft()
+        if var.owner is not None and user_line(var):
+            return var
+        following = [] if var.owner is None else [operand for operand in var.owner.inputs if operand not in seen]
+        seen.update(following)
+        todo.extend(following)
+    return None
+
+
+def creation_trace(var: Variable) -> str:
+    """Return how the user's code came to make a variable, line by line; nothing if that is not known."""
+    return get_variable_trace_string(var).strip() if user_line(var) else ""
+
+
+def user_line(var: Variable) -> str:
+    """Return the line that made a variable, as ``train.py:12: loss = x.sum()``; nothing if that is not known."""
+    for trace in _traces(getattr(var.tag, "trace", None)):
+        for file, line, _, text in reversed(trace):
+            if not str(file).startswith(_INSIDE):
+                return f"{Path(file).name}:{line}: {text}"
+    return ""
+
+
+def _traces(traces: Any) -> Iterator[Any]:
+    """Yield the traces of a variable, with those of the variables merged into it."""
+    if not traces:
+        return
+    if isinstance(traces[0], tuple):  # one that is not in a list
+        yield traces
+    else:
+        for trace in traces:
+            yield from _traces(trace)

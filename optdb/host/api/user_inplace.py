@@ -1,0 +1,113 @@
+"""Arguments that ops of the user overwrite.
+
+With ``theano.function(..., accept_inplace=True)`` a graph may have in-place ops before Theano optimizes it. One that
+overwrites an argument writes into the caller's array: that is what its user wants. An optimizer, too, lets ops
+overwrite arguments that are mutable, but then the content of these is undefined. So a graph's inputs are marked before
+it is optimized, and a device leaves the nodes that overwrite marked inputs to the host, which has the array.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from theano.compile import function_module
+from theano.compile.sharedvalue import SharedVariable
+from theano.gof.toolbox import AlreadyThere
+
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients, is_output, reachable
+from optdb.host.api.patching import Patch, PatchGroup
+
+__all__ = ["is_overwritten_by_user", "mark_inputs", "mark_unprotected", "nodes_in_place"]
+
+_MARK = "optdb_overwritten_by_user"
+
+
+def mark_inputs() -> None:
+    """Mark the inputs that in-place ops of the user overwrite, in each graph that is compiled from now on."""
+    _patches.install()
+
+
+def is_overwritten_by_user(var: Variable) -> bool:
+    """Tell whether an input of a graph is marked: an op of the user overwrote it before the graph was optimized."""
+    return getattr(var.tag, _MARK, False)
+
+
+def mark_unprotected(fgraph: FunctionGraph, specs: Sequence[Any]) -> None:
+    """Mark the inputs of an optimized graph that only an op of the user can overwrite.
+
+    An optimizer lets ops overwrite mutable inputs and those with a next value. `Function.copy(swap=...)` replaces
+    marked inputs by others.
+    """
+    for var, spec in zip(fgraph.inputs, specs):
+        protected = not getattr(spec, "mutable", True) and spec.update is None
+        if protected and nodes_in_place(fgraph, var):
+            setattr(var.tag, _MARK, True)
+
+
+def nodes_in_place(fgraph: FunctionGraph, var: Variable) -> set[Apply]:
+    """Return the nodes that overwrite the memory of an input, and those that make the views that they overwrite."""
+
+    def users(alias: Variable) -> list[tuple[Apply, int]]:
+        return [(node, slot) for node, slot in clients(fgraph, alias) if not is_output(node)]
+
+    def in_same_memory(alias: Variable) -> list[Variable]:
+        return [
+            node.outputs[out]
+            for node, slot in users(alias)
+            for slots_of in (_view_map(node), _destroy_map(node))
+            for out, slots in slots_of.items()
+            if slot in slots
+        ]
+
+    nodes: set[Apply] = set()
+    overwritten: list[Variable] = []
+    for alias in reachable([var], in_same_memory):
+        destroyers = {node for node, slot in users(alias) if slot in itertools.chain(*_destroy_map(node).values())}
+        if destroyers:
+            nodes |= destroyers
+            overwritten.append(alias)
+    for alias in overwritten:  # it grows by what these are views of
+        if alias.owner is not None and alias.owner not in nodes:
+            nodes.add(alias.owner)
+            overwritten += [alias.owner.inputs[slot] for slots in _view_map(alias.owner).values() for slot in slots]
+    return nodes
+
+
+def _view_map(node: Apply) -> dict[int, list[int]]:
+    return getattr(node.op, "view_map", None) or {}
+
+
+def _destroy_map(node: Apply) -> dict[int, list[int]]:
+    return getattr(node.op, "destroy_map", None) or {}
+
+
+class _MarkInputs:
+    """A feature that marks the inputs of a graph when it is made, and leaves."""
+
+    def on_attach(self, fgraph: FunctionGraph) -> None:
+        """Mark the inputs; raise AlreadyThere, so that Theano does not keep the feature."""
+        if hasattr(fgraph, "destroy_handler"):
+            updated = set(fgraph.update_mapping.values())
+            for number, var in enumerate(fgraph.inputs):
+                # The next value of a shared variable is what its user wants, wherever it is computed.
+                is_next = number in updated and isinstance(var, SharedVariable)
+                if not is_next and nodes_in_place(fgraph, var):
+                    setattr(var.tag, _MARK, True)
+        raise AlreadyThere
+
+
+_patches = PatchGroup(
+    "In-place ops of the user",
+    "from the import of Theano on",
+    "nothing",
+    [
+        Patch(
+            function_module.std_fgraph,
+            "features",
+            [*function_module.std_fgraph.features, _MarkInputs],
+            "an optimized graph does not say which in-place ops are the user's",
+        )
+    ],
+)

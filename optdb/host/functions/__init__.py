@@ -1,0 +1,1 @@
+"""Compiled functions of the host: observed, copied, taken apart, printed."""

@@ -1,0 +1,282 @@
+"""How many bytes the values of a call take over its nodes: liveness of the outputs of nodes.
+
+Theano keeps symbolic shapes with a graph. They are evaluated for the shapes of a call's inputs; nothing else is
+computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from theano.compile.function_module import Function
+from theano.compile.ops import Shape, Shape_i
+from theano.compile.sharedvalue import SharedVariable
+from theano.gof.graph import Apply, Constant, Variable
+from theano.scalar import Scalar
+from theano.tensor import TensorType
+
+from optdb.host.api.destroy import viewed_slots
+
+__all__ = ["CallMemory", "InputValue", "call_memory", "live_bytes"]
+
+#: The most elements of an input whose value may determine a length.
+_MAX_ELEMENTS = 16
+
+
+@dataclass(frozen=True)
+class InputValue:
+    """What is remembered of an input of a call.
+
+    Parameters
+    ----------
+    shape : tuple of int or None
+        Its shape; None if it has none.
+    nbytes : int
+        Its size in bytes.
+    value : numpy.ndarray or None
+        Its value, if that is a few integers, which may be lengths.
+    """
+
+    shape: tuple[int, ...] | None
+    nbytes: int
+    value: np.ndarray | None
+
+    @staticmethod
+    def of(value: Any) -> InputValue:
+        """Return what is remembered of a value."""
+        shape = getattr(value, "shape", None)
+        is_array = isinstance(value, (np.ndarray, np.generic))
+        may_be_length = is_array and value.dtype.kind in "iub" and value.size <= _MAX_ELEMENTS
+        kept = np.array(value) if may_be_length else None
+        return InputValue(shape, int(getattr(value, "nbytes", 0)), kept)
+
+
+@dataclass(frozen=True)
+class CallMemory:
+    """The memory of one call, in bytes.
+
+    Parameters
+    ----------
+    steps : sequence of (Apply, int)
+        The nodes in the order in which they run, each with the bytes of all values that are live while it runs.
+    arguments, shared, constants : int
+        What the call is given: arguments, shared variables, and the graph's constants. They are not in `steps`.
+    unknown : int
+        How many outputs of nodes have unknown sizes, and are left out.
+    buffers : int or None
+        On a device, the bytes of the buffers that are assigned to values.
+    separately : int
+        The bytes of all values if none shared memory with another one.
+    """
+
+    steps: Sequence[tuple[Apply, int]]
+    arguments: int
+    shared: int
+    constants: int
+    unknown: int
+    separately: int
+    buffers: int | None = None
+
+    @property
+    def peak(self) -> int:
+        """The most bytes of values that are live at once."""
+        return max((nbytes for _, nbytes in self.steps), default=0)
+
+
+def call_memory(function: Function, inputs: Mapping[Variable, InputValue]) -> CallMemory:
+    """Return the memory of a call of a function that the host computes.
+
+    Parameters
+    ----------
+    function : Function
+        The function.
+    inputs : mapping
+        The inputs of its graph, as they were in the call.
+
+    Returns
+    -------
+    CallMemory
+        Values that the ops make for themselves, such as the iterations of a Scan, are not counted.
+    """
+    fgraph = function.maker.fgraph
+    order = getattr(function.fn, "nodes", None) or fgraph.toposort()
+    lengths = _Lengths(fgraph, inputs)
+    sizes = {out: lengths.nbytes(out) for node in order for out in node.outputs}
+    frees = getattr(function.maker.linker, "allow_gc", True)
+    live, separately = live_bytes(order, fgraph.outputs, sizes, frees)
+    shared_inputs = {var for var, spec in zip(fgraph.inputs, function.maker.expanded_inputs) if _is_shared(spec)}
+    constants = {var for node in order for var in node.inputs if isinstance(var, Constant)}
+    return CallMemory(
+        steps=list(zip(order, live, strict=True)),
+        arguments=sum(value.nbytes for var, value in inputs.items() if var not in shared_inputs),
+        shared=sum(value.nbytes for var, value in inputs.items() if var in shared_inputs),
+        constants=sum(int(getattr(var.data, "nbytes", 0)) for var in constants),
+        unknown=sum(size is None for size in sizes.values()),
+        separately=separately,
+    )
+
+
+def _is_shared(spec: Any) -> bool:
+    return isinstance(getattr(spec, "variable", None), SharedVariable)
+
+
+def live_bytes(
+    order: Sequence[Apply], outputs: Iterable[Variable], sizes: Mapping[Variable, int | None], frees: bool = True
+) -> tuple[list[int], int]:
+    """Return the bytes that are live at each node, and the bytes of all values.
+
+    Parameters
+    ----------
+    order : sequence of Apply
+        The nodes in the order in which they run.
+    outputs : iterable of Variable
+        The outputs of the graph, which live until the end.
+    sizes : mapping
+        The bytes of each output of each node; None where they are not known.
+    frees : bool
+        Whether a value is freed after its last use. Otherwise each lives until the end.
+
+    Notes
+    -----
+    A view of an input, or an output that is written over one, has the memory of that input, which lives as long.
+    """
+    owner_of: dict[Variable, Variable] = {}
+    begins: dict[Variable, int] = {}
+    ends: dict[Variable, int] = {}
+
+    for number, node in enumerate(order):
+        for var in node.inputs:
+            memory = owner_of.get(var, var)
+            if memory in begins:
+                ends[memory] = number
+        aliases = {out: node.inputs[slot] for out, slot in _alias_slots(node)}
+        for out in node.outputs:
+            if out in aliases:
+                owner_of[out] = owner_of.get(aliases[out], aliases[out])
+            else:
+                begins[out] = ends[out] = number
+    kept = {owner_of.get(var, var) for var in outputs}
+    change = [0] * (len(order) + 1)
+    for memory, begin in begins.items():
+        end = len(order) - 1 if memory in kept or not frees else ends[memory]
+        change[begin] += sizes[memory] or 0
+        change[end + 1] -= sizes[memory] or 0
+    live = []
+    for number in range(len(order)):
+        live.append(change[number] + (live[-1] if live else 0))
+    return live, sum(sizes[memory] or 0 for memory in begins)
+
+
+def _alias_slots(node: Apply) -> list[tuple[Variable, int]]:
+    """Return the outputs that have the memory of an input, with that input's number."""
+    written = getattr(node.op, "destroy_map", None) or {}
+    over = [(node.outputs[number], slots[0]) for number, slots in written.items() if slots]
+    return [*over, *viewed_slots(node)]
+
+
+class _NotKnown(Exception):
+    """A length depends on values that are not known."""
+
+
+class _Lengths:
+    """The lengths of a graph's values in one call."""
+
+    def __init__(self, fgraph: Any, inputs: Mapping[Variable, InputValue]) -> None:
+        self._inputs = inputs
+        feature = getattr(fgraph, "shape_feature", None)
+        self._shape_of: Mapping[Variable, Any] = {} if feature is None else feature.shape_of
+        self._values: dict[Variable, np.ndarray | None] = {}
+
+    def nbytes(self, var: Variable) -> int | None:
+        """Return the size of a variable's value; None if it is not known."""
+        if not isinstance(var.type, TensorType):
+            return None
+        try:
+            shape = self.shape(var)
+        except _NotKnown:
+            return None
+        return math.prod(shape) * np.dtype(var.type.dtype).itemsize
+
+    def shape(self, var: Variable) -> tuple[int, ...]:
+        """Return the shape of a variable's value; raise _NotKnown if it is not known."""
+        if var.type.ndim == 0:
+            return ()
+        if var in self._inputs and self._inputs[var].shape is not None:
+            return self._inputs[var].shape
+        if isinstance(var, Constant):
+            return var.data.shape
+        lengths = self._shape_of.get(var)
+        if lengths is None:
+            raise _NotKnown
+        return tuple(int(self._value(length)) for length in lengths)
+
+    def _value(self, var: Variable) -> np.ndarray:
+        """Return the value of an integer variable, from lengths, constants and small inputs."""
+        waiting = [var]
+        while waiting:
+            current = waiting[-1]
+            if current in self._values:
+                waiting.pop()
+                continue
+            missing = [needed for needed in self._needed(current) if needed not in self._values]
+            if missing:
+                waiting += missing
+                continue
+            self._values[current] = self._computed(current)
+            waiting.pop()
+        if self._values[var] is None:
+            raise _NotKnown
+        return self._values[var]
+
+    def _needed(self, var: Variable) -> list[Variable]:
+        """Return the variables whose values come first."""
+        node = var.owner
+        if node is None or not _may_be_length(var) or isinstance(node.op, (Shape, Shape_i)):
+            return []
+        return node.inputs
+
+    def _computed(self, var: Variable) -> np.ndarray | None:
+        """Return a variable's value, if those that it needs are known; None otherwise."""
+        if isinstance(var, Constant):
+            return np.asarray(var.data) if var.data is not None and _may_be_length(var) else None
+        if var in self._inputs:
+            return self._inputs[var].value
+        node = var.owner
+        if node is None or not _may_be_length(var):
+            return None
+        if isinstance(node.op, (Shape, Shape_i)):
+            return self._length_of_input(node)
+        values = [self._values[needed] for needed in node.inputs]
+        if any(value is None for value in values):
+            return None
+        return _performed(node, values, node.outputs.index(var))
+
+    def _length_of_input(self, node: Apply) -> np.ndarray | None:
+        [source] = node.inputs
+        known = self._inputs.get(source)
+        shape = known.shape if known is not None else getattr(getattr(source, "data", None), "shape", None)
+        if shape is None:
+            return None
+        return np.asarray(shape[node.op.i] if isinstance(node.op, Shape_i) else shape)
+
+
+def _may_be_length(var: Variable) -> bool:
+    is_number = isinstance(var.type, (TensorType, Scalar))
+    return is_number and getattr(var.type, "ndim", 0) <= 1 and np.dtype(var.type.dtype).kind in "iub"
+
+
+def _performed(node: Apply, values: Sequence[np.ndarray], number: int) -> np.ndarray | None:
+    """Compute one output of a node from integers; None if its op refuses them."""
+    storage: list[list[Any]] = [[None] for _ in node.outputs]
+    perform: Callable[..., Any] = node.op.perform
+    inputs = [np.array(value, dtype=var.type.dtype) for var, value in zip(node.inputs, values, strict=True)]
+    try:
+        perform(node, inputs, storage)
+    except Exception:
+        # An op whose inputs do not suit it raises in the call itself, too.
+        return None
+    return np.asarray(storage[number][0])

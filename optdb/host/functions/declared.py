@@ -1,0 +1,67 @@
+"""An op that checks the lengths that a user declared for an array.
+
+Theano's `SpecifyShape` needs all lengths, and raises AssertionError. `ConvOp` takes some of the lengths of its operands
+as parameters, and raises ValueError for other ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from theano.tensor import as_tensor_variable
+
+from optdb.host.api.graph import Apply, Op, Variable
+
+__all__ = ["DeclaredLengths", "declare_lengths"]
+
+
+class DeclaredLengths(Op):
+    """Passes an array on, on the host or on a device, if it has the declared lengths.
+
+    Parameters
+    ----------
+    lengths : tuple of int or None
+        One for each axis; None for an axis that may have any length.
+    """
+
+    __props__ = ("lengths",)
+    view_map: ClassVar = {0: [0]}
+    # It runs no commands of its own.
+    repeatable = True
+    _f16_ok = True
+
+    def __init__(self, lengths: tuple[int | None, ...]) -> None:
+        self.lengths = lengths
+
+    def make_node(self, x: Variable) -> Apply:
+        """Return the node; the result has the type of `x`, which is an array with an axis for each length."""
+        if x.type.ndim != len(self.lengths):
+            raise TypeError(f"there are {len(self.lengths)} lengths for an array of {x.type.ndim} axes")
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node: Apply, inputs: list[Any], output_storage: list[list[Any]]) -> None:
+        """Pass the array on; raise ValueError if its shape is another one."""
+        (x,) = inputs
+        if not self.admits(x.shape):
+            raise ValueError(f"an array of shape {tuple(x.shape)}, where the graph declares {self.lengths}")
+        output_storage[0][0] = x
+
+    def admits(self, shape: Sequence[Any]) -> bool:
+        """Tell whether a shape has the declared lengths."""
+        return all(length in (None, actual) for length, actual in zip(self.lengths, shape, strict=True))
+
+    def infer_shape(self, node: Apply, shapes: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return the declared lengths, and those of the input for the others."""
+        return [
+            tuple(
+                shapes[0][axis] if n is None else as_tensor_variable(np.int64(n)) for axis, n in enumerate(self.lengths)
+            )
+        ]
+
+
+def declare_lengths(x: Variable, lengths: Sequence[int | None]) -> Variable:
+    """Return `x`, checked to have these lengths; `x` itself if none is declared."""
+    lengths = tuple(None if length is None else int(length) for length in lengths)
+    return x if set(lengths) == {None} else DeclaredLengths(lengths)(x)

@@ -1,0 +1,95 @@
+"""Extends Theano's printing to other objects, and shortens the names of composites.
+
+``theano.printing.debugprint`` knows other objects that have graphs: they take part by a method ``__debugprint__()``,
+which returns graphs or variables.
+
+The name of a `Composite`, which every print of its node contains, is the scalar graph written out. Shared
+subexpressions are repeated, so that the name of a few dozen steps may need more characters than fit into memory. Long
+names are written in steps.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from theano import printing
+from theano.scalar.basic import Composite
+
+from optdb.host.api.graph import FunctionGraph, clients
+from optdb.host.api.patching import PatchGroup, Wrapper
+
+__all__ = ["install"]
+
+#: Ops and inputs of a scalar graph that is written out as Theano does it.
+_WRITTEN_OUT = 100
+
+
+def install() -> None:
+    """Print other objects with graphs, and long names in steps, from now on."""
+    _patches.install()
+
+
+def _knowing_graph_holders(print_graphs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(print_graphs)
+    def debugprint(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        return print_graphs(_graphs_of(obj), *args, **kwargs)
+
+    return debugprint
+
+
+def _in_few_words(init_name: Callable[[Composite], None]) -> Callable[[Composite], None]:
+    @functools.wraps(init_name)
+    def name(self: Composite) -> None:
+        if self.name is None and _length_written_out(self.fgraph) > _WRITTEN_OUT:
+            self.name = f"Composite{{{', '.join(_steps(self.fgraph))}}}"
+        init_name(self)
+
+    return name
+
+
+def _length_written_out(graph: FunctionGraph) -> int:
+    """Return how many ops and inputs stand in the text of a graph in which nothing is shared."""
+    lengths: dict[Any, int] = {}
+    for node in graph.toposort():
+        length = 1 + sum(lengths.get(var, 1) for var in node.inputs)
+        lengths.update(dict.fromkeys(node.outputs, length))
+    return sum(lengths.get(var, 1) for var in graph.outputs)
+
+
+def _steps(graph: FunctionGraph) -> list[str]:
+    """Return the variables that are used more than once, each of them once, and the outputs."""
+    shown = {var: var.type(f"i{place}") for place, var in enumerate(graph.inputs)}
+    steps = []
+    for node in graph.toposort():
+        copied = node.clone_with_new_inputs([shown.get(var, var) for var in node.inputs])
+        for var, copy in zip(node.outputs, copied.outputs, strict=True):
+            shown[var] = copy
+            if len(clients(graph, var)) > 1:
+                shown[var] = var.type(f"t{len(steps)}")
+                steps.append(f"{shown[var]} = {printing.pprint(copy)}")
+    return [*steps, *[printing.pprint(shown.get(var, var)) for var in graph.outputs]]
+
+
+_patches = PatchGroup(
+    "Printing of graphs",
+    "from the import of Theano on",
+    "nothing",
+    [
+        Wrapper(printing, "debugprint", _knowing_graph_holders, "simulators and plans have graphs to print"),
+        Wrapper(Composite, "init_name", _in_few_words, "shared subexpressions are repeated: 2**n times at depth n"),
+    ],
+)
+
+
+def _graphs_of(obj: Any) -> Any:
+    """Return the graphs of an object, or of those in a list; everything else as it is."""
+    if isinstance(obj, (list, tuple, set)):
+        return [graph for item in obj for graph in _as_list(_graphs_of(item))]
+    graphs = getattr(type(obj), "__debugprint__", None)
+    return obj if graphs is None else graphs(obj)
+
+
+def _as_list(obj: Any) -> list[Any]:
+    return obj if isinstance(obj, list) else [obj]

@@ -1,0 +1,106 @@
+"""Detects in-place changes to the values of shared variables.
+
+The holder of a copy of a value compares the object in Theano's storage by identity. That misses in-place writes: by
+``set_value(..., borrow=True)`` with the same array, by ``zero(borrow=True)``, and by functions of Theano's own linkers
+that compute the next value over the present one. :func:`watch` starts to record these. Functions of the linker
+``opencl`` never write a host value in place: they exchange the object.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from theano.compile.function_module import Function, FunctionMaker
+from theano.compile.sharedvalue import SharedVariable
+from theano.gof.link import Container
+
+from optdb.host.api.device_linker import DeviceLinker
+from optdb.host.api.patching import PatchGroup, Wrapper
+from optdb.host.api.user_inplace import is_overwritten_by_user
+
+__all__ = ["has_unmarked_writer", "version", "watch"]
+
+#: Each number is taken once, by any thread.
+_versions = itertools.count(1)
+_lock = threading.Lock()
+
+
+def watch() -> None:
+    """Start to record in-place writes, for good; check the existing functions once."""
+    with _lock:
+        if _patches.installed:
+            return
+        _patches.install()
+        for instance in gc.get_objects():
+            if issubclass(type(instance), Function):
+                _note(instance)
+
+
+def version(container: Container) -> int:
+    """Return a number that is another one after each time that a value was set."""
+    return getattr(container, "optdb_version", 0)
+
+
+def has_unmarked_writer(container: Container) -> bool:
+    """Tell whether a function of Theano's own linkers may overwrite the variable's value in place, at any time."""
+    return getattr(container, "optdb_written", False)
+
+
+def _counting(zero: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(zero)
+    def zero_and_count(self: SharedVariable, *args: Any, **kwargs: Any) -> None:
+        zero(self, *args, **kwargs)
+        self.container.optdb_version = next(_versions)
+
+    return zero_and_count
+
+
+def _counting_property(value: property) -> property:
+    """Return a property of containers that counts assignments; `set_value` makes one, and so does ``f[variable] =``."""
+
+    def set_and_count(self: Container, new_value: Any) -> None:
+        try:
+            value.fset(self, new_value)
+        finally:
+            self.optdb_version = next(_versions)
+
+    return property(value.fget, set_and_count)
+
+
+def _noting(create: Callable[..., Function]) -> Callable[..., Function]:
+    @functools.wraps(create)
+    def create_and_note(self: FunctionMaker, *args: Any, **kwargs: Any) -> Function:
+        function = create(self, *args, **kwargs)
+        _note(function)
+        return function
+
+    return create_and_note
+
+
+def _note(function: Function) -> None:
+    on_device = isinstance(function.maker.linker, DeviceLinker)
+    for spec, var in zip(function.maker.inputs, function.maker.fgraph.inputs):
+        # A copy with `delete_updates=True` may still work in place.
+        may_write = not on_device and (spec.update is not None or spec.mutable)
+        # A device's function marks its updates itself, but not what an op of the user overwrites.
+        may_write = may_write or is_overwritten_by_user(var)
+        if spec.shared and may_write and isinstance(spec.value, Container):
+            spec.value.optdb_written = True
+
+
+_patches = PatchGroup(
+    "Shared variables with a copy on a device",
+    "from the first function of mode OPENCL on",
+    "nothing",
+    [
+        Wrapper(Container, "value", _counting_property, "the same array may have new contents"),
+        Wrapper(Container, "data", _counting_property, "the same array may have new contents"),
+        Wrapper(SharedVariable, "zero", _counting, "it may overwrite the array in place"),
+        Wrapper(FunctionMaker, "create", _noting, "functions of the host may update a variable in place"),
+    ],
+)

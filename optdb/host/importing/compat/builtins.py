@@ -1,0 +1,86 @@
+"""Replacements for calls in the source of Theano, and of libraries on top of it, whose meaning has changed since.
+
+`translation` puts these functions in place of float(), int(), complex(), bool() and repr(), of ``np.dtype()``, of the
+methods ``fill`` and ``decode``, and of the operator ``%`` after a text with numbers in it; and around lists that are
+indexes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from optdb.host.importing.compat.modules.numpy._functions import to_dtype
+
+
+def _single(value: Any) -> Any:
+    """Return the element of an array with one element, and any other value unchanged."""
+    return value.item() if isinstance(value, np.ndarray) and value.ndim and value.size == 1 else value
+
+
+def to_float(value: Any) -> float:
+    """Convert to float."""
+    return float(_single(value))
+
+
+def to_int(value: Any) -> int:
+    """Convert to int."""
+    return int(_single(value))
+
+
+def to_complex(value: Any) -> complex:
+    """Convert to complex."""
+    return complex(_single(value))
+
+
+def to_bool(value: Any) -> bool:
+    """Convert to bool; an empty array is False."""
+    if isinstance(value, np.ndarray) and not value.size:
+        return False
+    return bool(value)
+
+
+def to_repr(value: Any) -> str:
+    """Return repr() of a value, with NumPy's scalars as in NumPy 1."""
+    if np.lib.NumpyVersion(np.__version__) < "2.0.0":
+        return repr(value)
+    with np.printoptions(legacy="1.25"):
+        return repr(value)
+
+
+def make_dtype(dtype: Any, *rest: Any, **options: Any) -> np.dtype:
+    """Return a dtype, also from an object with the attribute ``dtype``."""
+    return np.dtype(to_dtype(dtype), *rest, **options)
+
+
+def fill(array: Any, value: Any) -> Any:
+    """Call an object's method fill; integers out of an integer array's range wrap around."""
+    if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and type(value) is int:
+        value = np.asarray(value).astype(array.dtype)
+    return array.fill(value)
+
+
+def decode(text: Any, *args: Any, **options: Any) -> Any:
+    """Call an object's method decode; text remains as it is."""
+    return text if isinstance(text, str) else text.decode(*args, **options)
+
+
+def format_text(template: str, values: Any) -> str:
+    """Return ``template % values``, with arrays of one element as numbers."""
+    values = tuple(map(_single, values)) if type(values) is tuple else _single(values)
+    if "r" not in template or np.lib.NumpyVersion(np.__version__) < "2.0.0":
+        return template % values
+    with np.printoptions(legacy="1.25"):
+        return template % values
+
+
+def to_index(indexed: Any, index: Any) -> Any:
+    """Return an index; a list that contains slices or sequences becomes a tuple for arrays."""
+    if isinstance(indexed, np.ndarray) and type(index) is list and any(map(_needs_tuple, index)):
+        return tuple(index)
+    return index
+
+
+def _needs_tuple(part: Any) -> bool:
+    return part is None or part is Ellipsis or isinstance(part, slice | list | tuple | np.ndarray)

@@ -1,0 +1,25 @@
+"""``copy`` with copies of random states that have numbers of their own.
+
+In NumPy 2 a shallow copy of a RandomState shares its generator, so that drawing from one moves the other.
+"""
+
+import copy
+from typing import TypeVar
+
+import numpy
+
+from optdb.host.importing.compat.modules._falling_back import fall_back_to
+
+T = TypeVar("T")
+
+_shallow = copy.copy
+deepcopy = copy.deepcopy
+
+
+def _copy(value: T) -> T:
+    """Copy an object, not what it refers to; of a random state, its generator, too."""
+    return deepcopy(value) if isinstance(value, numpy.random.RandomState) else _shallow(value)
+
+
+__getattr__, __dir__ = fall_back_to(copy, globals())
+copy = _copy

@@ -1,0 +1,1 @@
+"""What is known of Theano's rewriters, and what is changed in them."""

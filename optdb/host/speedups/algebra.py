@@ -1,0 +1,226 @@
+"""Theano's canonizers of sums and products, without the work that changes nothing.
+
+``local_add_canonizer`` and ``local_mul_canonizer`` are tried on every addition
+and every product of a graph, several times each, and nearly always find them
+in order.  Theano's Canonizer learns that by putting constants together and
+comparing lists through NumPy.  While graphs are optimized, the methods here
+stand in for its own: they answer the same, find "nothing to do" without an
+array operation, and walk long chains without recursion.
+"""
+
+from __future__ import annotations
+
+from operator import is_
+from typing import Any
+
+import numpy as np
+from theano.tensor import cast
+from theano.tensor.elemwise import DimShuffle
+from theano.tensor.opt import (
+    Canonizer,
+    _fill_chain,
+    local_add_canonizer,
+    local_mul_canonizer,
+    values_eq_approx_remove_inf_nan,
+)
+
+from optdb.host.api.config import logger
+from optdb.host.api.graph import Apply, Constant, Variable
+from optdb.host.api.patching import Patch
+
+_stock_simplify_constants = Canonizer.simplify_constants
+
+_MAIN, _INVERSE, _RECIPROCAL, _RANK, _OTHER = range(5)
+
+#: The simplifiers of products that Theano registers: one of ``x / abs(x)``, one of the softmax, whose divisor is a
+#: DimShuffle. Without divisors they do nothing.
+_KNOWN_SIMPLIFIERS = ("X_over_absX", "softmax_simplifier")
+
+#: Id of a canonizer to the canonizer and a dictionary of op id to the op and its part; both are held, so that no other
+#: object gets their ids.
+_parts: dict[int, tuple[Canonizer, dict[int, tuple[Any, int]]]] = {}
+#: Canonizer, leading constant and dtype, where the constant stays as it is.
+_settled: set[tuple[int, Constant, str]] = set()
+
+
+def forget() -> None:
+    """Clear the caches, which hold ops and constants."""
+    _parts.clear()
+    _settled.clear()
+
+
+def _parts_of(canonizer: Canonizer) -> dict[int, tuple[Any, int]]:
+    entry = _parts.get(id(canonizer))
+    if entry is None:
+        entry = _parts[id(canonizer)] = (canonizer, {})
+    return entry[1]
+
+
+def _part(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], op: Any) -> int:
+    """Tell which of the canonizer's ops `op` is, or that it is a DimShuffle that does not matter to it."""
+    entry = parts.get(id(op))
+    if entry is not None:
+        return entry[1]
+    ops = [canonizer.main, canonizer.inverse, canonizer.reciprocal]
+    part = ops.index(op) if op in ops else _RANK if _completes_rank(op) else _OTHER
+    parts[id(op)] = (op, part)
+    return part
+
+
+def _completes_rank(op: Any) -> bool:
+    """Tell whether `op` is a DimShuffle that only adds broadcastable dimensions on the left, as Elemwise does."""
+    if not isinstance(op, DimShuffle):
+        return False
+    rank = len(op.input_broadcastable)
+    return op.new_order == ("x",) * (len(op.new_order) - rank) + tuple(range(rank))
+
+
+def get_num_denum(self: Canonizer, input: Variable) -> tuple[list[Variable], list[Variable]]:
+    """Return the operands that `input` is made of, and those that it is divided (or lessened) by."""
+    parts = _parts_of(self)
+    if input.owner is None or _part(self, parts, input.owner.op) == _OTHER:
+        return [input], []
+    num: list[Variable] = []
+    denum: list[Variable] = []
+    # The operands still to be taken apart, the next one last, each with the
+    # list that it belongs to and the opposite one.
+    todo = [(input, num, denum)]
+    while todo:
+        var, same_side, opposite_side = todo.pop()
+        owner = var.owner
+        if owner is None:
+            same_side.append(var)
+            continue
+        known = parts.get(id(owner.op))
+        part = _part(self, parts, owner.op) if known is None else known[1]
+        if part == _OTHER:
+            same_side.append(var)
+            continue
+        operands = owner.inputs
+        if part == _MAIN:
+            todo.extend([(operand, same_side, opposite_side) for operand in reversed(operands)])
+        elif part == _INVERSE:
+            todo.append((operands[1], opposite_side, same_side))
+            todo.append((operands[0], same_side, opposite_side))
+        elif part == _RECIPROCAL:
+            todo.append((operands[0], opposite_side, same_side))
+        else:
+            todo.append((operands[0], same_side, opposite_side))
+    return num, denum
+
+
+def knows_simplifiers(canonizer: Canonizer) -> bool:
+    """Tell whether all simplifiers of `canonizer` are Theano's, which do nothing without divisors."""
+    for reason, simplifier in canonizer.external_simplifiers:
+        if reason not in _KNOWN_SIMPLIFIERS or not simplifier.__module__.startswith("theano."):
+            return False
+    return True
+
+
+def simplify(
+    self: Canonizer, num: list[Variable], denum: list[Variable], out_type: Any
+) -> tuple[list[Variable], list[Variable]]:
+    """Cancel what is in both lists, put constants together, and ask the simplifiers; it may change both lists."""
+    if denum:
+        num, denum = self.simplify_factors(num, denum)
+    num, denum = self.simplify_constants(num, denum, out_type=out_type)
+    if denum or not knows_simplifiers(self):
+        for _, simplifier in self.external_simplifiers:
+            num, denum = simplifier(num, denum)
+    return num, denum
+
+
+def simplify_constants(
+    self: Canonizer, orig_num: list[Variable], orig_denum: list[Variable], out_type: Any = None
+) -> tuple[list[Variable], list[Variable]]:
+    """Put all constants together, unless there is none, or one that stays as it is."""
+    constants = [v for v in orig_num if _is_number(v)]
+    leading = constants[0] if len(constants) == 1 and constants[0] is orig_num[0] else None
+    settled = isinstance(leading, Constant) and (id(self), leading, out_type.dtype) in _settled
+    nothing = not constants and (self.use_reciprocal or orig_num)
+    if (settled or nothing) and not any(map(_is_number, orig_denum)):
+        return orig_num, orig_denum
+    num, denum = _stock_simplify_constants(self, orig_num, orig_denum, out_type)
+    if num is orig_num and isinstance(leading, Constant):
+        _settled.add((id(self), leading, out_type.dtype))
+    return num, denum
+
+
+def _is_number(v: Any) -> bool:
+    """Tell whether `v` is what Theano's canonizer puts together: a scalar constant, or a bare number."""
+    if isinstance(v, Constant):
+        return Canonizer.get_constant(v) is not None
+    return not isinstance(v, Variable)
+
+
+def transform(self: Canonizer, node: Apply) -> Any:
+    """Offer the canonical form of the sum or product that `node` is the last step of.
+
+    False says that it has that form, None that it is not the last step.
+    """
+    parts = _parts_of(self)
+    if _part(self, parts, node.op) in (_RANK, _OTHER):
+        return False
+    out = node.outputs[0]
+    if not hasattr(out, "clients"):
+        return None
+    for client, _ in out.clients:
+        if _goes_on(self, parts, client):
+            return None  # not False: see `canonizers_lasting_refusals`
+    orig_num, orig_denum = self.get_num_denum(out)
+    num, denum = self.simplify(list(orig_num), list(orig_denum), out.type)
+    if _same(orig_num, num) and _same(orig_denum, denum):
+        return False
+    new = self.merge_num_denum(num, denum)
+    if new.type.dtype != out.type.dtype:
+        new = cast(new, out.type.dtype)
+    if new.type != out.type:
+        new = _fill_chain(new, node.inputs)[0]
+    if new.type != out.type:
+        logger.warning("CANONIZE FAILED: new, out = %s, %s types %s, %s", new, out, new.type, out.type)
+        return False
+    new.tag.values_eq_approx = values_eq_approx_remove_inf_nan
+    return [new]
+
+
+def _goes_on(canonizer: Canonizer, parts: dict[int, tuple[Any, int]], client: Apply | str) -> bool:
+    """Tell whether a user of the expression is a further step of it, so that it is that step's turn."""
+    while not isinstance(client, str):
+        op = client.op
+        part = _part(canonizer, parts, op)
+        if part < _RANK:
+            return True
+        users = client.outputs[0].clients
+        if not isinstance(op, DimShuffle) or len(users) != 1:
+            return False
+        client = users[0][0]
+    return False
+
+
+def _same(before: list[Any], after: list[Any]) -> bool:
+    if len(before) != len(after):
+        return False
+    return all(map(is_, before, after)) or all(bool(np.all(x == y)) for x, y in zip(before, after, strict=True))
+
+
+def canonizers_lasting_refusals() -> tuple[bool | None, ...]:
+    """Return those of ``(None, False)`` that a canonizer answers again until an ancestor of the node changes.
+
+    Theano's own method answers False, too, where it is a user's turn.
+    """
+    return (False,) if Canonizer.transform is transform else ()
+
+
+def has_unknown_simplifiers() -> bool:
+    """Tell whether sums or products are simplified by functions other than those that Theano registers."""
+    return not (knows_simplifiers(local_add_canonizer) and knows_simplifiers(local_mul_canonizer))
+
+
+def patches() -> list[Patch]:
+    """Return the patches of Theano's Canonizer."""
+    return [
+        Patch(Canonizer, "get_num_denum", get_num_denum, "shared parts of a product are walked once"),
+        Patch(Canonizer, "simplify", simplify, "what cannot change is not looked at"),
+        Patch(Canonizer, "simplify_constants", simplify_constants, "constants are folded without a graph"),
+        Patch(Canonizer, "transform", transform, "a product that cannot change is not taken apart"),
+    ]

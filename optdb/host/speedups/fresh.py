@@ -1,0 +1,132 @@
+"""New variables and nodes, made in fewer steps.
+
+An optimization makes thousands of variables and nodes.  For each variable Theano calls four functions, reads two flags,
+and extracts a stack of no frames: while a function is compiled, no traces are recorded.  These functions stand in for
+Theano's while that is so, and make what those make; where more than the plain case is asked for, Theano's own do it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from theano.gof import utils
+from theano.gof.graph import Apply, Variable
+from theano.gof.utils import scratchpad
+from theano.scalar.basic import Scalar, ScalarVariable
+from theano.tensor.type import TensorType
+from theano.tensor.var import TensorVariable
+
+from optdb.host.api.config import parameter
+from optdb.host.api.patching import Patch
+
+_stock_add_tag_trace = utils.add_tag_trace
+_stock_call = TensorType.__call__
+_stock_make_scalar = Scalar.make_variable
+_stock_clone_node = Apply.clone
+_stock_clone_variable = Variable.clone
+
+_trace_limit = parameter("traceback.limit")
+_warn_float64 = parameter("warn_float64")
+_new = object.__new__
+_observers = Variable.construction_observers
+
+
+def add_tag_trace(thing: Any, user_line: int | None = None) -> Any:
+    """Add a trace; with no frames allowed there is nothing to extract."""
+    if user_line is None and _trace_limit.val == 0:
+        thing.tag.trace = []
+        return thing
+    return _stock_add_tag_trace(thing, user_line)
+
+
+def _variable(cls: type[Variable], type_: Any) -> Any:
+    """Return a variable without a name, as ``cls(type_)`` does where nobody observes the construction."""
+    var = _new(cls)
+    var.tag = _new(scratchpad)
+    var.type = type_
+    var.owner = None
+    var.index = None
+    var.name = None
+    var.auto_name = f"auto_{next(Variable.__count__)}"
+    return var
+
+
+def make_tensor(self: TensorType, name: str | None = None) -> Any:
+    """Return a new variable of a tensor type."""
+    is_plain = (
+        name is None
+        and type(self) is TensorType
+        and self.Variable is TensorVariable
+        and _trace_limit.val == 0
+        and _warn_float64.val == "ignore"
+        and not _observers
+    )
+    if not is_plain:
+        return _stock_call(self, name)
+    var = _variable(TensorVariable, self)
+    var.tag.trace = []
+    return var
+
+
+def make_scalar(self: Scalar, name: str | None = None) -> Any:
+    """Return a new variable of a scalar type."""
+    if name is not None or _observers:
+        return _stock_make_scalar(self, name)
+    return _variable(ScalarVariable, self)
+
+
+def clone_variable(self: Variable) -> Any:
+    """Return a variable of the same type, name and tag, without an owner."""
+    is_plain = (
+        type(self) is TensorVariable
+        and type(self.tag) is scratchpad
+        and _warn_float64.val == "ignore"
+        and not _observers
+    )
+    if not is_plain:
+        return _stock_clone_variable(self)
+    var = _variable(TensorVariable, self.type)
+    var.name = self.name
+    var.tag = copy_tag(self.tag)
+    return var
+
+
+def new_node(op: Any, inputs: list[Variable], outputs: list[Variable]) -> Apply:
+    """Return ``Apply(op, inputs, outputs)`` for variables; the outputs are new, and both lists the node's own."""
+    node = _new(Apply)
+    node.op = op
+    node.inputs = inputs
+    node.tag = _new(scratchpad)
+    for index, var in enumerate(outputs):
+        var.owner = node
+        var.index = index
+    node.outputs = outputs
+    return node
+
+
+def clone_node(self: Apply) -> Apply:
+    """Return a node of the same op, inputs and tag, with outputs of its own."""
+    if type(self) is not Apply or type(self.tag) is not scratchpad:
+        return _stock_clone_node(self)
+    node = new_node(self.op, list(self.inputs), [var.clone() for var in self.outputs])
+    node.tag = copy_tag(self.tag)
+    return node
+
+
+def copy_tag(self: scratchpad) -> scratchpad:
+    """Return another tag with the same attributes, as ``copy.copy`` does the long way: each clone has some."""
+    tag = _new(type(self))
+    vars(tag).update(vars(self))
+    return tag
+
+
+def patches() -> list[Patch]:
+    """Return the patches of new variables and nodes."""
+    return [
+        Patch(utils, "add_tag_trace", add_tag_trace, "a trace of no frames needs no stack"),
+        Patch(TensorType, "__call__", make_tensor, "a variable without a trace is made at once"),
+        Patch(Scalar, "make_variable", make_scalar, "a variable without a name is made at once"),
+        Patch(Variable, "clone", clone_variable, "a copy is made at once"),
+        Patch(Apply, "clone", clone_node, "a copy is made at once"),
+        Patch(scratchpad, "__copy__", copy_tag, "each variable that is cloned has a tag to be copied"),
+    ]

@@ -1,0 +1,408 @@
+"""Lazy shape inference.
+
+Theano's ShapeFeature builds a symbolic shape for every variable that enters
+the graph, and reconciles two with every replacement; most of them are never
+read.  :class:`LazyShapeFeature` records a *promise* instead, which holds the
+promises that it depends on at that moment.  So a shape that is read later is
+the one that Theano would have built then, built by Theano's own rules.
+
+Flow::
+
+    import, replacement ──▶ promise      (constant time, nothing is built)
+    shape_of[x] ──▶ promises of x, oldest first ──▶ Theano's methods ──▶ a tuple
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, ValuesView
+from typing import Any
+
+from theano.compile.ops import Shape_i
+from theano.gof.graph import ancestors
+from theano.tensor import TensorType
+from theano.tensor.basic import constant
+from theano.tensor.opt import ShapeFeature, ShapeOptimizer
+
+from optdb.host.api.graph import Apply, FunctionGraph, InconsistencyError, Variable, reachable
+from optdb.host.api.patching import Patch
+from optdb.host.api.testvalues import shape_test_values
+
+_UNKNOWN = object()
+
+
+class _Promise:
+    """A shape to be computed; ``value`` holds it afterwards."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: Any = _UNKNOWN
+
+    def needed(self) -> list[_Promise]:
+        """Return the promises whose values this one takes."""
+        return []
+
+    def work_out(self, feature: LazyShapeFeature) -> Any:
+        """Return the value, once the needed promises have theirs."""
+        raise NotImplementedError
+
+
+class _Given(_Promise):
+    """A shape that other code has set."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+#: The shape of each 0-d tensor: nothing has to be worked out for it.
+_NO_LENGTHS = _Given(())
+
+
+class _Leaf(_Promise):
+    """The shape of a variable that no node computes."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, var: Variable) -> None:
+        super().__init__()
+        self.var = var
+
+    def work_out(self, feature: LazyShapeFeature) -> Any:
+        return feature.as_theano({}, ShapeFeature.init_r, self.var)[self.var]
+
+
+class _Inferred(_Promise):
+    """The shapes of a node's outputs, by variable."""
+
+    __slots__ = ("inputs", "node")
+
+    def __init__(self, node: Apply, inputs: list[_Promise]) -> None:
+        super().__init__()
+        self.node = node
+        self.inputs = inputs
+
+    def needed(self) -> list[_Promise]:
+        return self.inputs
+
+    def work_out(self, feature: LazyShapeFeature) -> Any:
+        node, inputs = self.node, self.inputs
+        input_shapes = {var: feature.renewed(promise.value) for var, promise in zip(node.inputs, inputs, strict=True)}
+        shapes = feature.as_theano(input_shapes, ShapeFeature.on_import, feature.fgraph, node, "shape asked")
+        self.inputs = []  # a computed promise needs no other ones
+        return shapes
+
+
+class _Output(_Promise):
+    """The shape of one output of a node."""
+
+    __slots__ = ("inferred", "var")
+
+    def __init__(self, inferred: _Inferred, var: Variable) -> None:
+        super().__init__()
+        self.inferred = inferred
+        self.var = var
+
+    def needed(self) -> list[_Promise]:
+        return [self.inferred]
+
+    def work_out(self, feature: LazyShapeFeature) -> Any:
+        return self.inferred.value[self.var]
+
+
+class _Merged(_Promise):
+    """The shape of a variable that is known to have the shape of another one, too."""
+
+    __slots__ = ("other", "other_var", "promise", "var")
+
+    def __init__(self, var: Variable, promise: _Promise, other_var: Variable, other: _Promise) -> None:
+        super().__init__()
+        self.var = var
+        self.promise = promise
+        self.other_var = other_var
+        self.other = other
+
+    def needed(self) -> list[_Promise]:
+        return [self.promise, self.other]
+
+    def work_out(self, feature: LazyShapeFeature) -> Any:
+        shapes = {
+            self.other_var: feature.renewed(self.other.value),
+            self.var: feature.renewed(self.promise.value),
+        }
+        merged = feature.as_theano(shapes, ShapeFeature.update_shape, self.var, self.other_var)[self.var]
+        return _without_itself(self.var, self.promise.value, merged)
+
+
+def _without_itself(var: Variable, shape: Any, merged: Any) -> Any:
+    """Return the shape `merged` of `var`, with the lengths from `shape` that `merged` takes from `var` itself.
+
+    A reshape to the shape of its own input, say, is replaced by that input. Its lengths are then read from the shape
+    of the very variable whose shape is wanted: they say nothing, and put in place of that shape they close a cycle.
+    """
+    if shape is None or merged is None:
+        return merged
+    return tuple(
+        own_length if length is not own_length and _depends_on(length, var) else length
+        for own_length, length in zip(shape, merged, strict=True)
+    )
+
+
+def _depends_on(length: Variable, var: Variable) -> bool:
+    return length.owner is not None and var in ancestors([length])
+
+
+class _Shapes(dict):
+    """``shape_of``: a dictionary of promises that reads as one of shapes."""
+
+    def __init__(self, feature: LazyShapeFeature) -> None:
+        super().__init__()
+        self._feature = feature
+
+    def __getitem__(self, var: Variable) -> Any:
+        return self._feature.keep(super().__getitem__(var))
+
+    def __setitem__(self, var: Variable, shape: Any) -> None:
+        super().__setitem__(var, shape if isinstance(shape, _Promise) else _Given(shape))
+
+    def get(self, var: Variable, default: Any = None) -> Any:
+        return self[var] if var in self else default  # noqa: SIM401  this is what get is made of
+
+    def promise(self, var: Variable) -> _Promise:
+        """Return the promise of the shape of `var`."""
+        return super().__getitem__(var)
+
+    def meanwhile(self, var: Variable) -> Any:
+        """Return the shape of `var` for another shape that is being worked out, and that it may wait for."""
+        return self._feature.keep(self._feature.without_waiting(var, self.promise(var)))
+
+    def _inferred(self) -> dict:
+        return {var: self[var] for var in self}
+
+    def values(self) -> ValuesView:
+        return self._inferred().values()
+
+    def items(self) -> ItemsView:
+        return self._inferred().items()
+
+
+class _Scratch(dict):
+    """The ``shape_of`` of one call of Theano's methods: its inputs, and other shapes on demand."""
+
+    def __init__(self, shape_of: dict, shapes: _Shapes) -> None:
+        super().__init__(shape_of)
+        self._shapes = shapes
+
+    def __missing__(self, var: Variable) -> Any:
+        return self._shapes.meanwhile(var)
+
+
+class LazyShapeFeature(ShapeFeature):
+    """Theano's ShapeFeature, which computes shapes on demand.
+
+    Attributes
+    ----------
+    fgraph : FunctionGraph or None
+        Whose shapes it keeps.
+
+    Notes
+    -----
+    Where a variable that is itself a length is replaced, Theano exchanges it
+    in the shapes that it has built. ``_renamed`` remembers that for the shapes
+    that are built later from older ones.
+    """
+
+    def __init__(self) -> None:
+        self.fgraph: FunctionGraph | None = None
+
+    def on_attach(self, fgraph: FunctionGraph) -> None:
+        assert not hasattr(fgraph, "shape_feature")
+        fgraph.shape_feature = self
+        self.fgraph = fgraph
+        self.lscalar_one = constant(1, dtype="int64")
+        self.shape_of = _Shapes(self)
+        self.scheduled: dict[Apply, Variable] = {}
+        self.shape_of_reverse_index: dict[Variable, set[Variable]] = {}
+        self._renamed: dict[Variable, Variable] = {}
+        self._at_work: set[_Promise] = set()
+        self._asking: dict[Variable, dict[Apply, None]] = {}
+        for node in fgraph.toposort():
+            self.on_import(fgraph, node, "on_attach")
+
+    def on_detach(self, fgraph: FunctionGraph) -> None:
+        super().on_detach(fgraph)
+        self.fgraph = None
+
+    # -- events: recorded, not computed
+
+    def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
+        if isinstance(node.op, Shape_i):
+            self._asking.setdefault(node.inputs[0], {})[node] = None
+        shapes = self.shape_of
+        if node.outputs[0] in shapes:  # it was taken out, and comes back
+            return
+        for var in node.inputs:
+            self.init_r(var)
+        inferred = None
+        for out in node.outputs:
+            if _has_no_lengths(out):
+                shapes[out] = _NO_LENGTHS
+                continue
+            if inferred is None:
+                inferred = _Inferred(node, [shapes.promise(var) for var in node.inputs])
+            shapes[out] = _Output(inferred, out)
+
+    def on_prune(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
+        if isinstance(node.op, Shape_i):
+            self._asking.get(node.inputs[0], {}).pop(node, None)
+
+    def on_change_input(
+        self, fgraph: FunctionGraph, node: Apply | str, i: int, old: Variable, new: Variable, reason: Any = None
+    ) -> None:
+        self.init_r(new)
+        self.update_shape(new, old)
+        if isinstance(getattr(node, "op", None), Shape_i):
+            self._asking.get(old, {}).pop(node, None)
+            self._asking.setdefault(new, {})[node] = None
+            self._schedule(node, new)
+        for shape_node in self._asking.get(old, ()):
+            self._schedule(shape_node, new)
+        for shape_node in [k for k, scheduled in self.scheduled.items() if scheduled is old]:
+            del self.scheduled[shape_node]
+        self._rename(old, new)
+
+    def _schedule(self, node: Apply, new: Variable) -> None:
+        """Have a length of what was replaced taken from what replaces it."""
+        length = self.shape_of[new][node.op.i]
+        owner = length.owner
+        if owner is node:
+            return
+        if owner is not None and owner.op == node.op and owner.inputs[0] is node.inputs[0]:
+            return
+        if node.outputs[0] in ancestors([length]):
+            raise InconsistencyError(f"This substitution would insert a cycle in the graph: {node} needs {length}")
+        self.scheduled[node] = new
+
+    def _rename(self, old: Variable, new: Variable) -> None:
+        """Where `old` is a length in a shape, `new` is from now on."""
+        # A client that takes a copy of `old` leaves it where it is; the copy in a shape would close a cycle.
+        if not _may_be_length(old) or _uses(new, old):
+            return
+        self._renamed.pop(new, None)
+        self._renamed[old] = new
+        for var in list(self.shape_of_reverse_index.pop(old, ())):
+            promise = self.shape_of.promise(var)
+            if promise.value is _UNKNOWN or promise.value is None:
+                continue
+            for k, length in enumerate(promise.value):
+                if length is old:
+                    self.set_shape_i(var, k, new)
+
+    # -- what Theano's methods call
+
+    def init_r(self, r: Variable) -> None:
+        """Make sure that `r` has a shape or a promise of one."""
+        if r not in self.shape_of:
+            self.shape_of[r] = _NO_LENGTHS if _has_no_lengths(r) else _Leaf(r)
+
+    def update_shape(self, r: Variable, other_r: Variable) -> None:
+        """Note that `r` has the shape of `other_r`."""
+        promise, other_promise = self.shape_of.promise(r), self.shape_of.promise(other_r)
+        again = isinstance(promise, _Merged) and promise.other is other_promise
+        if promise is not other_promise and not again:
+            self.shape_of[r] = _Merged(r, promise, other_r, other_promise)
+
+    # -- promises
+
+    def keep(self, promise: _Promise) -> Any:
+        """Return the value of `promise`, after computing those that it needs."""
+        if promise.value is _UNKNOWN:
+            # A function's shapes may be asked for long after it was optimized, as when it is pickled.
+            with shape_test_values():
+                self._work_out(promise)
+        return promise.value
+
+    def _work_out(self, promise: _Promise) -> None:
+        todo = [promise]
+        while todo:
+            current = todo[-1]
+            if current.value is not _UNKNOWN:
+                todo.pop()
+                continue
+            missing = [needed for needed in current.needed() if needed.value is _UNKNOWN]
+            if missing:
+                todo.extend(missing)
+                continue
+            self._at_work.add(current)
+            try:
+                current.value = current.work_out(self)
+            finally:
+                self._at_work.discard(current)
+            todo.pop()
+
+    def without_waiting(self, var: Variable, promise: _Promise) -> _Promise:
+        """Return the promise of the shape of `var`, or one that does not wait for what is being worked out.
+
+        A node may tell a length by the shape of a variable that later replaced its output, and so took the node's
+        lengths over. That variable had its own shape when the node was made.
+        """
+        while self._waits(promise):
+            promise = promise.promise if isinstance(promise, _Merged) else _Leaf(var)
+        return promise
+
+    def _waits(self, promise: _Promise) -> bool:
+        unknown = reachable([promise], lambda known: known.needed() if known.value is _UNKNOWN else ())
+        return not self._at_work.isdisjoint(unknown)
+
+    def renewed(self, shape: Any) -> Any:
+        """Return a shape that was built earlier, with the lengths that stand for its own now."""
+        if not self._renamed or shape is None:
+            return shape
+        return tuple(map(self._now, shape))
+
+    def _now(self, length: Variable) -> Variable:
+        while length in self._renamed:
+            length = self._renamed[length]
+        return length
+
+    def as_theano(self, shape_of: dict[Variable, Any], method: Any, *args: Any) -> dict[Variable, Any]:
+        """Run one of Theano's methods with `shape_of` in place of its own; return it with the new entries."""
+        shapes = self.shape_of
+        scratch = self.shape_of = _Scratch(shape_of, shapes if isinstance(shapes, _Shapes) else shapes._shapes)
+        try:
+            method(self, *args)
+        finally:
+            self.shape_of = shapes
+        return dict(scratch)
+
+    def __reduce_ex__(self, protocol: int) -> tuple[Any, ...]:
+        """Pickle as Theano's own feature, with everything worked out."""
+        stock = ShapeFeature.__new__(ShapeFeature)
+        for name in ("lscalar_one", "scheduled", "shape_of_reverse_index"):
+            if hasattr(self, name):
+                setattr(stock, name, getattr(self, name))
+        stock.shape_of = dict(self.shape_of.items())
+        return stock.__reduce_ex__(1)
+
+
+def _has_no_lengths(var: Variable) -> bool:
+    return isinstance(var.type, TensorType) and not var.type.ndim
+
+
+def _uses(var: Variable, other: Variable) -> bool:
+    return var.owner is not None and other in var.owner.inputs
+
+
+def _may_be_length(var: Variable) -> bool:
+    return getattr(var.type, "ndim", None) == 0 and var.type.dtype.startswith(("int", "uint"))
+
+
+def _attach(self: ShapeOptimizer, fgraph: FunctionGraph) -> None:
+    if not hasattr(fgraph, "shape_feature"):
+        fgraph.attach_feature(LazyShapeFeature())
+
+
+def patches() -> list[Patch]:
+    """Return the patch that makes Theano attach lazy shapes."""
+    return [Patch(ShapeOptimizer, "add_requirements", _attach, "shapes are computed only where they are asked for")]
