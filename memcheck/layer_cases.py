@@ -10,8 +10,8 @@ from optdb.opencl.ops.batch_norm import (
     OpenCLBatchNormTrain,
     OpenCLBatchNormTrainGrad,
 )
-from optdb.opencl.ops.parts import OpenCLImages2Neibs
-from optdb.opencl.ops.pooling import (
+from optdb.opencl.ops.neighbours import OpenCLImages2Neibs
+from optdb.opencl.ops.pool import (
     OpenCLAveragePoolGrad,
     OpenCLDownsampleFactorMaxGradGrad,
     OpenCLMaxPoolGrad,

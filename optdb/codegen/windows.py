@@ -37,9 +37,9 @@ class Windows:
     def read(
         cls, op: Any, lengths: Sequence[int], numbers: Sequence[np.ndarray], counts: Sequence[int] | None = None
     ) -> Windows:
-        """Return the windows of an op of the host over pooled axes of the given lengths.
+        """Return the windows of an operation, which has `ndim` and `ignore_border`, over axes of the given lengths.
 
-        The numbers are the values of its inputs `ws`, `stride`, `pad`. There are `counts` windows, or as many as fit.
+        The numbers are vectors of the host: sizes, steps and pads. There are `counts` windows, or as many as fit.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Ops that join, repeat and split arrays, cut images into patches, and change parts of arrays."""
+"""Ops that join, repeat and split arrays, and change parts of arrays."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.elements import RAW, ElementKernels, copied, copying
-from optdb.codegen.layout import c_strides, launch_chunks, steps_of, view
-from optdb.codegen.source import filled, functions
+from optdb.codegen.elements import ElementKernels, copied, copying
+from optdb.codegen.layout import c_strides, view
 from optdb.codegen.views import subtensor
 from optdb.host.api import ops as host
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
-from optdb.host.api.ops import Images2Neibs
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
 from optdb.opencl.ops.elements import scalar_elements
@@ -134,54 +132,6 @@ class OpenCLIncSubtensor(Counterpart, OpenCLKernelBase, host.IncSubtensor):
         if self.set_instead_of_inc:
             return ElementKernels.copying(dtype, ndim, name="set")
         return scalar_elements(scalars.add, [dtype, dtype], [dtype], [False, False], ndim, name="inc")
-
-
-class OpenCLImages2Neibs(Counterpart, OpenCLKernelBase, Images2Neibs):
-    """The patches of images, as rows of a matrix."""
-
-    device_inputs = slice(0, 1)
-
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        raw, wrapped = RAW[np.dtype(node.inputs[0].type.dtype).itemsize], self.mode == "wrap_centered"
-        return [Kernel(filled(functions("indexing.cl")["patches"], RAW=raw, WRAPPED=int(wrapped)))]
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        x, *numbers = inputs
-        sizes, steps = self._numbers(*numbers)
-        images, stack, *lengths = x.shape
-        grid = [self._count(axis, *extents) for axis, extents in enumerate(zip(lengths, sizes, steps))]
-        shape = (grid[0] * grid[1] * stack * images, sizes[0] * sizes[1])
-        out = output_array(outputs[0], context, shape, x.dtype)
-        starts = [{"half": size // 2, "wrap_centered": size // 2, "full": size - 1}.get(self.mode, 0) for size in sizes]
-        args = [stack, *lengths, *grid, *sizes, *steps, *starts, x, *steps_of(x), out]
-        launch_chunks(kernels["patches"], context, out.size, *args)
-
-    def _numbers(self, neib_shape: np.ndarray, neib_step: np.ndarray) -> tuple[list[int], list[int]]:
-        """Return the lengths of patches, and how far apart they are, if there are two of each, all positive."""
-        for name, values in (("neib_shape", neib_shape), ("neib_step", neib_step)):
-            if values.shape != (2,):
-                raise TypeError(f"{self}: {name} has to contain 2 elements, not {values.tolist()}")
-            if min(values) < 1:
-                raise ValueError(f"{self}: {name} has values <= 0: {values.tolist()}")
-        return [int(size) for size in neib_shape], [int(step) for step in neib_step]
-
-    def _count(self, axis: int, length: int, size: int, step: int) -> int:
-        """Return the number of patches along an axis of an image, if they fit."""
-        if self.mode == "wrap_centered":
-            if size % 2 != 1:
-                raise TypeError(f"{self} needs patches with odd shapes: neib_shape[{axis}]={size}")
-            if length < size:
-                raise TypeError(f"{self}: an image of length {length} is smaller than a patch of {size}, axis {axis}")
-            return -(-length // step)
-        if self.mode == "ignore_borders":
-            return max(0, 1 + (length - size) // step)
-        room = {"valid": length - size, "half": length - size % 2, "full": length + size - 2}[self.mode]
-        if length < size or room % step:
-            raise TypeError(
-                f"{self}: neib_shape[{axis}]={size}, neib_step[{axis}]={step} and"
-                f" ten4.shape[{2 + axis}]={length} not consistent"
-            )
-        return 1 + room // step
 
 
 def broadcast_view(y: Array, shape: Sequence[int], op: Any) -> DeviceArray:

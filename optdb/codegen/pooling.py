@@ -1,0 +1,206 @@
+"""Pooling: a number of each window of an array, what follows its choices, and its gradients.
+
+The inputs are arrays of one dtype, of any layout, then three vectors of the host: the sizes of the windows, how far
+apart they are, and the padding, for each pooled axis. These are the last `ndim` axes.
+
+The largest element of a window is the first that no later one exceeds, so a NaN is the largest only where it comes
+first. For gradients, a processor's work item fills rows: it goes over the windows that reach a row, and adds their
+gradients to the row. On other devices, each item goes over the windows that reach one element. Both add in the order of
+the windows.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from optdb.codegen.elements import contiguous, copying
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import check_shapes, launch_chunks, share, size_of
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.codegen.windows import Windows, gradient_kernel, window_kernel
+from optdb.runtime.arrays import Array
+from optdb.runtime.context import Context
+
+
+class WindowOperation(Operation):
+    """The base of the operations of this module.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x : ArraySpec
+        The array that windows lie over. All arrays have its dtype and rank.
+    ndim : int
+        How many of the last axes are pooled.
+    mode : str
+        What becomes of a window: 'max', 'sum', or a mean with the padding or without it: 'average_inc_pad',
+        'average_exc_pad'.
+    ignore_border : bool
+        Whether a window that does not fit is left out, else it is cut short.
+    """
+
+    def __init__(
+        self, context: Context, x: ArraySpec, ndim: int = 2, mode: str = "max", ignore_border: bool = True
+    ) -> None:
+        super().__init__(context)
+        self.x = x
+        self.ndim = ndim
+        self.mode = mode
+        self.ignore_border = ignore_border
+
+    def kernels(self) -> list[Kernel]:
+        return [self._kernel(), *copying(self.x).kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        *arrays, sizes, steps, pads = inputs
+        x = arrays[0]
+        windows = Windows.read(self, x.shape[-self.ndim :], (sizes, steps, pads), self._counts(*arrays))
+        self._check(x, windows)
+        self._launch(windows, arrays, outputs[0], kernels)
+
+    @abstractmethod
+    def _kernel(self) -> Kernel:
+        """Return the kernel that goes over the windows."""
+
+    @abstractmethod
+    def _counts(self, *arrays: Array) -> Sequence[int] | None:
+        """Return how many windows there are, if arrays tell it; raise ValueError if shapes do not fit."""
+
+    def _check(self, x: Array, windows: Windows) -> None:
+        """Raise ValueError if the windows cannot be pooled."""
+
+    def _launch(self, windows: Windows, arrays: Sequence[Array], storage: list[Any], kernels: Kernels) -> None:
+        """Compute a number of each window."""
+        shape = (*arrays[0].shape[: -self.ndim], *windows.counts)
+        out = output_array(storage, self.context, shape, self.x.dtype)
+        ready = self._in_order(arrays, kernels)
+        launch_chunks(kernels["windows"], self.context, out.size, *windows.args, *ready, out)
+
+    def _in_order(self, arrays: Sequence[Array], kernels: Kernels) -> list[Array]:
+        return [contiguous(array, self.x, kernels, self.context) for array in arrays]
+
+
+class PoolWindows(WindowOperation):
+    """The largest element, the sum or the mean of each window."""
+
+    def _kernel(self) -> Kernel:
+        start, each = "W acc = 0;", "acc += LOAD(x[q]);"
+        if self.mode == "max":
+            start, each = "W acc = LOAD(x[first]);", "const W v = LOAD(x[q]);\nacc = v > acc ? v : acc;"
+        return window_kernel(self.ndim, self.x.dtype, ["x", "z"], start, each, f"z[o] = STORE({self._result()});")
+
+    def _result(self) -> str:
+        """Return what becomes of a window's sum or largest element, in OpenCL C."""
+        if self.mode in ("max", "sum"):
+            return "acc"
+        whole = self.mode == "average_inc_pad" and self.ignore_border
+        # A window that sees nothing but padding has no element: the host's mean of none is NaN.
+        sides = [f"size{d}" if whole else f"max(hi{d} - lo{d}, (ga_ssize)0)" for d in range(self.ndim)]
+        # Integers are divided in 64 bits, and truncated.
+        dtype = self.x.dtype
+        wide = "W" if dtype.startswith("float") else "ga_ulong" if dtype == "uint64" else "ga_long"
+        return f"({wide})acc / ({wide})({' * '.join(sides)})"
+
+    def _counts(self, *arrays: Array) -> None:
+        return None
+
+    def _check(self, x: Array, windows: Windows) -> None:
+        # The largest one needs an element, and so does a mean of integers.
+        needs_elements = self.mode == "max" or (self.mode != "sum" and not self.x.dtype.startswith("float"))
+        if needs_elements and 0 not in x.shape[: -self.ndim]:
+            windows.check_none_empty(self)
+
+
+class PickAtLargest(PoolWindows):
+    """Of each window of the first array, what the second has where the largest element is."""
+
+    def _kernel(self) -> Kernel:
+        start = "W largest = LOAD(x[first]);\nga_ssize best = first;"
+        each = "const W v = LOAD(x[q]);\nif (v > largest) { largest = v; best = q; }"
+        return window_kernel(self.ndim, self.x.dtype, ["x", "points", "z"], start, each, "z[o] = points[best];")
+
+    def _counts(self, *arrays: Array) -> None:
+        x, points = arrays
+        check_shapes(self, x.shape, points.shape)
+
+
+class SumWhereLargest(WindowOperation):
+    """Of each window of the first array, the sum of what the third has where elements equal the largest, the second."""
+
+    def _kernel(self) -> Kernel:
+        start = "W acc = 0;\nconst W largest = LOAD(top[o]);"
+        # Adding zero costs less than a branch that no predictor foresees.
+        each = "acc += LOAD(x[q]) == largest ? LOAD(by[q]) : 0;"
+        return window_kernel(self.ndim, self.x.dtype, ["x", "top", "by", "z"], start, each, "z[o] = STORE(acc);")
+
+    def _counts(self, *arrays: Array) -> Sequence[int]:
+        x, top, by = arrays
+        check_shapes(self, x.shape, by.shape)
+        check_shapes(self, x.shape[: -self.ndim], top.shape[: -self.ndim])
+        return top.shape[-self.ndim :]
+
+
+class LargestGradient(WindowOperation):
+    """What each element of an array gets from the windows whose largest it equals.
+
+    The arrays are the one that was pooled, the largest elements, and the gradient for these.
+    """
+
+    #: The kernel's names of the arrays that it reads: the last ones.
+    names: ClassVar[Sequence[str]] = ("x", "top", "gz")
+
+    def _kernel(self) -> Kernel:
+        by_rows = self.context.profile.runs_items_serially
+        return gradient_kernel(self.ndim, self.x.dtype, self.names, self._given(), by_rows)
+
+    def _given(self) -> str:
+        """Return what a window, ``o``, gives to an element of it, ``q``, in OpenCL C."""
+        # Adding zero costs less than a branch that no predictor foresees.
+        return "LOAD(x[q]) == LOAD(top[o]) ? LOAD(gz[o]) : 0"
+
+    def _counts(self, *arrays: Array) -> Sequence[int]:
+        x, top, gz = arrays[0], arrays[1], arrays[-1]
+        check_shapes(self, x.shape[: -self.ndim], top.shape[: -self.ndim])
+        check_shapes(self, top.shape, gz.shape)
+        return top.shape[-self.ndim :]
+
+    def _launch(self, windows: Windows, arrays: Sequence[Array], storage: list[Any], kernels: Kernels) -> None:
+        """Compute what each element gets."""
+        gx = output_array(storage, self.context, arrays[0].shape, self.x.dtype)
+        if not gx.size:
+            return
+        args = [*windows.args, *self._in_order(arrays[-len(self.names) :], kernels), gx]
+        profile = self.context.profile
+        if profile.runs_items_serially:
+            rows = size_of(gx.shape[:-1])
+            items, chunk = share(rows, profile.compute_units * 8)
+            kernels["gradient"].call(items, 1, rows, chunk, *args)
+        else:
+            launch_chunks(kernels["gradient"], self.context, gx.size, *args)
+
+
+class MeanGradient(LargestGradient):
+    """What each element of an array gets from the windows that it is summed or averaged in.
+
+    The arrays are the one that was pooled, and the gradient for the sums or means.
+    """
+
+    names = ("gz",)
+
+    def _given(self) -> str:
+        if self.mode == "sum":
+            return "LOAD(gz[o])"
+        # Windows are cut at the end of the padding; the padding within them counts.
+        sides = [
+            f"(whole{d} ? size{d} : min(at{d} * step{d} + size{d}, len{d} + 2 * pad{d}) - at{d} * step{d})"
+            for d in range(self.ndim)
+        ]
+        # The host rounds what a window gives before it is added.
+        return f"LOAD(STORE(LOAD(gz[o]) / (W)({' * '.join(sides)})))"
+
+    def _check(self, x: Array, windows: Windows) -> None:
+        if self.mode == "average_exc_pad" and any(windows.pads):
+            raise ValueError(f"{self}: padding must be zero for average_exc_pad, not {windows.pads}")

@@ -1,0 +1,19 @@
+"""Theano's images2neibs on the device."""
+
+from __future__ import annotations
+
+from optdb.codegen.operation import Operation
+from optdb.codegen.patches import ImagePatches
+from optdb.host.api.graph import Apply
+from optdb.host.api.ops import Images2Neibs
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.shell import Shell, spec_of
+
+
+class OpenCLImages2Neibs(Counterpart, Shell, Images2Neibs):
+    """The patches of images, as rows of a matrix."""
+
+    device_inputs = slice(0, 1)
+
+    def operation(self, node: Apply) -> Operation:
+        return ImagePatches(self.get_context(node), spec_of(node.inputs[0]), self.mode)

@@ -1,0 +1,67 @@
+"""Theano's pooling on the device, and its gradients; window sizes, strides and pads stay on the host."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from optdb.codegen import pooling
+from optdb.codegen.operation import Operation
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.shell import Shell, spec_of
+
+
+class _OverWindows(Counterpart, Shell):
+    """The base of the ops of this module, which take arrays of one dtype."""
+
+    #: The operation that computes them.
+    computed_by: ClassVar[type[pooling.WindowOperation]]
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Return the node for arrays of one dtype, and numbers of the host."""
+        node = super().make_node(*inputs)
+        dtypes = sorted({x.type.dtype for x in node.inputs[self.device_inputs]})
+        if len(dtypes) > 1:
+            raise TypeError(f"{self} takes arrays of one dtype, not of {' and '.join(dtypes)}")
+        return node
+
+    def operation(self, node: Apply) -> Operation:
+        mode = getattr(self, "mode", "max")
+        return self.computed_by(self.get_context(node), spec_of(node.inputs[0]), self.ndim, mode, self.ignore_border)
+
+
+class OpenCLPool(_OverWindows, host.Pool):
+    """The largest element, the sum or the mean of each window."""
+
+    device_inputs = slice(0, 1)
+    computed_by = pooling.PoolWindows
+
+
+class OpenCLMaxPoolRop(_OverWindows, host.MaxPoolRop):
+    """Of each window, what another array has where the largest element is."""
+
+    device_inputs = slice(0, 2)
+    computed_by = pooling.PickAtLargest
+
+
+class OpenCLDownsampleFactorMaxGradGrad(_OverWindows, host.DownsampleFactorMaxGradGrad):
+    """Of each window, the sum of what another array has where its elements equal the largest."""
+
+    device_inputs = slice(0, 3)
+    computed_by = pooling.SumWhereLargest
+
+
+class OpenCLMaxPoolGrad(_OverWindows, host.MaxPoolGrad):
+    """What each element of an array gets from the windows whose largest it equals."""
+
+    device_inputs = slice(0, 3)
+    parameters = ("ignore_border", "ndim")
+    computed_by = pooling.LargestGradient
+
+
+class OpenCLAveragePoolGrad(_OverWindows, host.AveragePoolGrad):
+    """What each element of an array gets from the windows that it is summed or averaged in."""
+
+    device_inputs = slice(0, 2)
+    computed_by = pooling.MeanGradient
