@@ -10,13 +10,17 @@ from types import ModuleType
 from memcheck.launches import Named, class_name
 from memcheck.records import Result
 from optdb.opencl.kernels import OpenCLKernelBase
+from optdb.opencl.ops.shell import Shell
+
+#: Methods that base classes declare, and do not implement.
+_LEFT_TO_CHILDREN = (OpenCLKernelBase.run, OpenCLKernelBase.gpu_kernels, Shell.operation)
 
 
 def op_classes(package: str) -> list[str]:
     """Return the full names of all classes of ops with kernels that are defined in a package, or in a module.
 
-    A class that leaves `run` or `gpu_kernels` to its children is not one of them, nor is one whose name begins with an
-    underscore.
+    A class that leaves `run`, `gpu_kernels` or a shell's `operation` to its children is not one of them, nor is one
+    whose name begins with an underscore.
     """
     _import_all(importlib.import_module(package))
     there = {
@@ -103,6 +107,4 @@ def _descendants(op_class: type) -> Iterator[type]:
 
 def _is_complete(op_class: type) -> bool:
     own = not op_class.__name__.startswith("_")
-    return own and all(
-        getattr(op_class, name) is not getattr(OpenCLKernelBase, name) for name in ("run", "gpu_kernels")
-    )
+    return own and not any(getattr(op_class, method.__name__, None) is method for method in _LEFT_TO_CHILDREN)

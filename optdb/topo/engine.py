@@ -14,7 +14,7 @@ the worklist is empty, every node that was looked at before the last change is
 looked at again; the run has converged when such a round changes nothing.  That
 round verifies the fixed point: a rule may depend on parts of the graph far
 from its node.  A rule that is known to look at a node's ancestors alone is
-left out where none of these has changed (see `optdb.host.rewriters`).
+left out where none of these has changed (see `optdb.host.api.rewriters`).
 """
 
 from __future__ import annotations

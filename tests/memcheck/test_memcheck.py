@@ -120,6 +120,7 @@ def test_what_was_not_run(results):
     classes = op_classes(PLANTED)
     assert f"{PLANTED}.HasNoCase" in classes
     assert f"{PLANTED}._Planted" not in classes
+    assert "optdb.opencl.ops.shell.Shell" not in op_classes("optdb.opencl.ops")
     missing = gaps(classes, results, ["gpu"], {})
     assert f"{PLANTED}.HasNoCase has no case for kind gpu" in missing
     assert f"{PLANTED}.LaunchesOneOfTwo: no case launches its kernel forgotten for kind gpu" in missing
