@@ -45,6 +45,6 @@ def compose() -> None:
 
 def _link_for_opencl(linker: DeviceLinker, *storage: Any) -> Any:
     """Link a function for an OpenCL device. The modules for that are imported when the first function is linked."""
-    from optdb.opencl.simulator.opencl_linker import link_with_host_state
+    from optdb.opencl.simulator.execution.opencl_linker import link_with_host_state
 
     return link_with_host_state(linker, *storage)

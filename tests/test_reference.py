@@ -9,10 +9,10 @@ import pytest
 
 import optdb
 from optdb.lifters.explain import Explanation
-from optdb.opencl.simulator.check_report import CheckReport
 from optdb.opencl.simulator.device_function import DeviceFunction, Future
-from optdb.opencl.simulator.memory import MemoryReport
-from optdb.opencl.simulator.profile_report import ProfileReport
+from optdb.opencl.simulator.diagnostics.check_report import CheckReport
+from optdb.opencl.simulator.diagnostics.memory import MemoryReport
+from optdb.opencl.simulator.diagnostics.profile_report import ProfileReport
 from optdb.runtime.devices import DeviceInfo, DeviceList
 from optdb.runtime.exported import Exported, LoadedMethod
 
@@ -44,7 +44,7 @@ RAISING = {
     "optdb.lifters.explain.Explanation.picture",
     "optdb.lifters.explain.explain",
     "optdb.lifters.lifter.op_lifter",
-    "optdb.opencl.simulator.check_report.CheckReport.raise_if_different",
+    "optdb.opencl.simulator.diagnostics.check_report.CheckReport.raise_if_different",
     "optdb.opencl.simulator.device_function.DeviceFunction.__call__",
     "optdb.opencl.simulator.device_function.DeviceFunction.call_n_times",
     "optdb.opencl.simulator.device_function.DeviceFunction.check",

@@ -16,8 +16,8 @@ from fuzzing.states.model import Model
 from fuzzing.states.specs import COUNT, Expression, Output, Spec
 from fuzzing.states.worker import run
 from optdb.opencl.planning.vm import PlannedVM
-from optdb.opencl.simulator.io_binding import ZeroCopyScope
-from optdb.opencl.simulator.opencl_linker import Mirror
+from optdb.opencl.simulator.execution.io_binding import ZeroCopyScope
+from optdb.opencl.simulator.execution.opencl_linker import Mirror
 from optdb.runtime.holding import HeldCommands
 
 STEPS = 30
@@ -58,7 +58,7 @@ def test_a_result_that_changes_later_is_seen(monkeypatch):
         home[...] = value
         return home
 
-    monkeypatch.setattr("optdb.opencl.simulator.io_binding.Output.give", give)
+    monkeypatch.setattr("optdb.opencl.simulator.execution.io_binding.Output.give", give)
     with pytest.raises(Differs):
         run(0, 50, STEPS)
 

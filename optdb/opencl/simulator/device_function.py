@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from optdb.host.functions.compiled import Container, Function, function_like, has_c_thunks, updates_of
 from optdb.lifters.explain import Explanation, explained
-from optdb.opencl.simulator.check_report import CheckReport
-from optdb.opencl.simulator.checking import Checker
-from optdb.opencl.simulator.executable import Executable
-from optdb.opencl.simulator.memory import MemoryReport, memory_of
-from optdb.opencl.simulator.profile_report import ProfileReport
-from optdb.opencl.simulator.profiling import profile
+from optdb.opencl.simulator.diagnostics.check_report import CheckReport
+from optdb.opencl.simulator.diagnostics.checking import Checker
+from optdb.opencl.simulator.diagnostics.memory import MemoryReport, memory_of
+from optdb.opencl.simulator.diagnostics.profile_report import ProfileReport
+from optdb.opencl.simulator.diagnostics.profiling import profile
+from optdb.opencl.simulator.diagnostics.stepping import count_moves
+from optdb.opencl.simulator.execution.executable import Executable
+from optdb.opencl.simulator.execution.state import State
 from optdb.opencl.simulator.progress import in_chunks, shows_progress
-from optdb.opencl.simulator.state import State
-from optdb.opencl.simulator.stepping import count_moves
 from optdb.runtime.timing import CommandRange, Times
 
 if TYPE_CHECKING:

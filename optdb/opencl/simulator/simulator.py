@@ -19,7 +19,7 @@ from optdb.lifters.tables import new_table
 from optdb.opencl.exporting import Report, of_method, write
 from optdb.opencl.registry import context_of, get_context
 from optdb.opencl.simulator.device_function import DeviceFunction
-from optdb.opencl.simulator.state import Shared, State
+from optdb.opencl.simulator.execution.state import Shared, State
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
 from optdb.runtime.errors import DeviceError
 from optdb.unpickling import restore

@@ -183,7 +183,10 @@ def test_results_that_do_not_come_home_leave_variables_of_one_call(monkeypatch):
     def to_host(*_):
         raise MemoryError("no room at home")
 
-    for name in ("optdb.opencl.simulator.io_binding.to_host", "optdb.opencl.simulator.state.to_host"):
+    for name in (
+        "optdb.opencl.simulator.execution.io_binding.to_host",
+        "optdb.opencl.simulator.execution.state.to_host",
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(name, to_host)
             with pytest.raises(MemoryError, match="no room at home"):

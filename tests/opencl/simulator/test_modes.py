@@ -18,9 +18,9 @@ from theano.tensor.raw_random import RandomFunction, random_state_type
 from theano.tensor.shared_randomstreams import RandomStreams
 
 import optdb
-from optdb.opencl.simulator.executable import Executable
-from optdb.opencl.simulator.opencl_linker import Mirror, host_state_of
-from optdb.opencl.simulator.state import Shared
+from optdb.opencl.simulator.execution.executable import Executable
+from optdb.opencl.simulator.execution.opencl_linker import Mirror, host_state_of
+from optdb.opencl.simulator.execution.state import Shared
 from optdb.runtime.devices import DeviceError
 from tests.processes import output, run_code
 

@@ -108,7 +108,7 @@ def test_an_upload_that_fails_is_made_again(monkeypatch):
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("optdb.opencl.simulator.state.from_host", from_host)
+        patch.setattr("optdb.opencl.simulator.execution.state.from_host", from_host)
         with pytest.raises(MemoryError):
             seen(read)
     assert seen(read) == [7] * 5

@@ -20,10 +20,10 @@ from optdb.lifters.report import LiftReport
 from optdb.opencl.planning import PlannedVM
 from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import defer_sigint
-from optdb.opencl.simulator.graph import device_graph, overwritten_by_user, placed_on_device
-from optdb.opencl.simulator.io_binding import Input, Output, ZeroCopyScope
-from optdb.opencl.simulator.linking import endangered, link
-from optdb.opencl.simulator.state import Shared, State
+from optdb.opencl.simulator.execution.graph import device_graph, overwritten_by_user, placed_on_device
+from optdb.opencl.simulator.execution.io_binding import Input, Output, ZeroCopyScope
+from optdb.opencl.simulator.execution.linking import endangered, link
+from optdb.opencl.simulator.execution.state import Shared, State
 from optdb.runtime.arrays import Array
 
 __all__ = ["Executable"]

@@ -17,8 +17,8 @@ from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.functions.compiled import Container
 from optdb.host.functions.sharing import has_unmarked_writer, version, watch
 from optdb.opencl.registry import context_of, get_context
-from optdb.opencl.simulator.executable import Executable
-from optdb.opencl.simulator.state import Shared, State
+from optdb.opencl.simulator.execution.executable import Executable
+from optdb.opencl.simulator.execution.state import Shared, State
 
 __all__ = ["HostState", "Mirror", "host_state_of", "link_with_host_state"]
 

@@ -27,9 +27,9 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.planning.roles import touches_device
 from optdb.opencl.scalars.program import Program
-from optdb.opencl.simulator.executable import Executable
-from optdb.opencl.simulator.profile_report import HOST, ProfileReport, Row, Span
-from optdb.opencl.simulator.stepping import Cells, Steps, Values
+from optdb.opencl.simulator.diagnostics.profile_report import HOST, ProfileReport, Row, Span
+from optdb.opencl.simulator.diagnostics.stepping import Cells, Steps, Values
+from optdb.opencl.simulator.execution.executable import Executable
 from optdb.runtime.arrays import Array, from_host, to_host
 from optdb.runtime.commands import EnqueueKernel, listened
 from optdb.runtime.timing import Timed, Timer

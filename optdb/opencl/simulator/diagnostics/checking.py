@@ -21,10 +21,10 @@ from optdb.host.api.graph import Apply, Constant, Variable, clients, reachable
 from optdb.host.api.ops import AllocEmpty
 from optdb.host.api.traces import place_in_code
 from optdb.opencl.planning.roles import on_device, touches_device
-from optdb.opencl.simulator.check_report import CheckReport, StepCheck
-from optdb.opencl.simulator.comparing import TRIALS, Difference, compare, nudged
-from optdb.opencl.simulator.executable import Executable
-from optdb.opencl.simulator.stepping import NotKnown, Steps, Values
+from optdb.opencl.simulator.diagnostics.check_report import CheckReport, StepCheck
+from optdb.opencl.simulator.diagnostics.comparing import TRIALS, Difference, compare, nudged
+from optdb.opencl.simulator.diagnostics.stepping import NotKnown, Steps, Values
+from optdb.opencl.simulator.execution.executable import Executable
 from optdb.opencl.transfers import TransferOp
 from optdb.runtime.arrays import as_host_value
 

@@ -23,8 +23,8 @@ from optdb.opencl.planning.plan import plan_liveness
 from optdb.opencl.planning.rebinding import may_be_external
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import on_device
-from optdb.opencl.simulator.executable import Executable
-from optdb.opencl.simulator.state import State
+from optdb.opencl.simulator.execution.executable import Executable
+from optdb.opencl.simulator.execution.state import State
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import CommandGroup, IOBinding, Liveness, liveness
 from optdb.runtime.commands import Memory

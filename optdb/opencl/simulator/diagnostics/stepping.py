@@ -13,11 +13,11 @@ from optdb.host.api.destroy import destroyed_slots
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.host.api.linking import raise_with_op
 from optdb.lifters.transfers import Traffic, count_transfers, record_transfer
-from optdb.opencl.simulator.io_binding import RESULTS
+from optdb.opencl.simulator.execution.io_binding import RESULTS
 from optdb.runtime.arrays import deep_copy
 
 if TYPE_CHECKING:
-    from optdb.opencl.simulator.executable import Executable
+    from optdb.opencl.simulator.execution.executable import Executable
 
 #: Values of variables.
 Values = dict[Variable, Any]

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from optdb.html_tables import HtmlTables
 from optdb.lifters.tables import new_table, text_of
-from optdb.opencl.simulator.comparing import Difference
+from optdb.opencl.simulator.diagnostics.comparing import Difference
 
 #: How many differences the table has as rows; the first difference is shown in full.
 SHOWN = 20

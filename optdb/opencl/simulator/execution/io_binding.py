@@ -28,7 +28,7 @@ from optdb.runtime.host_buffers import sync_to_host, wrap_host_array
 from optdb.runtime.recording import ArrayLayout
 
 if TYPE_CHECKING:
-    from optdb.opencl.simulator.executable import Executable
+    from optdb.opencl.simulator.execution.executable import Executable
 
 #: Names of transfers that no op makes.
 ARGUMENTS, RESULTS = "arguments of a call", "results of a call"

@@ -1,0 +1,1 @@
+"""What is asked of a function on a device: whether its steps are right, where time and memory go."""
