@@ -239,8 +239,7 @@ class SharedVariables(RuleBasedStateMachine):
         trouble.error = error
         try:
             if as_loop:
-                given = argument.copy() if used.spec.mutable else argument
-                results = used.call.call_n_times(times, given, index)
+                results = used.call.call_n_times(times, argument, index)
             else:
                 for _ in range(times):
                     results = used.call(argument if not used.spec.mutable else argument.copy(), index)
@@ -250,7 +249,7 @@ class SharedVariables(RuleBasedStateMachine):
         finally:
             trouble.error = None
         self._take(used, results, expected, f"call of {used.way}")
-        if not used.spec.mutable:
+        if as_loop or not used.spec.mutable:
             _check("an argument after a call", argument, before, used.spec)
 
     @precondition(lambda self: any(used.simulator is not None for used in self.functions))

@@ -91,7 +91,9 @@ class DeviceFunction:
         """Call the function several times with the same arguments, and return what the last call returns.
 
         The arguments go to the device once, and only the last outputs come back. As far as no node needs the host,
-        a step is nothing but its commands.
+        a step is nothing but its commands. Each step reads the values that were passed, also of arguments that the
+        function may overwrite (``theano.In(mutable=True)``). Only an array that an in-place op of your own overwrites
+        has new values in each step.
 
         Parameters
         ----------
@@ -133,7 +135,8 @@ class DeviceFunction:
                     self._state.context.queue.finish()
 
             if any(binding.may_change for binding in executable.inputs):
-                return in_chunks(call_repeatedly, times, with_bar)
+                with executable.sparing_arguments():
+                    return in_chunks(call_repeatedly, times, with_bar)
             run = functools.partial(in_chunks, repeat, times, with_bar)
             return self._override_compute(functools.partial(executable, run=run), args, kwargs)
 

@@ -93,6 +93,34 @@ def test_an_input_that_a_call_overwrites_is_given_anew():
     np.testing.assert_array_equal(sim.call_n_times(5, np.arange(4, dtype="float32")), [1, 2, 3, 4])
 
 
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+@pytest.mark.parametrize("with_float", [False, True])
+def test_each_step_reads_an_argument_that_it_may_overwrite_as_it_was_passed(dtype, with_float):
+    """Integers are overwritten on the host, where the caller has them, and floats on the device."""
+    x = tt.TensorType(dtype, (False,))("x")
+    s = theano.shared(np.zeros(3, dtype), "s")
+    outputs = [x.sum()] + [tt.exp(tt.cast(x, "float32"))] * with_float
+    update = tt.inc_subtensor(x[:2], np.asarray(1, dtype))
+    _, sim = simulated([theano.In(x, mutable=True)], outputs, updates=[(s, update)])
+    for times in (1, 2, 7):
+        data = np.arange(3, dtype=dtype)
+        assert sim.call_n_times(times, data)[0] == 3
+        np.testing.assert_array_equal(sim.get(s), [1, 2, 2])
+        np.testing.assert_array_equal(data, [0, 1, 2])
+    data = np.arange(3, dtype=dtype)
+    sim(data)
+    np.testing.assert_array_equal(sim.get(s), [1, 2, 2])
+
+
+def test_a_check_and_a_profile_leave_an_argument_that_a_call_may_overwrite():
+    x = tt.ivector("x")
+    _, sim = simulated([theano.In(x, mutable=True)], tt.inc_subtensor(x[:2], 1))
+    data = np.arange(3, dtype="int32")
+    assert sim.check(data).ok
+    sim.profile(data, n=2)
+    np.testing.assert_array_equal(data, [0, 1, 2])
+
+
 def test_an_input_with_an_update_goes_on_from_its_last_value():
     x = tt.fvector("x")
     f, sim = simulated([theano.In(x, value=np.ones(4, "float32"), update=x * 2)], x + 1)

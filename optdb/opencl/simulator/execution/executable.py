@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from optdb.host.api.config import as_when_compiling
@@ -81,7 +81,7 @@ class Executable:
         bindings = [
             state.add(variable, storage, var in uploaded)
             if isinstance(variable, SharedVariable)
-            else Input(var, storage, [None], var in uploaded, number in updated, var in mutable)
+            else Input(var, storage, [None], var in uploaded, number in updated, var in mutable, var in of_user)
             for number, (var, (variable, storage)) in enumerate(zip(source.inputs, inputs, strict=True))
         ]
         is_shared = [not isinstance(binding, Input) for binding in bindings]
@@ -211,6 +211,21 @@ class Executable:
             return
         for _ in range(times):
             self.run()
+
+    @contextlib.contextmanager
+    def sparing_arguments(self) -> Iterator[None]:
+        """Leave the arguments of calls as they are until the block exits: the calls have the same ones.
+
+        Otherwise a call may overwrite arguments on the host that are `mutable`. What an op of the user overwrites is
+        not spared.
+        """
+        for binding in self.inputs:
+            binding.spares_argument = True
+        try:
+            yield
+        finally:
+            for binding in self.inputs:
+                binding.spares_argument = False
 
     @property
     def arguments(self) -> list[Variable]:

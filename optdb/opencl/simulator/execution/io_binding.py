@@ -52,6 +52,10 @@ class Input:
     updated: bool
     #: Whether the machine may overwrite it.
     mutable: bool
+    #: Whether an op of the user overwrites it, so that the caller sees what is written.
+    overwritten_by_user: bool = False
+    #: Whether the machine gets a copy where it might overwrite the caller's array: calls to come read that again.
+    spares_argument: bool = False
 
     def __post_init__(self) -> None:
         #: Whether a call may leave another value than it was given.
@@ -71,7 +75,7 @@ class Input:
         if value is None and self.placed:
             raise TypeError(f"the input {self.variable} is None; it has to be {self.variable.type}")
         if not self.placed:  # some ops of the host take None for a number that is left out
-            self.cell[0] = value
+            self.cell[0] = deep_copy(value) if self.spares_argument and self._may_be_spent else value
             if scope is not None:
                 scope.track(value)
             return
@@ -90,6 +94,11 @@ class Input:
         self._kept.move_to_end(value.shape)
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
+
+    @property
+    def _may_be_spent(self) -> bool:
+        """Whether the machine may leave something in the caller's array that nobody has asked for."""
+        return self.mutable and not (self.updated or self.overwritten_by_user)
 
     def _around(self, context: Context, buffer: Any, shape: tuple[int, ...]) -> Array:
         """Return the array that a buffer of the caller's holds: mostly the last one, since new ones are slow."""
