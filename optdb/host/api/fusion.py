@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from theano import scalar
 from theano.gof.op import get_test_value
 from theano.gof.utils import MethodNotDefined
@@ -154,7 +155,10 @@ def _makes_plain_nodes(op: Any) -> bool:
 
 
 def _scalar_like(var: Variable) -> Variable:
-    """Return a scalar variable of the dtype of `var`, with the first of its test values where they are asked for."""
+    """Return a scalar variable of the dtype of `var`, with the first of its test values where they are asked for.
+
+    Where its test value has no elements, the scalar's is 0: only the rewriter sees it.
+    """
     scalar = get_scalar_type(var.dtype).make_variable()
     if config.compute_test_value == "off":
         return scalar
@@ -162,7 +166,7 @@ def _scalar_like(var: Variable) -> Variable:
         value = get_test_value(var)
     except AttributeError:  # it has none
         return scalar
-    scalar.tag.test_value = value.flatten()[0] if value.size else value
+    scalar.tag.test_value = value.flatten()[0] if value.size else np.zeros((), var.dtype)[()]
     return scalar
 
 

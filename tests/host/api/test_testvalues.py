@@ -53,6 +53,19 @@ def test_a_database_of_ones_own_optimizes(setting):
     assert theano.config.compute_test_value == value
 
 
+@pytest.mark.parametrize("value", ["ignore", "warn", "raise"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int64"])
+def test_test_values_without_elements_are_fused(dtype, value):
+    """A scalar of a Composite has a test value where the array's has no elements."""
+    x = tt.TensorType(dtype, (False, False))("x")
+    x.tag.test_value = np.zeros((3, 0), dtype)
+    with theano.change_flags(compute_test_value=value, compute_test_value_opt=value, on_opt_error="raise"):
+        f = theano.function([x], tt.switch(x > 0, x * x + x, -x), mode=optdb.mode("FAST_RUN"))
+    assert any("Composite" in str(node) for node in f.maker.fgraph.apply_nodes), "fusion took place"
+    np.testing.assert_array_equal(f(np.asarray([[2, 0]], dtype)), [[6, 0]])
+    assert f(np.zeros((3, 0), dtype)).shape == (3, 0)
+
+
 @pytest.mark.parametrize("dumps", [pickle.dumps, copy.deepcopy])
 def test_functions_without_test_values_are_pickled_where_rewriters_ask_for_some(dumps):
     x = tt.dmatrix("x")
