@@ -17,7 +17,7 @@ import theano.tensor as tt
 from hypothesis import strategies as st
 
 import optdb
-from fuzzing.states.expressions import Kind, apply_numpy, apply_theano
+from fuzzing.states.expressions import Kind, Undefined, apply_numpy, apply_theano
 from fuzzing.states.model import Model
 from fuzzing.states.specs import Spec
 from optdb.opencl import contexts
@@ -58,9 +58,11 @@ class Stateful:
     refuses: tuple[type[Exception], ...] = ()
 
     def difference(self, argument: np.ndarray, index: int) -> str | None:
-        """Call the function once; return what differs from the model, None if nothing does."""
+        """Call the function once; return what differs from the model, None if nothing does or the call is undefined."""
         try:
             expected = self.model(self.values, argument, index)
+        except Undefined:
+            return None
         except (IndexError, ValueError):
             expected = None
         try:

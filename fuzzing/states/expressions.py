@@ -15,7 +15,7 @@ import theano
 import theano.tensor as tt
 from theano.ifelse import ifelse
 
-__all__ = ["OPERATIONS", "Kind", "Operation", "TroubleOp", "apply_numpy", "apply_theano", "trouble"]
+__all__ = ["OPERATIONS", "Kind", "Operation", "TroubleOp", "Undefined", "apply_numpy", "apply_theano", "trouble"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,10 @@ class Kind:
     def number(self, value: int) -> np.ndarray:
         """Return a number of this dtype."""
         return np.asarray(value, self.dtype)
+
+
+class Undefined(Exception):
+    """A call has no defined outcome: NumPy broadcasts a length of 1 to 0, where Theano's types promise equal lengths."""
 
 
 class Trouble:
@@ -112,8 +116,11 @@ def _with_argument(x: Any, kind: Kind, a: Any, i: Any) -> Any:
 
 
 def _with_argument_numeric(x: np.ndarray, kind: Kind, a: np.ndarray, i: int) -> np.ndarray:
-    if x.shape != a.shape:
+    differing = [{one, other} for one, other in zip(x.shape, a.shape, strict=True) if one != other]
+    if any(lengths != {0, 1} for lengths in differing):
         raise ValueError("shapes differ")
+    if differing:
+        raise Undefined(f"shapes {x.shape} and {a.shape}")
     return x != a if kind.is_bool else x + a
 
 

@@ -6,6 +6,8 @@ all results and arguments that the caller holds, equal what the models say.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import optdb
 from fuzzing.states.apart import Attempt, Stateful, attempts, of_file, on_device, with_private_state
-from fuzzing.states.expressions import OPERATIONS, Kind, trouble
+from fuzzing.states.expressions import OPERATIONS, Kind, Undefined, trouble
 from fuzzing.states.functions import HOST_WAYS, WAYS, compiled, shared_variables
 from fuzzing.states.model import Model, contents
 from fuzzing.states.specs import COUNT, Spec, kinds, shapes_of, specs
@@ -84,6 +86,32 @@ class Held:
     expected: np.ndarray
 
 
+def step(**strategies: Any) -> Callable[[Callable[..., None]], Any]:
+    """Return a decorator that makes a method a rule; a call without a defined outcome is left out."""
+
+    def decorate(method: Callable[..., None]) -> Any:
+        @functools.wraps(method)
+        def run(self: SharedVariables, *args: Any, **drawn: Any) -> None:
+            with contextlib.suppress(Undefined):
+                method(self, *args, **drawn)
+
+        return rule(**strategies)(_noting_failure(run))
+
+    return decorate
+
+
+def _noting_failure(method: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(method)
+    def run(self: SharedVariables, *args: Any, **drawn: Any) -> None:
+        try:
+            method(self, *args, **drawn)
+        except BaseException:
+            self.has_failed = True
+            raise
+
+    return run
+
+
 _numbers = st.integers(0, 9)
 _variables = st.integers(0, COUNT - 1)
 _length = st.sampled_from([0, 1, 1, 2, 2, 3, 4])
@@ -100,6 +128,8 @@ class SharedVariables(RuleBasedStateMachine):
 
     #: On which device, as `optdb.mode` names it.
     device = "auto"
+    #: Whether a step has failed: what is found after it may follow from it.
+    has_failed = False
 
     @initialize(
         kinds=kinds(),
@@ -132,7 +162,7 @@ class SharedVariables(RuleBasedStateMachine):
     # Functions
 
     @precondition(lambda self: len(self.functions) < MOST_FUNCTIONS)
-    @rule(spec=specs(), way=_ways, to_last=st.booleans())
+    @step(spec=specs(), way=_ways, to_last=st.booleans())
     def compile(self, spec: Spec, way: str, to_last: bool) -> None:
         """Compile a function; a simulator's is a new one's, or a method more of the last one."""
         self._add(spec, way, to_last)
@@ -171,7 +201,7 @@ class SharedVariables(RuleBasedStateMachine):
     @precondition(
         lambda self: any(not used.is_of_host for used in self.functions) and len(self.functions) < MOST_FUNCTIONS
     )
-    @rule(number=_numbers, old=_variables, new=_variables, deletes=st.booleans())
+    @step(number=_numbers, old=_variables, new=_variables, deletes=st.booleans())
     def copy(self, number: int, old: int, new: int, deletes: bool) -> None:
         """Copy a function of mode OPENCL, with another shared variable in the place of one, or without updates."""
         used = self._function(number)
@@ -194,13 +224,13 @@ class SharedVariables(RuleBasedStateMachine):
     # Calls
 
     @precondition(lambda self: self.functions)
-    @rule(number=_numbers, seed=_seeds)
+    @step(number=_numbers, seed=_seeds)
     def call_plainly(self, number: int, seed: int) -> None:
         """Call a function with new arguments: it has plans once it was called more often."""
         self.call(number, "new", seed, 0, 0, 1, None)
 
     @precondition(lambda self: self.functions)
-    @rule(number=_numbers, seed=_seeds, index=st.integers(-1, 2))
+    @step(number=_numbers, seed=_seeds, index=st.integers(-1, 2))
     def call_thrice(self, number: int, seed: int, index: int) -> None:
         """Call a function with one array that has other contents each time."""
         for place in range(3):
@@ -208,7 +238,7 @@ class SharedVariables(RuleBasedStateMachine):
             self.all_are_as_expected()
 
     @precondition(lambda self: any(used.last_borrowed for used in self.functions))
-    @rule(number=_numbers, seed=_seeds, index=st.integers(-1, 2))
+    @step(number=_numbers, seed=_seeds, index=st.integers(-1, 2))
     def call_with_borrowed(self, number: int, seed: int, index: int) -> None:
         """Call a function with what it has returned as borrowed, again and again."""
         candidates = [number for number, used in enumerate(self.functions) if used.last_borrowed]
@@ -217,7 +247,7 @@ class SharedVariables(RuleBasedStateMachine):
             self.all_are_as_expected()
 
     @precondition(lambda self: self.functions)
-    @rule(
+    @step(
         number=_numbers,
         source=st.sampled_from(["new", "new", "same", "rewritten", "result"]),
         seed=_seeds,
@@ -253,7 +283,7 @@ class SharedVariables(RuleBasedStateMachine):
             _check("an argument after a call", argument, before, used.spec)
 
     @precondition(lambda self: any(used.simulator is not None for used in self.functions))
-    @rule(number=_numbers, seed=_seeds, index=st.integers(0, 2))
+    @step(number=_numbers, seed=_seeds, index=st.integers(0, 2))
     def call_later(self, number: int, seed: int, index: int) -> None:
         """Begin a call of a simulator, and write into its argument at once."""
         candidates = [used for used in self.functions if used.simulator is not None]
@@ -268,14 +298,14 @@ class SharedVariables(RuleBasedStateMachine):
         used.values.update(expected[1])
 
     @precondition(lambda self: self.pending)
-    @rule(number=_numbers)
+    @step(number=_numbers)
     def wait(self, number: int) -> None:
         """Wait for a call that was begun."""
         used, future, results = self.pending.pop(number % len(self.pending))
         self._take(used, future.wait(), (results, {}), "a call that was waited for")
 
     @precondition(lambda self: any(not used.is_of_host for used in self.functions))
-    @rule(first=_numbers, second=_numbers, seed=_seeds, index=st.integers(0, 2))
+    @step(first=_numbers, second=_numbers, seed=_seeds, index=st.integers(0, 2))
     def call_in_threads(self, first: int, second: int, seed: int, index: int) -> None:
         """Call two functions at a time: the outcome is that of one after the other."""
         candidates = [used for used in self.functions if not used.is_of_host]
@@ -305,7 +335,7 @@ class SharedVariables(RuleBasedStateMachine):
 
     # State of a function's own
 
-    @rule(spec=specs(), attempts=attempts(), way=st.sampled_from(["file", "private", "target"]), twin=st.booleans())
+    @step(spec=specs(), attempts=attempts(), way=st.sampled_from(["file", "private", "target"]), twin=st.booleans())
     def call_apart(self, spec: Spec, attempts: list[Attempt], way: str, twin: bool) -> None:
         """Call a function from a file, one with private state, or one of variables on the device."""
         spec = spec.fitted(self.kinds)
@@ -335,7 +365,7 @@ class SharedVariables(RuleBasedStateMachine):
 
     # Variables
 
-    @rule(
+    @step(
         k=_variables,
         lengths=_lengths,
         other_shape=st.sampled_from([False, False, True]),
@@ -350,7 +380,7 @@ class SharedVariables(RuleBasedStateMachine):
         if not borrow:
             value[...] = GARBAGE
 
-    @rule(k=_variables, seed=_seeds, internal=st.booleans())
+    @step(k=_variables, seed=_seeds, internal=st.booleans())
     def write_in_place(self, k: int, seed: int, internal: bool) -> None:
         """Write into a borrowed value, and set it again."""
         value = self.shared[k].get_value(borrow=True, return_internal_type=internal)
@@ -360,7 +390,7 @@ class SharedVariables(RuleBasedStateMachine):
         self.shared[k].set_value(value, borrow=True)
         self.values[k] = value.copy()
 
-    @rule(k=_variables, borrow=st.booleans())
+    @step(k=_variables, borrow=st.booleans())
     def zero(self, k: int, borrow: bool) -> None:
         """Set a variable to zeros, in place or not."""
         if self.kinds[k].is_bool and not borrow:
@@ -369,7 +399,7 @@ class SharedVariables(RuleBasedStateMachine):
         self.values[k] = np.zeros_like(self.values[k])
 
     @precondition(lambda self: self.simulators)
-    @rule(number=_numbers, k=_variables, lengths=_lengths, other_shape=st.sampled_from([False, True]), seed=_seeds)
+    @step(number=_numbers, k=_variables, lengths=_lengths, other_shape=st.sampled_from([False, True]), seed=_seeds)
     def set_of_simulator(self, number: int, k: int, lengths: tuple[int, int], other_shape: bool, seed: int) -> None:
         """Set a simulator's value of a variable."""
         simulator = self.simulators[number % len(self.simulators)]
@@ -381,7 +411,7 @@ class SharedVariables(RuleBasedStateMachine):
         value[...] = GARBAGE
 
     @precondition(lambda self: self.simulators)
-    @rule(number=_numbers, to_theano=st.booleans())
+    @step(number=_numbers, to_theano=st.booleans())
     def synchronize(self, number: int, to_theano: bool) -> None:
         """Copy all variables of a simulator to Theano, or from there."""
         simulator = self.simulators[number % len(self.simulators)]
@@ -395,7 +425,7 @@ class SharedVariables(RuleBasedStateMachine):
     # What the caller holds
 
     @precondition(lambda self: self.held)
-    @rule(number=st.integers(0, MOST_HELD - 1))
+    @step(number=st.integers(0, MOST_HELD - 1))
     def write_into_result(self, number: int) -> None:
         """Write over a result, which is the caller's."""
         held = self.held[number % len(self.held)]
@@ -403,6 +433,7 @@ class SharedVariables(RuleBasedStateMachine):
         held.expected = np.full_like(held.expected, GARBAGE)
 
     @invariant()
+    @_noting_failure
     def all_are_as_expected(self) -> None:
         """Compare all variables, results and arguments."""
         for k, var in enumerate(getattr(self, "shared", ())):
@@ -414,7 +445,9 @@ class SharedVariables(RuleBasedStateMachine):
             _check(f"{held.what}, later", held.array, held.expected)
 
     def teardown(self) -> None:
-        """Wait for calls, and compare once more."""
+        """Wait for calls, and compare once more, unless a step has failed, whose error is the one to be seen."""
+        if self.has_failed:
+            return
         for used, future, results in getattr(self, "pending", ()):
             self._take(used, future.wait(), (results, {}), "a call that was waited for at the end")
         self.all_are_as_expected()
@@ -435,7 +468,7 @@ class SharedVariables(RuleBasedStateMachine):
         if source in ("result", "borrowed") and not used.spec.mutable:
             held_arrays = [held.array for held in self.held] if source == "result" else []
             arrays = [*used.last_borrowed, *held_arrays]
-            fitting = [array for array in arrays if array.dtype == kind.dtype and _is_judged(array.shape, like.shape)]
+            fitting = [array for array in arrays if array.dtype == kind.dtype and array.ndim == kind.rank]
             if fitting:
                 return fitting[seed % len(fitting)]
         known = [held for held in self.arguments if held.array.dtype == kind.dtype and held.array.shape == like.shape]
@@ -455,7 +488,7 @@ class SharedVariables(RuleBasedStateMachine):
     def _expected(
         self, used: Used, argument: np.ndarray, index: int, times: int, values: Values | None = None
     ) -> tuple[list[np.ndarray], Values] | None:
-        """Return the results and next values of some calls; None if they raise."""
+        """Return the results and next values of some calls; None if they raise. Raise `Undefined` as the model does."""
         state = dict(used.values if values is None else values)
         changed: Values = {}
         for _ in range(times):
@@ -545,11 +578,6 @@ def _in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     if errors:
         raise Differs(f"a thread raises {type(errors[0]).__name__}: {errors[0]}") from errors[0]
     return results
-
-
-def _is_judged(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Tell whether a model knows what an elementwise op does with two shapes: NumPy takes 0 and 1 together."""
-    return len(one) == len(other) and not any({0, 1} == {a, b} for a, b in zip(one, other))
 
 
 def _check(what: str, ours: Any, theirs: np.ndarray, spec: Spec | None = None) -> None:

@@ -39,7 +39,7 @@ class Model:
     def call(
         self, values: Mapping[int, np.ndarray], argument: np.ndarray, index: int
     ) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
-        """Return the results and the next values of a call; raise what NumPy raises. Nothing is changed."""
+        """Return the results and the next values of a call; raise what NumPy raises, or `Undefined`. Change nothing."""
         spec = self.spec
         argument_kind = self.kinds[spec.argument]
 

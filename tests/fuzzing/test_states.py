@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from fuzzing.states.__main__ import main
 from fuzzing.states.apart import of_file, on_device, with_private_state
-from fuzzing.states.expressions import Kind
+from fuzzing.states.expressions import Kind, Undefined, apply_numpy
 from fuzzing.states.functions import compiled, shared_variables
-from fuzzing.states.machine import Differs
+from fuzzing.states.machine import Differs, SharedVariables
 from fuzzing.states.model import Model
 from fuzzing.states.specs import COUNT, Expression, Output, Spec
 from fuzzing.states.worker import run
@@ -99,6 +99,46 @@ def test_a_function_with_state_of_its_own_that_is_wrong_is_seen(way):
     assert stateful.difference(values[0], 2) is None
     stateful.values[0] = stateful.values[0] + np.float32(1)
     assert "expected" in stateful.difference(values[0], 1)
+
+
+def vectors(length):
+    """Return a machine of vectors of one length, and one that adds its argument to the first."""
+    kind = Kind("float32", 1)
+    state = SharedVariables()
+    spec = Spec((), ((0, Expression(0, ("with_argument",))),))
+    state.begin((kind,) * COUNT, ((length, 1),) * 2, 0, frozenset(), [(spec, "py"), (spec, "simulator")])
+    return state
+
+
+@pytest.mark.parametrize("lengths, error", [((0, 1), Undefined), ((1, 0), Undefined), ((0, 2), ValueError)])
+def test_the_lengths_0_and_1_together_have_no_defined_sum(lengths, error):
+    one, other = (np.zeros(length, "float32") for length in lengths)
+    with pytest.raises(error):
+        apply_numpy(("with_argument",), one, Kind("float32", 1), other, 0)
+    with pytest.raises(ValueError, match="differ"):
+        apply_numpy(("with_argument",), np.zeros((lengths[0], 4)), Kind("float64", 2), np.zeros((lengths[1], 3)), 0)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_call_without_a_defined_outcome_is_not_made(monkeypatch, number):
+    state = vectors(0)
+    used = state.functions[number]
+    calls = []
+    monkeypatch.setattr(used, "call", lambda *args: calls.append(args))
+    monkeypatch.setattr(state, "_argument", lambda *_: np.zeros(1, "float32"))
+    state.call(number=number, source="new", seed=0, index=0, longer=0, times=1, error=None)
+    assert calls == []
+    assert not state.has_failed
+
+
+def test_what_follows_from_a_failed_step_does_not_hide_it(monkeypatch):
+    state = vectors(2)
+    monkeypatch.setattr(state, "_expected", lambda *_: None)
+    with pytest.raises(Differs, match="does not raise"):
+        state.call(number=1, source="new", seed=0, index=0, longer=0, times=1, error=None)
+    state.teardown()  # the simulator has next values that the model lacks
+    with pytest.raises(Differs, match="s0 of a simulator"):
+        state.all_are_as_expected()
 
 
 def test_the_command_line():
