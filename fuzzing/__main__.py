@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import click
@@ -20,6 +18,7 @@ from rich.console import Console
 
 from fuzzing.operations import OPERATIONS
 from fuzzing.pairs import Pairs, shown
+from fuzzing.runner import run_chunks, run_worker
 from fuzzing.strategies import chosen_values
 from fuzzing.switches import Compilation, Process, Surroundings, values_of
 from fuzzing.worker import DIFFERS, Found, Progress, Task
@@ -91,20 +90,17 @@ def main(
         dataclasses.replace(task, shrinks=shrink, differences=differences, until=until)
         for task in _tasks(examples, seed, devices or ("auto",), confined, without)
     ]
-    with ThreadPoolExecutor(processes) as pool:
-        running = {pool.submit(_run, task, timeout): task for task in tasks}
-        for future in as_completed(running):
-            found, troubles = future.result()
-            drawn += found.drawn
-            pairs.update(found.pairs)
-            failures += len(troubles)
-            for trouble in troubles:
-                console.rule(f"{running[future]}")
-                console.print(trouble, highlight=False, markup=False)
-            if found.drawn:
-                console.print(f"{drawn} of {examples} examples, {failures} differences", highlight=False)
-            if pairs_file is not None:
-                found.pairs.write(pairs_file)
+    for task, (found, troubles) in run_chunks(tasks, functools.partial(_run, timeout=timeout), processes):
+        drawn += found.drawn
+        pairs.update(found.pairs)
+        failures += len(troubles)
+        for trouble in troubles:
+            console.rule(f"{task}")
+            console.print(trouble, highlight=False, markup=False)
+        if found.drawn:
+            console.print(f"{drawn} of {examples} examples, {failures} differences", highlight=False)
+        if pairs_file is not None:
+            found.pairs.write(pairs_file)
     if pairs_file is not None:
         console.print("\n".join(shown(pairs.never())), highlight=False, markup=False)
     console.print(f"{drawn} examples were drawn, {pairs.examples} compared, {failures} differ", highlight=False)
@@ -172,28 +168,11 @@ def _run_process(task: Task, timeout: float) -> tuple[Found, list[str]]:
     own = ",".join(f"{name}={value}" for name, value in task.process.flags().items())
     flags = ",".join(filter(None, ["gcc.cxxflags=-O0", os.environ.get("THEANO_FLAGS", ""), own]))
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "fuzzing.worker", dataclasses.replace(task, folder=folder).to_json()]
-        end = _unexpected_end(command, flags, timeout)
+        arguments = [dataclasses.replace(task, folder=folder).to_json()]
+        end = run_worker("fuzzing.worker", arguments, timeout, {"THEANO_FLAGS": flags}, (0, DIFFERS)).trouble
         progress = Progress(folder)
         found = progress.found()
         return found, [*found.differences, *([f"{end}\nThe last example:\n{progress.example()}"] if end else [])]
-
-
-def _unexpected_end(command: list[str], flags: str, timeout: float) -> str:
-    """Run a worker; return how it ended and what it printed, or an empty string if it has run all examples."""
-    try:
-        process = subprocess.run(
-            command,
-            env={**os.environ, "THEANO_FLAGS": flags},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        return f"no end within {timeout:g} seconds:\n{error.output or ''}"
-    return "" if process.returncode in (0, DIFFERS) else f"status {process.returncode}:\n{process.stdout}"
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@ raises an error that says why.
 
 from __future__ import annotations
 
+import functools
 import os
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +25,7 @@ from theano.tensor.nnet import abstract_conv
 from theano.tensor.signal import pool
 
 import optdb
+from fuzzing.runner import End, run_chunks, run_worker, without_compiler
 from optdb.codegen.convolve.geometry import axes_of
 
 __all__ = ["Case", "compare", "convolutions", "poolings"]
@@ -252,18 +251,19 @@ def run(number: int, examples: int, device: str = "auto") -> dict[str, int]:
     return counts
 
 
-def _chunk(number: int, examples: int, device: str) -> tuple[int, str]:
-    flags = f"cxx=,{os.environ.get('THEANO_FLAGS', '')}".strip(",")
-    command = [sys.executable, "-m", "fuzzing.convolutions", "--worker", "--seed", str(number)]
-    process = subprocess.run(
-        [*command, "--examples", str(examples), "--device", device],
-        env={**os.environ, "THEANO_FLAGS": flags},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return process.returncode, process.stdout
+@dataclass(frozen=True)
+class Chunk:
+    """Some examples, and the seed that they come from."""
+
+    seed: int
+    examples: int
+    device: str
+
+
+def _run(chunk: Chunk, timeout: float) -> End:
+    """Compare some examples in a process."""
+    options = ("--worker", "--seed", chunk.seed, "--examples", chunk.examples, "--device", chunk.device)
+    return run_worker("fuzzing.convolutions", options, timeout, without_compiler())
 
 
 @click.command()
@@ -271,8 +271,9 @@ def _chunk(number: int, examples: int, device: str) -> tuple[int, str]:
 @click.option("--seed", "number", default=0, show_default=True, help="Where random numbers begin.")
 @click.option("--processes", default=os.cpu_count() or 1, show_default=True, help="How many at a time.")
 @click.option("--device", default="auto", show_default=True, help="On which device, as optdb.mode names it.")
+@click.option("--timeout", default=900.0, show_default=True, help="Seconds that one process may take.")
 @click.option("--worker", is_flag=True, hidden=True)
-def main(examples: int, number: int, processes: int, device: str, worker: bool) -> None:
+def main(examples: int, number: int, processes: int, device: str, timeout: float, worker: bool) -> None:
     """Compare random convolutions and poolings on a device with the Python of Theano's own ops.
 
     The exit status is 1 where an example differs; the smallest one of each process is printed. The same seed gives the
@@ -285,14 +286,12 @@ def main(examples: int, number: int, processes: int, device: str, worker: bool) 
             print(difference)
             raise SystemExit(1) from None
         return
-    sizes = [min(CHUNK, examples - start) for start in range(0, examples, CHUNK)]
+    starts = range(0, examples, CHUNK)
+    chunks = [Chunk(number * 1_000_000 + i, min(CHUNK, examples - start), device) for i, start in enumerate(starts)]
     failures = 0
-    with ThreadPoolExecutor(processes) as threads:
-        running = [threads.submit(_chunk, number * 1_000_000 + i, size, device) for i, size in enumerate(sizes)]
-        for future in as_completed(running):
-            status, text = future.result()
-            failures += bool(status)
-            click.echo(text.strip())
+    for _, end in run_chunks(chunks, functools.partial(_run, timeout=timeout), processes):
+        failures += bool(end.trouble)
+        click.echo((end.trouble or end.printed).strip())
     click.echo(f"{examples} examples, {failures} processes with a difference")
     raise SystemExit(1 if failures else 0)
 

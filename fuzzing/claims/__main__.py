@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from fuzzing.claims.operations import OPERATIONS
 from fuzzing.claims.ways import WAYS
+from fuzzing.runner import report_chunks, run_worker, without_compiler
 from memcheck.log import parse
 
 #: Examples of one process: what a process compiles stays in its memory.
@@ -66,20 +64,16 @@ def main(
     of bounds; the smallest example of each process is printed, as a case that `fuzzing.claims.comparing.compare` takes.
     The same seed gives the same examples.
     """
-    console = Console(soft_wrap=True)
-    done = failures = 0
+    done = 0
+
+    def progress(chunk: Chunk, failures: int) -> str:
+        nonlocal done
+        done += chunk.examples
+        return f"{done} of {examples} examples, {failures} processes with a difference"
+
     chunks = _chunks(examples, seed, ways or tuple(WAYS), devices or ("auto",))
-    with ThreadPoolExecutor(processes) as pool:
-        running = {pool.submit(_run, chunk, without, timeout): chunk for chunk in chunks}
-        for future in as_completed(running):
-            chunk, trouble = running[future], future.result()
-            done += chunk.examples
-            if trouble:
-                failures += 1
-                console.rule(f"{chunk}")
-                console.print(trouble, highlight=False, markup=False)
-            console.print(f"{done} of {examples} examples, {failures} processes with a difference", highlight=False)
-    raise SystemExit(1 if failures else 0)
+    run = functools.partial(_run, without=without, timeout=timeout)
+    raise SystemExit(1 if report_chunks(chunks, run, processes, progress) else 0)
 
 
 def _chunks(examples: int, seed: int, ways: Sequence[str], devices: Sequence[str]) -> Iterator[Chunk]:
@@ -93,26 +87,13 @@ def _chunks(examples: int, seed: int, ways: Sequence[str], devices: Sequence[str
 
 def _run(chunk: Chunk, without: tuple[str, ...], timeout: float) -> str:
     """Run some examples in a process; return what it prints if it fails, and what Oclgrind finds."""
-    arguments = [chunk.way, str(chunk.seed), str(chunk.examples), chunk.device, *without]
-    flags = f"cxx=,{os.environ.get('THEANO_FLAGS', '')}".strip(",")
-    command = [sys.executable, "-m", "fuzzing.claims.worker", *arguments]
+    arguments = (chunk.way, chunk.seed, chunk.examples, chunk.device, *without)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "oclgrind.log"
         log.touch()
-        try:
-            process = subprocess.run(
-                command,
-                env={**os.environ, "THEANO_FLAGS": flags, "OCLGRIND_LOG": str(log), "OCLGRIND_DATA_RACES": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            return f"no end within {timeout:g} seconds:\n{error.output or ''}"
+        environment = {**without_compiler(), "OCLGRIND_LOG": str(log), "OCLGRIND_DATA_RACES": "1"}
+        trouble = run_worker("fuzzing.claims.worker", arguments, timeout, environment).trouble
         findings = "\n".join(map(str, parse(log.read_text())))
-    trouble = f"status {process.returncode}:\n{process.stdout}" if process.returncode else ""
     return trouble + (f"Oclgrind found:\n{findings}" if findings else "")
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import click
 from rich.console import Console
+
+from fuzzing.runner import run_chunks, run_worker
 
 #: Models of one process.
 CHUNK = 20
@@ -42,11 +41,11 @@ def main(
         for hash_seed in hash_seeds
     ]
     results: list[dict[str, Any]] = []
-    with ThreadPoolExecutor(processes) as pool:
-        for lines in pool.map(lambda chunk: list(_lines(*chunk, timeout)), chunks):
-            results += lines
-            for line in filter(_is_fault, lines):
-                console.print(_described(line), highlight=False, markup=False)
+    for _, lines in run_chunks(chunks, lambda chunk: list(_lines(*chunk, timeout)), processes):
+        results += lines
+        for line in filter(_is_fault, lines):
+            console.print(_described(line), highlight=False, markup=False)
+    results.sort(key=lambda line: line["seed"])
     for kind in kinds or KINDS:
         console.print(f"{kind}: {_summary([line for line in results if line['kind'] == kind])}", highlight=False)
     raise SystemExit(1 if any(map(_is_fault, results)) else 0)
@@ -54,18 +53,15 @@ def main(
 
 def _lines(kind: str, first: int, stop: int, hash_seed: int, timeout: float) -> Iterator[dict[str, Any]]:
     """Yield what came of some models, which a process of their own compares."""
-    done = subprocess.run(
-        [sys.executable, "-m", "fuzzing.quality.worker", kind, str(first), str(stop)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-    )
-    for line in done.stdout.splitlines():
-        if line.startswith("{"):
+    environment = {"PYTHONHASHSEED": str(hash_seed)}
+    end = run_worker("fuzzing.quality.worker", (kind, first, stop), timeout, environment)
+    for line in end.printed.splitlines():
+        # The last line of a process that was killed may lack its end.
+        if line.startswith("{") and line.endswith("}"):
             yield {"hash_seed": hash_seed, **json.loads(line)}
-    if done.returncode:
-        error = f"seeds from {first} to {stop} end the process with status {done.returncode}: {done.stderr[-2000:]}"
+    if end.trouble:
+        what, _, printed = end.trouble.partition("\n")
+        error = f"seeds from {first} to {stop}, {what} {printed[-2000:]}"
         yield {"hash_seed": hash_seed, "kind": kind, "seed": first, "error": error}
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 import click
-from rich.console import Console
+
+from fuzzing.runner import report_chunks, run_worker, without_compiler
 
 #: Runs of one process: what a process compiles stays in its memory.
 CHUNK = 50
@@ -43,20 +42,17 @@ def main(runs: int, steps: int, seed: int, processes: int, device: str, timeout:
     The exit status is 1 where a run differs; the shortest one of each process is printed, as a program. The same seed
     gives the same runs.
     """
-    console = Console(soft_wrap=True)
     begun = time.monotonic()
-    done = failures = 0
-    with ThreadPoolExecutor(processes) as pool:
-        running = {pool.submit(_run, chunk, timeout): chunk for chunk in _chunks(runs, steps, seed, device)}
-        for future in as_completed(running):
-            chunk, trouble = running[future], future.result()
-            done += chunk.runs
-            if trouble:
-                failures += 1
-                console.rule(f"{chunk}")
-                console.print(trouble, highlight=False, markup=False)
-            took = f"{time.monotonic() - begun:.0f} s"
-            console.print(f"{done} of {runs} runs, {failures} processes with a difference, {took}", highlight=False)
+    done = 0
+
+    def progress(chunk: Chunk, failures: int) -> str:
+        nonlocal done
+        done += chunk.runs
+        took = f"{time.monotonic() - begun:.0f} s"
+        return f"{done} of {runs} runs, {failures} processes with a difference, {took}"
+
+    chunks = _chunks(runs, steps, seed, device)
+    failures = report_chunks(chunks, functools.partial(_run, timeout=timeout), processes, progress)
     raise SystemExit(1 if failures else 0)
 
 
@@ -68,21 +64,8 @@ def _chunks(runs: int, steps: int, seed: int, device: str) -> Iterator[Chunk]:
 
 def _run(chunk: Chunk, timeout: float) -> str:
     """Make some runs in a process; return what it prints if it fails."""
-    arguments = [str(chunk.seed), str(chunk.runs), str(chunk.steps), chunk.device]
-    flags = f"cxx=,{os.environ.get('THEANO_FLAGS', '')}".strip(",")
-    try:
-        process = subprocess.run(
-            [sys.executable, "-m", "fuzzing.states.worker", *arguments],
-            env={**os.environ, "THEANO_FLAGS": flags},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        return f"no end within {timeout:g} seconds:\n{error.output or ''}"
-    return "" if not process.returncode else f"status {process.returncode}:\n{process.stdout}"
+    arguments = (chunk.seed, chunk.runs, chunk.steps, chunk.device)
+    return run_worker("fuzzing.states.worker", arguments, timeout, without_compiler()).trouble
 
 
 if __name__ == "__main__":

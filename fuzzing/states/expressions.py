@@ -40,7 +40,7 @@ class Kind:
 
 
 class Undefined(Exception):
-    """A call has no defined outcome: NumPy broadcasts a length of 1 to 0, where Theano's types promise equal lengths."""
+    """A call has no defined outcome: NumPy broadcasts a length of 1 to 0; Theano's types promise equal lengths."""
 
 
 class Trouble:

@@ -1,0 +1,130 @@
+"""Runs chunks of examples, each in a process of its own, several at a time.
+
+What a process compiles stays in its memory, and a kernel may end it: so examples run in chunks. `run_chunks` keeps
+processes busy, `run_worker` runs one, and describes how it crashes, hangs or fails.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+__all__ = ["End", "report_chunks", "run_chunks", "run_worker", "without_compiler"]
+
+Chunk = TypeVar("Chunk")
+Result = TypeVar("Result")
+
+
+def run_chunks(
+    chunks: Iterable[Chunk], run: Callable[[Chunk], Result], processes: int
+) -> Iterator[tuple[Chunk, Result]]:
+    """Run chunks, some at a time, and yield each with its result as soon as it ends.
+
+    Parameters
+    ----------
+    chunks : iterable
+        What is to be run.
+    run : callable
+        Takes a chunk, and starts a process for it.
+    processes : int
+        How many run at a time.
+
+    Raises
+    ------
+    Exception
+        What `run` raises; no further chunk begins then.
+    """
+    with ThreadPoolExecutor(processes) as pool:
+        running = {pool.submit(run, chunk): chunk for chunk in chunks}
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def report_chunks(
+    chunks: Iterable[Chunk],
+    run: Callable[[Chunk], str],
+    processes: int,
+    progress: Callable[[Chunk, int], str],
+) -> int:
+    """Run chunks, print what is wrong with them as they end, and return how many of them are wrong.
+
+    Parameters
+    ----------
+    chunks, run, processes
+        As of `run_chunks`; `run` returns what is wrong, or an empty string.
+    progress : callable
+        Takes a chunk that has ended, and how many are wrong so far; returns a line.
+    """
+    console = Console(soft_wrap=True)
+    failures = 0
+    for chunk, trouble in run_chunks(chunks, run, processes):
+        if trouble:
+            failures += 1
+            console.rule(f"{chunk}")
+            console.print(trouble, highlight=False, markup=False)
+        console.print(progress(chunk, failures), highlight=False)
+    return failures
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a worker."""
+
+    printed: str
+    #: Its status, and what it printed; an empty string if it ended well.
+    trouble: str = ""
+
+
+def run_worker(
+    module: str,
+    arguments: Sequence[Any],
+    timeout: float,
+    environment: Mapping[str, str] | None = None,
+    expected: Collection[int] = (0,),
+) -> End:
+    """Run a module in a process, and return how it ended.
+
+    Parameters
+    ----------
+    module : str
+        As after ``python -m``.
+    arguments : sequence
+        Of its command line.
+    timeout : float
+        Seconds, after which the process is killed.
+    environment : mapping, optional
+        Variables in addition to those of this process.
+    expected : collection of int
+        The statuses of a process that ends well.
+    """
+    try:
+        process = subprocess.run(
+            [sys.executable, "-m", module, *map(str, arguments)],
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        printed = (error.output or b"").decode(errors="replace")
+        return End(printed, f"no end within {timeout:g} seconds:\n{printed}")
+    printed = process.stdout.decode(errors="replace")
+    if process.returncode in expected:
+        return End(printed)
+    return End(printed, f"status {process.returncode}:\n{printed}")
+
+
+def without_compiler() -> dict[str, str]:
+    """Return the environment of a worker that compiles no C, beside Theano's flags of this process."""
+    return {"THEANO_FLAGS": f"cxx=,{os.environ.get('THEANO_FLAGS', '')}".strip(",")}
