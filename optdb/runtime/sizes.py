@@ -201,6 +201,10 @@ class SymIntVector(tuple):
         return np.array([specialize(number) for number in self], dtype or self.dtype)
 
 
+class ValuesUnknown(TypeError):
+    """Something needs the values of an array while a function is traced, before there are any."""
+
+
 @dataclass(frozen=True, eq=False)
 class DeferredArray:
     """An array of the host whose values are known when a trace runs.
@@ -233,7 +237,18 @@ class DeferredArray:
         return self.size * self.dtype.itemsize
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        raise TypeError(f"the values of {self.described} are not known before a call")
+        raise self._unknown()
+
+    def __int__(self) -> int:
+        raise self._unknown()
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        raise self._unknown()
+
+    def _unknown(self) -> ValuesUnknown:
+        return ValuesUnknown(f"the values of {self.described} are not known before a call")
 
     @property
     def described(self) -> str:

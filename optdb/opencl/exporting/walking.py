@@ -32,7 +32,7 @@ from optdb.runtime.arrays import Array
 from optdb.runtime.commands import listened, upload
 from optdb.runtime.context import Context
 from optdb.runtime.device_profiles import DeviceKind
-from optdb.runtime.sizes import DeferredArray, SymInt, SymIntVector, example_value
+from optdb.runtime.sizes import DeferredArray, SymInt, SymIntVector, ValuesUnknown, example_value
 from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
 
 __all__ = ["InputSpec", "trace"]
@@ -163,6 +163,10 @@ class _Walk:
             self._follow(cells, node, thunk)
         except Untraceable as error:
             raise Untraceable(_named(node, str(error))) from None
+        except ValuesUnknown as error:
+            reason = f"{error}, and the node chooses by them what it does, as a number that is an index does"
+            cure = "Compute them ahead of the call, and pass them as an argument"
+            raise Untraceable(_named(node, f"{reason}. {cure}")) from error
         except Exception as error:
             raise Untraceable(_named(node, f"{type(error).__name__}: {error}")) from error
 

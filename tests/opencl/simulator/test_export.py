@@ -84,6 +84,15 @@ def test_what_stays_on_the_host_is_refused_by_name(tmp_path):
         sim.export(tmp_path / "f.optdb", [[floats(3, 3)]])
 
 
+def test_an_index_that_the_device_computes_is_refused_in_words(tmp_path):
+    x = tt.fvector("x")
+    numbers = tt.cast(x, "int64")
+    f = theano.function([x], [tt.inc_subtensor(numbers[numbers[0]], 1), x * 2], mode="FAST_RUN")
+    words = "values of an array of the device are not known before a call.*Compute them ahead of the call"
+    with pytest.raises(Untraceable, match=words):
+        optdb.SimulatorOCL(f).export(tmp_path / "f.optdb", [(np.zeros(3, "float32"),)])
+
+
 @pytest.mark.parametrize("device_kind", ["cpu", "gpu"])
 def test_a_loop(tmp_path, device_kind):
     _check_a_loop(tmp_path, device_kind)
