@@ -26,7 +26,7 @@ EXPECTED: dict[str, str] = {
     ),
     "theano/tensor/tests/test_sharedvar.py::test_shared_options::test_shared_do_alias": "with the device's linker: "
     "writes into the array that was passed to theano.shared(..., borrow=True), after a first call has copied it to the "
-    "device, and asserts that the next call sees that; the device has its own copy until set_value(array, borrow=True), "
+    "device, and asserts that the next call sees that; the device keeps its copy until set_value(array, borrow=True), "
     "and the test calls the aliasing a feature that the contract does not require",
     "theano/tensor/tests/test_basic.py::test_join_inplace": "with the device's linker: asserts that a borrowed result "
     "is the argument's own object; one that a device computes comes home in another array, with the same values",
