@@ -1,19 +1,19 @@
 """Restores pickled simulators.
 
-A pickle holds Theano's functions, the device as the user named it, and the state. Unpickling calls :func:`restore`,
-which works without PyOpenCL: if there is no device, it raises an error that holds the functions.
+A pickle holds the name of the function that rebuilds its simulator, Theano's functions, the device as the user named
+it, and the state. Unpickling calls :func:`restore`, which works without PyOpenCL: if there is no device, it raises an
+error that holds the functions.
 """
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from optdb.runtime.errors import DeviceError
 
 if TYPE_CHECKING:
     from optdb.host.functions.compiled import Function
-    from optdb.opencl.simulator import SimulatorOCL
 
 __all__ = ["SimulatorNotRestored", "restore"]
 
@@ -51,16 +51,19 @@ class SimulatorNotRestored(DeviceError):
 
 
 def restore(
-    functions: dict[str, Function], device: str, values: list[Any], method_inputs: dict[str, list[Any]]
-) -> SimulatorOCL:
+    rebuild: str, functions: dict[str, Function], device: str, values: list[Any], method_inputs: dict[str, list[Any]]
+) -> Any:
     """Restore a simulator from the content of its pickle.
 
     Parameters
     ----------
+    rebuild : str
+        The function that makes the simulator of the other parameters, as ``'module:name'``. Importing its module may
+        need PyOpenCL.
     functions : dict
         Theano's functions by method name.
     device : str
-        As `SimulatorOCL` takes it.
+        As the simulator takes it.
     values : list
         The values of the shared variables, in the functions' order.
     method_inputs : dict
@@ -79,8 +82,7 @@ def restore(
             "The cure: THEANO_FLAGS=unpickle_function=True"
         )
     try:
-        rebuild = importlib.import_module("optdb.opencl.simulator.simulator").rebuild
-        return rebuild(functions, device, values, method_inputs)
+        return pkgutil.resolve_name(rebuild)(functions, device, values, method_inputs)
     except DeviceError as error:
         raise SimulatorNotRestored(
             f"{error}\nThe functions of the simulator are in this error's attribute `functions`, and run without a "

@@ -12,7 +12,7 @@ import pytest
 
 from optdb.runtime import binaries
 from optdb.runtime.context import Context
-from optdb.runtime.exported import FileError, LimitError, load, rehearsal
+from optdb.runtime.exported import FileError, LimitError, load, rehearsal, rehearsal_child
 from tests.processes import python
 from tests.runtime.planned import SOURCE, TRACE, plan, trace_with
 
@@ -91,12 +91,12 @@ def test_a_kernel_that_ends_the_process(tmp_path, context):
 
 
 LIMITED = """
-    from optdb.runtime.exported import rehearsal
+    from optdb.runtime.exported import rehearsal_child
     from optdb.runtime.exported.limits import Limits
-    rehearsal._limit(Limits(max_host_bytes=0, max_device_bytes=1 << 20), 1)
-    half = bytearray(rehearsal.COMPILER_BYTES // 2)
+    rehearsal_child.limit(Limits(max_host_bytes=0, max_device_bytes=1 << 20), 1)
+    half = bytearray(rehearsal_child.COMPILER_BYTES // 2)
     try:
-        bytearray(rehearsal.COMPILER_BYTES)
+        bytearray(rehearsal_child.COMPILER_BYTES)
     except MemoryError:
         print("limited", flush=True)
     while True:
@@ -130,7 +130,7 @@ def test_errors_of_the_child_are_those_of_the_call(tmp_path, context, started):
 )
 def test_arguments_arrive_as_they_are(value):
     array = np.asarray(value)
-    request, (got,) = rehearsal._received(rehearsal._message({"method": "f"}, [array]))
+    request, (got,) = rehearsal_child.received(rehearsal.message({"method": "f"}, [array]))
     assert request == {"method": "f"}
     assert got.dtype == array.dtype
     assert got.shape == array.shape

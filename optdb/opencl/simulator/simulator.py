@@ -372,7 +372,8 @@ class SimulatorOCL(HtmlTables, DeviceFunction):
         with self._state:
             values = [shared.value() for shared in self._state]
             method_inputs = {name: function._kept_inputs() for name, function in self._methods.items()}
-            return restore, (self.functions, self._device, values, method_inputs)
+            name = f"{rebuild.__module__}:{rebuild.__qualname__}"
+            return restore, (name, self.functions, self._device, values, method_inputs)
 
 
 def _described(method: DeviceFunction) -> tuple[str, str]:
@@ -437,7 +438,7 @@ def _calls(examples: Sequence[Call]) -> list[Call]:
 def rebuild(
     functions: dict[str, Function], device: str, values: list[Any], method_inputs: dict[str, list[Any]]
 ) -> SimulatorOCL:
-    """Make a simulator again from what its pickle holds; the parameters are those of `optdb.unpickling.restore`."""
+    """Make a simulator again from its pickle's content: `optdb.unpickling.restore` calls it with its parameters."""
     functions = dict(functions)
     simulator = SimulatorOCL(functions.pop(CALL), _device_here(device))
     for name, function in functions.items():

@@ -409,7 +409,7 @@ class LoadedMethod:
             (resources.kernels.source(program), name, None if group is None else values.numbers(group))
             for _, program, name, _, group, _, _ in launches
         }
-        resources.rehearsals.see_to(self.name, call.arguments, variants)
+        resources.rehearsals.ensure_sound(self.name, call.arguments, variants)
 
     def _values(self, trace: FileTrace, call: Call) -> Values | str:
         """Return the sizes of a call if a trace holds for it, or else why it does not, in words."""

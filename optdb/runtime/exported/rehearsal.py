@@ -2,8 +2,8 @@
 
 A process cannot bound a compiler that runs inside it: the compiler may crash, or take all time and memory.
 Drivers for processors compile in the process that uses them. So before such a driver builds a kernel for a size of
-groups for the first time, a child process does the whole call (`rehearse`, `python -m` this module). If that
-comes to its end, the kernels are noted as sound, on disk, and the driver's own cache of kernels serves the caller.
+groups for the first time, a child process does the whole call (``rehearsal_child``). If that comes to its end, the
+kernels are noted as sound, on disk, and the driver's own cache of kernels serves the caller.
 
 It is a call, and not a build alone, because drivers compile when a kernel is launched, once for each size of groups.
 """
@@ -11,13 +11,11 @@ It is a call, and not a build alone, because drivers compile when a kernel is la
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,14 +27,14 @@ from optdb.runtime import binaries
 from optdb.runtime.context import Context
 from optdb.runtime.exported.archive import array_bytes
 from optdb.runtime.exported.errors import FileError, LimitError, ShapeError
-from optdb.runtime.exported.limits import GIBIBYTE, Limits
+from optdb.runtime.exported.limits import Limits
 
 BUILD_TIMEOUT_S = 300.0
 #: 0 or 1, for all files that are loaded without `build_in_child`.
 ENVIRONMENT_VARIABLE = "OPTDB_BUILD_IN_CHILD"
 
-#: The memory that a compiler may take, besides the file's limit.
-COMPILER_BYTES = 2 * GIBIBYTE
+#: The module that the child process runs. It loads files, and no module imports it.
+_CHILD = "optdb.runtime.exported.rehearsal_child"
 _SOUND = b"sound"
 _LAST_LINES = 5
 #: The errors that a child passes on as they are.
@@ -48,13 +46,13 @@ _ERRORS = {
 Variant = tuple[str, str, "tuple[int, ...] | None"]
 
 
-def is_wanted(said: bool | None, context: Context) -> bool:
-    """Tell whether kernels are built in a child process first: by what the caller of `optdb.load` says, if anything.
+def is_wanted(wish: bool | None, context: Context) -> bool:
+    """Tell whether kernels are built in a child process first: as the caller of `optdb.load` wishes, if at all.
 
     Otherwise the environment variable tells, or else the device.
     """
-    if said is not None:
-        return said
+    if wish is not None:
+        return wish
     of_environment = os.environ.get(ENVIRONMENT_VARIABLE, "")
     if of_environment in ("0", "1"):
         return of_environment == "1"
@@ -71,8 +69,8 @@ class Rehearsals:
     limits: Limits
     timeout_s: float
 
-    def see_to(self, method: str, arguments: Sequence[np.ndarray], variants: Iterable[Variant]) -> None:
-        """Have a call rehearsed, unless all of its kernels are known to be sound.
+    def ensure_sound(self, method: str, arguments: Sequence[np.ndarray], variants: Iterable[Variant]) -> None:
+        """Rehearse a call, unless all of its kernels are known to be sound.
 
         It raises what the call raises in the child process, or FileError if that crashes or takes too long.
         """
@@ -90,7 +88,7 @@ class Rehearsals:
         # The caller's own processes find their modules where this one does.
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         child = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-m", _CHILD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -109,7 +107,7 @@ class Rehearsals:
             "timeout_s": self.timeout_s,
         }
         try:
-            out, err = child.communicate(_message(request, arguments), timeout=self.timeout_s)
+            out, err = child.communicate(message(request, arguments), timeout=self.timeout_s)
         except subprocess.TimeoutExpired:
             raise FileError(
                 f"its kernels were tried in a process of their own, and did not come to an end in {self.timeout_s:g} "
@@ -121,17 +119,9 @@ class Rehearsals:
         _raise_what(child.returncode, out, err)
 
 
-def _message(request: dict[str, Any], arguments: Sequence[np.ndarray]) -> bytes:
+def message(request: dict[str, Any], arguments: Sequence[np.ndarray]) -> bytes:
+    """Return what a child reads: a line of JSON, and the arguments as arrays of NumPy's format."""
     return b"".join([json.dumps(request).encode(), b"\n", *map(array_bytes, arguments)])
-
-
-def _received(message: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Return the content of a message."""
-    stream = io.BytesIO(message)
-    request, arguments = json.loads(stream.readline()), []
-    while stream.tell() < len(message):
-        arguments.append(np.lib.format.read_array(stream, allow_pickle=False))
-    return request, arguments
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -156,48 +146,3 @@ def _raise_what(status: int, out: bytes, err: bytes) -> None:
     how = signal.Signals(-status).name if status < 0 else f"status {status}"
     last = "\n".join(err.decode(errors="replace").strip().split("\n")[-_LAST_LINES:])
     raise FileError(f"its kernels were tried in a process of their own, which they ended ({how}).\n{last}".strip())
-
-
-def _limit(limits: Limits, timeout_s: float) -> None:
-    """Limit this process's time, and how much more memory it takes than it has now, where the system can."""
-    try:
-        import resource
-    except ImportError:
-        return
-    # If the parent dies, only this limit ends the child. It counts the threads of a driver together.
-    cpu_s = int(timeout_s * (os.cpu_count() or 1)) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        now = int(statm.read_text().split()[0]) * resource.getpagesize()
-        most = now + limits.max_host_bytes + limits.max_device_bytes + COMPILER_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-def main() -> None:
-    """Run the parent's request from standard input, and write the outcome."""
-    from optdb.runtime.exported.model import load
-
-    request, arguments = _received(sys.stdin.buffer.read())
-    context = Context(request["spec"])
-    context.profile = context.profile.as_kind(request["device_kind"], request["compute_units"])
-    limits = Limits(**request["limits"])
-    _limit(limits, request["timeout_s"])
-    outcome = None
-    try:
-        loaded = load(request["path"], context, build_in_child=False, **request["limits"])
-        if loaded.digest != request["digest"]:
-            raise FileError("the file was changed after it was loaded.\nThe cure: load it again")
-        loaded[request["method"]].run(arguments)
-    except Exception as error:
-        traceback.print_exc()
-        outcome = type(error).__name__, str(error)
-    sys.stdout.write(f"\n{json.dumps(outcome)}\n")
-    sys.stdout.flush()
-    # Drivers of threads that hang need not be waited for.
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

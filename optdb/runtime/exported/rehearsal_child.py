@@ -1,0 +1,77 @@
+"""The child process of a rehearsal: does one call of a file's function, within limits of time and memory.
+
+``rehearsal`` starts it (`python -m` this module), sends the request to its standard input, and reads the outcome from
+the last line of its standard output.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.context import Context
+from optdb.runtime.exported.errors import FileError
+from optdb.runtime.exported.limits import GIBIBYTE, Limits
+from optdb.runtime.exported.model import load
+
+#: The memory that a compiler may take, besides the file's limit.
+COMPILER_BYTES = 2 * GIBIBYTE
+
+
+def received(message: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Return the content of a message."""
+    stream = io.BytesIO(message)
+    request, arguments = json.loads(stream.readline()), []
+    while stream.tell() < len(message):
+        arguments.append(np.lib.format.read_array(stream, allow_pickle=False))
+    return request, arguments
+
+
+def limit(limits: Limits, timeout_s: float) -> None:
+    """Limit this process's time, and how much more memory it takes than it has now, where the system can."""
+    try:
+        import resource
+    except ImportError:
+        return
+    # If the parent dies, only this limit ends the child. It counts the threads of a driver together.
+    cpu_s = int(timeout_s * (os.cpu_count() or 1)) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        now = int(statm.read_text().split()[0]) * resource.getpagesize()
+        most = now + limits.max_host_bytes + limits.max_device_bytes + COMPILER_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def main() -> None:
+    """Run the parent's request from standard input, and write the outcome."""
+    request, arguments = received(sys.stdin.buffer.read())
+    context = Context(request["spec"])
+    context.profile = context.profile.as_kind(request["device_kind"], request["compute_units"])
+    limits = Limits(**request["limits"])
+    limit(limits, request["timeout_s"])
+    outcome = None
+    try:
+        loaded = load(request["path"], context, build_in_child=False, **request["limits"])
+        if loaded.digest != request["digest"]:
+            raise FileError("the file was changed after it was loaded.\nThe cure: load it again")
+        loaded[request["method"]].run(arguments)
+    except Exception as error:
+        traceback.print_exc()
+        outcome = type(error).__name__, str(error)
+    sys.stdout.write(f"\n{json.dumps(outcome)}\n")
+    sys.stdout.flush()
+    # Drivers of threads that hang need not be waited for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
