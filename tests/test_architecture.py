@@ -117,7 +117,6 @@ ASKS_FOR_PARAMETERS = {
     "host/api/identity.py": "compares the code of methods that Theano generates",
     "host/api/rewriters.py": "a function that the user passes",
     "opencl/kernels/base.py": "a method as its class defines it",
-    "runtime/exported/reading.py": "functions of optdb's own",
 }
 _ASKING = {"signature", "getfullargspec", "getargspec", "getcallargs", "__code__", "__signature__", "co_varnames"}
 

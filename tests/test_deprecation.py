@@ -12,7 +12,6 @@ import pytest
 
 from optdb.codegen.kernels import Kernel
 from optdb.deprecation import renamed, renamed_fields, renamed_names, warn_renamed
-from optdb.runtime import sizes
 
 
 class Profile:
@@ -92,7 +91,6 @@ def test_other_names_of_a_module_are_not_there(module):
     [
         ("optdb.runtime.devices", "Row", "DeviceInfo"),
         ("optdb.runtime.devices", "trouble", "unsupported_reason"),
-        ("optdb.runtime.exported", "Method", "LoadedMethod"),
     ],
 )
 def test_public_names_that_changed_warn(module, old, new):
@@ -134,9 +132,7 @@ def test_fields_that_never_were_are_errors():
         Described("x", kind="accelerator")
 
 
-def test_old_words_of_kernels_and_sizes():
+def test_an_old_word_of_kernels():
     with pytest.warns(FutureWarning, match="CHUNK_KERNEL is now OUTLINED_KERNEL"):
         kernel = Kernel("CHUNK_KERNEL void nothing(ga_size n) {}", "nothing", ["uint64"])
     assert kernel.code == "OUTLINED_KERNEL void nothing(ga_size n) {}"
-    with pytest.warns(FutureWarning, match="optdb.runtime.sizes.whole is now optdb.runtime.sizes.as_int"):
-        assert sizes.whole(3.0) == 3

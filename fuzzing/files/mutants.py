@@ -49,16 +49,36 @@ _OTHERS = (
         "\ud800",
     ),
     *("$0", "$1", "$2", "$9", "$99999999", "$-1", "$", "$01", "../../etc/passwd", "arrays/0.npy", "programs/0.cl"),
-    *([[]], ["$0"], ["argument", 0], ["argument", 1], ["memory", 0], ["memory", 3], ["local", 2**40], ["local", 64]),
+    *([[]], ["$0"], {"kind": "argument", "argument": 0}, {"kind": "argument", "argument": 1}, {"kind": "shared"}),
+    *({"kind": "local", "nbytes": 2**40}, {"kind": "local", "nbytes": 64}, {"kind": "shared", "state": 0}),
+    *({"kind": "number", "dtype": name, "values": [value]} for name, value in (("uint64", "$0"), ("complex128", 1))),
+    *({"kind": "array", "array": "arrays/0.npy"}, {"kind": "constant", "array": "arrays/0.npy"}),
+    *({"kind": "compute_units"}, {"kind": "axis", "argument": 0, "axis": 0}),
     *(
-        ["number", "uint64", ["$0"]],
-        ["number", "complex128", [1]],
-        ["array", "arrays/0.npy"],
-        ["units"],
-        ["axis", 0, 0],
+        {"kind": "arithmetic", "op": op, "left": left, "right": right}
+        for op, left, right in (("*", "$0", 2**62), ("//", 1, 0), ("**", "$0", "$0"))
     ),
-    *(["value", "float64", [1, 2.5, "inf"]], ["table", "classes", [["argument", 1], 3]], ["*", "$0", 2**62]),
-    *(["table", "mentions", [["argument", 0]]], ["shaped", ["argument", 0], [3, 1]], ["//", 1, 0], ["**", "$0", "$0"]),
+    {"kind": "numbers", "dtype": "float64", "numbers": [1, 2.5, "inf"]},
+    {"kind": "numbers", "dtype": "int64", "numbers": [1, 2], "ndim": 1},
+    {"kind": "table", "table": "classes", "array": {"kind": "argument", "argument": 1}, "numbers": [3]},
+    {"kind": "table", "table": "mentions", "array": {"kind": "argument", "argument": 0}, "numbers": []},
+    {"kind": "reshaped", "array": {"kind": "argument", "argument": 0}, "shape": [3, 1]},
+    {"kind": "workspace", "nbytes": 2**62, "own_buffer": True},
+    {"kind": "host", "value": {"kind": "argument", "argument": 0}},
+    *(
+        "argument",
+        "array",
+        "numbers",
+        "reshaped",
+        "table",
+        "shared",
+        "constant",
+        "workspace",
+        "host",
+        "local",
+        "number",
+    ),
+    *("launch", "copy", "fill", "upload", "axis", "arithmetic", "scalar", "compute_units", "kind"),
 )
 #: What a program of a file must not have.
 _PIECES = (
@@ -322,7 +342,7 @@ _TEXTS: tuple[Callable[[random.Random], str], ...] = (
     lambda rng: f"{rng.choice(_NUMBERS)},",
     lambda rng: '"kind": "optdb plan", "kind": ' + rng.choice(('"optdb plan",', "1,")),
     lambda rng: rng.choice(
-        ('"version": 2,', '"members": {},', '"methods": [],', '"": 1, "": 2,', '"a": 1, "\\u0061": 2,')
+        ('"version": 3,', '"members": {},', '"methods": [],', '"": 1, "": 2,', '"a": 1, "\\u0061": 2,')
     ),
     lambda rng: rng.choice(
         ('"\\ud800",', '"\\udc00\\ud800",', '"\ud800",', '"\\ud834\\udd1e",', '"\\u0000",', '"\0",')

@@ -19,9 +19,10 @@ import numpy as np
 
 from optdb.runtime import commands
 from optdb.runtime.context import Context
+from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.device_profiles import profile_of
 from optdb.runtime.library import cl, cl_array
-from optdb.runtime.sizes import DeferredArray, specialize
+from optdb.runtime.sizes import specialize
 
 Array = cl_array.Array
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from optdb.runtime.records import Record, Where, array, choice, dtype, flag, flags, list_of, maybe, saved, text, texts
+
 #: The forms of a function's result: a list, its one value, or nothing.
 RESULTS = ("list", "single", "none")
 #: The kinds of dtypes that are numbers.
@@ -21,26 +23,37 @@ _NUMERIC = "biufc"
 
 
 @dataclass(frozen=True, eq=False)
-class Argument:
+class Argument(Record):
     """One argument of a function."""
 
     #: By which it may be given.
-    name: str | None
+    name: str | None = saved(maybe(text))
     #: Of the array that the function takes.
-    dtype: str
+    dtype: str = saved(dtype)
     #: For each axis, whether its length is 1.
-    broadcastable: tuple[bool, ...]
+    broadcastable: tuple[bool, ...] = saved(flags)
     #: Whether only an array of that dtype will do.
-    strict: bool = False
+    strict: bool = saved(flag, default=False)
     #: Whether precision may be lost; None allows it for Python's floats alone, where `floats` says so.
-    allow_downcast: bool | None = None
+    allow_downcast: bool | None = saved(maybe(flag), default=None)
     #: The value if the caller passes none; without a default, the argument is required.
-    default: np.ndarray | None = None
+    default: np.ndarray | None = saved(maybe(array), default=None)
     #: Whether `dtype` is the one that Python's floats are taken for.
-    floats: bool = False
+    floats: bool = saved(flag, default=False)
+
+    def check(self, where: Where) -> None:
+        """Check that a saved argument can have its default."""
+        if self.default is None:
+            return
+        if self.default.dtype != self.dtype:
+            raise where.at("default").wrong(f"an array of {self.dtype}", self.default.dtype.name)
+        try:
+            self.array(self.default)
+        except TypeError as error:
+            raise where.at("default").wrong(f"a value of the argument ({error})", self.default.shape) from None
 
     @property
-    def kind(self) -> str:
+    def spec(self) -> str:
         """The required type, in words."""
         axes = {(): "a number", (False,): "a vector", (False, False): "a matrix"}
         array_kind = axes.get(self.broadcastable, f"an array of {len(self.broadcastable)} dimensions")
@@ -50,10 +63,10 @@ class Argument:
         """Return a value as the array that the function takes; raise TypeError if it must not be made one."""
         taken = self._cast(value)
         if taken.ndim != len(self.broadcastable):
-            raise TypeError(f"expected {self.kind}, got an array of {taken.ndim} dimensions, of shape {taken.shape}")
+            raise TypeError(f"expected {self.spec}, got an array of {taken.ndim} dimensions, of shape {taken.shape}")
         if any(broadcasts and length != 1 for broadcasts, length in zip(self.broadcastable, taken.shape)):
             lengths = tuple(1 if broadcasts else "any" for broadcasts in self.broadcastable)
-            raise TypeError(f"expected {self.kind} with lengths {lengths}, got one of shape {taken.shape}")
+            raise TypeError(f"expected {self.spec} with lengths {lengths}, got one of shape {taken.shape}")
         return taken
 
     def _cast(self, value: Any) -> np.ndarray:
@@ -77,7 +90,7 @@ class Argument:
     def _without_loss(self, value: Any, wanted: np.dtype) -> np.ndarray:
         uncast = np.asarray(value)
         if uncast.dtype.kind not in _NUMERIC:
-            raise TypeError(f"expected {self.kind}, got {_described(value)}")
+            raise TypeError(f"expected {self.spec}, got {_described(value)}")
         with np.errstate(all="ignore"):
             taken = uncast.astype(wanted)
             # NaN counts as equal to NaN.
@@ -88,21 +101,21 @@ class Argument:
 
     def _loss(self, what: str) -> TypeError:
         return TypeError(
-            f"expected {self.kind}, which cannot hold {what} without loss.\nThe cure: cast it first, if you mean it, "
+            f"expected {self.spec}, which cannot hold {what} without loss.\nThe cure: cast it first, if you mean it, "
             "or have the function compiled with allow_input_downcast=True"
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Signature:
+class Signature(Record):
     """The arguments of a function, and the form of its result."""
 
     #: By their places.
-    arguments: tuple[Argument, ...]
+    arguments: tuple[Argument, ...] = saved(list_of(Argument.parse, "arguments"))
     #: The form of the result: 'list', 'single' or 'none'.
-    returns: str = "list"
+    returns: str = saved(choice(RESULTS), default="list")
     #: The keys of the results, if the function returns a dict.
-    keys: tuple[str, ...] | None = None
+    keys: tuple[str, ...] | None = saved(maybe(texts), default=None)
 
     @functools.cached_property
     def _places(self) -> dict[str, int]:
@@ -134,7 +147,7 @@ class Signature:
         argument = self.arguments[place]
         if place not in given:
             if argument.default is None:
-                raise TypeError(f"{function} misses its argument {self.called(place)}, {argument.kind}")
+                raise TypeError(f"{function} misses its argument {self.called(place)}, {argument.spec}")
             return argument.default
         try:
             return argument.array(given[place])

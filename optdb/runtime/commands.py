@@ -5,6 +5,10 @@ buffer that is not chosen yet. Recording replaces buffers by `Memory` (``recordi
 `Memory` by buffers (``buffer_assignment``). Merging, command buffers, timing, files and memory reports are passes that
 read the commands. In a list that was traced, numbers may be symbolic (``sizes``).
 
+A file holds commands as records. In a *saved* list they have no queue, operands are the numbers of memories, kernels
+are in programs of the file (``operands``), numbers may refer to sizes (``expressions``), and the value of an upload is
+a source (``deferred``).
+
 Ops call :func:`enqueue` and :func:`upload`, which put a command into the device's queue at once. Where a *listener* is
 set for the thread, each command goes to its method `on` in place of the queue: a recorder writes it down and enqueues
 it, a timer enqueues it on a queue of its own (``timing``), and a tracer writes it down only (``tracing``).
@@ -13,6 +17,7 @@ it, a timer enqueues it on a queue of its own (``timing``), and a tracer writes 
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,10 +28,15 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from optdb import trace_log
+from optdb.runtime.deferred import source
+from optdb.runtime.expressions import size, sizes
 from optdb.runtime.library import cl
+from optdb.runtime.operands import KernelRef, Slot, check_arguments, kernel_argument, memory_slot
+from optdb.runtime.records import Record, Where, index_in, list_of, maybe, one_of, saved
 
 #: Up to this size, copying an array on the host is quicker than waiting for the device.
 _SMALL_NBYTES = 1 << 16
+_PATTERN = re.compile(r"([0-9a-f]{2}|[0-9a-f]{4}|[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-f]{32})\Z", re.ASCII)
 #: Events of uploads that each thread keeps: PyOpenCL waits for the device when it drops one.
 _KEPT_EVENTS = 64
 
@@ -61,7 +71,7 @@ def _choose_launch() -> None:
 
 trace_log.when_changed(_choose_launch)
 #: The arguments of a kernel that are operands.
-_OPERANDS = (Memory, cl.MemoryObject)
+_OPERANDS = (Memory, cl.MemoryObject, Slot)
 _allocation_numbers = itertools.count(1)
 #: The number of the latest allocation with each handle: a driver uses the handle of a released buffer again.
 _latest_allocations: dict[int, int] = {}
@@ -70,22 +80,31 @@ Locate = Callable[[Memory], tuple[cl.Buffer, int]]
 
 
 @dataclass(eq=False, slots=True)
-class EnqueueKernel:
+class EnqueueKernel(Record):
     """A kernel launch. A bound one has a kernel object of its own, whose arguments are set."""
 
     kind: ClassVar[str] = "launch"
 
     queue: cl.CommandQueue
-    kernel: cl.Kernel
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...] | None  #: The driver chooses it if it is None.
-    args: tuple[Any, ...]  #: Buffers, NumPy numbers and local memory.
+    kernel: cl.Kernel = saved(KernelRef.parse)
+    global_size: tuple[int, ...] = saved(sizes)
+    local_size: tuple[int, ...] | None = saved(maybe(sizes))  #: The driver chooses it if it is None.
+    args: tuple[Any, ...] = saved(list_of(kernel_argument, "arguments"))  #: Buffers, NumPy numbers and local memory.
     #: The positions in `args` of buffers that are followed by the offset, in bytes, at which an array begins: such a
     #: buffer may be a part of a larger one.
-    array_slots: tuple[int, ...] = ()
+    array_slots: tuple[int, ...] = saved(list_of(index_in("args"), "positions in args"), default=())
     is_rebindable: bool = False  #: Whether an operand may be another buffer in the next call.
     #: Held while the kernel object gets its arguments and is launched, if other launches share it; None if it is bound.
     lock: Any = None
+
+    def check(self, where: Where) -> None:
+        """Check the sizes of a saved launch, and its arguments, which OpenCL trusts."""
+        if not 1 <= len(self.global_size) <= 3:
+            raise where.at("global_size").wrong("a list of one to three numbers", self.global_size)
+        if self.local_size is not None and len(self.local_size) != len(self.global_size):
+            raise where.at("local_size").wrong(f"a list of {len(self.global_size)} numbers", self.local_size)
+        params = where.before("programs")[self.kernel.program].kernels[self.kernel.function_name]
+        check_arguments(self.args, self.array_slots, params, where)
 
     @property
     def name(self) -> str:
@@ -126,7 +145,7 @@ class EnqueueKernel:
         self.args = (*self.args[:operand], buffer, *self.args[operand + 1 :])
 
 
-class _Transfer:
+class _Transfer(Record):
     """Base of commands that move bytes: each operand, and the offset in it, is a field."""
 
     __slots__ = ()
@@ -177,11 +196,11 @@ class EnqueueCopy(_Transfer):
     _fields: ClassVar = (("target", "target_offset"), ("source", "source_offset"))
 
     queue: cl.CommandQueue
-    target: Any
-    target_offset: int
-    source: Any
-    source_offset: int
-    nbytes: int
+    target: Any = saved(memory_slot)
+    target_offset: int = saved(size)
+    source: Any = saved(memory_slot)
+    source_offset: int = saved(size)
+    nbytes: int = saved(size)
     is_rebindable: bool = False
 
     @property
@@ -199,6 +218,13 @@ class EnqueueCopy(_Transfer):
         )
 
 
+def _pattern(value: Any, where: Where) -> bytes:
+    """Parse the bytes of a pattern, which are written as hexadecimal digits."""
+    if not isinstance(value, str) or not _PATTERN.match(value):
+        raise where.wrong("1, 2, 4, 8 or 16 bytes in hexadecimal digits", value)
+    return bytes.fromhex(value)
+
+
 @dataclass(eq=False, slots=True)
 class EnqueueFill(_Transfer):
     """A fill of a buffer's bytes with a pattern, which fits into them a whole number of times."""
@@ -206,10 +232,10 @@ class EnqueueFill(_Transfer):
     kind: ClassVar[str] = "fill"
 
     queue: cl.CommandQueue
-    target: Any
-    offset: int
-    nbytes: int
-    pattern: np.generic
+    target: Any = saved(memory_slot)
+    offset: int = saved(size)
+    nbytes: int = saved(size)
+    pattern: np.generic = saved(_pattern)  #: In a saved list, its bytes.
     is_rebindable: bool = False
 
     def enqueue_on(self, queue: cl.CommandQueue) -> Any:
@@ -224,9 +250,9 @@ class EnqueueUpload(_Transfer):
     kind: ClassVar[str] = "upload"
 
     queue: cl.CommandQueue
-    target: Any
-    offset: int
-    value: Any  #: An array or a `DeferredArray`. It must not change before the copy is done.
+    target: Any = saved(memory_slot)
+    offset: int = saved(size)
+    value: Any = saved(source)  #: An array or a `DeferredArray`. It must not change before the copy is done.
     is_constant: bool = False  #: Whether the target is never written again.
     is_blocking: bool = True  #: Whether to wait for the copy.
     is_rebindable: bool = False
@@ -324,6 +350,10 @@ class CommandList(list[Command]):
         """Return the operands that have to begin where a buffer begins, since their kernel takes no offset."""
         launches = (command for command in self if isinstance(command, EnqueueKernel))
         return {arg for launch in launches for slot, arg in launch.operands() if slot not in launch.array_slots}
+
+
+#: Parses a saved list.
+command_list = list_of(one_of(EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUpload), "commands", CommandList)
 
 
 class Listener(Protocol):

@@ -6,45 +6,20 @@ returns the plain answer of the example and records a *guard*: the trace holds o
 operation that needs a plain number records a guard, too. Hence no operation on a SymInt makes a trace wrong for other
 shapes; at worst the trace holds for fewer of them.
 
-:class:`ShapeEnv` holds the expressions and the guards of a trace; ``optdb.runtime.exported.rules`` evaluates them for
-a call. A :class:`DeferredArray` is an array of the host whose values are known when the trace runs, not before.
+:class:`ShapeEnv` holds the expressions and the guards of a trace, records of ``optdb.runtime.expressions``;
+``optdb.runtime.exported.rules`` evaluates them for a call.
 """
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from optdb.deprecation import renamed_names
+from optdb.runtime.expressions import ARITHMETIC, COMPARISONS, Arithmetic, Entry, Guard, Ref
 
-__getattr__ = renamed_names(
-    __name__,
-    {"concrete": "example_value", "plain": "specialize", "real": "as_float", "settled": "resolve", "whole": "as_int"},
-)
-
-#: The operations on two whole numbers.
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "ceil": lambda one, other: -(-one // other),
-    "max": max,
-    "min": min,
-}
-#: The comparisons of two numbers.
-COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-}
 _OPPOSITE = {"==": "!=", "!=": "==", "<": "<=", "<=": "<"}
 
 
@@ -52,25 +27,20 @@ class ShapeEnv:
     """The expressions of a trace's sizes, and the guards under which it holds."""
 
     def __init__(self) -> None:
-        #: One for each SymInt, by its number: a word and its operands; see `symbol` and `derived`.
-        self.entries: list[tuple] = []
-        #: A comparison and its two operands, in the order of recording: all have to be true.
-        self.guards: dict[tuple, None] = {}
-        self._known: dict[tuple, int] = {}
+        #: One for each SymInt, by its number.
+        self.entries: list[Entry] = []
+        #: In the order of recording: all have to be true.
+        self.guards: dict[Guard, None] = {}
+        self._known: dict[Entry, int] = {}
         #: The sizes for which guards leave only one value.
         self.resolved: dict[int, int] = {}
 
-    def symbol(self, value: int, *entry: Any) -> SymInt:
-        """Return a size that the call determines, `value` in the example.
-
-        The entry says which it is: 'axis' with the number of an argument and an axis of it, 'value' with that of an
-        argument, or 'units', the device's compute units.
-        """
-        return SymInt(self, self.number(*entry), value)
-
-    def derived(self, value: Any, word: str, *operands: Any) -> SymInt:
-        """Return the result of a word on operands, `value` in the example."""
-        return SymInt(self, self.number(word, *map(_reference, operands)), value)
+    def symbol(self, value: Any, entry: Entry) -> SymInt:
+        """Return the size that an entry computes, `value` in the example."""
+        number = self._known.setdefault(entry, len(self.entries))
+        if number == len(self.entries):
+            self.entries.append(entry)
+        return SymInt(self, number, value)
 
     def guard(self, word: str, one: Any, other: Any) -> bool:
         """Compare two operands of the example; record the outcome as a guard."""
@@ -79,17 +49,10 @@ class ShapeEnv:
             word = _OPPOSITE[word]
             if word in ("<", "<="):
                 one, other = other, one
-        self.guards[word, _reference(one), _reference(other)] = None
+        self.guards[Guard(word, operand(one), operand(other))] = None
         if word == "==" and isinstance(one, SymInt) and isinstance(other, int):
             self.resolved[one.number] = other
         return answer
-
-    def number(self, *entry: Any) -> int:
-        """Return the number of an entry, whose operands are in the form of rules."""
-        number = self._known.setdefault(entry, len(self.entries))
-        if number == len(self.entries):
-            self.entries.append(entry)
-        return number
 
 
 _Method = Callable[["SymInt", Any], Any]
@@ -201,71 +164,6 @@ class SymIntVector(tuple):
         return np.array([specialize(number) for number in self], dtype or self.dtype)
 
 
-class ValuesUnknown(TypeError):
-    """Something needs the values of an array while a function is traced, before there are any."""
-
-
-@dataclass(frozen=True, eq=False)
-class DeferredArray:
-    """An array of the host whose values are known when a trace runs.
-
-    Its `source` says where the values come from: 'argument' with a number; 'value' with a SymInt; 'values'
-    with a vector of them; 'table' with the name of a function in ``optdb.runtime.tables`` and its arguments; 'shaped'
-    with a `DeferredArray` of another shape; 'home' with an array of the device.
-    """
-
-    shape: tuple[Any, ...]
-    dtype: np.dtype
-    source: tuple
-
-    # NumPy's functions raise TypeError, instead of taking it as an array of one object.
-    __array_ufunc__ = None
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> Any:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> Any:
-        """Its size in bytes."""
-        return self.size * self.dtype.itemsize
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        raise self._unknown()
-
-    def __int__(self) -> int:
-        raise self._unknown()
-
-    __index__ = __int__
-
-    def __float__(self) -> float:
-        raise self._unknown()
-
-    def _unknown(self) -> ValuesUnknown:
-        return ValuesUnknown(f"the values of {self.described} are not known before a call")
-
-    @property
-    def described(self) -> str:
-        """The array, in words."""
-        kind, what = self.source[:2]
-        if kind == "home":
-            # Not formatted: formatting an array of the device would read its values.
-            return "an array of the device"
-        descriptions = {"argument": f"argument {what}", "table": f"what is computed by {what}"}
-        return descriptions.get(kind, "what is computed from arguments")
-
-    @property
-    def is_on_device(self) -> bool:
-        """Whether the values are those of an array of the device."""
-        return self.source[0] == "home"
-
-
 @dataclass(frozen=True)
 class SymbolicArgument:
     """A kernel's scalar argument that is not known before a call; or sixteen of them, in a vector of `dtype`."""
@@ -354,10 +252,10 @@ def _within(bound: Any, length: Any, forward: bool) -> Any:
     return highest if bound > highest else bound
 
 
-def _reference(x: Any) -> Any:
-    """Return an operand in the form of rules: a number, or the name of an entry."""
+def operand(x: Any) -> Any:
+    """Return a number as the operand of an entry: a plain one, or a reference."""
     if isinstance(x, SymInt):
-        return f"${x.number}"
+        return Ref(x.number)
     return x.item() if isinstance(x, np.generic) else x
 
 
@@ -401,7 +299,7 @@ def _combined(word: str, one: Any, other: Any) -> Any:
     if word in ("+", "*", "max", "min") and _order(one) > _order(other):
         one, other = other, one
     value = ARITHMETIC[word](example_value(one), example_value(other))
-    return _rules((one, other)).derived(value, word, one, other)
+    return _rules((one, other)).symbol(value, Arithmetic(word, operand(one), operand(other)))
 
 
 def _order(x: Any) -> int:
@@ -426,12 +324,14 @@ def _simplified(word: str, one: Any, other: Any) -> Any:
 
 def _with_factor(word: str, one: SymInt, number: int) -> Any:
     """Multiply or divide a size that is a multiple already."""
-    name, *operands = one.rules.entries[one.number]
-    if word == "*" and number == -1 and name == "//":
-        return _rounded_up(one, operands)
-    if name != "*" or not isinstance(operands[1], int):
+    entry = one.rules.entries[one.number]
+    if not isinstance(entry, Arithmetic):
         return None
-    inner, factor = _operand(one, operands[0], one.value // operands[1]), operands[1]
+    if word == "*" and number == -1 and entry.op == "//":
+        return _rounded_up(one, entry)
+    if entry.op != "*" or not isinstance(entry.right, int):
+        return None
+    inner, factor = _left(one, entry, one.value // entry.right), entry.right
     if word == "*":
         return inner * (factor * number)
     if number == 0 or factor % number:
@@ -439,15 +339,15 @@ def _with_factor(word: str, one: SymInt, number: int) -> Any:
     return 0 if word == "%" else inner * (factor // number)
 
 
-def _rounded_up(one: SymInt, operands: list[Any]) -> Any:
+def _rounded_up(one: SymInt, quotient: Arithmetic) -> Any:
     """Return the negative of a quotient as one step, if it has the form ``-(-a // b)``."""
     rules = one.rules
-    inner = rules.entries[int(operands[0][1:])] if isinstance(operands[0], str) else ()
-    if not inner or inner[0] != "*" or inner[2] != -1:
+    inner = rules.entries[quotient.left.number] if isinstance(quotient.left, Ref) else None
+    if not isinstance(inner, Arithmetic) or inner.op != "*" or inner.right != -1:
         return None
-    if inner[1] == operands[1]:
+    if inner.left == quotient.right:
         return 1
-    return SymInt(rules, rules.number("ceil", inner[1], operands[1]), -one.value)
+    return rules.symbol(-one.value, Arithmetic("ceil", inner.left, quotient.right))
 
 
 def _with_term(word: str, one: SymInt, number: int) -> Any:
@@ -456,14 +356,15 @@ def _with_term(word: str, one: SymInt, number: int) -> Any:
         return None
     if word == "-":
         return one + -number
-    name, *operands = one.rules.entries[one.number]
-    if name != "+" or not isinstance(operands[1], int):
+    entry = one.rules.entries[one.number]
+    if not isinstance(entry, Arithmetic) or entry.op != "+" or not isinstance(entry.right, int):
         return None
-    return _operand(one, operands[0], one.value - operands[1]) + (operands[1] + number)
+    return _left(one, entry, one.value - entry.right) + (entry.right + number)
 
 
-def _operand(of: SymInt, reference: str, value: int) -> SymInt:
-    return SymInt(of.rules, int(reference[1:]), value)
+def _left(one: SymInt, entry: Arithmetic, value: int) -> SymInt:
+    """Return the left operand of a size's entry, which is a size itself if the right one is a plain number."""
+    return SymInt(one.rules, entry.left.number, value)
 
 
 def _unpacked(x: Any) -> Any:

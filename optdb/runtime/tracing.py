@@ -27,9 +27,10 @@ from optdb.runtime.commands import (
     Memory,
 )
 from optdb.runtime.context import Context
+from optdb.runtime.deferred import DeferredArray
 from optdb.runtime.library import cl
 from optdb.runtime.recording import Recorder
-from optdb.runtime.sizes import DeferredArray, ShapeEnv
+from optdb.runtime.sizes import ShapeEnv
 
 
 @dataclass(frozen=True)

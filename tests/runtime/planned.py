@@ -27,26 +27,86 @@ __kernel void twice(ulong n, __global float *x, ulong x_off, __global float *z, 
 KERNELS = {name: list(params) for name, params in read_program(SOURCE).items()}
 
 
-def _number(value, dtype="uint64"):
-    return ["number", dtype, [value]]
+def number(*values, dtype="uint64"):
+    """Return a kernel's argument that is a number."""
+    return {"kind": "number", "dtype": dtype, "values": list(values)}
 
+
+def axis(argument, axis):
+    return {"kind": "axis", "argument": argument, "axis": axis}
+
+
+def arithmetic(op, left, right):
+    return {"kind": "arithmetic", "op": op, "left": left, "right": right}
+
+
+def scalar(op, dtype, *operands):
+    return {"kind": "scalar", "op": op, "dtype": dtype, "operands": list(operands)}
+
+
+def guard(op, left, right):
+    return {"op": op, "left": left, "right": right}
+
+
+def workspace(nbytes, own_buffer=False):
+    return {"kind": "workspace", "nbytes": nbytes, "own_buffer": own_buffer}
+
+
+def upload(target, offset, value):
+    return {"kind": "upload", "target": target, "offset": offset, "value": value}
+
+
+def copy_of(target, target_offset, source, source_offset, nbytes):
+    places = {"target": target, "target_offset": target_offset, "source": source, "source_offset": source_offset}
+    return {"kind": "copy", **places, "nbytes": nbytes}
+
+
+def fill(target, offset, nbytes, pattern):
+    return {"kind": "fill", "target": target, "offset": offset, "nbytes": nbytes, "pattern": pattern}
+
+
+def of_argument(argument):
+    return {"kind": "argument", "argument": argument}
+
+
+def of_numbers(dtype, *numbers):
+    return {"kind": "numbers", "dtype": dtype, "numbers": list(numbers)}
+
+
+def table(name, array, *numbers):
+    return {"kind": "table", "table": name, "array": array, "numbers": list(numbers)}
+
+
+def reshaped(array, *shape):
+    return {"kind": "reshaped", "array": array, "shape": list(shape)}
+
+
+def array_result(memory, shape, strides, dtype="float32", offset=0):
+    return {
+        **{"kind": "array", "dtype": dtype, "memory": memory, "offset": offset},
+        **{"shape": list(shape), "strides": list(strides)},
+    }
+
+
+STATE = {"kind": "shared", "state": 0}
+LAUNCH = {
+    "kind": "launch",
+    "kernel": {"program": 0, "function_name": "twice"},
+    "global_size": [4],
+    "local_size": [2],
+    "args": [number("$0"), 0, number(0), 1, number(0), 2],
+    "array_slots": [1, 3],
+}
 
 TRACE = {
-    "units": 2,
-    "flags": [],
-    "entries": [["axis", 0, 0], ["*", "$0", 4]],
-    "guards": [["==", "$0", 3]],
+    "compute_units": 2,
+    "dtypes": [],
+    "entries": [axis(0, 0), arithmetic("*", "$0", 4)],
+    "guards": [guard("==", "$0", 3)],
     "arguments": [["$0"]],
-    "memories": [{"nbytes": "$1", "bare": False}, {"nbytes": "$1", "bare": False}, {"state": 0}],
-    "commands": [
-        ["upload", 0, 0, ["argument", 0]],
-        [
-            *("launch", 0, "twice", [4], [2]),
-            [_number("$0"), ["memory", 0], _number(0), ["memory", 1], _number(0), ["memory", 2]],
-            [1, 3],
-        ],
-    ],
-    "outlets": [{"dtype": "float32", "memory": 1, "offset": 0, "shape": ["$0"], "strides": [4]}],
+    "memories": [workspace("$1"), workspace("$1"), STATE],
+    "commands": [upload(0, 0, of_argument(0)), LAUNCH],
+    "results": [array_result(1, ["$0"], [4])],
 }
 
 ARGUMENT = {
@@ -61,13 +121,13 @@ ARGUMENT = {
 
 MANIFEST = {
     "about": "",
-    "states": [{"name": "total", "broadcastable": [False], "array": "arrays/0.npy"}],
+    "states": [{"name": "total", "value": "arrays/0.npy", "broadcastable": [False]}],
     "programs": [{"source": "programs/0.cl", "kernels": KERNELS}],
     "methods": [
         {
             "name": "f",
             "signature": {"arguments": [ARGUMENT], "returns": "single", "keys": None},
-            "traces": [{"flavour": device_kind, **TRACE} for device_kind in DEVICE_KINDS],
+            "traces": [{"device_kind": device_kind, **TRACE} for device_kind in DEVICE_KINDS],
         }
     ],
 }
@@ -84,33 +144,34 @@ _METHOD["signature"]["arguments"].append(
 _METHOD["traces"] = [
     {
         **copy.deepcopy(TRACE),
-        "flavour": device_kind,
-        "units": 4,
+        "device_kind": device_kind,
+        "compute_units": 4,
         "entries": [
-            *(["axis", 0, 0], ["*", "$0", 4], ["axis", 1, 0], ["*", "$2", 8], ["units"], ["ceil", "$0", "$4"]),
-            *(["max", "$5", 2], ["true_div", "float32", "$0", 2], ["cast", "int64", "$7"]),
+            *(axis(0, 0), arithmetic("*", "$0", 4), axis(1, 0), arithmetic("*", "$2", 8)),
+            *({"kind": "compute_units"}, arithmetic("ceil", "$0", "$4"), arithmetic("max", "$5", 2)),
+            *(scalar("true_div", "float32", "$0", 2), scalar("cast", "int64", "$7")),
         ],
-        "guards": [["==", "$0", 3], ["==", "$2", "$0"], ["<=", "$8", 5], ["<", 0.5, "$7"]],
+        "guards": [guard("==", "$0", 3), guard("==", "$2", "$0"), guard("<=", "$8", 5), guard("<", 0.5, "$7")],
         "arguments": [["$0"], ["$2"]],
         "memories": [
-            *({"nbytes": "$1", "bare": False}, {"nbytes": "$1", "bare": False}, {"state": 0}),
-            *({"nbytes": "$3", "bare": False}, {"array": "arrays/0.npy", "bare": True}, {"nbytes": 64, "bare": True}),
+            *(workspace("$1"), workspace("$1"), STATE, workspace("$3")),
+            *({"kind": "constant", "array": "arrays/0.npy"}, workspace(64, own_buffer=True)),
         ],
         "commands": [
             *TRACE["commands"],
-            ["upload", 3, 0, ["table", "indexes", [["argument", 1], "$0", 0]]],
-            ["upload", 5, 8, ["value", "float32", ["$7", 1, "inf"]]],
-            ["upload", 5, 32, ["shaped", ["table", "distinct", [["argument", 1]]], ["$2", 1]]],
-            ["copy", 1, 0, 4, 0, "$1"],
-            ["fill", 0, 4, 8, "0000803f"],
-            ["copy", 2, 4, 0, 0, 8],
+            upload(3, 0, table("indexes", of_argument(1), "$0", 0)),
+            upload(5, 8, of_numbers("float32", "$7", 1, "inf")),
+            upload(5, 32, reshaped(table("distinct", of_argument(1)), "$2", 1)),
+            copy_of(1, 0, 4, 0, "$1"),
+            fill(0, 4, 8, "0000803f"),
+            copy_of(2, 4, 0, 0, 8),
         ],
-        "outlets": [
-            *TRACE["outlets"],
-            {"dtype": "int64", "memory": 3, "offset": 16, "shape": ["$2", 2], "strides": [-8, 0]},
-            {"dtype": "int64", "values": ["$5", "$2"], "vector": True},
-            {"dtype": "float32", "array": "arrays/0.npy"},
-            {"dtype": "int64", "source": ["table", "mentions", [["argument", 1]]]},
+        "results": [
+            *TRACE["results"],
+            array_result(3, ["$2", 2], [-8, 0], "int64", offset=16),
+            {"kind": "numbers", "dtype": "int64", "numbers": ["$5", "$2"], "ndim": 1},
+            {"kind": "constant", "array": "arrays/0.npy"},
+            {"kind": "host", "value": table("mentions", of_argument(1))},
         ],
     }
     for device_kind in DEVICE_KINDS

@@ -190,9 +190,6 @@ def test_no_other_file_asks_for_a_platforms_or_vendors_name():
 def test_the_old_word_for_a_devices_kind_is_gone():
     allowed = {
         "runtime/context.py": 1,  # the old name of an attribute, for one release
-        "runtime/exported/reading.py": 1,  # a key of the file format
-        "runtime/exported/writing.py": 1,
-        "opencl/exporting/writing.py": 1,
         "opencl/simulator/simulator.py": 5,
     }
     counts = {str(path.relative_to(OPTDB)): path.read_text().count("lavour") for path in OPTDB.rglob("*.py")}

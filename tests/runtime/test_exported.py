@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
@@ -23,7 +22,29 @@ from optdb.runtime.exported import FileError, ShapeError, load
 from optdb.runtime.exported.archive import array_bytes, pack
 from tests.processes import python
 from tests.runtime import planned
-from tests.runtime.planned import MANIFEST, MEMBERS, SOURCE, TRACE, plan, trace_with
+from tests.runtime.planned import (
+    LAUNCH,
+    MANIFEST,
+    MEMBERS,
+    SOURCE,
+    STATE,
+    TRACE,
+    arithmetic,
+    array_result,
+    axis,
+    copy_of,
+    fill,
+    guard,
+    number,
+    of_argument,
+    of_numbers,
+    plan,
+    scalar,
+    table,
+    trace_with,
+    upload,
+    workspace,
+)
 
 X = np.array([1, 2, 3], np.float32)
 
@@ -71,7 +92,7 @@ def test_a_damaged_file(tmp_path, context):
         whole[:-30]: "is no whole file of a plan",
         whole[30:]: "f.optdb",
         whole.replace(b"2 * x[i]", b"3 * x[i]"): "is no whole file of a plan",
-        whole.replace(b'"bare":false', b'"bare": true', 1): "is no whole file of a plan",
+        whole.replace(b'"own_buffer":false', b'"own_buffer": true', 1): "is no whole file of a plan",
     }.items():
         path.write_bytes(content)
         with pytest.raises(FileError, match=words) as caught:
@@ -129,10 +150,10 @@ def test_other_archives(tmp_path, context):
         load(path, context)
     with pytest.raises(FileError, match="compressed"):
         load(repacked(path, MANIFEST, compression=zipfile.ZIP_DEFLATED), context)
-    with pytest.raises(FileError, match=r"is of version 3, and this optdb reads version 2.\nThe cure: install a newer"):
-        load(plan(path, version=3), context)
-    with pytest.raises(FileError, match=r"is of version 1, and this optdb reads version 2.\nThe cure: export it again"):
-        load(plan(path, version=1), context)
+    with pytest.raises(FileError, match=r"is of version 4, and this optdb reads version 3.\nThe cure: install a newer"):
+        load(plan(path, version=4), context)
+    with pytest.raises(FileError, match=r"is of version 2, and this optdb reads version 3.\nThe cure: export it again"):
+        load(plan(path, version=2), context)
     for version in (0, None, "1", True):
         with pytest.raises(FileError, match="which version"):
             load(plan(path, version=version), context)
@@ -174,23 +195,29 @@ def test_programs_that_do_not_build(tmp_path, context):
         there(X)
 
 
-LAUNCH = TRACE["commands"][1]
+def launch(**changes):
+    """Return the commands with some fields of the launch changed."""
+    return [TRACE["commands"][0], {**LAUNCH, **changes}]
 
 
-def launch(place, value):
-    """Return the commands with one part of the launch changed."""
-    changed = copy.deepcopy(TRACE["commands"])
-    inner = changed[1]
-    for part in place[:-1]:
-        inner = inner[part]
-    inner[place[-1]] = value
-    return changed
+def launch_with(position, arg):
+    """Return the commands with one argument of the launch changed."""
+    args = list(LAUNCH["args"])
+    args[position] = arg
+    return launch(args=args)
 
 
+def without(record, name):
+    """Return a record without a field."""
+    return {key: value for key, value in record.items() if key != name}
+
+
+LENGTH, BYTES = TRACE["entries"]
 INVALID = {
     "states__0__name": [None, 3],
     "states__0__broadcastable": [[1], "no", [False, False]],
-    "states__0__array": ["arrays/1.npy", 3, None],
+    "states__0__value": ["arrays/1.npy", 3, None],
+    "states__0": [{"name": "total", "value": "arrays/0.npy", "broadcastable": [False], "more": 1}, {"name": "total"}],
     "programs": [
         [{"source": "programs/1.cl", "kernels": planned.KERNELS}],
         [{"source": "programs/0.cl", "kernels": planned.KERNELS}] * 2,
@@ -206,75 +233,105 @@ INVALID = {
     "methods__0__signature__arguments__0__dtype": ["object", "S4", None, 3],
     "methods__0__signature__arguments__0__default": ["arrays/7.npy", 3],
     "methods__0__signature__arguments__0__broadcastable": [[True, True], None],
-    "methods__0__traces__0__flavour": ["tpu", None],
-    "methods__0__traces__0__units": [0, -1, True, None, 1 << 30],
-    "methods__0__traces__0__flags": [["what"], None],
+    "methods__0__traces__0__device_kind": ["tpu", None],
+    "methods__0__traces__0__compute_units": [0, -1, True, None, 1 << 30],
+    "methods__0__traces__0__dtypes": [["what"], None],
     "methods__0__traces__0__entries": [
-        [["axis", 0, 1], ["*", "$0", 4]],
-        [["axis", 1, 0], ["*", "$0", 4]],
-        [["axis", 0, 0], ["*", "$1", 4]],
-        [["axis", 0, 0], ["*", "$2", 4]],
-        [["axis", 0, 0], ["**", "$0", 4]],
-        [["axis", 0, 0], ["__import__", "$0"]],
-        [["axis", 0, 0], ["cast", "object", "$0"]],
-        [["axis", 0, 0], ["*", "$0", 1e3]],
-        [["value", 0], ["*", "$0", 4]],
-        [["axis", 0, 0]],
-        [["axis", True, 0], ["*", "$0", 4]],
+        [axis(0, 1), BYTES],
+        [axis(1, 0), BYTES],
+        [LENGTH, arithmetic("*", "$1", 4)],
+        [LENGTH, arithmetic("*", "$2", 4)],
+        [LENGTH, arithmetic("**", "$0", 4)],
+        [LENGTH, scalar("__import__", "int64", "$0")],
+        [LENGTH, scalar("cast", "object", "$0")],
+        [LENGTH, scalar("add", "int64", "$0", 1, 2)],
+        [LENGTH, scalar("add", "int64")],
+        [LENGTH, arithmetic("*", "$0", 1e3)],
+        [{"kind": "argument", "argument": 0}, BYTES],
+        [LENGTH],
+        [axis(True, 0), BYTES],
+        [axis(0, True), BYTES],
+        [axis(0, None), BYTES],
+        [without(LENGTH, "axis"), BYTES],
+        [{**LENGTH, "more": 1}, BYTES],
+        [{**LENGTH, "kind": []}, BYTES],
+        [LENGTH, {**BYTES, "op": ["*"]}],
         [[]],
+        [{}],
         None,
     ],
-    "methods__0__traces__0__guards": [[["is", "$0", 3]], [["==", "$0"]], [["==", "$5", 3]], [3]],
+    "methods__0__traces__0__guards": [
+        [guard("is", "$0", 3)],
+        [without(guard("==", "$0", 3), "right")],
+        [guard("==", "$5", 3)],
+        [guard("==", "$0", "infinite")],
+        [3],
+    ],
     "methods__0__traces__0__arguments": [[["$0", "$0"]], [], [["$9"]], [[None]]],
     "methods__0__traces__0__memories": [
-        [{"nbytes": "$9", "bare": False}] * 3,
-        [{"nbytes": 4.5, "bare": False}] * 3,
-        [{"state": 1}] * 3,
-        [{"state": -1}] * 3,
+        [workspace("$9")] * 3,
+        [workspace(4.5)] * 3,
+        [workspace(4, own_buffer=1)] * 3,
+        [{"kind": "shared", "state": 1}] * 3,
+        [{"kind": "shared", "state": -1}] * 3,
+        [{"kind": "constant", "array": "arrays/1.npy"}] * 3,
+        [{"kind": "constant", "array": "programs/0.cl"}] * 3,
         [{}] * 3,
         [],
     ],
     "methods__0__traces__0__commands": [
-        [["run", "rm"]],
-        [["upload", 5, 0, ["argument", 0]]],
-        [["upload", 0, 0, ["argument", 1]]],
-        [["upload", 0, 0, ["argument", -1]]],
-        [["upload", 0, 0, ["table", "system", []]]],
-        [["upload", 0, 0, ["value", "object", [1]]]],
-        [["upload", 0, 0]],
-        [["copy", 0, 0, 1, 0]],
-        [["copy", 0, 0, 1, 0, "$9"]],
-        [["fill", 0, 0, 4, "zz"]],
-        [["fill", 0, 0, 4, "000000"]],
-        launch([1], 1),
-        launch([1], -1),
-        launch([2], "a b"),
-        launch([3], []),
-        launch([3], [1, 1, 1, 1]),
-        launch([4], [1, 1]),
-        launch([5, 0], ["number", "object", [3]]),
-        launch([5, 0], ["number", "uint64", [3, 4]]),
-        launch([5, 0], ["pointer", 0]),
-        launch([5, 1], ["memory", 3]),
-        launch([2], "thrice"),
-        launch([5, 0], ["memory", 0]),
-        launch([5, 0], None),
-        launch([5, 0], ["local", 64]),
-        launch([5, 0], ["number", "uint8", [3]]),
-        launch([5, 5], ["number", "uint64", [0]]),
-        launch([5, 5], ["local", 64]),
-        launch([5], LAUNCH[5][:-1]),
-        launch([6], [0]),
-        launch([6], [5]),
-        launch([6], [99]),
+        [{"kind": "run", "target": "rm"}],
+        [upload(5, 0, of_argument(0))],
+        [upload(True, 0, of_argument(0))],
+        [upload(None, 0, of_argument(0))],
+        [upload(0, 0, of_argument(1))],
+        [upload(0, 0, of_argument(-1))],
+        [upload(0, 0, table("system", of_argument(0)))],
+        [upload(0, 0, of_numbers("object", 1))],
+        [upload(0, 0, None)],
+        [without(upload(0, 0, of_argument(0)), "value")],
+        [without(copy_of(0, 0, 1, 0, 0), "nbytes")],
+        [copy_of(0, 0, 1, 0, "$9")],
+        [fill(0, 0, 4, "zz")],
+        [fill(0, 0, 4, "000000")],
+        [{**TRACE["commands"][0], "queue": None}],
+        launch(kernel={"program": 1, "function_name": "twice"}),
+        launch(kernel={"program": -1, "function_name": "twice"}),
+        launch(kernel={"program": 0, "function_name": "a b"}),
+        launch(kernel={"program": 0, "function_name": "thrice"}),
+        launch(kernel={"program": 0, "function_name": ["twice"]}),
+        launch(kernel=[0, "twice"]),
+        launch(global_size=[]),
+        launch(global_size=[1, 1, 1, 1]),
+        launch(local_size=[1, 1]),
+        launch_with(0, number(3, dtype="object")),
+        launch_with(0, number(3, 4)),
+        launch_with(0, number()),
+        launch_with(0, {"kind": "pointer", "memory": 0}),
+        launch_with(1, 3),
+        launch_with(0, 0),
+        launch_with(0, None),
+        launch_with(0, {"kind": "local", "nbytes": 64}),
+        launch_with(0, number(3, dtype="uint8")),
+        launch_with(0, number(*[3] * 16, dtype="long16")),
+        launch_with(5, number(0)),
+        launch_with(5, {"kind": "local", "nbytes": 64}),
+        launch(args=LAUNCH["args"][:-1]),
+        launch(array_slots=[0]),
+        launch(array_slots=[5]),
+        launch(array_slots=[99]),
+        launch(array_slots=[1, 1]),
         [3],
         None,
     ],
-    "methods__0__traces__0__outlets": [
-        [{"dtype": "float32", "memory": 7, "offset": 0, "shape": [3], "strides": [4]}],
-        [{"dtype": "object", "memory": 1, "offset": 0, "shape": [3], "strides": [4]}],
-        [{"dtype": "float32", "memory": 1, "offset": 0, "shape": [3], "strides": [4, 4]}],
-        [{"dtype": "float32"}],
+    "methods__0__traces__0__results": [
+        [array_result(7, [3], [4])],
+        [array_result(1, [3], [4], "object")],
+        [array_result(1, [3], [4, 4])],
+        [array_result(1, [1] * 33, [4] * 33)],
+        [{"kind": "numbers", "dtype": "int64", "numbers": [1, 2], "ndim": 0}],
+        [{"kind": "numbers", "dtype": "int64", "numbers": [1], "ndim": 33}],
+        [{"kind": "array", "dtype": "float32"}],
         [3],
     ],
 }
@@ -288,24 +345,24 @@ def test_a_field_that_is_not_valid(tmp_path, context, place, value):
 
 
 BEYOND = [
-    [["upload", 0, 4, ["argument", 0]]],
-    [["upload", 0, -4, ["argument", 0]]],
-    [["upload", 2, 0, ["value", "float64", [1, 2, 3]]]],
-    [["copy", 0, 0, 1, 4, 12]],
-    [["copy", 0, 8, 1, 0, 12]],
-    [["copy", 0, 0, 1, 0, -4]],
-    [["copy", 2, 0, 2, 4, 8]],
-    [["fill", 0, 0, 16, "00000000"]],
-    [["fill", 0, 2, 4, "00000000"]],
-    [["fill", 2, -4, 4, "00000000"]],
-    launch([3], [3]),
-    launch([3], [-4]),
-    launch([3], [1 << 62]),
-    launch([4], [0]),
-    launch([4], [1 << 40]),
-    launch([5, 0], ["number", "uint64", [-1]]),
-    launch([5, 0], ["number", "uint64", [1.5]]),
-    launch([5, 2], ["number", "uint64", [13]]),
+    [upload(0, 4, of_argument(0))],
+    [upload(0, -4, of_argument(0))],
+    [upload(2, 0, of_numbers("float64", 1, 2, 3))],
+    [copy_of(0, 0, 1, 4, 12)],
+    [copy_of(0, 8, 1, 0, 12)],
+    [copy_of(0, 0, 1, 0, -4)],
+    [copy_of(2, 0, 2, 4, 8)],
+    [fill(0, 0, 16, "00000000")],
+    [fill(0, 2, 4, "00000000")],
+    [fill(2, -4, 4, "00000000")],
+    launch(global_size=[3]),
+    launch(global_size=[-4]),
+    launch(global_size=[1 << 62]),
+    launch(local_size=[0]),
+    launch(local_size=[1 << 40]),
+    launch_with(0, number(-1)),
+    launch_with(0, number(1.5)),
+    launch_with(2, number(13)),
 ]
 
 
@@ -319,37 +376,37 @@ def test_a_command_beyond_its_memory(tmp_path, context, commands):
 
 
 @pytest.mark.parametrize(
-    "outlet",
+    "result",
     [
-        {"memory": 1, "offset": 4, "shape": ["$0"], "strides": [4]},
-        {"memory": 1, "offset": 0, "shape": ["$0"], "strides": [8]},
-        {"memory": 1, "offset": 0, "shape": ["$0"], "strides": [-4]},
-        {"memory": 1, "offset": -4, "shape": ["$0"], "strides": [4]},
-        {"memory": 1, "offset": 0, "shape": [1 << 40, 1 << 40], "strides": [0, 4]},
-        {"memory": 1, "offset": 0, "shape": [-3], "strides": [4]},
-        {"memory": None, "offset": 0, "shape": [3], "strides": [4]},
+        array_result(1, ["$0"], [4], offset=4),
+        array_result(1, ["$0"], [8]),
+        array_result(1, ["$0"], [-4]),
+        array_result(1, ["$0"], [4], offset=-4),
+        array_result(1, [1 << 40, 1 << 40], [0, 4]),
+        array_result(1, [-3], [4]),
+        array_result(None, [3], [4]),
     ],
 )
-def test_a_result_beyond_its_memory(tmp_path, context, outlet):
-    path = plan(tmp_path / "f.optdb", **trace_with(outlets=[{"dtype": "float32", **outlet}]))
+def test_a_result_beyond_its_memory(tmp_path, context, result):
+    path = plan(tmp_path / "f.optdb", **trace_with(results=[result]))
     with pytest.raises(FileError, match="f of"):
         load(path, context)(X)
 
 
 def test_sizes_that_cannot_be_worked_out(tmp_path, context):
     for entries, memory in (
-        ([["axis", 0, 0], ["//", "$0", 0]], "$1"),
-        ([["axis", 0, 0], ["*", "$0", 1 << 62], ["*", "$1", 1 << 62]], "$2"),
-        ([["axis", 0, 0], ["true_div", "float32", "$0", 2]], "$1"),
-        ([["axis", 0, 0], ["-", 0, "$0"]], "$1"),
+        ([LENGTH, arithmetic("//", "$0", 0)], "$1"),
+        ([LENGTH, arithmetic("*", "$0", 1 << 62), arithmetic("*", "$1", 1 << 62)], "$2"),
+        ([LENGTH, scalar("true_div", "float32", "$0", 2)], "$1"),
+        ([LENGTH, arithmetic("-", 0, "$0")], "$1"),
     ):
-        changes = trace_with(entries=entries, memories=[{"nbytes": memory, "bare": False}] * 2 + [{"state": 0}])
+        changes = trace_with(entries=entries, memories=[workspace(memory)] * 2 + [STATE])
         with pytest.raises((FileError, ShapeError)):
             load(plan(tmp_path / "f.optdb", **changes), context)(X)
 
 
 def test_more_memory_than_there_is(tmp_path, context):
-    memories = [{"nbytes": 1 << 60, "bare": False}] * 2 + [{"state": 0}]
+    memories = [workspace(1 << 60)] * 2 + [STATE]
     path = plan(tmp_path / "f.optdb", **trace_with(memories=memories))
     there = load(path, context, max_device_bytes=1 << 62, max_work_items=1 << 62)
     with pytest.raises(MemoryError, match="bytes at once"):
@@ -358,11 +415,11 @@ def test_more_memory_than_there_is(tmp_path, context):
 
 def test_a_manifest_that_is_nested_too_deeply(tmp_path, context):
     path = tmp_path / "f.optdb"
-    source: list = ["argument", 0]
+    source = of_argument(0)
     for _ in range(400):
-        source = ["table", "mentions", [source]]
-    with pytest.raises(FileError):
-        load(plan(path, methods__0__traces__0__commands=[["upload", 0, 0, source]]), context)(X)
+        source = table("mentions", source)
+    with pytest.raises(FileError, match="nested too deeply"):
+        load(plan(path, methods__0__traces__0__commands=[upload(0, 0, source)]), context)(X)
     deep = "[" * 100_000 + "]" * 100_000
     manifest = json.dumps({"kind": "optdb plan", "version": 1, "members": {}, "states": 0}).replace("0}", deep + "}")
     repacked(path, {})

@@ -18,7 +18,21 @@ from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, LimitError, load
 from optdb.runtime.exported.archive import Archive, array_bytes, pack
 from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MAX_BOUND_PER_METHOD, Limits
-from tests.runtime.planned import MANIFEST, MEMBERS, TRACE, plan, trace_with
+from tests.runtime.planned import (
+    LAUNCH,
+    MANIFEST,
+    MEMBERS,
+    STATE,
+    TRACE,
+    array_result,
+    copy_of,
+    plan,
+    scalar,
+    table,
+    trace_with,
+    upload,
+    workspace,
+)
 
 X = np.array([1, 2, 3], np.float32)
 
@@ -29,14 +43,12 @@ def context():
 
 
 def launched_on(*items):
-    upload, launch = TRACE["commands"]
-    return trace_with(commands=[upload, [*launch[:3], list(items), None, *launch[5:]]])
+    launch = {**LAUNCH, "global_size": list(items), "local_size": None}
+    return trace_with(commands=[TRACE["commands"][0], launch])
 
 
 def result_of(*shape):
-    return trace_with(
-        outlets=[{"dtype": "float32", "memory": 1, "offset": 0, "shape": list(shape), "strides": [0] * len(shape)}]
-    )
+    return trace_with(results=[array_result(1, shape, [0] * len(shape))])
 
 
 @pytest.mark.parametrize(
@@ -44,8 +56,8 @@ def result_of(*shape):
     [
         (result_of(1 << 31), "max_host_bytes"),
         (result_of(1 << 20, 1 << 20), "max_host_bytes"),
-        (trace_with(memories=[{"nbytes": 1 << 33, "bare": False}] * 2 + [{"state": 0}]), "max_device_bytes"),
-        (trace_with(memories=[{"nbytes": 1 << 33, "bare": True}] * 2 + [{"state": 0}]), "max_device_bytes"),
+        (trace_with(memories=[workspace(1 << 33)] * 2 + [STATE]), "max_device_bytes"),
+        (trace_with(memories=[workspace(1 << 33, own_buffer=True)] * 2 + [STATE]), "max_device_bytes"),
         (launched_on(1 << 47), "max_work_items"),
         (launched_on(1 << 20, 1 << 20, 1 << 20), "max_work_items"),
     ],
@@ -61,18 +73,19 @@ def test_a_call_that_asks_for_too_much(tmp_path, context, changes, limit):
 
 MEGABYTE = 1 << 20
 LARGE = {**MEMBERS, "arrays/1.npy": array_bytes(np.zeros(MEGABYTE, np.uint8))}
-CONSTANT = {"dtype": "uint8", "array": "arrays/1.npy"}
-TABLE = {"dtype": "int64", "source": ["table", "mentions", [["array", "arrays/1.npy"]]]}
+ARRAY = {"kind": "array", "array": "arrays/1.npy"}
+CONSTANT = {"kind": "constant", "array": "arrays/1.npy"}
+TABLE = {"kind": "host", "value": table("mentions", ARRAY)}
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         result_of(5 * MEGABYTE),
-        trace_with(outlets=[CONSTANT] * 20),
-        trace_with(outlets=[TABLE] * 2),
-        trace_with(commands=[*TRACE["commands"], ["upload", 3, 0, TABLE["source"]]])
-        | trace_with(memories=[*TRACE["memories"], {"nbytes": 8 * MEGABYTE, "bare": False}]),
+        trace_with(results=[CONSTANT] * 20),
+        trace_with(results=[TABLE] * 2),
+        trace_with(commands=[*TRACE["commands"], upload(3, 0, TABLE["value"])])
+        | trace_with(memories=[*TRACE["memories"], workspace(8 * MEGABYTE)]),
     ],
 )
 def test_memory_of_the_host_for_a_call(tmp_path, context, changes):
@@ -82,19 +95,19 @@ def test_memory_of_the_host_for_a_call(tmp_path, context, changes):
     with pytest.raises(LimitError, match="max_host_bytes"):
         load(path, context, max_host_bytes=needed + 10 * MEGABYTE)(X)
     there = load(path, context, max_host_bytes=needed + 200 * MEGABYTE)
-    assert len(there(X)) == len(changes.get("methods__0__traces__0__outlets", [0]))
+    assert len(there(X)) == len(changes.get("methods__0__traces__0__results", [0]))
 
 
 def test_memory_of_the_device_for_what_stays(tmp_path, context):
-    states = [{"name": f"s{i}", "broadcastable": [False], "array": "arrays/1.npy"} for i in range(20)]
+    states = [{"name": f"s{i}", "broadcastable": [False], "value": "arrays/1.npy"} for i in range(20)]
     path = plan(tmp_path / "f.optdb", members=LARGE, states=states)
     with pytest.raises(LimitError, match=r"(?s)with its shared values, would take 10,485,760 .*max_device_bytes"):
         load(path, context, max_device_bytes=10 * MEGABYTE - 1)
     assert len(load(path, context, max_device_bytes=20 * MEGABYTE).names) == 20
-    commands = [["copy", 0, 0, 3, 0, 12]]
-    memories = [*TRACE["memories"], {"array": "arrays/1.npy", "bare": False}]
+    commands = [copy_of(0, 0, 3, 0, 12)]
+    memories = [*TRACE["memories"], {"kind": "constant", "array": "arrays/1.npy"}]
     path = plan(tmp_path / "f.optdb", members=LARGE, **trace_with(commands=commands, memories=memories))
-    with pytest.raises(LimitError, match=r"the constants in arrays/1.npy would take"):
+    with pytest.raises(LimitError, match=r"constants of 1,048,576 bytes would take"):
         load(path, context, max_device_bytes=MEGABYTE)(X)
     load(path, context, max_device_bytes=2 * MEGABYTE)(X)
 
@@ -107,7 +120,7 @@ def test_a_limit_that_is_none(tmp_path, context):
 
 def any_shape(path):
     """Write the file for vectors of any length, whose values take twice their memory."""
-    memories = [{"nbytes": "$1", "bare": False}, {"nbytes": "$1", "bare": False}, {"nbytes": "$1", "bare": True}]
+    memories = [workspace("$1"), workspace("$1"), workspace("$1", own_buffer=True)]
     return plan(path, **trace_with(guards=[], memories=memories))
 
 
@@ -155,11 +168,12 @@ def chained(count):
     argument = {**method["signature"]["arguments"][0], "broadcastable": []}
     method["signature"]["arguments"] = [{**argument, "name": f"x{i}"} for i in range(count)]
     for trace in method["traces"]:
-        entries = [["value", 0]]
+        entries = [{"kind": "argument", "argument": 0}]
         for number in range(1, count):
-            entries += [["value", number], ["add", "float64", f"${len(entries) - 1}", f"${len(entries)}"]]
+            addition = scalar("add", "float64", f"${len(entries) - 1}", f"${len(entries)}")
+            entries += [{"kind": "argument", "argument": number}, addition]
         trace.update(entries=entries, guards=[], arguments=[[]] * count, commands=[], memories=[])
-        trace["outlets"] = [{"dtype": "float64", "values": [f"${len(entries) - 1}"], "vector": False}]
+        trace["results"] = [{"kind": "numbers", "dtype": "float64", "numbers": [f"${len(entries) - 1}"], "ndim": 0}]
     return json.dumps({"kind": "optdb plan", **manifest}).encode()
 
 

@@ -14,7 +14,7 @@ from optdb.runtime import binaries
 from optdb.runtime.context import Context
 from optdb.runtime.exported import FileError, LimitError, load, rehearsal, rehearsal_child
 from tests.processes import python
-from tests.runtime.planned import SOURCE, TRACE, plan, trace_with
+from tests.runtime.planned import LAUNCH, SOURCE, STATE, TRACE, plan, trace_with, workspace
 
 X = np.array([1, 2, 3], np.float32)
 
@@ -52,8 +52,7 @@ def test_a_first_call_is_done_in_a_child_once(tmp_path, context, started):
     # Another process finds that on disk.
     np.testing.assert_array_equal(load(path, Context("opencl"), build_in_child=True)(X), 2 * X)
     assert len(started) == 1
-    upload, launch = TRACE["commands"]
-    other = plan(path, **trace_with(commands=[upload, [*launch[:4], [1], *launch[5:]]]))
+    other = plan(path, **trace_with(commands=[TRACE["commands"][0], {**LAUNCH, "local_size": [1]}]))
     load(other, context, build_in_child=True)(X)
     assert len(started) == 2
 
@@ -115,7 +114,7 @@ def test_errors_of_the_child_are_those_of_the_call(tmp_path, context, started):
     broken = plan(tmp_path / "f.optdb", source=SOURCE.replace("2 * x", "nothing * x"))
     with pytest.raises(FileError, match=r"(?s)program 0 of .*does not build.*nothing"):
         load(broken, context, build_in_child=True)(X)
-    large = plan(tmp_path / "f.optdb", **trace_with(memories=[{"nbytes": 1 << 33, "bare": False}] * 2 + [{"state": 0}]))
+    large = plan(tmp_path / "f.optdb", **trace_with(memories=[workspace(1 << 33)] * 2 + [STATE]))
     with pytest.raises(LimitError, match="max_device_bytes"):
         load(large, context, build_in_child=True)(X)
     there = load(plan(tmp_path / "f.optdb"), context, build_in_child=True)

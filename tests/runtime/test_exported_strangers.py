@@ -24,7 +24,26 @@ from optdb.runtime.exported import FileError, LimitError, ShapeError, load, prog
 from optdb.runtime.exported.archive import pack
 from optdb.runtime.exported.rules import Call
 from optdb.runtime.library import cl
-from tests.runtime.planned import LARGER, MANIFEST, MEMBERS, SOURCE, TRACE, plan, trace_with
+from tests.runtime.planned import (
+    LARGER,
+    LAUNCH,
+    MANIFEST,
+    MEMBERS,
+    SOURCE,
+    TRACE,
+    arithmetic,
+    array_result,
+    guard,
+    number,
+    of_argument,
+    of_numbers,
+    plan,
+    reshaped,
+    scalar,
+    table,
+    trace_with,
+    upload,
+)
 
 X = np.array([1, 2, 3], np.float32)
 Y = np.array([2, 0, 1], np.int32)
@@ -73,8 +92,9 @@ ODD = st.one_of(
     st.sampled_from([2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**30]),
     st.sampled_from(["$0", "$1", "$3", "$8", "$9", "$99999999", "$-1", "$", "inf", "nan", "", "float64", "complex64"]),
     st.sampled_from([None, True, False, [], {}, 0.5, -1.0, 1e300, [[]], ["$0"], "\ud800", "../../etc/passwd"]),
-    st.sampled_from([["argument", 0], ["argument", 1], ["table", "classes", [["argument", 1], 3]], ["memory", 3]]),
-    st.sampled_from([["number", "uint64", ["$3"]], ["local", 2**40], ["local", 64], ["number", "complex128", [1]]]),
+    st.sampled_from([of_argument(0), of_argument(1), table("classes", of_argument(1), 3), {"kind": "memory"}]),
+    st.sampled_from([number("$3"), {"kind": "local", "nbytes": 64}, number(1, dtype="complex128")]),
+    st.sampled_from(["array", "numbers", "constant", "host", "shared", "workspace", "upload", "copy", "local", "axis"]),
     st.integers(-(2**70), 2**70),
 )
 
@@ -115,7 +135,7 @@ def test_a_changed_manifest_is_refused_or_bound(folder, context, changes):
 def _without_launches():
     manifest = copy.deepcopy(LARGER)
     for trace in manifest["methods"][0]["traces"]:
-        trace["commands"] = [command for command in trace["commands"] if command[0] != "launch"]
+        trace["commands"] = [command for command in trace["commands"] if command["kind"] != "launch"]
     return manifest
 
 
@@ -366,39 +386,34 @@ def test_a_driver_that_tells_otherwise_is_believed(tmp_path, context, monkeypatc
         there(X)
 
 
-NOTHING = {"dtype": "float32", "memory": 1, "offset": 0}
+LOCAL = {"kind": "local", "nbytes": (1 << 64) - 1}
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         # Numbers whose product is more than any array has.
-        trace_with(outlets=[{**NOTHING, "shape": [1 << 40, 1 << 40], "strides": [0, 0]}]),
-        trace_with(outlets=[{**NOTHING, "shape": [1 << 62], "strides": [0]}]),
-        trace_with(outlets=[{**NOTHING, "memory": None, "shape": [0, 1 << 62, 1 << 62], "strides": [0, 0, 0]}]),
-        trace_with(outlets=[{**NOTHING, "shape": [3], "strides": [(1 << 63) - 1]}]),
-        trace_with(outlets=[{**NOTHING, "offset": (1 << 63) - 1, "shape": [3], "strides": [4]}]),
-        trace_with(outlets=[{**NOTHING, "shape": [3], "strides": [-(1 << 62)], "offset": 1 << 63}]),
+        trace_with(results=[array_result(1, [1 << 40, 1 << 40], [0, 0])]),
+        trace_with(results=[array_result(1, [1 << 62], [0])]),
+        trace_with(results=[array_result(None, [0, 1 << 62, 1 << 62], [0, 0, 0])]),
+        trace_with(results=[array_result(1, [3], [(1 << 63) - 1])]),
+        trace_with(results=[array_result(1, [3], [4], offset=(1 << 63) - 1)]),
+        trace_with(results=[array_result(1, [3], [-(1 << 62)], offset=1 << 63)]),
         # Tables of what they cannot be made of.
-        trace_with(outlets=[{"dtype": "int64", "source": ["table", "mentions", [["argument", 0]]]}]),
-        trace_with(outlets=[{"dtype": "int64", "source": ["table", "distinct", [["value", "int64", [1.5]]]]}]),
+        trace_with(results=[{"kind": "host", "value": table("mentions", of_argument(0))}]),
+        trace_with(results=[{"kind": "host", "value": table("distinct", of_numbers("int64", 1.5))}]),
         trace_with(
-            outlets=[
-                {
-                    "dtype": "int64",
-                    "source": ["table", "begins", [["shaped", ["value", "int64", [1, 2, 3, 4]], [2, 2]]]],
-                }
-            ]
+            results=[{"kind": "host", "value": table("begins", reshaped(of_numbers("int64", 1, 2, 3, 4), 2, 2))}]
         ),
         # What cannot be worked out.
         trace_with(
-            entries=[["axis", 0, 0], ["*", "$0", 4], ["//", "$0", 0]],
-            outlets=[{"dtype": "float32", "values": ["$2"], "vector": False}],
+            entries=[*TRACE["entries"], arithmetic("//", "$0", 0)],
+            results=[{"kind": "numbers", "dtype": "float32", "numbers": ["$2"], "ndim": 0}],
         ),
         # More local memory than any device has, in one argument and beside others.
         {
             "source": f"__kernel void twice({', '.join(f'__local float *x{i}' for i in range(6))}) {{}}\n",
-            **trace_with(commands=[["launch", 0, "twice", [4], [2], [["local", (1 << 64) - 1]] * 6, []]]),
+            **trace_with(commands=[{**LAUNCH, "args": [LOCAL] * 6, "array_slots": []}]),
         },
     ],
 )
@@ -409,8 +424,8 @@ def test_what_is_valid_by_itself_and_not_in_its_place(tmp_path, context, changes
 
 
 def test_infinity_is_written_as_a_text(tmp_path, context):
-    entries = [*TRACE["entries"], ["minimum", "float32", "$0", "inf"]]
-    guards = [["==", "$2", 3], ["<", "$0", "inf"], ["<", "-inf", "$0"]]
+    entries = [*TRACE["entries"], scalar("minimum", "float32", "$0", "inf")]
+    guards = [guard("==", "$2", 3), guard("<", "$0", "inf"), guard("<", "-inf", "$0")]
     path = plan(tmp_path / "f.optdb", **trace_with(entries=entries, guards=guards))
     np.testing.assert_array_equal(load(path, context)(X), 2 * X)
     with pytest.raises(ShapeError, match=r"x of shape \(2,\).*\n    minimum\(x.shape\[0\], inf\) == 3"):
@@ -418,19 +433,22 @@ def test_infinity_is_written_as_a_text(tmp_path, context):
 
 
 @pytest.mark.parametrize(
-    ("name", "args"),
-    [("indexes", [["argument", 0]]), ("classes", [3, 4]), ("mentions", []), ("mentions", [["argument", 0], 3])],
+    ("value", "words"),
+    [
+        (table("indexes", of_argument(0)), "value.numbers has to be a list of 2 numbers"),
+        (table("classes", 3, 4), "value.array has to be an object of one of the kinds argument"),
+        (table("mentions", []), "value.array has to be an object of one of the kinds argument"),
+        (table("mentions", of_argument(0), 3), "value.numbers has to be a list of 0 numbers"),
+    ],
 )
-def test_tables_with_other_arguments(tmp_path, context, name, args):
-    commands = [["upload", 0, 0, ["table", name, args]]]
-    with pytest.raises(FileError, match="one of a list of commands"):
-        load(plan(tmp_path / "f.optdb", **trace_with(commands=commands)), context)
+def test_tables_with_other_arguments(tmp_path, context, value, words):
+    with pytest.raises(FileError, match=rf"manifest.methods\[0\].traces\[\d\].commands\[0\].{words}"):
+        load(plan(tmp_path / "f.optdb", **trace_with(commands=[upload(0, 0, value)])), context)
 
 
 def test_an_array_that_is_named_twice(tmp_path, context):
-    commands = copy.deepcopy(TRACE["commands"])
-    commands[1][6] = [1, 1]
-    with pytest.raises(FileError, match="one of a list of commands"):
+    commands = [TRACE["commands"][0], {**LAUNCH, "array_slots": [1, 1]}]
+    with pytest.raises(FileError, match=r"commands\[1\].array_slots has to be a list of different numbers"):
         load(plan(tmp_path / "f.optdb", **trace_with(commands=commands)), context)
 
 

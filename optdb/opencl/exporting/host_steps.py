@@ -25,18 +25,19 @@ from optdb.host.functions.declared import DeclaredLengths
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle, OpenCLReshape
 from optdb.opencl.type import UnsupportedDtype, opencl_type
+from optdb.runtime.deferred import DeferredArray, FromArgument, FromNumbers, FromTable, Reshaped
+from optdb.runtime.expressions import HOST_SCALAR_OPS, HostScalar, host_scalar
 from optdb.runtime.sizes import (
-    DeferredArray,
     SymInt,
     SymIntVector,
     as_int,
     example_value,
     largest,
     lengths_of,
+    operand,
     part_of,
     smallest,
 )
-from optdb.runtime.tables import HOST_SCALAR_OPS, host_scalar
 from optdb.runtime.tracing import Untraceable
 
 __all__ = ["device_counterpart", "follow", "is_open"]
@@ -63,7 +64,7 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
     scalars.EQ: operator.eq,
     scalars.NEQ: operator.ne,
 }
-#: Theano's scalar ops to the names by which ``optdb.runtime.tables`` knows them: ``IntDiv`` is ``int_div``.
+#: Theano's scalar ops to the names by which ``optdb.runtime.expressions`` knows them: ``IntDiv`` is ``int_div``.
 _HOST_SCALAR_OPS = {getattr(scalars, name.title().replace("_", "")): name for name in HOST_SCALAR_OPS}
 #: The ops that the device has as well, and how many of their inputs are arrays; the others stay on the host.
 _COUNTERPARTS: tuple[tuple[Any, Callable[[Any], Any], int | None], ...] = (
@@ -184,7 +185,7 @@ def _plain_index(entry: Any) -> int | slice:
 def _turned(node: Apply, value: Any) -> Any:
     """Give one number other axes, all of length 1."""
     order = node.op.new_order
-    if isinstance(value, DeferredArray) and value.source[0] == "value":
+    if isinstance(value, DeferredArray) and isinstance(value.source, FromNumbers):
         shape = tuple(1 if axis == "x" else value.shape[axis] for axis in order)
         return DeferredArray(shape, value.dtype, value.source)
     if isinstance(value, SymIntVector) and order == (0,):
@@ -199,15 +200,17 @@ def _of_one_number(node: Apply, value: Any) -> Any:
     kind = node.outputs[0].type
     if not isinstance(value, SymInt):
         return np.full((1,) * kind.ndim, value, kind.dtype)
-    return DeferredArray((1,) * kind.ndim, np.dtype(kind.dtype), ("value", value)) if kind.ndim else value
+    if not kind.ndim:
+        return value
+    return DeferredArray((1,) * kind.ndim, np.dtype(kind.dtype), FromNumbers(kind.dtype, (value,)))
 
 
 def _reshaped(node: Apply, value: Any, wanted: Any) -> Any:
     """Give an argument, or a value made of one, another shape."""
-    if not isinstance(value, DeferredArray) or value.source[0] not in ("argument", "table", "shaped"):
+    if not isinstance(value, DeferredArray) or not isinstance(value.source, FromArgument | FromTable | Reshaped):
         raise _NotFollowed
     shape = full_shape(value.shape, lengths_of(wanted), node.op.ndim)
-    return DeferredArray(shape, value.dtype, ("shaped", value))
+    return DeferredArray(shape, value.dtype, Reshaped(value, shape))
 
 
 def _product(node: Apply, value: Any) -> Any:
@@ -245,8 +248,8 @@ def _of_numbers(node: Apply, values: Sequence[Any]) -> Any:
 
 def _one_number(value: Any) -> Any:
     """Return the one number that a value is."""
-    if isinstance(value, DeferredArray) and value.source[0] == "value":
-        return value.source[1]
+    if isinstance(value, DeferredArray) and isinstance(value.source, FromNumbers):
+        (value,) = value.source.numbers
     if isinstance(value, SymInt):
         return value
     if isinstance(value, DeferredArray | SymIntVector) or np.size(value) != 1:
@@ -303,7 +306,7 @@ def _host_scalar(name: str, dtype: str, *values: Any) -> Any:
         return result
     if result.dtype.kind in "iub":
         result = int(result)
-    return sizes[0].rules.derived(result, name, dtype, *values)
+    return sizes[0].rules.symbol(result, HostScalar(name, dtype, tuple(map(operand, values))))
 
 
 _STEPS: tuple[tuple[Any, Callable[..., Any]], ...] = (

@@ -31,8 +31,10 @@ from optdb.runtime import arrays
 from optdb.runtime.arrays import Array
 from optdb.runtime.commands import listened, upload
 from optdb.runtime.context import Context
+from optdb.runtime.deferred import DeferredArray, FromArgument, FromDevice, FromNumbers, ValuesUnknown
 from optdb.runtime.device_profiles import DeviceKind
-from optdb.runtime.sizes import DeferredArray, SymInt, SymIntVector, ValuesUnknown, example_value
+from optdb.runtime.expressions import ArgumentNumber, AxisLength, ComputeUnits
+from optdb.runtime.sizes import SymInt, SymIntVector, example_value
 from optdb.runtime.tracing import OutputSpec, Trace, Tracer, Untraceable
 
 __all__ = ["InputSpec", "trace"]
@@ -89,7 +91,7 @@ def trace(
     profile = context.profile
     units = profile.compute_units if device_kind == profile.device_kind else USUAL_UNITS
     result = Trace(device_kind, units)
-    stand_in = _Traced(context, device_kind, units if fixed else result.rules.symbol(units, "units"))
+    stand_in = _Traced(context, device_kind, units if fixed else result.rules.symbol(units, ComputeUnits()))
     tracer = Tracer(result, stand_in)
     with contexts.substituted(context_name, stand_in):
         walk = _Walk(linked, stand_in, context_name, tracer, fixed)
@@ -138,19 +140,19 @@ class _Walk:
                 cell[0] = array if on_device(var) else _at_home(array)
                 continue
             shape = tuple(
-                length if self._fixed or fixed else self._trace.rules.symbol(length, "axis", entry.number, axis)
+                length if self._fixed or fixed else self._trace.rules.symbol(length, AxisLength(entry.number, axis))
                 for axis, (length, fixed) in enumerate(zip(entry.shape, var.type.broadcastable, strict=True))
             )
             self._trace.arguments[entry.number] = shape
             cell[0] = self._argument(var, entry, shape)
 
     def _argument(self, var: Variable, entry: InputSpec, shape: tuple[Any, ...]) -> Any:
-        argument = DeferredArray(shape, np.dtype(var.type.dtype), ("argument", entry.number))
+        argument = DeferredArray(shape, np.dtype(var.type.dtype), FromArgument(entry.number))
         if on_device(var):
             return arrays.from_host(self._context, argument)
         if entry.value is None:
             return argument
-        return self._trace.rules.symbol(entry.value, "value", entry.number)
+        return self._trace.rules.symbol(entry.value, ArgumentNumber(entry.number))
 
     def run(self) -> None:
         """Go through the nodes."""
@@ -228,9 +230,9 @@ class _Walk:
 
     def _brought(self, value: Any, dtype: str) -> Array:
         """Return an array of the device with a value that is not known yet."""
-        if isinstance(value, DeferredArray) and value.source[0] == "home":
+        if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
             # Not the array itself: the node that gets this one may overwrite it.
-            return self._in_order(value.source[1], always=True)
+            return self._in_order(value.source.array, always=True)
         return arrays.from_host(self._context, _as_host_array(value, dtype))
 
     def leave(self, entries: Mapping[Variable, InputSpec], returned: int) -> None:
@@ -307,13 +309,13 @@ def _lasting_variables(linked: LinkedFunction) -> set[Variable]:
 
 def _at_home(array: Array) -> DeferredArray:
     """Return an array of the device as a value of the host."""
-    return DeferredArray(array.shape, array.dtype, ("home", array))
+    return DeferredArray(array.shape, array.dtype, FromDevice(array))
 
 
 def _array_of(value: Any) -> Array | None:
     """Return the array of the device that a value is, or is to be a copy of."""
-    if isinstance(value, DeferredArray) and value.source[0] == "home":
-        return value.source[1]
+    if isinstance(value, DeferredArray) and isinstance(value.source, FromDevice):
+        return value.source.array
     return value if isinstance(value, Array) else None
 
 
@@ -322,9 +324,9 @@ def _as_host_array(value: Any, dtype: str) -> DeferredArray | np.ndarray:
     if isinstance(value, DeferredArray):
         return value
     if isinstance(value, SymIntVector):
-        return DeferredArray(value.shape, np.dtype(dtype), ("values", tuple(value)))
+        return DeferredArray(value.shape, np.dtype(dtype), FromNumbers(dtype, tuple(value)))
     if isinstance(value, SymInt):
-        return DeferredArray((), np.dtype(dtype), ("value", value))
+        return DeferredArray((), np.dtype(dtype), FromNumbers(dtype, (value,)))
     return np.asarray(value, dtype, order="C")
 
 

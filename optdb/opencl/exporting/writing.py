@@ -6,7 +6,6 @@ An example for which a trace of an earlier one holds (`covers`) has no trace of 
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,19 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from optdb.deprecation import renamed
 from optdb.host.api.graph import Variable
 from optdb.opencl.exporting.functions import Exportable, Held
 from optdb.opencl.exporting.walking import InputSpec, trace
 from optdb.opencl.planning.roles import on_device
 from optdb.runtime.arrays import as_host_value
 from optdb.runtime.calling import Signature
+from optdb.runtime.deferred import FromArray, FromNumbers
 from optdb.runtime.device_profiles import DEVICE_KINDS, DeviceKind
-from optdb.runtime.exported.archive import array_bytes
-from optdb.runtime.exported.reading import Function, SharedValue
+from optdb.runtime.exported.buffers import ConstantResult, NumbersResult
+from optdb.runtime.exported.manifest import SharedValue
 from optdb.runtime.exported.rules import Call, GuardSet, Values
-from optdb.runtime.exported.writing import describe
+from optdb.runtime.exported.writing import Programs, saved
 from optdb.runtime.exported.writing import write as write_file
+from optdb.runtime.expressions import ArgumentNumber, Arithmetic, AxisLength, Ref
+from optdb.runtime.records import Record, saved_values
+from optdb.runtime.sizes import operand
 from optdb.runtime.tracing import Trace, Untraceable
 
 __all__ = ["Report", "write"]
@@ -56,8 +58,6 @@ class Report:
     covered: bool = False
     #: The lengths for which the trace holds only as they are in the example, in words: ``'x.shape[1] == 784'``.
     pinned: tuple[str, ...] = ()
-
-    flavour = renamed("flavour", "device_kind")
 
 
 def write(
@@ -99,13 +99,13 @@ def write(
     _check(functions, examples, device_kinds)
     states = _States()
     reports: list[Report] = []
-    written = []
+    written = {}
     for name, function in functions.items():
         try:
             parts = [_traces(name, function, examples[name], kind, states, reports) for kind in device_kinds]
         except Untraceable as error:
             raise Untraceable(f"{name} cannot be exported: {error}") from error.__cause__
-        written.append(Function(name, function.signature, list(itertools.chain(*parts))))
+        written[name] = function.signature, list(itertools.chain(*parts))
     write_file(path, written, states.all, about)
     return reports
 
@@ -213,13 +213,13 @@ def covers(trace: Trace, arguments: Sequence[np.ndarray], traced: Callable[[bool
     call = Call(arguments, trace.compute_units)
     rules = _rules(trace, names)
     values = rules.values(call)
-    shapes = [values.numbers(_references(shape)) for shape in trace.arguments]
+    shapes = [values.numbers(list(map(operand, shape))) for shape in trace.arguments]
     if shapes != [x.shape for x in arguments] or rules.broken(values) is not None:
         return False
     alone = traced(True)
     # A trace for one shape has its own entries for numbers that the call gives.
     values_alone = _rules(alone, names).values(call)
-    if _resolved(*describe(trace), values) != _resolved(*describe(alone), values_alone):
+    if _done_by(trace, values) != _done_by(alone, values_alone):
         shapes = ", ".join(str(x.shape) for x in arguments)
         raise Untraceable(f"what was traced for other shapes is said to hold for {shapes}, and does not: this is a bug")
     return True
@@ -233,19 +233,20 @@ def pinned_lengths(trace: Trace, signature: Signature) -> tuple[str, ...]:
     """
     names = [signature.called(place) for place in range(len(trace.arguments))]
     rules = _rules(trace, names)
-    equal = (guard[1:] for guard in trace.rules.guards if guard[0] == "==")
-    pinned = ((size, length) for size, length in equal if isinstance(length, int) and _leaves_one_length(trace, size))
-    return tuple(f"{rules.described(size)} == {length}" for size, length in pinned)
+    equal = (guard for guard in trace.rules.guards if guard.op == "==" and isinstance(guard.right, int))
+    pinned = (guard for guard in equal if _leaves_one_length(trace, guard.left))
+    return tuple(f"{rules.described(guard.left)} == {guard.right}" for guard in pinned)
 
 
-def _leaves_one_length(trace: Trace, reference: Any) -> bool:
+def _leaves_one_length(trace: Trace, size: Any) -> bool:
     """Tell whether a size is a number for few lengths alone: it is made without rounding, and without a choice."""
-    if not isinstance(reference, str):
+    if not isinstance(size, Ref):
         return True
-    word, *operands = trace.rules.entries[int(reference[1:])]
-    if word in ("axis", "value"):
+    entry = trace.rules.entries[size.number]
+    if isinstance(entry, AxisLength | ArgumentNumber):
         return True
-    return word in ("+", "-", "*") and all(_leaves_one_length(trace, operand) for operand in operands)
+    is_exact = isinstance(entry, Arithmetic) and entry.op in ("+", "-", "*")
+    return is_exact and all(_leaves_one_length(trace, operand) for operand in entry.operands)
 
 
 def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
@@ -253,26 +254,30 @@ def _rules(trace: Trace, names: Sequence[str]) -> GuardSet:
     return GuardSet(trace.rules.entries, list(trace.rules.guards), names)
 
 
-def _references(shape: Sequence[Any]) -> list[Any]:
-    return [f"${x.number}" if hasattr(x, "number") else x for x in shape]
+def _done_by(trace: Trace, values: Values) -> list[Any]:
+    """Return what a trace does in a call, with numbers for sizes, to compare it with another trace."""
+    record = saved(trace, Programs())
+    return [_resolved(part, values) for part in (record.memories, record.commands, record.results)]
 
 
-def _resolved(described: Any, members: Mapping[str, bytes], values: Values) -> Any:
-    """Return a description with numbers for the names of entries, and contents for those of members."""
-    if isinstance(described, dict):
-        return {name: _resolved(value, members, values) for name, value in described.items()}
-    if isinstance(described, list):
-        if len(described) == 3 and described[0] == "value":
+def _resolved(value: Any, values: Values) -> Any:
+    """Return a part of a saved trace as tuples of numbers, texts and bytes."""
+    match value:
+        case Ref():
+            return values.value(value)
+        case FromNumbers() | NumbersResult():
             # Where shapes are known, a value that follows from a shape is an array.
-            return array_bytes(np.array([values.value(x) for x in described[2]], described[1]))
-        if len(described) == 2 and described[0] == "array":
-            return _flat(members[described[1]])
-        return [_resolved(value, members, values) for value in described]
-    if isinstance(described, str):
-        return values.value(described) if described.startswith("$") else members.get(described, described)
-    return described
+            return _content(np.array(list(map(values.value, value.numbers)), value.dtype))
+        case FromArray() | ConstantResult():
+            return _content(value.array)
+        case np.ndarray():
+            return _content(value)
+        case Record():
+            return type(value).__name__, *(_resolved(part, values) for part in saved_values(value))
+        case list() | tuple():
+            return tuple(_resolved(part, values) for part in value)
+    return value
 
 
-def _flat(content: bytes) -> bytes:
-    """Return an array's member with all axes made one."""
-    return array_bytes(np.lib.format.read_array(io.BytesIO(content), allow_pickle=False).reshape(-1))
+def _content(value: np.ndarray) -> tuple[str, bytes]:
+    return value.dtype.name, value.tobytes()

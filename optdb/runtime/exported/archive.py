@@ -26,10 +26,11 @@ from optdb.files import ChangedFileError, FileTooLargeError, NotAFileError, read
 from optdb.json_text import parse_json
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import MANIFEST_BYTES_PER_BYTE, MEMBER_BYTES, PROGRAM_BYTES_PER_BYTE, Limits
+from optdb.runtime.records import DTYPES
 
 KIND = "optdb plan"
-#: The version that is written, and the only one that is read: programs of version 1 cannot be checked.
-VERSION = 2
+#: The version that is written, and the only one that is read.
+VERSION = 3
 
 MANIFEST = "manifest.json"
 DIGEST = "manifest.sha256"
@@ -45,13 +46,6 @@ _MEMBER_HEADER_BYTES = 30
 _MEMBER_LENGTHS = struct.Struct("<26xHH")
 #: Flags of members whose bytes are not those of the content: encrypted ones, and patches.
 _ENCODED = 0x1 | 0x20 | 0x40 | 0x2000
-#: The dtypes of arrays.
-DTYPES = frozenset(
-    [
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64", "complex64", "complex128"),
-    ]
-)
 #: By kind and bytes, as in the headers of arrays.
 _DESCRIBED = {f"{np.dtype(name).kind}{np.dtype(name).itemsize}": np.dtype(name) for name in DTYPES}
 #: As many as all versions of NumPy take, and elements of one that is empty in one of them.
@@ -80,15 +74,15 @@ def pack(path: Path, manifest: Mapping[str, Any], members: Mapping[str, bytes]) 
         name: {"nbytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for name, content in members.items()
     }
-    said = {"kind": KIND, "version": VERSION, **manifest, "members": listed}
-    text = json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
+    content = {"kind": KIND, "version": VERSION, **manifest, "members": listed}
+    text = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
     # A unique name: other threads or processes may be writing to the same path.
     unfinished = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
         with zipfile.ZipFile(unfinished, "x", zipfile.ZIP_STORED) as file:
-            for name, content in {MANIFEST: text, DIGEST: _digest(text), **members}.items():
+            for name, member in {MANIFEST: text, DIGEST: _digest(text), **members}.items():
                 # A fixed date: the same function makes the same file.
-                file.writestr(zipfile.ZipInfo(name), content)
+                file.writestr(zipfile.ZipInfo(name), member)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -121,9 +115,9 @@ class Archive:
         except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OSError, struct.error, *_OTHERS) as error:
             raise self._not_whole(error) from None
         self._members = self._read(infos, content)
-        #: The manifest; only the fields that all files have are checked here.
+        #: The manifest, without the fields that are checked here: those that the archive adds.
         self.manifest = self._manifest()
-        self._check_members()
+        self._check_members(self.manifest.pop("members", None))
 
     def wrong(self, what: str, cure: str = _CURE) -> FileError:
         """Return an error that says what is wrong with the file."""
@@ -197,9 +191,9 @@ class Archive:
             manifest = parse_json(bytes(text))
         except ValueError as error:
             raise self.wrong(f"has a manifest that cannot be read ({error})") from None
-        if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+        if not isinstance(manifest, dict) or manifest.pop("kind", None) != KIND:
             raise self.wrong("is not a file of a plan")
-        version = manifest.get("version")
+        version = manifest.pop("version", None)
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise self.wrong("does not say of which version it is")
         if version != VERSION:
@@ -210,15 +204,14 @@ class Archive:
             )
         return manifest
 
-    def _check_members(self) -> None:
-        listed = self.manifest.get("members")
+    def _check_members(self, listed: Any) -> None:
         if not isinstance(listed, dict) or set(listed) != set(self._members):
             raise self.wrong("has other members than it lists")
         for name, content in self._members.items():
-            said = listed[name]
-            if not _NAME.match(name) or not isinstance(said, dict):
+            entry = listed[name]
+            if not _NAME.match(name) or not isinstance(entry, dict):
                 raise self.wrong(f"has a member {name!r} that no plan has")
-            if said.get("nbytes") != len(content) or said.get("sha256") != hashlib.sha256(content).hexdigest():
+            if entry.get("nbytes") != len(content) or entry.get("sha256") != hashlib.sha256(content).hexdigest():
                 raise self.wrong(f"is damaged: {name} is not what was written")
 
     def text(self, name: Any) -> str:
@@ -251,7 +244,7 @@ class Archive:
 
     def _member(self, name: Any) -> memoryview:
         if not isinstance(name, str) or name not in self._members:
-            raise self.wrong(f"speaks of a member {name!r}, which it has not")
+            raise self.wrong(f"references a missing member, {name!r}")
         return self._members[name]
 
 

@@ -26,17 +26,29 @@ from optdb.runtime.commands import (
     Memory,
 )
 from optdb.runtime.context import Context
+from optdb.runtime.deferred import FromArgument, FromArray, FromNumbers, FromTable, Reshaped, Source
 from optdb.runtime.exported.archive import Archive
+from optdb.runtime.exported.buffers import (
+    MAX_DIMENSIONS,
+    ArrayResult,
+    ConstantMemory,
+    ConstantResult,
+    HostResult,
+    MemorySpec,
+    NumbersResult,
+    Result,
+    SharedMemory,
+)
 from optdb.runtime.exported.errors import FileError
 from optdb.runtime.exported.limits import Budget
+from optdb.runtime.exported.manifest import SavedTrace
 from optdb.runtime.exported.programs import Kernels
-from optdb.runtime.exported.reading import FileTrace, MemorySpec
 from optdb.runtime.exported.rehearsal import Rehearsals
-from optdb.runtime.exported.rules import Call, Values
-from optdb.runtime.exported.sources import LONG16
+from optdb.runtime.exported.rules import Call, GuardSet, Values
 from optdb.runtime.library import cl
+from optdb.runtime.lookup_tables import TABLES
+from optdb.runtime.operands import LONG16, LocalArgument, NumberArgument
 from optdb.runtime.recording import ArrayLayout
-from optdb.runtime.tables import TABLES
 
 #: The most elements in a result: more cannot be addressed.
 _MOST_ELEMENTS = 1 << 58
@@ -61,19 +73,19 @@ class Resources:
     budget: Budget
     #: Runs the first calls in a child process; None if nothing does.
     rehearsals: Rehearsals | None = None
-    #: The buffers of constants that kernels read, by name; they are made on first use.
-    constants: dict[str, cl.Buffer] = field(default_factory=dict)
+    #: The buffers of constants that kernels read, by the identity of their arrays, which the archive keeps; they are
+    #: made on first use.
+    constants: dict[int, cl.Buffer] = field(default_factory=dict)
 
     #: Held during a call.
     lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def buffer(self, name: str) -> cl.Buffer:
+    def buffer(self, constant: np.ndarray) -> cl.Buffer:
         """Return a buffer with constants."""
-        if name not in self.constants:
-            value = self.archive.array(name)
-            self.budget.keep_on_device(value.nbytes, f"the constants in {name}")
-            self.constants[name] = buffer_with(self.context, value)
-        return self.constants[name]
+        if id(constant) not in self.constants:
+            self.budget.keep_on_device(constant.nbytes, f"constants of {constant.nbytes:,} bytes")
+            self.constants[id(constant)] = buffer_with(self.context, constant)
+        return self.constants[id(constant)]
 
 
 def buffer_with(context: Context, value: np.ndarray) -> cl.Buffer:
@@ -93,7 +105,13 @@ class Bound:
     """
 
     def __init__(
-        self, trace: FileTrace, values: Values, call: Call, resources: Resources, free: frozenset[int]
+        self,
+        trace: SavedTrace,
+        rules: GuardSet,
+        values: Values,
+        call: Call,
+        resources: Resources,
+        free: frozenset[int],
     ) -> None:
         self._trace = trace
         self._values = values
@@ -104,8 +122,8 @@ class Bound:
         #: Memories that the file wants to begin where a buffer begins, besides those of its kernels.
         self._own_buffer: set[Memory] = set()
         self._memories = [self._memory(spec) for spec in trace.memories]
-        commands = CommandList(self._command(said) for said in trace.commands)
-        self._outputs = [self._output(output) for output in trace.outputs]
+        commands = CommandList(map(self._command, trace.commands))
+        self._results = [self._result(result) for result in trace.results]
         live = self._liveness(commands)
         # Before buffers are assigned, which takes long where there are many memories.
         limits, peak_nbytes = resources.budget.limits, live.peak_nbytes
@@ -116,14 +134,14 @@ class Bound:
         self.nbytes = self._buffers.nbytes
         self._commands = CommandList()
         #: The commands that upload from the host in each call, each with its source and its space.
-        self._uploads: list[tuple[EnqueueUpload, list[Any], int]] = []
+        self._uploads: list[tuple[EnqueueUpload, Source, int]] = []
         #: Kernels, slots and numbers of the kernel arguments that may change in each call.
-        self._free: list[tuple[Any, int, list[Any]]] = []
-        self._value_guards = trace.rules.value_guards(free)
+        self._free: list[tuple[Any, int, NumberArgument]] = []
+        self._value_guards = rules.value_guards(free)
         #: Whether a result is copied to the host, after all else in the queue.
-        self._waits = any(output.get("memory") is not None for output in trace.outputs)
-        for said, command in zip(trace.commands, commands, strict=True):
-            self._bind(command, said)
+        self._waits = bool(self._result_memories())
+        for saved, command in zip(trace.commands, commands, strict=True):
+            self._bind(command, saved)
 
     def suits(self, call: Call) -> bool:
         """Update the values for a call like the one that this is for; return False if a guard breaks."""
@@ -133,8 +151,8 @@ class Bound:
         if values is None:
             return False
         self._values = values
-        for kernel, place, arg in self._free:
-            kernel.set_arg(place, self._argument(arg))
+        for kernel, slot, arg in self._free:
+            kernel.set_arg(slot, self._argument(arg))
         return True
 
     def run(self, call: Call) -> list[np.ndarray]:
@@ -150,41 +168,42 @@ class Bound:
         for value, (upload, _, _) in zip(sources, self._uploads, strict=True):
             upload.value = value
         self._commands.enqueue()
-        results = [output(call) for output in self._outputs]
+        results = [result(call) for result in self._results]
         last_events.clear()
         return results
 
     def _host_bytes(self, call: Call) -> int:
         trace = self._trace
-        nbytes = _COMMAND_BYTES * len(trace.commands) + _VALUE_BYTES * (len(trace.rules.entries) + len(trace.memories))
-        nbytes += sum(self._source_bytes(command[3], call) for command in trace.commands if command[0] == "upload")
-        return nbytes + sum(self._output_bytes(output, call) for output in trace.outputs)
+        nbytes = _COMMAND_BYTES * len(trace.commands) + _VALUE_BYTES * (len(trace.entries) + len(trace.memories))
+        uploads = (command for command in trace.commands if isinstance(command, EnqueueUpload))
+        nbytes += sum(self._source_bytes(upload.value, call) for upload in uploads)
+        return nbytes + sum(self._result_bytes(result, call) for result in trace.results)
 
-    def _source_bytes(self, source: list[Any], call: Call) -> int:
+    def _source_bytes(self, source: Source, call: Call) -> int:
         """Return the memory for an upload, at most: a table has as many numbers as its array."""
         match source:
-            case ["argument", number]:
-                return call.arguments[number].nbytes
-            case ["array", name]:
-                return self._resources.archive.array(name).nbytes
-            case ["value", _, values]:
-                return _NUMBER_BYTES * len(values)
-            case ["shaped", inner, _]:
-                return self._source_bytes(inner, call)
+            case FromArgument():
+                return call.arguments[source.argument].nbytes
+            case FromArray():
+                return source.array.nbytes
+            case FromNumbers():
+                return _NUMBER_BYTES * len(source.numbers)
+            case Reshaped():
+                return self._source_bytes(source.array, call)
         # While a table is made, its source and the sorted copy exist, too.
-        return _TABLE_ARRAYS * (self._source_bytes(source[2][0], call) * _NUMBER_BYTES + _NUMBER_BYTES)
+        return _TABLE_ARRAYS * (self._source_bytes(source.array, call) * _NUMBER_BYTES + _NUMBER_BYTES)
 
-    def _output_bytes(self, output: dict[str, Any], call: Call) -> int:
+    def _result_bytes(self, result: Result, call: Call) -> int:
         """Return the host memory that a result takes."""
-        match output:
-            case {"values": values}:
-                return _NUMBER_BYTES * len(values)
-            case {"array": name}:
-                return self._resources.archive.array(name).nbytes
-            case {"source": source}:
-                return 2 * self._source_bytes(source, call)
-        shape = self._values.numbers(output["shape"])
-        return math.prod(max(length, 0) for length in shape) * np.dtype(output["dtype"]).itemsize
+        match result:
+            case NumbersResult():
+                return _NUMBER_BYTES * len(result.numbers)
+            case ConstantResult():
+                return result.array.nbytes
+            case HostResult():
+                return 2 * self._source_bytes(result.value, call)
+        shape = self._values.numbers(result.shape)
+        return math.prod(max(length, 0) for length in shape) * np.dtype(result.dtype).itemsize
 
     def _check_work(self, commands: CommandList) -> None:
         """Refuse more work than a call may take."""
@@ -200,140 +219,149 @@ class Bound:
 
     def _memory(self, spec: MemorySpec) -> Memory:
         context = self._resources.context.cl_context
-        if spec.nbytes is None:
-            resources = self._resources
-            buffer = resources.buffer(spec.array) if spec.state is None else resources.states[spec.state]
-            return Memory(buffer.size, context, buffer)
+        match spec:
+            case SharedMemory():
+                buffer = self._resources.states[spec.state]
+                return Memory(buffer.size, context, buffer)
+            case ConstantMemory():
+                buffer = self._resources.buffer(spec.array)
+                return Memory(buffer.size, context, buffer)
         nbytes = self._values.number(spec.nbytes)
         if nbytes < 0:
             raise FileError(f"a memory is to have {nbytes} bytes")
         memory = Memory(nbytes, context)
-        if spec.bare:
+        if spec.own_buffer:
             self._own_buffer.add(memory)
         return memory
 
-    def _command(self, said: list[Any]) -> Command:
-        """Return a command of a file as one that can be bound; an upload's source stays as in the file."""
-        queue, numbers = self._resources.context.queue, self._values.numbers
-        match said:
-            case ["launch", *parts]:
-                return self._launch(*parts)
-            case ["copy", target, target_offset, source, source_offset, nbytes]:
-                target, source = self._memories[target], self._memories[source]
-                target_offset, source_offset, nbytes = numbers((target_offset, source_offset, nbytes))
-                _check_within(target, target_offset, nbytes)
-                _check_within(source, source_offset, nbytes)
-                if target is source and abs(target_offset - source_offset) < nbytes:
-                    raise FileError("bytes are to be copied onto themselves")
-                return EnqueueCopy(queue, target, target_offset, source, source_offset, nbytes)
-            case ["fill", target, offset, nbytes, hexadecimal]:
-                target, (offset, nbytes) = self._memories[target], numbers((offset, nbytes))
-                _check_within(target, offset, nbytes)
-                pattern = np.frombuffer(bytes.fromhex(hexadecimal), np.uint8)
-                if nbytes % pattern.nbytes or offset % pattern.nbytes:
-                    raise FileError(
-                        f"{nbytes} bytes from {offset} on are to be filled with a pattern of {pattern.nbytes}"
-                    )
-                return EnqueueFill(queue, target, offset, nbytes, pattern)
-        _, target, offset, source = said
-        upload = EnqueueUpload(queue, self._memories[target], self._values.number(offset), source)
-        _check_within(upload.target, upload.offset, 0)
-        return upload
+    def _command(self, saved: Command) -> Command:
+        """Return a saved command as one that can be bound; an upload's source stays as in the file."""
+        command = replace(saved.with_operands(self._memories.__getitem__), queue=self._resources.context.queue)
+        match command:
+            case EnqueueKernel():
+                return self._launch(command)
+            case EnqueueCopy():
+                return self._copy(command)
+            case EnqueueFill():
+                return self._fill(command)
+        command.offset = self._values.number(command.offset)
+        _check_within(command.target, command.offset, 0)
+        return command
 
-    def _launch(
-        self, program: int, name: str, items: list, group: list | None, args: list, arrays: list
-    ) -> EnqueueKernel:
-        kernel = self._resources.kernels.get(program, name)
-        sizes = self._values.numbers(items)
-        groups = None if group is None else self._values.numbers(group)
+    def _copy(self, command: EnqueueCopy) -> EnqueueCopy:
+        offsets = self._values.numbers((command.target_offset, command.source_offset))
+        command.target_offset, command.source_offset = offsets
+        command.nbytes = self._values.number(command.nbytes)
+        _check_within(command.target, command.target_offset, command.nbytes)
+        _check_within(command.source, command.source_offset, command.nbytes)
+        distance = abs(command.target_offset - command.source_offset)
+        if command.target is command.source and distance < command.nbytes:
+            raise FileError("bytes are to be copied onto themselves")
+        return command
+
+    def _fill(self, command: EnqueueFill) -> EnqueueFill:
+        command.offset, command.nbytes = self._values.numbers((command.offset, command.nbytes))
+        _check_within(command.target, command.offset, command.nbytes)
+        pattern = command.pattern = np.frombuffer(command.pattern, np.uint8)
+        if command.nbytes % pattern.nbytes or command.offset % pattern.nbytes:
+            raise FileError(
+                f"{command.nbytes} bytes from {command.offset} on are to be filled with a pattern of {pattern.nbytes}"
+            )
+        return command
+
+    def _launch(self, command: EnqueueKernel) -> EnqueueKernel:
+        kernel = self._resources.kernels.get(command.kernel)
+        sizes = self._values.numbers(command.global_size)
+        groups = None if command.local_size is None else self._values.numbers(command.local_size)
         kernel.check_sizes(sizes, groups)
-        bound_args = tuple(map(self._argument, args))
-        for place in arrays:
-            memory, offset = bound_args[place], int(bound_args[place + 1])
+        args = tuple(map(self._argument, command.args))
+        for slot in command.array_slots:
+            memory, offset = args[slot], int(args[slot + 1])
             if memory is not None and not 0 <= offset <= memory.nbytes:
                 raise FileError(f"an array begins {offset} bytes into a memory of {memory.nbytes}")
-        kernel.check_arguments(bound_args)
-        # A memory that is not in `arrays` begins where a buffer begins, regardless of the file.
-        return EnqueueKernel(self._resources.context.queue, kernel, sizes, groups, bound_args, tuple(arrays))
+        kernel.check_arguments(args)
+        # A memory that is not in `array_slots` begins where a buffer begins, regardless of the file.
+        return replace(command, kernel=kernel, global_size=sizes, local_size=groups, args=args)
 
-    def _argument(self, arg: list[Any] | None) -> Any:
+    def _argument(self, arg: Any) -> Any:
         match arg:
-            case ["memory", number]:
-                return self._memories[number]
-            case ["local", nbytes]:
-                return cl.LocalMemory(nbytes)
-            case ["number", dtype, values] if dtype == LONG16:
+            case LocalArgument():
+                return cl.LocalMemory(arg.nbytes)
+            case NumberArgument() if arg.dtype == LONG16:
                 packed = np.zeros((), cl.cltypes.long16)
-                packed[()] = tuple(self._numbers("int64", values).tolist())
+                packed[()] = tuple(self._numbers("int64", arg.values).tolist())
                 return packed
-            case ["number", dtype, [value]]:
-                return _number(dtype, self._values.value(value))
-        return None
+            case NumberArgument():
+                return _number(arg.dtype, self._values.value(arg.values[0]))
+        return arg
 
-    def _source(self, source: list[Any], call: Call) -> Any:
+    def _source(self, source: Source, call: Call) -> Any:
         """Return the value of an upload in a call."""
         match source:
-            case ["argument", number]:
-                return call.arguments[number]
-            case ["array", name]:
-                return self._resources.archive.array(name)
-            case ["value", dtype, values]:
-                return self._numbers(dtype, values)
-            case ["shaped", inner, lengths]:
-                value, shape = np.asarray(self._source(inner, call)), self._values.numbers(lengths)
-                if len(shape) > 32 or math.prod(shape) != value.size or any(length < 0 for length in shape):
-                    raise FileError(f"an array of shape {value.shape} is to get the shape {shape}")
-                return value.reshape(shape)
-        _, name, (inner, *numbers) = source
-        value = self._source(inner, call)
+            case FromArgument():
+                return call.arguments[source.argument]
+            case FromArray():
+                return source.array
+            case FromNumbers():
+                return self._numbers(source.dtype, source.numbers)
+            case Reshaped():
+                return self._reshaped(np.asarray(self._source(source.array, call)), source)
+        return self._table(self._source(source.array, call), source)
+
+    def _reshaped(self, value: np.ndarray, source: Reshaped) -> np.ndarray:
+        shape = self._values.numbers(source.shape)
+        if len(shape) > MAX_DIMENSIONS or math.prod(shape) != value.size or any(length < 0 for length in shape):
+            raise FileError(f"an array of shape {value.shape} is to get the shape {shape}")
+        return value.reshape(shape)
+
+    def _table(self, value: np.ndarray, source: FromTable) -> np.ndarray:
         try:
-            return TABLES[name][0](value, *map(self._values.value, numbers))
+            return TABLES[source.table].compute(value, *map(self._values.value, source.numbers))
         except (AttributeError, TypeError) as error:
-            raise FileError(f"the table {name} cannot be made of what it is given: {error}") from None
+            raise FileError(f"the table {source.table} cannot be made of what it is given: {error}") from None
 
-    def _numbers(self, dtype: str, said: Sequence[Any]) -> np.ndarray:
-        return np.array([_number(dtype, self._values.value(value)) for value in said], dtype)
+    def _numbers(self, dtype: str, values: Sequence[Any]) -> np.ndarray:
+        return np.array([_number(dtype, self._values.value(value)) for value in values], dtype)
 
-    def _output(self, output: dict[str, Any]) -> Callable[[Call], np.ndarray]:
+    def _result(self, result: Result) -> Callable[[Call], np.ndarray]:
         """Return the function that gives a result after a call."""
-        dtype = np.dtype(output["dtype"])
-        match output:
-            case {"values": values, "vector": is_vector}:
-                shape = (len(values),) if is_vector else (1,) * output.get("ndim", 0)
-                return lambda call: self._numbers(dtype.name, values).reshape(shape)
-            case {"array": name}:
-                constant = self._resources.archive.array(name)
-                return lambda call: constant.copy()
-            case {"source": source}:
-                return lambda call: np.array(self._source(source, call))
-        layout = self._layout(output, dtype)
+        match result:
+            case NumbersResult():
+                return lambda call: self._numbers(result.dtype, result.numbers).reshape(result.shape)
+            case ConstantResult():
+                return lambda call: result.array.copy()
+            case HostResult():
+                return lambda call: np.array(self._source(result.value, call))
+        layout = self._layout(result)
         return lambda call: to_host(self._buffers.array(layout))
 
-    def _layout(self, output: dict[str, Any], dtype: np.dtype) -> ArrayLayout:
-        shape, strides = (self._values.numbers(output[name]) for name in ("shape", "strides"))
-        offset = self._values.number(output["offset"])
+    def _layout(self, result: ArrayResult) -> ArrayLayout:
+        shape, strides = self._values.numbers(result.shape), self._values.numbers(result.strides)
+        offset = self._values.number(result.offset)
         if any(length < 0 for length in shape) or math.prod(max(length, 1) for length in shape) > _MOST_ELEMENTS:
             raise FileError(f"a result is to have the shape {shape}")
-        number = output.get("memory")
+        memory = None if result.memory is None else self._memories[result.memory]
         if 0 in shape:
-            number, offset = None, 0
-        elif number is None:
+            memory, offset = None, 0
+        elif memory is None:
             raise FileError("a result has elements, and no memory")
-        memory = None if number is None else self._memories[number]
-        layout = ArrayLayout(self._resources.context.queue, memory, offset, shape, strides, dtype)
+        layout = ArrayLayout(self._resources.context.queue, memory, offset, shape, strides, np.dtype(result.dtype))
         if memory is not None:
             start, stop = span(layout)
             _check_within(memory, start, stop - start)
         return layout
 
+    def _result_memories(self) -> list[Memory]:
+        """Return the memories that results lie in."""
+        slots = (result.memory for result in self._trace.results if isinstance(result, ArrayResult))
+        return [self._memories[slot] for slot in slots if slot is not None]
+
     def _liveness(self, commands: CommandList) -> Liveness:
         """Return the liveness of each memory that has no buffer of its own."""
-        outputs = [output.get("memory") for output in self._trace.outputs]
-        results = [self._memories[number] for number in outputs if number is not None]
-        live = liveness([CommandGroup(commands)], results)
+        live = liveness([CommandGroup(commands)], self._result_memories())
         return replace(live, own_buffer=live.own_buffer | self._own_buffer)
 
-    def _bind(self, command: Command, said: list[Any]) -> None:
+    def _bind(self, command: Command, saved: Command) -> None:
         """Bind a command, unless it does nothing."""
         if isinstance(command, EnqueueCopy | EnqueueFill) and not command.nbytes:
             return
@@ -343,11 +371,11 @@ class Bound:
         self._commands.append(bound)
         if isinstance(bound, EnqueueUpload):
             # An upload blocks only if the caller may change its array, and if nothing waits at the end of the call.
-            bound.is_blocking = not self._waits and command.value[0] in ("argument", "shaped")
+            bound.is_blocking = not self._waits and isinstance(command.value, FromArgument | Reshaped)
             self._uploads.append((bound, command.value, _space(command)))
         elif isinstance(bound, EnqueueKernel):
-            for slot, arg in enumerate(said[5]):
-                if arg is not None and arg[0] == "number" and any(map(self._value_guards.has, arg[2])):
+            for slot, arg in enumerate(saved.args):
+                if isinstance(arg, NumberArgument) and any(map(self._value_guards.has, arg.values)):
                     self._free.append((bound.kernel, slot, arg))
 
 

@@ -15,15 +15,16 @@ import numpy as np
 
 from optdb.runtime.arrays import DeviceArray, from_host, to_host
 from optdb.runtime.calling import Argument, Signature
+from optdb.runtime.commands import EnqueueKernel
 from optdb.runtime.context import Context
 from optdb.runtime.exported.archive import Archive
 from optdb.runtime.exported.binding import Bound, Resources, buffer_with
 from optdb.runtime.exported.errors import FileError, ShapeError
 from optdb.runtime.exported.limits import Budget, Limits
+from optdb.runtime.exported.manifest import Function, Manifest, SavedTrace, SharedValue, read
 from optdb.runtime.exported.programs import Kernels
-from optdb.runtime.exported.reading import FileTrace, Function, Manifest, SharedValue, deciding, read
 from optdb.runtime.exported.rehearsal import BUILD_TIMEOUT_S, Rehearsals, is_wanted
-from optdb.runtime.exported.rules import Call, Values
+from optdb.runtime.exported.rules import Call, GuardSet, Values
 from optdb.runtime.library import cl
 
 #: The most shared values that the text of a file names, and the most broken rules that an error names.
@@ -253,12 +254,14 @@ class LoadedMethod:
         self.signature: Signature = spec.signature
         self._resources = resources
         self._path = resources.archive.path
-        self._traces = self._suitable(spec)
-        deciders = frozenset().union(*map(deciding, self._traces))
+        names = [argument.name or f"argument {i}" for i, argument in enumerate(self.signature.arguments)]
+        #: Each with its sizes and guards.
+        self._traces = [(trace, trace.rules(names)) for trace in self._suitable(spec)]
+        deciders = frozenset().union(*(trace.deciding(rules) for trace, rules in self._traces))
         self._deciding = sorted(deciders)
         self._free = frozenset(range(len(self.signature.arguments))) - deciders
 
-    def _suitable(self, spec: Function) -> list[FileTrace]:
+    def _suitable(self, spec: Function) -> list[SavedTrace]:
         """Return the traces for the device."""
         context = self._resources.context
         device = context.profile.name
@@ -270,7 +273,7 @@ class LoadedMethod:
                 f"kind {context.profile.device_kind}.\nThe cure: name another device, or export with "
                 "device_kinds=('cpu', 'gpu')"
             )
-        for dtype in sorted({dtype for trace in traces for dtype in trace.flags}):
+        for dtype in sorted({dtype for trace in traces for dtype in trace.dtypes}):
             reason = context.unsupported_reason(dtype)
             if reason is not None:
                 raise FileError(
@@ -381,11 +384,11 @@ class LoadedMethod:
 
     def _bind(self, call: Call) -> tuple[int, Bound]:
         broken: dict[str, None] = {}
-        for number, trace in enumerate(self._traces):
-            values = self._values(trace, call)
+        for number, (trace, rules) in enumerate(self._traces):
+            values = self._values(trace, rules, call)
             if isinstance(values, Values):
                 self._rehearse(trace, values, call)
-                return number, Bound(trace, values, call, self._resources, self._free)
+                return number, Bound(trace, rules, values, call, self._resources, self._free)
             broken[values] = None
         shapes = ", ".join(
             self.signature.called(place) + (f"={x}" if place in self._deciding else f" of shape {x.shape}")
@@ -399,33 +402,37 @@ class LoadedMethod:
             "The cure: export it with an example of such arguments, too"
         )
 
-    def _rehearse(self, trace: FileTrace, values: Values, call: Call) -> None:
+    def _rehearse(self, trace: SavedTrace, values: Values, call: Call) -> None:
         """Have the call done in a child process, if kernels of it are to be built for the first time."""
         resources = self._resources
         if resources.rehearsals is None:
             return
-        launches = [command for command in trace.commands if command[0] == "launch"]
         variants = {
-            (resources.kernels.source(program), name, None if group is None else values.numbers(group))
-            for _, program, name, _, group, _, _ in launches
+            (
+                resources.kernels.source(launch.kernel),
+                launch.kernel.function_name,
+                None if launch.local_size is None else values.numbers(launch.local_size),
+            )
+            for launch in trace.commands
+            if isinstance(launch, EnqueueKernel)
         }
         resources.rehearsals.ensure_sound(self.name, call.arguments, variants)
 
-    def _values(self, trace: FileTrace, call: Call) -> Values | str:
+    def _values(self, trace: SavedTrace, rules: GuardSet, call: Call) -> Values | str:
         """Return the sizes of a call if a trace holds for it, or else why it does not, in words."""
         broken = ""
         # A trace is right for any number of units. So a call never fails by a guard on units.
         for units in _units(call.compute_units, trace.compute_units):
-            values = trace.rules.values(Call(call.arguments, units))
+            values = rules.values(Call(call.arguments, units))
             try:
-                broken = self._mismatch(trace, values, call) or trace.rules.broken(values)
+                broken = self._mismatch(trace, values, call) or rules.broken(values)
             except ShapeError as error:
                 broken = str(error)
             if broken is None:
                 return values
         return broken
 
-    def _mismatch(self, trace: FileTrace, values: Values, call: Call) -> str | None:
+    def _mismatch(self, trace: SavedTrace, values: Values, call: Call) -> str | None:
         """Return which length is not the one that a trace was made for, in words."""
         for place, (shape, x) in enumerate(zip(trace.arguments, call.arguments, strict=True)):
             expected = values.numbers(shape)

@@ -1,8 +1,8 @@
 """The kernels of a file on a device.
 
-OpenCL trusts the arguments of a kernel: it takes a number in place of a pointer for an address. ``reading`` compares
-the arguments of a file with the kernel's declaration. This module compares the declaration with the driver's
-information on the built kernel, where there is any.
+OpenCL trusts the arguments of a kernel: it takes a number in place of a pointer for an address. A launch that is parsed
+compares its arguments with the kernel's declaration (``operands``). This module compares the declaration with the
+driver's information on the built kernel, where there is any.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 from optdb.runtime.build import BuildError, build
 from optdb.runtime.context import Context
 from optdb.runtime.exported.errors import FileError
-from optdb.runtime.exported.reading import ProgramSpec
-from optdb.runtime.exported.sources import NUMBERS, POINTERS, argument_nbytes, is_handle
+from optdb.runtime.exported.manifest import ProgramSpec
+from optdb.runtime.exported.sources import NUMBERS, is_handle
 from optdb.runtime.library import cl
+from optdb.runtime.operands import POINTERS, KernelRef, argument_nbytes
 
 _OPTIONS = ("-cl-kernel-arg-info",)
 #: Items of a launch in one dimension are fewer than these.
@@ -30,24 +31,25 @@ class Kernels:
         self._context = context
         self._programs = programs
         self._path = path
-        self._found: dict[tuple[int, str], FileKernel] = {}
+        self._kernels: dict[KernelRef, FileKernel] = {}
 
-    def get(self, program: int, name: str) -> FileKernel:
+    def get(self, kernel: KernelRef) -> FileKernel:
         """Return a kernel; raise FileError if it does not build, or is not there."""
-        if (program, name) not in self._found:
-            spec = self._programs[program]
+        if kernel not in self._kernels:
+            program, name = f"program {kernel.program} of {self._path}", kernel.function_name
+            spec = self._programs[kernel.program]
             try:
-                built = build(self._context, spec.source, _OPTIONS, f"program {program} of {self._path}")
-                self._found[program, name] = FileKernel(self._context, cl.Kernel(built, name), spec.kernels[name])
+                built = build(self._context, spec.source, _OPTIONS, program)
+                self._kernels[kernel] = FileKernel(self._context, cl.Kernel(built, name), spec.kernels[name])
             except BuildError as error:
                 raise FileError(str(error)) from None
             except cl.LogicError:
-                raise FileError(f"program {program} of {self._path} has no kernel {name!r}") from None
-        return self._found[program, name]
+                raise FileError(f"{program} has no kernel {name!r}") from None
+        return self._kernels[kernel]
 
-    def source(self, program: int) -> str:
-        """Return the source of a program."""
-        return self._programs[program].source
+    def source(self, kernel: KernelRef) -> str:
+        """Return the source of a kernel's program."""
+        return self._programs[kernel.program].source
 
 
 class FileKernel:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from optdb.runtime.exported.errors import ShapeError
-from optdb.runtime.exported.fields import LIMIT, is_dtype, is_reference
-from optdb.runtime.sizes import ARITHMETIC, COMPARISONS
-from optdb.runtime.tables import host_scalar
+from optdb.runtime.expressions import (
+    ARITHMETIC,
+    COMPARISONS,
+    ArgumentNumber,
+    Arithmetic,
+    AxisLength,
+    ComputeUnits,
+    Entry,
+    Guard,
+    HostScalar,
+    Ref,
+    host_scalar,
+    references,
+)
+from optdb.runtime.records import LIMIT
 
 #: How deep an expression is written out in an error.
 _DEEP = 4
@@ -29,33 +41,35 @@ class Call:
 class GuardSet:
     """The expressions of one trace's sizes, and the guards under which it holds.
 
-    Entries and guards are as in the manifest, and checked; names are those of the arguments.
+    Names are those of the arguments.
     """
 
-    entries: Sequence[Sequence[Any]]
-    guards: Sequence[Sequence[Any]]
+    entries: Sequence[Entry]
+    guards: Sequence[Guard]
     names: Sequence[str]
 
     def arguments_behind(self, operands: Iterable[Any]) -> frozenset[int]:
         """Return the arguments whose values some operands depend on."""
-        needed = set(_numbers_of(operands))
+        needed = set(references(operands))
         arguments: set[int] = set()
         # Entries depend on those before them alone.
         for number in range(len(self.entries) - 1, -1, -1):
             if number in needed:
-                word, *rest = self.entries[number]
-                needed.update(_numbers_of(rest))
-                if word == "value":
-                    arguments.add(rest[0])
+                entry = self.entries[number]
+                needed.update(references(entry.operands))
+                if isinstance(entry, ArgumentNumber):
+                    arguments.add(entry.argument)
         return frozenset(arguments)
 
     def value_guards(self, arguments: frozenset[int]) -> ValueGuards:
         """Return the entries and guards that depend on the values of some arguments, to be evaluated in each call."""
-        entries: dict[int, Sequence[Any]] = {}
+        entries: dict[int, Entry] = {}
         for number, entry in enumerate(self.entries):
-            if (entry[0] == "value" and entry[1] in arguments) or any(n in entries for n in _numbers_of(entry)):
+            is_free = isinstance(entry, ArgumentNumber) and entry.argument in arguments
+            if is_free or not entries.keys().isdisjoint(references(entry.operands)):
                 entries[number] = entry
-        return ValueGuards(entries, [guard for guard in self.guards if any(n in entries for n in _numbers_of(guard))])
+        guards = [guard for guard in self.guards if not entries.keys().isdisjoint(references(guard.operands))]
+        return ValueGuards(entries, guards)
 
     def values(self, call: Call) -> Values:
         """Return all sizes of a call.
@@ -70,34 +84,33 @@ class GuardSet:
         """Return the first guard, in words, that does not hold; None if the trace holds."""
         for guard in self.guards:
             if not values.holds(guard):
-                word, left, right = guard
-                return f"{self.described(left)} {word} {self.described(right)}"
+                return f"{self.described(guard.left)} {guard.op} {self.described(guard.right)}"
         return None
 
     def described(self, operand: Any, deep: int = _DEEP) -> str:
         """Return an operand in words."""
-        if not is_reference(operand):
+        if not isinstance(operand, Ref):
             return str(operand)
-        word, *operands = self.entries[int(operand[1:])]
-        if word == "units":
-            return "the device's compute units"
-        if word == "axis":
-            return f"{self.names[operands[0]]}.shape[{operands[1]}]"
-        if word == "value":
-            return self.names[operands[0]]
+        entry = self.entries[operand.number]
+        match entry:
+            case ComputeUnits():
+                return "the device's compute units"
+            case AxisLength():
+                return f"{self.names[entry.argument]}.shape[{entry.axis}]"
+            case ArgumentNumber():
+                return self.names[entry.argument]
         if not deep:
             return "..."
-        is_arithmetic = not is_dtype(operands[0])
-        words = [self.described(x, deep - 1) for x in (operands if is_arithmetic else operands[1:])]
-        if not is_arithmetic or word in ("max", "min"):
-            return f"{word}({', '.join(words)})"
-        return f"ceil({words[0]} / {words[1]})" if word == "ceil" else f"({words[0]} {word} {words[1]})"
+        words = [self.described(x, deep - 1) for x in entry.operands]
+        if isinstance(entry, HostScalar) or entry.op in ("max", "min"):
+            return f"{entry.op}({', '.join(words)})"
+        return f"ceil({words[0]} / {words[1]})" if entry.op == "ceil" else f"({words[0]} {entry.op} {words[1]})"
 
 
 class Values(list[Any]):
     """The sizes of a call, by the numbers of their entries; None where that cannot be worked out."""
 
-    def work_out(self, entries: Iterable[tuple[int, Sequence[Any]]], call: Call) -> None:
+    def work_out(self, entries: Iterable[tuple[int, Entry]], call: Call) -> None:
         """Compute some of the sizes, in order."""
         for number, entry in entries:
             try:
@@ -106,37 +119,34 @@ class Values(list[Any]):
                 value = None
             self[number] = None if isinstance(value, int) and not -LIMIT <= value < LIMIT else value
 
-    def _worked_out(self, entry: Sequence[Any], call: Call) -> Any:
+    def _worked_out(self, entry: Entry, call: Call) -> Any:
         match entry:
-            case ["units"]:
+            case ComputeUnits():
                 return call.compute_units
-            case ["axis", argument, axis]:
-                return int(call.arguments[argument].shape[axis])
-            case ["value", argument]:
-                value = call.arguments[argument]
-            case [word, dtype, *operands] if is_dtype(dtype):
-                value = host_scalar(word, dtype, *map(self.value, operands))
-            case [word, *operands]:
-                return ARITHMETIC[word](*map(self.number, operands))
+            case AxisLength():
+                return int(call.arguments[entry.argument].shape[entry.axis])
+            case Arithmetic():
+                return ARITHMETIC[entry.op](self.number(entry.left), self.number(entry.right))
+            case HostScalar():
+                value = host_scalar(entry.op, entry.dtype, *map(self.value, entry.operands))
+            case ArgumentNumber():
+                value = call.arguments[entry.argument]
         return int(value) if value.dtype.kind in "iub" else value[()]
 
-    def holds(self, guard: Sequence[Any]) -> bool:
+    def holds(self, guard: Guard) -> bool:
         """Tell whether a guard is true."""
-        word, left, right = guard
-        a, b = self.value(left), self.value(right)
+        a, b = self.value(guard.left), self.value(guard.right)
         if a is None or b is None:
             return False
         try:
-            return bool(COMPARISONS[word](a, b))
+            return bool(COMPARISONS[guard.op](a, b))
         except TypeError:
             # Of complex numbers, none is the smaller one.
             return False
 
     def value(self, operand: Any) -> Any:
-        """Return the value of an operand: a number, or an entry; infinity is written as a text."""
-        if not isinstance(operand, str):
-            return operand
-        return self[int(operand[1:])] if operand[0] == "$" else float(operand)
+        """Return the value of an operand: a number, or a reference to an entry."""
+        return self[operand.number] if isinstance(operand, Ref) else operand
 
     def number(self, operand: Any) -> int:
         """Return a whole number; raise ShapeError if it is none."""
@@ -154,12 +164,12 @@ class Values(list[Any]):
 class ValueGuards:
     """Sizes and guards that depend on values of arguments, such as a rate, and so are worked out at each call."""
 
-    entries: dict[int, Sequence[Any]]
-    guards: list[Sequence[Any]]
+    entries: dict[int, Entry]
+    guards: list[Guard]
 
     def has(self, operand: Any) -> bool:
         """Tell whether an operand is one of these sizes."""
-        return is_reference(operand) and int(operand[1:]) in self.entries
+        return isinstance(operand, Ref) and operand.number in self.entries
 
     def __bool__(self) -> bool:
         return bool(self.entries)
@@ -169,8 +179,3 @@ class ValueGuards:
         values = Values(before)
         values.work_out(self.entries.items(), call)
         return values if all(map(values.holds, self.guards)) else None
-
-
-def _numbers_of(operands: Iterable[Any]) -> Iterator[int]:
-    """Return the numbers of the entries that operands name."""
-    return (int(x[1:]) for x in operands if is_reference(x))

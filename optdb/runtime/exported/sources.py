@@ -14,12 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
-#: Sixteen whole numbers at once: the one vector that kernels are given.
-LONG16 = "long16"
-#: The parameters that are addresses, by their names in the table of a file.
-POINTERS = ("global", "constant", "local")
+from optdb.runtime.operands import LONG16, POINTERS
 
 #: Clang refuses more brackets within each other; others recurse.
 _MAX_BRACKET_DEPTH = 250
@@ -70,11 +65,6 @@ _BEFORE_TYPE = frozenset(["typedef", "unsigned", "signed", *_QUALIFIERS, *_SPACE
 
 class SourceError(ValueError):
     """A program is not in the form of a file's programs. The message names the place and the fault."""
-
-
-def argument_nbytes(kind: str) -> int:
-    """Return the size of a number that a kernel takes, by what the table of a file calls it."""
-    return 128 if kind == LONG16 else np.dtype(kind).itemsize
 
 
 def is_handle(kind: str) -> bool:

@@ -1,235 +1,241 @@
 """Puts functions into a file: traces, signatures, and the shared values.
 
-``docs/reference/exported-files.md`` describes the format. A number of a trace is a plain one, or ``"$7"`` for the size
-that the trace's entry 7 computes.
+``docs/reference/exported-files.md`` describes the format, which the records of ``manifest`` define.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from optdb.runtime.calling import Signature
-from optdb.runtime.commands import Command, EnqueueCopy, EnqueueFill, EnqueueKernel, Memory
+from optdb.runtime.commands import Command, CommandList, EnqueueCopy, EnqueueFill, EnqueueKernel, Memory
+from optdb.runtime.deferred import DeferredArray, FromArgument, FromArray, FromNumbers, FromTable, Reshaped, Source
 from optdb.runtime.exported.archive import array_bytes, pack
+from optdb.runtime.exported.buffers import (
+    ArrayResult,
+    ConstantMemory,
+    ConstantResult,
+    HostResult,
+    MemorySpec,
+    NumbersResult,
+    Result,
+    SharedMemory,
+    Workspace,
+)
+from optdb.runtime.exported.manifest import Function, Manifest, ProgramSpec, SavedTrace, SharedValue
 from optdb.runtime.exported.preprocessing import preprocess
-from optdb.runtime.exported.reading import Function, SharedValue
 from optdb.runtime.exported.sources import SourceError, read_program
 from optdb.runtime.library import cl
+from optdb.runtime.operands import LONG16, KernelRef, LocalArgument, NumberArgument, Slot
 from optdb.runtime.recording import ArrayLayout
-from optdb.runtime.sizes import DeferredArray, SymbolicArgument, SymInt, SymIntVector
-from optdb.runtime.tracing import Trace, Untraceable
+from optdb.runtime.sizes import SymbolicArgument, SymInt, SymIntVector, operand
+from optdb.runtime.tracing import OutputSpec, Trace, Untraceable
 
 
-def write(path: str | Path, functions: Sequence[Function], states: Sequence[SharedValue], about: str = "") -> None:
+def write(
+    path: str | Path,
+    functions: Mapping[str, tuple[Signature, Sequence[Trace]]],
+    states: Sequence[SharedValue],
+    about: str = "",
+) -> None:
     """Write functions over the same shared values into a file, which replaces what is there.
 
-    The first function is what a call of the loaded file calls; `states` are by the numbers that traces know them by. No
-    two of either have one name. `about` says what made the file.
+    `functions` are by name, each with its signature and its traces. The first one is what a call of the loaded file
+    calls; `states` are by the numbers that traces know them by. No two of either have one name. `about` says what made
+    the file.
     """
-    members = _Members()
-    described = [
-        {"name": state.name, "broadcastable": state.broadcastable, "array": members.array(state.value)}
-        for state in states
-    ]
+    programs = Programs()
     methods = [
-        {
-            "name": function.name,
-            "signature": _signature(function.signature, members),
-            "traces": [_TraceWriter(trace, members).described() for trace in function.traces],
-        }
-        for function in functions
+        Function(name, signature, [saved(trace, programs) for trace in traces])
+        for name, (signature, traces) in functions.items()
     ]
-    manifest = {"about": about, "states": described, "programs": members.programs, "methods": methods}
+    members = _Members()
+    manifest = Manifest(about, states, programs.specs, methods).to_json(members)
     pack(Path(path), manifest, members.contents)
 
 
-def describe(trace: Trace) -> tuple[list[Any], dict[str, bytes]]:
-    """Return the memories, commands and results of a trace in the form of a file, and the members that they name."""
-    members = _Members()
-    described = _TraceWriter(trace, members).described()
-    return [described[name] for name in ("memories", "commands", "outlets")], members.contents
+def saved(trace: Trace, programs: Programs) -> SavedTrace:
+    """Return a trace as the record of a file, with its kernels in some programs."""
+    return _TraceWriter(trace, programs).saved()
 
 
-class _Members:
-    """The members of a file, each content once."""
+class Programs:
+    """The programs of a file, each source once."""
 
     def __init__(self) -> None:
-        self.contents: dict[str, bytes] = {}
-        self.programs: list[dict[str, Any]] = []
+        self.specs: list[ProgramSpec] = []
         self._numbers: dict[str, int] = {}
-        self._arrays: dict[bytes, str] = {}
 
-    def array(self, value: np.ndarray) -> str:
-        """Return the name of the member for an array."""
-        content = array_bytes(value)
-        if content not in self._arrays:
-            name = self._arrays[content] = f"arrays/{len(self._arrays)}.npy"
-            self.contents[name] = content
-        return self._arrays[content]
-
-    def program(self, source: str) -> int:
+    def number(self, source: str) -> int:
         """Return the number of a program, written as the compiler sees it; Untraceable if a file cannot hold it."""
         if source not in self._numbers:
             try:
-                plain, kernels = _plain_program(source)
+                spec = _plain_program(source)
             except SourceError as error:
                 raise Untraceable(f"a kernel {error}. Its source begins with\n{source[:200]}") from None
-            self._numbers[source] = self._numbers.get(plain, len(self.programs))
-            if plain not in self._numbers:
-                name = f"programs/{len(self.programs)}.cl"
-                self._numbers[plain] = len(self.programs)
-                self.contents[name] = plain.encode()
-                self.programs.append({"source": name, "kernels": kernels})
+            if spec.source not in self._numbers:
+                self._numbers[spec.source] = len(self.specs)
+                self.specs.append(spec)
+            self._numbers[source] = self._numbers[spec.source]
         return self._numbers[source]
 
 
 @functools.lru_cache(maxsize=512)
-def _plain_program(source: str) -> tuple[str, Mapping[str, Sequence[str]]]:
+def _plain_program(source: str) -> ProgramSpec:
     plain = preprocess(source)
-    return plain, read_program(plain)
+    return ProgramSpec(plain, read_program(plain))
 
 
-def _signature(signature: Signature, members: _Members) -> dict[str, Any]:
-    arguments = []
-    for argument in signature.arguments:
-        default = None if argument.default is None else members.array(argument.default)
-        # The file calls the fields as the class does.
-        arguments.append({**vars(argument), "default": default})
-    return {"arguments": arguments, "returns": signature.returns, "keys": signature.keys}
+class _Members:
+    """The members of a file beside its manifest, each content once."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+        self._names: dict[bytes, str] = {}
+
+    def array(self, value: np.ndarray) -> str:
+        """Return the name of the member for an array."""
+        return self._name(array_bytes(value), "arrays/{}.npy")
+
+    def text(self, value: str) -> str:
+        """Return the name of the member for a program."""
+        return self._name(value.encode(), "programs/{}.cl")
+
+    def _name(self, content: bytes, pattern: str) -> str:
+        if content not in self._names:
+            self._names[content] = pattern.format(len(self._names))
+            self.contents[self._names[content]] = content
+        return self._names[content]
 
 
 class _TraceWriter:
-    """Describes one trace."""
+    """Makes the record of one trace."""
 
-    def __init__(self, trace: Trace, members: _Members) -> None:
+    def __init__(self, trace: Trace, programs: Programs) -> None:
         self._trace = trace
-        self._members = members
-        self._memories: dict[Memory, int] = {}
-        self._described: list[dict[str, Any]] = []
+        self._programs = programs
+        self._slots: dict[Memory, Slot] = {}
+        self._memories: list[MemorySpec] = []
         self._own_buffer = trace.commands.needing_own_buffer()
 
-    def described(self) -> dict[str, Any]:
-        """Return the manifest's description of the trace."""
+    def saved(self) -> SavedTrace:
+        """Return the record."""
         trace = self._trace
-        commands = [self._command(command) for command in trace.commands]
-        outputs = [{"dtype": output.dtype.name, **self._output(output.value)} for output in trace.outputs]
-        return {
-            "flavour": trace.device_kind,
-            "units": trace.compute_units,
-            "flags": sorted(trace.flags),
-            "entries": [[_plain(x) for x in entry] for entry in trace.rules.entries],
-            "guards": [[_plain(x) for x in guard] for guard in trace.rules.guards],
-            "arguments": [_numbers(shape) for shape in trace.arguments],
-            "memories": self._described,
-            "commands": commands,
-            "outlets": outputs,
-        }
+        commands = CommandList(map(self._command, trace.commands))
+        results = [self._result(output) for output in trace.outputs]
+        return SavedTrace(
+            trace.device_kind,
+            trace.compute_units,
+            tuple(sorted(trace.flags)),
+            trace.rules.entries,
+            list(trace.rules.guards),
+            tuple(map(_operands, trace.arguments)),
+            self._memories,
+            commands,
+            results,
+        )
 
-    def _command(self, command: Command) -> list[Any]:
+    def _command(self, command: Command) -> Command:
+        command = replace(command.with_operands(self._slot), queue=None)
         match command:
-            case EnqueueKernel(_, kernel, items, group, args, arrays):
-                program = self._members.program(kernel.source)
-                args = [self._argument(arg) for arg in args]
-                group = None if group is None else _numbers(group)
-                return ["launch", program, kernel.function_name, _numbers(items), group, args, list(arrays)]
-            case EnqueueCopy(_, target, target_offset, source, source_offset, nbytes):
-                target, source = self._memory(target), self._memory(source)
-                return ["copy", *_numbers([target, target_offset, source, source_offset, nbytes])]
-            case EnqueueFill(_, target, offset, nbytes, pattern):
-                return ["fill", *_numbers([self._memory(target), offset, nbytes]), np.asarray(pattern).tobytes().hex()]
-        return ["upload", self._memory(command.target), _number(command.offset), self._source(command.value)]
+            case EnqueueKernel():
+                command.kernel = KernelRef(self._programs.number(command.kernel.source), command.name)
+                command.global_size = _operands(command.global_size)
+                command.local_size = None if command.local_size is None else _operands(command.local_size)
+                command.args = tuple(map(_argument, command.args))
+                return command
+            case EnqueueCopy():
+                command.target_offset, command.source_offset = _operands([command.target_offset, command.source_offset])
+                command.nbytes = operand(command.nbytes)
+                return command
+            case EnqueueFill():
+                command.nbytes, command.pattern = operand(command.nbytes), np.asarray(command.pattern).tobytes()
+            case _:
+                command.value = _source(command.value)
+        command.offset = operand(command.offset)
+        return command
 
-    def _argument(self, arg: Any) -> list[Any] | None:
-        match arg:
-            case None:
-                return None
-            case Memory():
-                return ["memory", self._memory(arg)]
-            case cl.LocalMemory():
-                return ["local", arg.size]
-            case SymbolicArgument(dtype, values):
-                return ["number", _dtype_name(dtype), _numbers(values)]
-        value = np.asarray(arg)
-        return ["number", _dtype_name(value.dtype), [_plain(x) for x in _items(value)]]
-
-    def _source(self, value: DeferredArray | np.ndarray) -> list[Any]:
-        match getattr(value, "source", None):
-            case None:
-                return ["array", self._members.array(value)]
-            case ["argument", number]:
-                return ["argument", number]
-            case ["value", number]:
-                return ["value", value.dtype.name, [_number(number)]]
-            case ["values", numbers]:
-                return ["value", value.dtype.name, _numbers(numbers)]
-            case ["shaped", inner]:
-                return ["shaped", self._source(inner), _numbers(value.shape)]
-            case ["table", name, args]:
-                arrays = DeferredArray | np.ndarray
-                return ["table", name, [self._source(x) if isinstance(x, arrays) else _number(x) for x in args]]
-        raise Untraceable(f"{value.described} would have to be uploaded")
-
-    def _output(self, value: Any) -> dict[str, Any]:
+    def _result(self, output: OutputSpec) -> Result:
+        dtype, value = output.dtype.name, output.value
         match value:
             case ArrayLayout():
-                memory = None if value.memory is None else self._memory(value.memory)
-                lengths = {"shape": _numbers(value.shape), "strides": _numbers(value.strides)}
-                return {"memory": memory, "offset": _number(value.offset), **lengths}
+                memory = None if value.memory is None else self._slot(value.memory)
+                return ArrayResult(
+                    dtype, memory, operand(value.offset), _operands(value.shape), _operands(value.strides)
+                )
             case SymInt():
-                return {"values": [_number(value)], "vector": False}
+                return NumbersResult(dtype, (operand(value),), 0)
             case SymIntVector():
-                return {"values": _numbers(value), "vector": True}
-            case DeferredArray(source=("value", number)):
-                return {"values": [_number(number)], "vector": False, "ndim": value.ndim}
+                return NumbersResult(dtype, _operands(value), 1)
+            case DeferredArray(source=FromNumbers(numbers=numbers)):
+                return NumbersResult(dtype, _operands(numbers), value.ndim)
             case DeferredArray():
-                return {"source": self._source(value)}
-        return {"array": self._members.array(value)}
+                return HostResult(_source(value))
+        return ConstantResult(value)
 
-    def _memory(self, memory: Memory) -> int:
-        if memory not in self._memories:
-            self._memories[memory] = len(self._memories)
-            self._described.append(self._content(memory))
-        return self._memories[memory]
+    def _slot(self, memory: Memory) -> Slot:
+        if memory not in self._slots:
+            self._slots[memory] = Slot(len(self._slots))
+            self._memories.append(self._spec(memory))
+        return self._slots[memory]
 
-    def _content(self, memory: Memory) -> dict[str, Any]:
+    def _spec(self, memory: Memory) -> MemorySpec:
         if memory in self._trace.states:
-            return {"state": self._trace.states[memory]}
-        bare = memory in self._own_buffer
+            return SharedMemory(self._trace.states[memory])
         if memory in self._trace.constants:
-            return {"array": self._members.array(self._trace.constants[memory]), "bare": bare}
+            return ConstantMemory(self._trace.constants[memory])
         if memory.buffer is not None:
             content = np.empty(memory.buffer.size, np.uint8)
             with cl.CommandQueue(memory.context) as queue:
                 cl.enqueue_copy(queue, content, memory.buffer)
-            return {"array": self._members.array(content), "bare": bare}
-        return {"nbytes": _number(memory.nbytes), "bare": bare}
+            return ConstantMemory(content)
+        return Workspace(operand(memory.nbytes), memory in self._own_buffer)
 
 
-def _items(value: np.ndarray) -> list[Any]:
-    """Return the numbers of one number, or of a vector of OpenCL's."""
-    return list(value[()]) if value.dtype.names or value.dtype.subdtype else [value[()]]
+def _operands(values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(map(operand, values))
+
+
+def _argument(arg: Any) -> Any:
+    """Return a kernel's argument as a record; a memory's slot, and None, stay what they are."""
+    match arg:
+        case None | Slot():
+            return arg
+        case cl.LocalMemory():
+            return LocalArgument(arg.size)
+        case SymbolicArgument():
+            return NumberArgument(_dtype_name(arg.dtype), _operands(arg.values))
+    value = np.asarray(arg)
+    # A vector of OpenCL's is one element.
+    is_vector = value.dtype.names or value.dtype.subdtype
+    numbers = [operand(x) for x in (value[()] if is_vector else [value[()]])]
+    if any(isinstance(number, complex) for number in numbers):
+        raise Untraceable("a kernel is given a complex number, which a file cannot hold")
+    return NumberArgument(_dtype_name(value.dtype), tuple(numbers))
+
+
+def _source(value: DeferredArray | np.ndarray) -> Source:
+    """Return the source of an array as a record, without arrays in it but constants."""
+    if not isinstance(value, DeferredArray):
+        return FromArray(value)
+    source = value.source
+    match source:
+        case FromArgument():
+            return source
+        case FromNumbers():
+            return FromNumbers(source.dtype, _operands(source.numbers))
+        case Reshaped():
+            return Reshaped(_source(source.array), _operands(value.shape))
+        case FromTable():
+            return FromTable(source.table, _source(source.array), _operands(source.numbers))
+    raise Untraceable(f"{source} would have to be uploaded")
 
 
 def _dtype_name(dtype: np.dtype) -> str:
-    return "long16" if dtype == cl.cltypes.long16 else dtype.name
-
-
-def _number(x: Any) -> Any:
-    return f"${x.number}" if isinstance(x, SymInt) else _plain(x)
-
-
-def _numbers(values: Sequence[Any]) -> list[Any]:
-    return [_number(x) for x in values]
-
-
-def _plain(x: Any) -> Any:
-    value = x.item() if isinstance(x, np.generic) else x
-    if isinstance(value, complex):
-        raise Untraceable("a kernel is given a complex number, which a file cannot hold")
-    # JSON has no infinity: such numbers are written as texts.
-    return repr(value) if isinstance(value, float) and not np.isfinite(value) else value
+    return LONG16 if dtype == cl.cltypes.long16 else dtype.name

@@ -69,7 +69,7 @@ def test_a_loop_has_kernels_of_each_device_kind(tmp_path):
     with zipfile.ZipFile(tmp_path / "step.optdb") as file:
         manifest = json.loads(file.read("manifest.json"))
     cpu, gpu = (
-        {command[2] for command in trace["commands"] if command[0] == "launch"}
+        {command["kernel"]["function_name"] for command in trace["commands"] if command["kind"] == "launch"}
         for trace in manifest["methods"][0]["traces"]
     )
     # A processor's kernels are named by the block of one work item, a GPU's by the tile of a group as well.

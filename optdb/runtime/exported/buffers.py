@@ -1,0 +1,109 @@
+"""The memories of a saved trace, and its results: where they lie, or how the host computes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from optdb.runtime.deferred import Source, source
+from optdb.runtime.expressions import Ref, numbers, size, sizes
+from optdb.runtime.operands import Slot, memory_slot
+from optdb.runtime.records import Record, Where, array, dtype, flag, index_in, list_of, maybe, one_of, saved, within
+
+#: A result has no more axes.
+MAX_DIMENSIONS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemory(Record):
+    """The memory of a shared value."""
+
+    kind: ClassVar[str] = "shared"
+
+    state: int = saved(index_in("states"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantMemory(Record):
+    """Memory with values that never change."""
+
+    kind: ClassVar[str] = "constant"
+
+    array: np.ndarray = saved(array)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace(Record):
+    """Memory for what a call computes."""
+
+    kind: ClassVar[str] = "workspace"
+
+    nbytes: int | Ref = saved(size)
+    own_buffer: bool = saved(flag)  #: Whether it begins where a buffer begins.
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayResult(Record):
+    """An array of the device."""
+
+    kind: ClassVar[str] = "array"
+
+    dtype: str = saved(dtype)
+    memory: Slot | None = saved(maybe(memory_slot))  #: None if it has no elements.
+    offset: int | Ref = saved(size)  #: In bytes, as strides are.
+    shape: tuple[Any, ...] = saved(sizes)
+    strides: tuple[Any, ...] = saved(sizes)
+
+    def check(self, where: Where) -> None:
+        """Check the number of dimensions."""
+        if len(self.shape) > MAX_DIMENSIONS:
+            raise where.at("shape").wrong(f"a list of at most {MAX_DIMENSIONS} lengths", self.shape)
+        if len(self.strides) != len(self.shape):
+            raise where.at("strides").wrong(f"a list of {len(self.shape)} strides", self.strides)
+
+
+@dataclass(frozen=True, slots=True)
+class NumbersResult(Record):
+    """Numbers that the host computes: a vector, or one number in an array of `ndim` axes of length 1."""
+
+    kind: ClassVar[str] = "numbers"
+
+    dtype: str = saved(dtype)
+    numbers: tuple[Any, ...] = saved(numbers)
+    ndim: int = saved(within(range(MAX_DIMENSIONS + 1)))
+
+    def check(self, where: Where) -> None:
+        """Check that there is one number, unless it is a vector."""
+        if self.ndim != 1 and len(self.numbers) != 1:
+            raise where.at("numbers").wrong("a list of one number", self.numbers)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return (len(self.numbers),) if self.ndim == 1 else (1,) * self.ndim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantResult(Record):
+    """An array that is the same in each call."""
+
+    kind: ClassVar[str] = "constant"
+
+    array: np.ndarray = saved(array)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostResult(Record):
+    """An array that the host computes, as it does the value of an upload."""
+
+    kind: ClassVar[str] = "host"
+
+    value: Source = saved(source)
+
+
+MemorySpec = SharedMemory | ConstantMemory | Workspace
+Result = ArrayResult | NumbersResult | ConstantResult | HostResult
+memories = list_of(one_of(SharedMemory, ConstantMemory, Workspace), "memories", list)
+results = list_of(one_of(ArrayResult, NumbersResult, ConstantResult, HostResult), "results", list)

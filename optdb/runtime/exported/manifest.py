@@ -1,0 +1,169 @@
+"""The manifest of a file as records: shared values, programs, and functions with their traces.
+
+Numbers of commands may refer to the trace's sizes: ``binding`` computes these, and checks the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optdb.runtime.calling import Signature
+from optdb.runtime.commands import CommandList, EnqueueKernel, EnqueueUpload, command_list
+from optdb.runtime.deferred import lengths_in
+from optdb.runtime.device_profiles import DEVICE_KINDS
+from optdb.runtime.exported.archive import Archive
+from optdb.runtime.exported.buffers import ArrayResult, HostResult, MemorySpec, Result, Workspace, memories, results
+from optdb.runtime.exported.rules import GuardSet
+from optdb.runtime.exported.sources import SourceError, read_program
+from optdb.runtime.expressions import Entry, Guard, entries, guards, sizes
+from optdb.runtime.records import (
+    Members,
+    Record,
+    Where,
+    array,
+    checked,
+    choice,
+    dtype,
+    flags,
+    list_of,
+    saved,
+    saved_values,
+    text,
+    to_json,
+    within,
+)
+
+#: Compute units of a device are fewer.
+_MOST_UNITS = 1 << 20
+
+_identifier = checked(lambda value: isinstance(value, str) and value.isidentifier() and value.isascii(), "a name")
+
+
+@dataclass(frozen=True)
+class SharedValue(Record):
+    """A shared value: its name, its first value, and for each axis, whether its length is 1."""
+
+    name: str = saved(text)
+    value: np.ndarray = saved(array)
+    broadcastable: tuple[bool, ...] = saved(flags)
+
+
+@dataclass(frozen=True)
+class ProgramSpec(Record):
+    """The source of a program, and the parameters of each of its kernels."""
+
+    source: str = saved(lambda value, where: where.archive.text(value))
+    kernels: Mapping[str, Sequence[str]] = saved(lambda value, where: value)
+
+    @classmethod
+    def parse(cls, value: Any, where: Where) -> ProgramSpec:
+        """Return a program whose text has the form of a file's, and whose table agrees with the text."""
+        spec = super().parse(value, where)
+        name = value["source"]
+        try:
+            kernels = read_program(spec.source)
+        except SourceError as error:
+            cure = "Do not use it: no plan has that"
+            raise where.archive.wrong(f"has a program, {name}, that {error}", cure) from None
+        if spec.kernels != {kernel: list(params) for kernel, params in kernels.items()}:
+            raise where.at("kernels").wrong(f"what the kernels of {name} take", spec.kernels)
+        return cls(spec.source, kernels)
+
+    def to_json(self, members: Members) -> dict[str, Any]:
+        """Return the JSON value."""
+        return {"source": members.text(self.source), "kernels": to_json(self.kernels, members)}
+
+
+@dataclass(frozen=True)
+class SavedTrace(Record):
+    """A function's trace for one kind of device."""
+
+    device_kind: str = saved(choice(DEVICE_KINDS))
+    compute_units: int = saved(within(range(1, _MOST_UNITS)))  #: Of the device that it was traced for.
+    dtypes: tuple[str, ...] = saved(list_of(dtype, "dtypes"))  #: Those that the device must have.
+    entries: list[Entry] = saved(entries)
+    guards: list[Guard] = saved(guards)
+    arguments: tuple[tuple[Any, ...], ...] = saved(list_of(sizes, "shapes"))
+    memories: list[MemorySpec] = saved(memories)
+    commands: CommandList = saved(command_list)
+    results: list[Result] = saved(results)
+
+    def check(self, where: Where) -> None:
+        """Check that the arguments and results are those of the signature."""
+        signature = where.before("signature")
+        ndims = [len(argument.broadcastable) for argument in signature.arguments]
+        if [len(shape) for shape in self.arguments] != ndims:
+            raise where.at("arguments").wrong("the shapes of the signature's arguments", self.arguments)
+        if signature.keys is not None and len(signature.keys) != len(self.results):
+            raise where.at("results").wrong(f"a list of {len(signature.keys)} results", self.results)
+
+    def rules(self, names: Sequence[str]) -> GuardSet:
+        """Return the sizes and guards; names are those of the arguments."""
+        return GuardSet(self.entries, self.guards, names)
+
+    def deciding(self, rules: GuardSet) -> frozenset[int]:
+        """Return the arguments whose values determine more than kernel arguments and uploads."""
+        return rules.arguments_behind(self._deciding_sizes())
+
+    def _deciding_sizes(self) -> Iterator[Any]:
+        for shape in self.arguments:
+            yield from shape
+        yield from (memory.nbytes for memory in self.memories if isinstance(memory, Workspace))
+        for command in self.commands:
+            if isinstance(command, EnqueueKernel):
+                yield from (*command.global_size, *(command.local_size or ()))
+                for slot in command.array_slots:
+                    yield from command.args[slot + 1].values
+            else:
+                yield from saved_values(command)
+            if isinstance(command, EnqueueUpload):
+                yield from lengths_in(command.value)
+        for result in self.results:
+            if isinstance(result, ArrayResult):
+                yield from (result.offset, *result.shape, *result.strides)
+            elif isinstance(result, HostResult):
+                yield from lengths_in(result.value)
+
+
+@dataclass(frozen=True)
+class Function(Record):
+    """A function, its signature, and its traces, for some shapes and devices."""
+
+    name: str = saved(_identifier)
+    signature: Signature = saved(Signature.parse)
+    traces: Sequence[SavedTrace] = saved(list_of(SavedTrace.parse, "traces"))
+
+
+@dataclass(frozen=True)
+class Manifest(Record):
+    """All that a file says; `about` says what made it."""
+
+    about: str = saved(text)
+    states: Sequence[SharedValue] = saved(list_of(SharedValue.parse, "shared values"))
+    programs: Sequence[ProgramSpec] = saved(list_of(ProgramSpec.parse, "programs"))
+    methods: Sequence[Function] = saved(list_of(Function.parse, "functions"))
+
+    def check(self, where: Where) -> None:
+        """Check that there is a function, and that no two things have one name."""
+        if not self.methods:
+            raise where.archive.wrong("has no function in it")
+        _check_distinct(where, "programs of one source", self.programs, lambda program: program.source)
+        _check_distinct(where, "shared values of one name", self.states, lambda state: state.name)
+        _check_distinct(where, "functions of one name", self.methods, lambda method: method.name)
+
+
+def _check_distinct(where: Where, kind: str, records: Sequence[Any], key: Callable[[Any], str]) -> None:
+    if len(set(map(key, records))) < len(records):
+        raise where.archive.wrong(f"has two {kind}")
+
+
+def read(archive: Archive) -> Manifest:
+    """Return a file's checked manifest; raise FileError if it is not valid."""
+    try:
+        return Manifest.parse(archive.manifest, Where(archive, "manifest"))
+    except RecursionError:
+        raise archive.wrong("is not valid: its manifest is nested too deeply") from None

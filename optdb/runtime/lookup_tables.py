@@ -1,0 +1,92 @@
+"""Lookup tables of kernels: arrays of rows or classes, which the host computes from the values of arguments.
+
+The functions of `TABLES` take an array and whole numbers, check them, and return arrays of int64 whose shapes follow
+from those of the arguments. A file names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+TABLE_DTYPE = np.dtype("int64")
+
+
+@dataclass(frozen=True)
+class LookupTable:
+    """A function that computes a table of an array and some numbers."""
+
+    compute: Callable[..., np.ndarray]
+    shape: Callable[..., Sequence[Any]]  #: Returns the shape of the table, for the same arguments.
+    numbers: int  #: How many numbers it takes.
+
+
+TABLES: dict[str, LookupTable] = {}
+
+
+def _table(
+    shape: Callable[..., Sequence[Any]], numbers: int = 0
+) -> Callable[[Callable[..., np.ndarray]], Callable[..., np.ndarray]]:
+    def register(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+        TABLES[function.__name__] = LookupTable(function, shape, numbers)
+        return function
+
+    return register
+
+
+@_table(shape=lambda values, columns: values.shape, numbers=1)
+def classes(values: np.ndarray, columns: int) -> np.ndarray:
+    """Return classes; raise ValueError if there is no column for one."""
+    _check(values)
+    wrong = (values < 0) | (values >= columns)
+    if wrong.any():
+        raise ValueError(f"y_i value out of bounds: class {values[wrong][0]} of {columns}")
+    return values.astype(TABLE_DTYPE)
+
+
+@_table(shape=lambda values, length, axis: values.shape, numbers=2)
+def indexes(values: np.ndarray, length: int, axis: int) -> np.ndarray:
+    """Return indexes from the front; raise IndexError if one is out of an axis of that length."""
+    _check(values)
+    wrong = (values >= length) | (values < -length if values.dtype.kind == "i" else False)
+    if wrong.any():
+        raise IndexError(f"index {values[wrong][0]} is out of bounds for axis {axis} with size {length}")
+    signed = values.astype(TABLE_DTYPE)
+    return np.where(signed < 0, signed + length, signed)
+
+
+@_table(shape=lambda named: named.shape)
+def mentions(named: np.ndarray) -> np.ndarray:
+    """Return where each number stands, those of the smallest number first."""
+    _check(named, ndim=1)
+    return np.argsort(named, kind="stable").astype(TABLE_DTYPE)
+
+
+@_table(shape=lambda named: named.shape)
+def distinct(named: np.ndarray) -> np.ndarray:
+    """Return the numbers that there are, sorted, each once; filled up with zeros."""
+    _check(named, ndim=1)
+    return _filled_up(np.unique(named), len(named), 0)
+
+
+@_table(shape=lambda named: (named.shape[0] + 1,))
+def begins(named: np.ndarray) -> np.ndarray:
+    """Return where in `mentions` those of each number of `distinct` begin, and the end, with which it is filled up."""
+    _check(named, ndim=1)
+    _, starts = np.unique(np.sort(named), return_index=True)
+    return _filled_up(starts, len(named) + 1, len(named))
+
+
+def _check(values: np.ndarray, ndim: int | None = None) -> None:
+    """Check that a table can be made of values."""
+    if values.dtype.kind not in "iub" or (ndim is not None and values.ndim != ndim):
+        raise TypeError(f"it takes whole numbers, not {values.dtype} in {values.ndim} dimensions")
+
+
+def _filled_up(values: np.ndarray, length: int, value: int) -> np.ndarray:
+    result = np.full(length, value, TABLE_DTYPE)
+    result[: len(values)] = values
+    return result

@@ -1,0 +1,116 @@
+"""The operands of a saved command, which stand for kernels and for their arguments.
+
+Numbers and sizes among them are of ``expressions``; the memories are those of the trace, by their numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from optdb.runtime.expressions import numbers
+from optdb.runtime.records import DTYPES, Parser, Record, Where, choice, index_in, one_of, saved, text, within
+
+#: Sixteen whole numbers at once: the one vector that kernels take.
+LONG16 = "long16"
+#: The parameters that are addresses.
+POINTERS = ("global", "constant", "local")
+
+
+def argument_nbytes(kind: str) -> int:
+    """Return the size of a number that a kernel takes: of a dtype, or of `LONG16`."""
+    return 128 if kind == LONG16 else np.dtype(kind).itemsize
+
+
+class Slot(int):
+    """The number of a memory."""
+
+    __slots__ = ()
+
+
+_memory = index_in("memories")
+
+
+def memory_slot(value: Any, where: Where) -> Slot:
+    """Parse the number of a memory."""
+    return Slot(_memory(value, where))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRef(Record):
+    """A kernel: the number of its program, and its name there."""
+
+    program: int = saved(index_in("programs"))
+    function_name: str = saved(text)
+
+    def check(self, where: Where) -> None:
+        """Check that the program has the kernel."""
+        kernels = where.before("programs")[self.program].kernels
+        if self.function_name not in kernels:
+            raise where.at("function_name").wrong(f"one of the kernels {', '.join(kernels)}", self.function_name)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalArgument(Record):
+    """Local memory, for a kernel's argument."""
+
+    kind: ClassVar[str] = "local"
+
+    nbytes: int = saved(within(range(1, 1 << 64)))
+
+    def fits(self, param: str) -> bool:
+        """Tell whether a parameter takes it."""
+        return param == "local"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberArgument(Record):
+    """A number for a kernel's argument, or the sixteen of a `LONG16`."""
+
+    kind: ClassVar[str] = "number"
+
+    dtype: str = saved(choice((*sorted(DTYPES), LONG16)))
+    values: tuple[Any, ...] = saved(numbers)
+
+    def check(self, where: Where) -> None:
+        """Check how many numbers there are."""
+        count = 16 if self.dtype == LONG16 else 1
+        if len(self.values) != count:
+            raise where.at("values").wrong(f"a list of {count} numbers", self.values)
+
+    def fits(self, param: str) -> bool:
+        """Tell whether a parameter takes it."""
+        return param not in POINTERS and argument_nbytes(self.dtype) == argument_nbytes(param)
+
+
+_other_argument: Parser = one_of(LocalArgument, NumberArgument)
+
+
+def kernel_argument(value: Any, where: Where) -> Slot | LocalArgument | NumberArgument | None:
+    """Parse a kernel's argument: the number of a memory, null in place of one, or another argument."""
+    if value is None:
+        return None
+    return _other_argument(value, where) if isinstance(value, dict) else memory_slot(value, where)
+
+
+def check_arguments(args: tuple[Any, ...], array_slots: tuple[int, ...], params: tuple[str, ...], where: Where) -> None:
+    """Check a launch's arguments against the kernel's parameters; raise the archive's error if one does not fit."""
+    if len(args) != len(params):
+        raise where.at("args").wrong(f"a list of {len(params)} arguments", args)
+    for number, (arg, param) in enumerate(zip(args, params)):
+        is_memory = arg is None or isinstance(arg, Slot)
+        if not (param in ("global", "constant") if is_memory else arg.fits(param)):
+            raise where.at("args").at(number).wrong(f"an argument for a parameter of kind {param}", arg)
+    for number in array_slots:
+        if number + 1 >= len(args) or not _is_array(*args[number : number + 2]):
+            raise where.at("array_slots").wrong("a list of memories that an offset follows", array_slots)
+    if len(set(array_slots)) < len(array_slots):
+        raise where.at("array_slots").wrong("a list of different numbers", array_slots)
+
+
+def _is_array(memory: Any, offset: Any) -> bool:
+    """Tell whether two arguments are a memory and the offset at which an array begins in it."""
+    is_memory = memory is None or isinstance(memory, Slot)
+    return is_memory and isinstance(offset, NumberArgument) and offset.dtype == "uint64"

@@ -1,0 +1,249 @@
+"""Records: dataclasses that a file holds as JSON objects with named fields.
+
+A field that is :func:`saved` names the function that parses it. `Record.parse` makes a record of a JSON value that is
+not trusted, and checks every field; `Record.to_json` is its inverse. A field may refer to fields that are parsed before
+it, in its own record or in one around it (`Where.before`): a size to the entries, a command to the memories.
+
+This module imports nothing of optdb, so that every record can import it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import reprlib
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+
+#: Whole numbers of a file are from `-LIMIT` on and below twice the limit: so are all that OpenCL takes.
+LIMIT = 1 << 63
+#: The dtypes of arrays and numbers.
+DTYPES = frozenset(
+    [
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    ]
+)
+
+#: Shortens an invalid value for an error: its whole text may be larger than the file.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring, _SHORT.maxlong = 3, 6, 4, 40, 40
+
+
+class Members(Protocol):
+    """Takes what a file holds beside its JSON."""
+
+    def array(self, value: np.ndarray) -> str:
+        """Return the name of the member for an array."""
+
+    def text(self, value: str) -> str:
+        """Return the name of the member for a program."""
+
+
+class Where:
+    """The position of a value in a file's JSON, for errors, and the fields that are parsed already."""
+
+    __slots__ = ("_key", "_parent", "archive", "parsed")
+
+    def __init__(self, archive: Any, key: str | int, parent: Where | None = None) -> None:
+        #: Returns members by their names, and errors about the file (`Archive`).
+        self.archive = archive
+        self._key = key
+        self._parent = parent
+        #: The fields of the record at this position, as far as they are parsed.
+        self.parsed: dict[str, Any] = {}
+
+    def at(self, key: str | int) -> Where:
+        """Return the position of a field, or of an element."""
+        return Where(self.archive, key, self)
+
+    def before(self, name: str) -> Any:
+        """Return the innermost field of a name that is parsed, perhaps in part; such a field has to exist."""
+        where = self
+        while name not in where.parsed:
+            where = where._parent
+        return where.parsed[name]
+
+    def begin(self, value: Any) -> Any:
+        """Let what follows refer to this field's value while that is parsed."""
+        self._parent.parsed[self._key] = value
+        return value
+
+    def wrong(self, wanted: str, got: Any) -> Exception:
+        """Return an error about the value at this position."""
+        return self.archive.wrong(f"is not valid: {self} has to be {wanted}, and is {_SHORT.repr(got)}")
+
+    def __str__(self) -> str:
+        if self._parent is None:
+            return str(self._key)
+        return f"{self._parent}[{self._key}]" if isinstance(self._key, int) else f"{self._parent}.{self._key}"
+
+
+#: Returns the value of a field for a JSON value at a position; raises `Where.wrong` if it is not valid.
+Parser = Callable[[Any, Where], Any]
+_R = TypeVar("_R", bound="Record")
+
+
+def saved(parse: Parser, **options: Any) -> Any:
+    """Return a field of a record that a file holds; the options are those of `dataclasses.field`."""
+    return dataclasses.field(metadata={"parse": parse}, **options)
+
+
+class Record:
+    """Base of dataclasses that a file holds as JSON objects.
+
+    An object has all saved fields of the record and no others. Fields that are not saved get their defaults, or None.
+    """
+
+    __slots__ = ()
+    #: The object's field `kind`, which tells the class from others at the same position; None without such a field.
+    kind: ClassVar[str | None] = None
+
+    @classmethod
+    def parse(cls: type[_R], value: Any, where: Where) -> _R:
+        """Return the record of a JSON value; raise the archive's error if a field is not valid."""
+        parsers, unsaved = _fields(cls)
+        names = parsers.keys() if cls.kind is None else {"kind": None, **parsers}.keys()
+        if not isinstance(value, dict) or value.keys() != names:
+            raise where.wrong(f"an object with the fields {', '.join(names)}" if names else "an empty object", value)
+        for name, parse in parsers.items():
+            where.parsed[name] = parse(value[name], where.at(name))
+        record = cls(**unsaved, **where.parsed)
+        record.check(where)
+        return record
+
+    def check(self, where: Where) -> None:
+        """Check the fields of a parsed record against each other; raise the archive's error if they do not fit."""
+
+    def to_json(self, members: Members) -> dict[str, Any]:
+        """Return the JSON value; arrays and texts go into members."""
+        kind = {} if self.kind is None else {"kind": self.kind}
+        return kind | {name: to_json(getattr(self, name), members) for name in _fields(type(self))[0]}
+
+
+@functools.cache
+def _fields(cls: type[Record]) -> tuple[dict[str, Parser], dict[str, None]]:
+    """Return the parsers of a record's saved fields by name, and None for each other field without a default."""
+    fields = dataclasses.fields(cls)
+    parsers = {field.name: field.metadata["parse"] for field in fields if field.metadata}
+    required = (field for field in fields if field.default is field.default_factory is dataclasses.MISSING)
+    return parsers, {field.name: None for field in required if field.name not in parsers}
+
+
+def saved_values(record: Record) -> list[Any]:
+    """Return the values of a record's saved fields."""
+    return [getattr(record, name) for name in _fields(type(record))[0]]
+
+
+def to_json(value: Any, members: Members) -> Any:
+    """Return the JSON value of a field's value."""
+    match value:
+        case Record():
+            return value.to_json(members)
+        case list() | tuple():
+            return [to_json(element, members) for element in value]
+        case Mapping():
+            return {name: to_json(element, members) for name, element in value.items()}
+        case np.ndarray():
+            return members.array(value)
+        case np.generic():
+            return to_json(value.item(), members)
+        case bytes():
+            return value.hex()
+        case float() if not math.isfinite(value):
+            # JSON has no infinity: such numbers are written as texts.
+            return repr(value)
+    return value
+
+
+def checked(test: Callable[[Any], bool], wanted: str) -> Parser:
+    """Return a parser that accepts values which pass a test; `wanted` says in words what these are."""
+
+    def parse(value: Any, where: Where) -> Any:
+        if not test(value):
+            raise where.wrong(wanted, value)
+        return value
+
+    return parse
+
+
+def is_whole(value: Any) -> bool:
+    """Tell whether a value is a whole number of 64 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and -LIMIT <= value < 2 * LIMIT
+
+
+text = checked(lambda value: isinstance(value, str), "a text")
+flag = checked(lambda value: isinstance(value, bool), "true or false")
+whole = checked(is_whole, "a whole number")
+dtype = checked(lambda value: isinstance(value, str) and value in DTYPES, "a dtype")
+
+
+def choice(among: Any) -> Parser:
+    """Return a parser for one of some texts."""
+    return checked(lambda value: isinstance(value, str) and value in among, f"one of {', '.join(among)}")
+
+
+def within(among: range) -> Parser:
+    """Return a parser for a whole number of a range."""
+    wanted = f"a whole number from {among.start} on, below {among.stop}"
+    return checked(lambda value: is_whole(value) and value in among, wanted)
+
+
+def maybe(parse: Parser) -> Parser:
+    """Return a parser for what another one takes, or null."""
+    return lambda value, where: None if value is None else parse(value, where)
+
+
+def list_of(parse: Parser, what: str, make: Callable[[list[Any]], Any] = tuple) -> Parser:
+    """Return a parser for a list; `what` names its elements, and `make` returns the field's value for the list.
+
+    Elements may refer to those before them.
+    """
+
+    def parse_list(value: Any, where: Where) -> Any:
+        if not isinstance(value, list):
+            raise where.wrong(f"a list of {what}", value)
+        elements = where.begin([])
+        for number, element in enumerate(value):
+            elements.append(parse(element, where.at(number)))
+        return make(elements)
+
+    return parse_list
+
+
+def one_of(*records: type[Record]) -> Parser:
+    """Return a parser for a record of one of some classes, told by their `kind`."""
+    by_kind = {record.kind: record for record in records}
+    wanted = f"an object of one of the kinds {', '.join(by_kind)}"
+
+    def parse(value: Any, where: Where) -> Record:
+        kind = value.get("kind") if isinstance(value, dict) else None
+        if not isinstance(kind, str) or kind not in by_kind:
+            raise where.wrong(wanted, value)
+        return by_kind[kind].parse(value, where)
+
+    return parse
+
+
+def index_in(name: str) -> Parser:
+    """Return a parser for the number of an element of a list that is parsed before."""
+
+    def parse(value: Any, where: Where) -> int:
+        count = len(where.before(name))
+        if not is_whole(value) or not 0 <= value < count:
+            raise where.wrong(f"the number of one of {count} {name}", value)
+        return value
+
+    return parse
+
+
+def array(value: Any, where: Where) -> np.ndarray:
+    """Parse the name of a member that is an array; return the array."""
+    return where.archive.array(value)
+
+
+flags = list_of(flag, "true and false")
+texts = list_of(text, "texts")

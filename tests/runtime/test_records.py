@@ -1,0 +1,83 @@
+"""Records are parsed and written field by field, and the reference describes the format that they define."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from optdb.runtime import deferred, expressions, operands
+from optdb.runtime.commands import EnqueueCopy, EnqueueFill, EnqueueKernel, EnqueueUpload
+from optdb.runtime.exported import buffers
+from optdb.runtime.exported.archive import Archive, pack
+from optdb.runtime.exported.limits import Limits
+from optdb.runtime.exported.manifest import Manifest, SavedTrace, read
+from optdb.runtime.records import Record, Where
+from tests.runtime.planned import LARGER, LAUNCH, MEMBERS
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "exported-files.md"
+COMMANDS = (EnqueueKernel, EnqueueCopy, EnqueueFill, EnqueueUpload)
+
+
+class Names:
+    """Names members as in the example by hand."""
+
+    def array(self, value):
+        return "arrays/0.npy"
+
+    def text(self, value):
+        return "programs/0.cl"
+
+
+@pytest.fixture
+def archive(tmp_path):
+    pack(tmp_path / "f.optdb", LARGER, MEMBERS)
+    return Archive(tmp_path / "f.optdb", Limits())
+
+
+def test_what_is_parsed_is_written_again(archive):
+    assert read(archive).to_json(Names()) == LARGER
+
+
+def test_commands_are_those_of_a_list(archive):
+    (method,) = read(archive).methods
+    commands = method.traces[0].commands
+    assert [type(command) for command in commands[:2]] == [EnqueueUpload, EnqueueKernel]
+    assert {type(command) for command in commands} == set(COMMANDS)
+    assert [slot for slot, memory in commands[1].operands() if memory == 1] == [3]
+    assert commands.needing_own_buffer() == {2}
+
+
+def kinds(module):
+    """Return the words by which the records of a module are told apart."""
+    records = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Record))
+    return {record.kind for record in records if record.kind is not None}
+
+
+def test_the_reference_names_all_fields_and_kinds():
+    text = REFERENCE.read_text()
+    words = set(re.findall(r"`([a-z_]+)`", text))
+    fields = {field.name for record in (Manifest, SavedTrace) for field in dataclasses.fields(record)}
+    modules = (expressions, deferred, operands, buffers)
+    wanted = fields.union(*map(kinds, modules), (command.kind for command in COMMANDS))
+    assert len(wanted) > 25
+    assert wanted - words == set()
+
+
+def test_examples_of_the_reference_are_records(archive):
+    entry, launch = map(json.loads, re.findall(r"```json\n(.*?)```", REFERENCE.read_text(), re.DOTALL))
+    trace = Where(archive, "trace")
+    trace.parsed["entries"] = [expressions.ComputeUnits()]
+    assert expressions.Arithmetic.parse(entry, trace.at("entries")).right == 4
+    assert launch.keys() == LAUNCH.keys()
+
+
+def test_a_fault_is_told_with_its_position(archive):
+    archive.manifest["methods"][0]["traces"][1]["commands"][7]["target_offset"] = "$9"
+    with pytest.raises(
+        ValueError, match=re.escape("manifest.methods[0].traces[1].commands[7].target_offset has to be")
+    ):
+        read(archive)
