@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from memcheck.case import Case, Given, array, floats
-from optdb.opencl.ops.convolve import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
+from optdb.opencl.ops.conv import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
 
 
 def _three(x: Given, w: Given, t: Given, **parameters: Any) -> Iterator[Case]:

@@ -12,7 +12,7 @@ from theano.tensor.sort import SortOp, TopKOp
 
 from optdb.lifters.device import Device
 from optdb.opencl import OPENCL
-from optdb.opencl.ops.convolve import OpenCLConvGradWeights
+from optdb.opencl.ops.conv import OpenCLConvGradWeights
 from optdb.opencl.ops.counterpart import counterpart_of
 from optdb.opencl.ops.sort import OpenCLTopKOp
 

@@ -2,5 +2,6 @@
 
 Shapes become :mod:`geometry`, geometry becomes tables (:mod:`plan`), and kernels read these: :mod:`packing` lays
 arrays out, :mod:`correlate` computes results and gradients for images, :mod:`weights` gradients for filters,
-:mod:`unshared` all three for filters that are not shared.
+:mod:`unshared` all three for filters that are not shared. :mod:`operations` checks shapes, handles empty arrays, and
+calls the module that computes.
 """

@@ -29,7 +29,7 @@ from optdb.opencl.ops import (  # noqa: F401  which define the counterparts
     axes,
     batch_norm,
     blas,
-    convolve,
+    conv,
     diagonals,
     fft,
     neighbours,

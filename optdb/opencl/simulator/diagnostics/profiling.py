@@ -22,7 +22,7 @@ from optdb.host.api.fusion import Composite
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.traces import place_in_code
 from optdb.opencl.ops import blas
-from optdb.opencl.ops.convolve import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
+from optdb.opencl.ops.conv import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGradWeights
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.planning.roles import touches_device

@@ -6,46 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from theano.tensor.nnet.abstract_conv import get_conv_output_shape
 
 from optdb.codegen.convolve.geometry import Axis, axes_of, paddings, phases_of
 from optdb.codegen.convolve.plan import backward, cover, forward
-from tests.opencl.convolved import Reference, lengths_of
-
-BORDERS = st.sampled_from(["valid", "full", "half"]) | st.lists(
-    st.integers(0, 3) | st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=2
-).map(tuple)
-
-
-@st.composite
-def convolutions(draw):
-    """Images' lengths, taps, and the host's parameters, of what leaves something."""
-    two = st.integers(1, 3), st.integers(1, 3)
-    image, taps = draw(st.tuples(*[st.integers(1, 12)] * 2)), draw(st.tuples(*[st.integers(1, 4)] * 2))
-    parameters = {
-        "border_mode": draw(BORDERS),
-        "subsample": draw(st.tuples(*two)),
-        "filter_dilation": draw(st.tuples(*two)),
-        "filter_flip": draw(st.booleans()),
-    }
-    return image, taps, parameters
+from tests.codegen.convolved import Reference, convolutions, lengths_of
 
 
 def axes_and_lengths(image, taps, parameters):
     numbers = parameters["border_mode"], parameters["subsample"], parameters["filter_dilation"]
     return axes_of(image, taps, *numbers), lengths_of(image, taps, *numbers)
-
-
-@given(convolutions())
-@settings(max_examples=150)
-def test_lengths_are_those_of_the_host(convolution):
-    image, taps, parameters = convolution
-    axes, lengths = axes_and_lengths(*convolution)
-    theirs = get_conv_output_shape(
-        (1, 1, *image), (1, 1, *taps), parameters["border_mode"], parameters["subsample"], parameters["filter_dilation"]
-    )
-    assert [axis.out for axis in axes] == [1, *theirs[2:]]
-    assert lengths == list(theirs[2:])
 
 
 def test_paddings():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+from hypothesis import strategies as st
 
 
 def pads_of(border_mode, taps, dilations):
@@ -115,3 +116,73 @@ class Reference:
 
     def _padded(self, x):
         return np.pad(x, [(0, 0), (0, 0), *self.pads])
+
+
+BORDERS = st.sampled_from(["valid", "full", "half"]) | st.lists(
+    st.integers(0, 3) | st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=2
+).map(tuple)
+
+
+@st.composite
+def convolutions(draw):
+    """Images' lengths, taps, and the host's parameters, of what leaves something."""
+    two = st.integers(1, 3), st.integers(1, 3)
+    image, taps = draw(st.tuples(*[st.integers(1, 12)] * 2)), draw(st.tuples(*[st.integers(1, 4)] * 2))
+    parameters = {
+        "border_mode": draw(BORDERS),
+        "subsample": draw(st.tuples(*two)),
+        "filter_dilation": draw(st.tuples(*two)),
+        "filter_flip": draw(st.booleans()),
+    }
+    return image, taps, parameters
+
+
+def case(images, channels, filters, image, taps, border_mode="valid", step=1, dilation=1, **others):
+    """Return images, filters, a gradient of the result, and the host's parameters."""
+    dims = len(image)
+    step, dilation = ((x,) * dims if isinstance(x, int) else x for x in (step, dilation))
+    parameters = {"border_mode": border_mode, "subsample": step, "filter_dilation": dilation, **others}
+    out = lengths_of(image, taps, border_mode, step, dilation)
+    groups = others.get("num_groups", 1)
+    regions = out if others.get("unshared") else ()
+    rng = np.random.default_rng(0)
+    shapes = (
+        (images, channels, *image),
+        (filters, *regions, channels // groups, *taps),
+        (images, filters, *out),
+    )
+    return [rng.uniform(-1, 1, shape) for shape in shapes], parameters
+
+
+CASES = {
+    "valid": case(2, 3, 5, (7, 6), (3, 2)),
+    "half": case(3, 4, 8, (16, 16), (3, 3), "half"),
+    "rows of vectors": case(1, 2, 9, (3, 33), (3, 3), "half"),
+    "full": case(2, 2, 4, (5, 6), (3, 4), "full", filter_flip=False),
+    "asymmetric": case(2, 2, 4, (9, 8), (3, 3), ((0, 2), (1, 0)), step=(2, 1)),
+    "strided": case(2, 3, 17, (11, 14), (3, 3), 1, step=(2, 3)),
+    "every other of vectors": case(1, 2, 9, (5, 67), (3, 3), "half", step=2),
+    "every other, without padding": case(1, 2, 9, (3, 66), (1, 2), step=(1, 2)),
+    "dilated": case(2, 3, 4, (12, 13), (3, 2), (2, 1), step=2, dilation=(2, 3), filter_flip=False),
+    "more padding than taps": case(2, 2, 4, (3, 3), (2, 2), (3, 4), step=2),
+    "steps over elements": case(2, 2, 4, (9, 9), (2, 1), step=4),
+    "1x1": case(2, 6, 5, (6, 7), (1, 1)),
+    "1x1 strided": case(2, 6, 5, (6, 7), (1, 1), step=2),
+    "one pixel": case(3, 4, 5, (1, 1), (1, 1)),
+    "groups": case(2, 6, 8, (8, 7), (3, 3), "half", num_groups=2),
+    "depthwise": case(2, 4, 4, (9, 20), (3, 3), "half", num_groups=4),
+    "depthwise strided": case(2, 4, 8, (9, 20), (3, 3), "half", step=2, num_groups=4),
+    "three axes": case(2, 3, 4, (4, 5, 6), (2, 3, 2), (1, 0, 1), step=(1, 2, 1)),
+    "three axes in groups": case(1, 4, 4, (5, 4, 3), (2, 2, 2), "full", dilation=(2, 1, 1), num_groups=2),
+    "unshared": case(2, 3, 4, (6, 5), (3, 2), "half", unshared=True),
+    "unshared in groups": case(
+        2, 4, 6, (8, 7), (3, 2), ((1, 0), 2), step=(2, 1), dilation=2, num_groups=2, unshared=True, filter_flip=False
+    ),
+}
+
+
+def close(got, want, dtype):
+    assert got.shape == want.shape and got.dtype == want.dtype == dtype
+    eps = np.finfo(dtype).eps
+    scale = max(np.abs(want.astype("float64")).max(initial=0), 1)
+    np.testing.assert_allclose(got, want, rtol=0, atol=(2 if dtype == "float16" else 60) * eps * scale)

@@ -1,0 +1,203 @@
+"""Convolutions in two and three dimensions, and their gradients, as operations.
+
+Images have the shape (images, channels, *lengths). Filters have (filters, channels of a group, *lengths); filters that
+are not shared have one of each output: (filters, *outputs, channels of a group, *lengths).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from optdb.codegen.convolve import plan
+from optdb.codegen.convolve.correlate import FilterGroups, correlate, correlate_kernels, lanes
+from optdb.codegen.convolve.geometry import Axis, BorderMode, axes_of
+from optdb.codegen.convolve.unshared import unshared, unshared_inputs, unshared_kernels
+from optdb.codegen.convolve.weights import weights, weights_kernels
+from optdb.codegen.elements import contiguous, copying
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array, output_zeros
+from optdb.runtime.arrays import Array
+from optdb.runtime.context import Context
+
+
+@dataclass(frozen=True)
+class ConvolutionSettings:
+    """How images and filters are convolved."""
+
+    #: How many axes: 2 or 3.
+    dims: int
+    #: 'valid', 'full', 'half', or a number or a pair for each axis.
+    border_mode: BorderMode
+    #: From one output to the next, and from one tap to the next, for each axis.
+    steps: Sequence[int]
+    dilations: Sequence[int]
+    #: In how many groups channels and filters are divided.
+    groups: int = 1
+    #: Whether filters are reversed.
+    flip: bool = True
+    #: Whether each output has filters of its own.
+    unshared: bool = False
+
+
+class ConvolutionOperation(Operation):
+    """The base of the three operations, whose two arrays have one dtype of floats."""
+
+    #: The name of the kernel for filters that are not shared, and the function that returns the kernels for others.
+    unshared_kernel: ClassVar[str]
+    shared_kernels: ClassVar[Callable[[str, Context], list[Kernel]]]
+
+    def __init__(self, context: Context, first: ArraySpec, second: ArraySpec, settings: ConvolutionSettings) -> None:
+        super().__init__(context)
+        self.specs = first, second
+        self.settings = settings
+
+    @property
+    def contiguous_inputs(self) -> tuple[int, ...]:
+        """Which arrays are copied where they have gaps."""
+        return (1,)
+
+    def kernels(self) -> list[Kernel]:
+        dtype, context = self.specs[0].dtype, self.context
+        if self.settings.unshared:
+            kernels = unshared_kernels(dtype, context, self.unshared_kernel)
+        else:
+            kernels = self.shared_kernels(dtype, context)
+        for i in self.contiguous_inputs:
+            kernels += copying(self.specs[i], f"copy{i}").kernels()
+        return kernels
+
+    def _contiguous(self, i: int, x: Array, kernels: Kernels) -> Array:
+        return contiguous(x, self.specs[i], kernels, self.context, f"copy{i}")
+
+    def _check(self, image: Sequence[int], kernel: Sequence[int], top: Sequence[int] | None = None) -> tuple[Axis, ...]:
+        """Return the axes for the shapes of images, filters and results, if these fit; the last may be left out."""
+        # How many images there are may be a size of a trace; all else decides over tables and kernels.
+        image, kernel = (image[0], *map(int, image[1:])), tuple(map(int, kernel))
+        dims, groups = self.settings.dims, self.settings.groups
+        axes = self._axes(image[2:], kernel[-dims:])
+        out = tuple(axis.out for axis in axes)[-dims:]
+        shapes = f"images of shape {image} and filters of shape {kernel}"
+        if kernel[-dims - 1] * groups != image[1]:
+            raise ValueError(f"{self} has {shapes}, in {groups} groups: the numbers of channels do not fit")
+        if kernel[0] % groups:
+            raise ValueError(f"{self} cannot divide {kernel[0]} filters into {groups} groups")
+        if self.settings.unshared and kernel[1 : 1 + dims] != out:
+            raise ValueError(f"{self} has {shapes}: filters are needed for {out} outputs")
+        if top is not None and tuple(top) != (image[0], kernel[0], *out):
+            raise ValueError(f"{self} has {shapes}, which do not give a result of shape {tuple(top)}")
+        return axes
+
+    def _axes(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[Axis, Axis, Axis]:
+        """Return the axes of a convolution of one image with one filter, if the filter fits.
+
+        As on the host, a filter may be longer than the padded image by one element: the result is empty then.
+        """
+        axes = axes_of(image, kernel, self.settings.border_mode, self.settings.steps, self.settings.dilations)
+        if not all(axis.fits for axis in axes):
+            raise ValueError(
+                f"{self} cannot convolve images of {tuple(image)} with filters of {tuple(kernel)}: nothing is left. "
+                "Pad the images, or take smaller filters, of at least one element"
+            )
+        return axes
+
+    def _refuse_empty(self, lengths: Sequence[int], counts: Sequence[int]) -> None:
+        """Refuse axes of length 0 in three dimensions, if there are images, channels and filters to compute with.
+
+        In two dimensions the host computes zeros, or an empty result. In three it calls SciPy, which raises.
+        """
+        if self.settings.dims == 3 and 0 in lengths and 0 not in counts:
+            raise ValueError(f"{self} takes no axis of length 0 in three dimensions: the lengths are {tuple(lengths)}")
+
+
+class Convolve(ConvolutionOperation):
+    """The convolution of images with filters."""
+
+    unshared_kernel = "unshared_forward"
+    shared_kernels = staticmethod(correlate_kernels)
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        image, kernel = inputs
+        context, how = self.context, self.settings
+        axes = self._check(image.shape, kernel.shape)
+        shape = (image.shape[0], kernel.shape[0], *(axis.out for axis in axes[-how.dims :]))
+        self._refuse_empty(shape[2:], [*image.shape[:2], kernel.shape[0]])
+        if not image.size or not kernel.size or 0 in shape:
+            output_zeros(outputs[0], context, shape, image.dtype)
+            return
+        out = output_array(outputs[0], context, shape, image.dtype)
+        kernel = self._contiguous(1, kernel, kernels)
+        if how.unshared:
+            unshared(kernels, context, self.unshared_kernel, axes, how.flip, how.groups, image, kernel, out)
+            return
+        products = plan.forward(axes, how.flip, lanes(image.dtype.name, context))
+        rows, channels = kernel.shape[0] // how.groups, kernel.shape[1]
+        taps = kernel.size // (kernel.shape[0] * channels)
+        filters = FilterGroups(how.groups, rows, channels, (rows * channels * taps, channels * taps, taps))
+        correlate(kernels, context, products, image, kernel, filters, out)
+
+
+class FilterGradient(ConvolutionOperation):
+    """The gradient of a convolution for the filters, from images and the gradient of the result.
+
+    The third input is the lengths of the filters, a vector of the host.
+    """
+
+    unshared_kernel = "unshared_weights"
+    shared_kernels = staticmethod(weights_kernels)
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        image, top, taps = inputs
+        context, how = self.context, self.settings
+        regions = top.shape[2:] if how.unshared else ()
+        shape = (top.shape[1], *regions, image.shape[1] // how.groups, *map(int, taps))
+        axes = self._check(image.shape, shape, top.shape)
+        self._refuse_empty(shape[-how.dims :], [*image.shape[:2], top.shape[1]])
+        if not image.size or not top.size or 0 in shape:
+            output_zeros(outputs[0], context, shape, image.dtype)
+            return
+        out = output_array(outputs[0], context, shape, image.dtype)
+        args = [axes, how.flip, how.groups, image, self._contiguous(1, top, kernels), out]
+        if how.unshared:
+            unshared(kernels, context, self.unshared_kernel, *args)
+        else:
+            weights(kernels, context, *args)
+
+
+class ImageGradient(ConvolutionOperation):
+    """The gradient of a convolution for the images, from filters and the gradient of the result.
+
+    The third input is the lengths of the images, a vector of the host.
+    """
+
+    unshared_kernel = "unshared_inputs"
+    shared_kernels = staticmethod(correlate_kernels)
+
+    @property
+    def contiguous_inputs(self) -> tuple[int, ...]:
+        return (0, 1) if self.settings.unshared else (0,)
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        kernel, top, lengths = inputs
+        context, how = self.context, self.settings
+        channels = kernel.shape[-how.dims - 1]
+        shape = (top.shape[0], channels * how.groups, *map(int, lengths))
+        axes = self._check(shape, kernel.shape, top.shape)
+        self._refuse_empty([*kernel.shape[-how.dims :], *top.shape[2:]], [*shape, top.shape[1]])
+        if not kernel.size or not top.size or 0 in shape:
+            output_zeros(outputs[0], context, shape, top.dtype)
+            return
+        kernel = self._contiguous(0, kernel, kernels)
+        if how.unshared:
+            out = output_array(outputs[0], context, shape, top.dtype)
+            top = self._contiguous(1, top, kernels)
+            unshared_inputs(kernels, context, axes, how.flip, how.groups, kernel, top, out)
+            return
+        products = plan.backward(axes, how.flip, lanes(top.dtype.name, context))
+        make = output_array if products.complete else output_zeros
+        out = make(outputs[0], context, shape, top.dtype)
+        rows = kernel.shape[0] // how.groups
+        taps = kernel.size // (kernel.shape[0] * channels)
+        filters = FilterGroups(how.groups, channels, rows, (rows * channels * taps, taps, channels * taps))
+        correlate(kernels, context, products, top, kernel, filters, out)

@@ -1,0 +1,87 @@
+"""Theano's abstract convolutions on the device, in two and three dimensions, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from optdb.codegen.convolve import operations
+from optdb.codegen.operation import Operation
+from optdb.host.api import ops as host
+from optdb.host.api.graph import Apply, Variable
+from optdb.host.api.variables import patternbroadcast
+from optdb.opencl.ops.counterpart import Counterpart
+from optdb.opencl.ops.shell import Shell, spec_of
+from optdb.opencl.type import OpenCLArrayType
+
+
+class _Convolution(Counterpart, Shell):
+    """The base of the three ops. The `shape` that gradients take stays on the host."""
+
+    device_inputs = slice(0, 2)
+    #: The operation that computes it.
+    computed_by: ClassVar[type[operations.ConvolutionOperation]]
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Return the node for two arrays of floats of one dtype, and for gradients a shape."""
+        node = super().make_node(*inputs)
+        dtypes = {x.type.dtype for x in node.inputs[:2]}
+        if len(dtypes) > 1 or not all(dtype.startswith("float") for dtype in dtypes):
+            raise TypeError(f"{self} takes floats of one dtype, not {' and '.join(sorted(dtypes))}: cast them first")
+        return node
+
+    def grad(self, inputs: Sequence[Variable], grads: Sequence[Variable]) -> list[Variable]:
+        """Return the gradients for the two arrays, each on the device or host of its array; the shape has none."""
+        gradients = self.gradients(inputs, grads[0])
+        return [_as(grad, x) for grad, x in zip(gradients, inputs)] + [host.disconnected() for _ in inputs[2:]]
+
+    def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
+        """Return the gradients for the two arrays."""
+        raise NotImplementedError(f"{type(self).__name__} has to define gradients(inputs, grad)")
+
+    def operation(self, node: Apply) -> Operation:
+        numbers = self.convdim, self.border_mode, self.subsample, self.filter_dilation, self.num_groups
+        settings = operations.ConvolutionSettings(*numbers, self.filter_flip, self.unshared)
+        return self.computed_by(self.get_context(node), *map(spec_of, node.inputs[:2]), settings)
+
+
+class OpenCLConv(_Convolution, host.AbstractConv):
+    """The convolution of images with filters."""
+
+    computed_by = operations.Convolve
+
+    def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
+        image, kernel = inputs
+        axes = slice(-self.convdim, None)
+        return (
+            OpenCLConvGradInputs.like(self)(kernel, grad, image.shape[axes]),
+            OpenCLConvGradWeights.like(self)(image, grad, kernel.shape[axes]),
+        )
+
+
+class OpenCLConvGradWeights(_Convolution, host.AbstractConvGradWeights):
+    """The gradient of a convolution for the filters, from images and the gradient of the result."""
+
+    computed_by = operations.FilterGradient
+
+    def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
+        image, top = inputs[:2]
+        shape = image.shape[-self.convdim :]
+        return OpenCLConvGradInputs.like(self)(grad, top, shape), OpenCLConv.like(self)(image, grad)
+
+
+class OpenCLConvGradInputs(_Convolution, host.AbstractConvGradInputs):
+    """The gradient of a convolution for the images, from filters and the gradient of the result."""
+
+    computed_by = operations.ImageGradient
+
+    def gradients(self, inputs: Sequence[Variable], grad: Variable) -> tuple[Variable, Variable]:
+        kernel, top = inputs[:2]
+        shape = kernel.shape[-self.convdim :]
+        return OpenCLConvGradWeights.like(self)(grad, top, shape), OpenCLConv.like(self)(grad, kernel)
+
+
+def _as(grad: Variable, x: Variable) -> Variable:
+    """Return a gradient with the broadcast pattern of its variable."""
+    grad = patternbroadcast(grad, x.type.broadcastable)
+    return x.type.filter_variable(grad) if isinstance(x.type, OpenCLArrayType) else grad
