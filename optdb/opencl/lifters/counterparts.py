@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from optdb.codegen.searching import compared_in
 from optdb.host.api import ops
 from optdb.host.api.graph import Op, Variable
 from optdb.host.api.lifting import is_host_array
@@ -107,7 +108,7 @@ def _search_unsupported_reason(op: Op, context_name: str | None, inputs: Inputs,
     if len(inputs) == 3:
         return "a sorter is checked on the host"
     reason = real_arrays(op, context_name, inputs, outputs)
-    return reason or unsupported_reason(context_name, [axes.compared_in(*(var.type.dtype for var in inputs))])
+    return reason or unsupported_reason(context_name, [compared_in(*(var.type.dtype for var in inputs))])
 
 
 _PRODUCTS = (

@@ -1,37 +1,6 @@
-/* Kernels that go along axes: for the largest elements, for all sums so far, and for places in a sorted vector.
+/* Kernels for all sums so far along an axis, or all products.
 
-LENGTHS and STEPS are parameters, of names with the number of the axis: k and r for kept and reduced axes. */
-
-/* Where the largest elements are. Those of output o begin at base; ROW and ROW_STEP are of the last axis that goes. */
-OUTLINED_KERNEL void largest(ga_size n, ga_size each, ga_size m, LENGTHS, ARRAY T *a, STEPS, ARRAY T *z,
-    ARRAY ga_long *places)
-{
-    const ga_size stop = min((get_global_id(0) + 1) * each, n);
-    for (ga_size o = get_global_id(0) * each; o < stop; ++o) {
-        ga_size rest = o;
-        ga_ssize base = 0;
-        ADD_BASE
-        W largest = LOAD(a[base]);
-        ga_ssize best = base;
-        ga_size place = 0;
-        for (ga_size i = 0; i < m;) {
-            rest = i / ROW;
-            ga_ssize p = base;
-            ADD_ROW
-            for (const ga_size end = i + ROW; i < end; ++i) {
-                const W x = LOAD(a[p]);
-                if (LARGER) {
-                    largest = x;
-                    best = p;
-                    place = i;
-                }
-                p += ROW_STEP;
-            }
-        }
-        z[o] = a[best];
-        places[o] = place;
-    }
-}
+LENGTHS, X_STEPS and Z_STEPS are parameters, of names with the number of the axis, for the axes that are kept. */
 
 static inline W combine(W a, W b)
 {
@@ -118,28 +87,4 @@ KERNEL void starts(ga_size count, ga_size pieces, ARRAY W *totals)
     if (row < count)
         for (ga_size i = row * pieces + 1; i < (row + 1) * pieces; ++i)
             totals[i] = combine(totals[i - 1], totals[i]);
-}
-
-static inline bool less(C a, C b)
-{
-    return LESS;
-}
-
-OUTLINED_KERNEL void searchsorted(ga_size count, ga_size chunk, ga_size length, ARRAY T *x, ga_ssize step,
-    ARRAY V *v, ARRAY ga_long *z)
-{
-    const ga_size stop = min((get_global_id(0) + 1) * chunk, count);
-    for (ga_size i = get_global_id(0) * chunk; i < stop; ++i) {
-        const C value = (C)LOAD_V(v[i]);
-        ga_size low = 0, high = length;
-        while (low < high) {
-            const ga_size middle = low + (high - low) / 2;
-            const C here = (C)LOAD(x[(ga_ssize)middle * step]);
-            if (IS_BEFORE)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        z[i] = low;
-    }
 }

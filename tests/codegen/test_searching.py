@@ -1,17 +1,15 @@
-"""Places of values in a sorted vector, on the device against NumPy and the host."""
+"""The largest elements, and values in a sorted vector, on the device against NumPy."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from theano.tensor.extra_ops import SearchsortedOp
 
-from optdb.opencl.ops.axes import OpenCLSearchsortedOp
-from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
-from tests.opencl.lifted import both
+from optdb.codegen.operation import ArraySpec
+from optdb.codegen.searching import FindLargest, SearchSorted
+from tests.codegen.layouts import compute, context, device_array, laid_out, shapes
 
 #: Of the vector, and of the values: equal, promoted to one of them, and to a third one.
 DTYPES = [
@@ -32,8 +30,14 @@ def numbers(dtype, shape, seed=0):
     return value
 
 
+def search(side, ordered, wanted):
+    """Search arrays of the device."""
+    (result,) = compute(SearchSorted(context(), ArraySpec.of(ordered), ArraySpec.of(wanted), side), ordered, wanted)
+    return result
+
+
 def places(side, x, v):
-    return run(OpenCLSearchsortedOp(side)(variable(x), variable(v)).owner, [device_array(x), device_array(v)])[0]
+    return search(side, device_array(x), device_array(v))
 
 
 @pytest.mark.parametrize("ordered, wanted", DTYPES)
@@ -67,23 +71,29 @@ def test_all_layouts(data):
     if not np.array_equal(x, np.sort(x)):
         x = np.sort(x)
         ordered = device_array(x[::-1].copy())[::-1]
-    (got,) = run(OpenCLSearchsortedOp("left")(variable(x), variable(v)).owner, [ordered, wanted])
-    np.testing.assert_array_equal(got, np.searchsorted(x, v))
+    np.testing.assert_array_equal(search("left", ordered, wanted), np.searchsorted(x, v))
 
 
-def test_lifted(default):
-    x, v = tt.fvector("x"), tt.fmatrix("v")
-    buckets = tt.extra_ops.searchsorted(x, v * 2, side="right")
-    values = [np.linspace(-1, 1, 12, dtype="float32"), numbers("float32", (30, 4))]
-    got, want, ops = both([x, v], buckets + 1, values)
-    np.testing.assert_array_equal(got[0], want[0])
-    assert OpenCLSearchsortedOp in ops and SearchsortedOp not in ops
+@pytest.mark.slow
+@given(st.data(), st.sampled_from(["float32", "int8", "float16", "uint64"]))
+@settings(max_examples=40)
+def test_the_first_of_the_largest(data, dtype):
+    shape = tuple(max(length, 1) for length in data.draw(shapes(min_dims=1)))
+    value, array = data.draw(laid_out(dtype, shape))
+    axes = data.draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, unique=True))
+    largest, indices = compute(FindLargest(context(), ArraySpec.of(array), axes), array, outputs=2)
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    rows = value.transpose(kept + axes).reshape([shape[axis] for axis in kept] + [-1])
+    np.testing.assert_array_equal(largest, value.max(tuple(axes)))
+    np.testing.assert_array_equal(indices, rows.argmax(-1))
+    assert indices.dtype == "int64"
+    (alone,) = compute(FindLargest(context(), ArraySpec.of(array), axes, values=False), array)
+    np.testing.assert_array_equal(alone, indices)
 
 
-def test_a_sorter_stays_on_the_host(default):
-    x, v, sorter = tt.fvector("x"), tt.fvector("v"), tt.lvector("sorter")
-    value = np.array([3, 1, 2], "float32")
-    found = tt.extra_ops.searchsorted(x * 2, v, sorter=sorter)
-    got, want, ops = both([x, v, sorter], found, [value, value, np.argsort(value)], at_home=[sorter])
-    np.testing.assert_array_equal(got[0], want[0])
-    assert SearchsortedOp in ops
+def test_nothing_has_no_largest_element():
+    array = device_array(np.zeros((2, 0), "float32"))
+    with pytest.raises(ValueError, match=r"FindLargest has no largest element .* \(2, 0\)"):
+        compute(FindLargest(context(), ArraySpec.of(array), [1], values=False), array)
+    (indices,) = compute(FindLargest(context(), ArraySpec.of(array), [0], values=False), array)
+    assert indices.shape == (0,)

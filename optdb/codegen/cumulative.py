@@ -1,0 +1,132 @@
+"""Sums and products of all elements so far, along an axis.
+
+One kernel computes element by element, as NumPy does: for floats, its results equal NumPy's to the last bit. A
+processor's work item takes eight rows side by side, which hides the latency of each. A graphics card scans many rows
+the same way. Where rows are long and few, groups of work items scan them in pieces, by a tree, after a kernel has
+computed the totals of all pieces before. These scans round floats otherwise than NumPy.
+
+References
+----------
+The scan of a piece is Hillis and Steele's (Data parallel algorithms, 1986).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.elements import contiguous, copying
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import collapse, steps_of, view
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.codegen.scalars.types import c_type, unsigned
+from optdb.codegen.source import ROUND_EACH_STEP, add_places, functions, typed, work_dtype
+from optdb.runtime.arrays import Array, empty
+from optdb.runtime.context import Context
+
+_KERNELS = functions("cumulative.cl")
+
+#: Rows that a processor's work item takes side by side.
+SIDE_BY_SIDE = 8
+#: Work items of a group, on a graphics card.
+GROUP = 256
+#: On a graphics card, groups scan rows that have at least `LONG` elements, if there are fewer than `MANY` rows.
+LONG, MANY = 512, 2048
+
+
+class Cumulate(Operation):
+    """The sums or products of all elements so far, along an axis.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x : ArraySpec
+        The array, of a real dtype.
+    mode : str
+        Sums ('add') or products ('mul').
+    axis : int, optional
+        Along which axis; None for all elements, in C order.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec, mode: str = "add", axis: int | None = None) -> None:
+        super().__init__(context)
+        self.x = x
+        self.mode = mode
+        self.axis = axis
+
+    def kernels(self) -> list[Kernel]:
+        kept_ndim = 1 if self.axis is None else max(self.x.ndim - 1, 1)
+        kernels = _cumulating_kernels(self.x.dtype, self.mode, kept_ndim, self.context.profile.runs_items_serially)
+        return kernels + (copying(self.x).kernels() if self.axis is None else [])
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        (x,) = inputs
+        out = output_array(outputs[0], self.context, (x.size,) if self.axis is None else x.shape, x.dtype)
+        if not out.size:
+            return
+        if self.axis is None:
+            x = view(contiguous(x, self.x, kernels, self.context), (x.size,), (x.dtype.itemsize,))
+        _cumulate(kernels, self.context, x, out, (self.axis or 0) % x.ndim)
+
+
+def _cumulate(kernels: Kernels, context: Context, x: Array, out: Array, axis: int) -> None:
+    others = [d for d in range(x.ndim) if d != axis]
+    strides = [[steps_of(a)[d] for d in others] for a in (x, out)]
+    lengths, (x_steps, out_steps) = collapse([x.shape[d] for d in others], strides, max(len(others), 1))
+    n = x.shape[axis]
+    count = x.size // n
+    arrays = [x, *x_steps, steps_of(x)[axis], out, *out_steps, steps_of(out)[axis]]
+    if context.profile.runs_items_serially:
+        each = max(SIDE_BY_SIDE, -(-count // (context.profile.compute_units * 4)))
+        kernels["rows"].call(-(-count // each), 1, count, n, each, *lengths, *arrays)
+    elif n < LONG or count >= MANY:
+        kernels["rows"].scall(count, count, n, 1, *lengths, *arrays)
+    else:
+        _in_pieces(kernels, context, count, n, lengths, arrays, work_dtype(x.dtype))
+
+
+def _in_pieces(
+    kernels: Kernels, context: Context, count: int, n: int, lengths: Sequence[int], arrays: Sequence[Any], work: str
+) -> None:
+    """Scan long rows by groups of work items."""
+    group = min(GROUP, context.profile.max_local_size)
+    tile = group * np.dtype(work).itemsize
+    target_pieces = max(1, context.profile.compute_units * 8 // count)
+    piece = -(-max(-(-n // target_pieces), LONG) // group) * group
+    pieces = -(-n // piece)
+    totals = empty(context, (count, pieces), work)
+    items = count * pieces * group
+    if pieces > 1:
+        kernels["pieces"].call(items, group, pieces, n, piece, 0, *lengths, *arrays, totals, tile)
+        kernels["starts"].scall(count, count, pieces, totals)
+    kernels["pieces"].call(items, group, pieces, n, piece, 1, *lengths, *arrays, totals, tile)
+
+
+def _cumulating_kernels(dtype: str, mode: str, kept: int, serial: bool) -> list[Kernel]:
+    dims = range(kept)
+    words = {
+        "WIDTH": SIDE_BY_SIDE if serial else 1,
+        "IDENTITY": 0 if mode == "add" else 1,
+        "COMBINE": _combine(dtype, mode),
+        "LENGTHS": ", ".join(f"ga_size k{d}" for d in dims),
+        "X_STEPS": ", ".join(f"ga_ssize xs{d}" for d in dims),
+        "Z_STEPS": ", ".join(f"ga_ssize zs{d}" for d in dims),
+        "ADD_PLACES": add_places("rest", "k", kept, {"xp[c]": "xs", "zp[c]": "zs"}),
+    }
+    names = ["combine", "rows", *([] if serial else ["pieces", "starts"])]
+    text = "".join(_KERNELS[name] for name in names)
+    return Kernel.all_of(ROUND_EACH_STEP + typed(text, dtype, **words))
+
+
+def _combine(dtype: str, mode: str) -> str:
+    """Return the sum or product of `a` and `b`, in OpenCL C: integers wrap, booleans stay booleans."""
+    if dtype == "bool":
+        return "a || b" if mode == "add" else "a && b"
+    sign = "+" if mode == "add" else "*"
+    if np.dtype(dtype).kind == "f":
+        return f"a {sign} b"
+    wide = unsigned(dtype)
+    return f"({c_type(dtype)})(({wide})a {sign} ({wide})b)"

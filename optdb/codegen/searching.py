@@ -1,0 +1,144 @@
+"""Searches: for the largest elements along axes and their indices, and for values in a sorted vector.
+
+Each value is searched in a sorted vector by bisection. Values are compared in the dtype that NumPy promotes both arrays
+to, and NaN is the largest, as in the order of a sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.elements import contiguous, copying
+from optdb.codegen.kernels import Kernel, ctype
+from optdb.codegen.layout import collapse, launch_chunks, launch_items, size_of, steps_of
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.codegen.source import add_places, functions, load_w, typed, work_dtype
+from optdb.runtime.arrays import Array
+from optdb.runtime.context import Context
+
+_KERNELS = functions("searching.cl")
+
+#: For each side, whether a vector's element (`here`) stands before the place of a value.
+_IS_BEFORE = {"left": "less(here, value)", "right": "!less(value, here)"}
+
+#: The elements that a processor's work item reads at least: it finds several results, if each takes fewer.
+_SMALLEST_PART = 4096
+
+
+class FindLargest(Operation):
+    """The largest elements along some axes, and their indices among the elements of these axes, as int64.
+
+    Of equal elements, the first one is found; the first NaN is the largest.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x : ArraySpec
+        The array, of a real dtype.
+    axes : sequence of int
+        The axes, counted from the front.
+    values : bool
+        Whether the first output is the elements; else there are only the indices.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec, axes: Sequence[int], values: bool = True) -> None:
+        super().__init__(context)
+        self.x = x
+        self.axes = axes
+        self.kept = [axis for axis in range(x.ndim) if axis not in axes]
+        self.values = values
+
+    def kernels(self) -> list[Kernel]:
+        kept_ndim, folded_ndim = max(len(self.kept), 1), max(len(self.axes), 1)
+        # The first NaN is the largest; of equals, the first.
+        larger = "x > largest" + " || (isnan(x) && !isnan(largest))" * (np.dtype(self.x.dtype).kind == "f")
+        words = {
+            "LENGTHS": ", ".join(
+                [f"ga_size k{d}" for d in range(kept_ndim)] + [f"ga_size r{d}" for d in range(folded_ndim)]
+            ),
+            "STEPS": ", ".join(
+                [f"ga_ssize ks{d}" for d in range(kept_ndim)] + [f"ga_ssize rs{d}" for d in range(folded_ndim)]
+            ),
+            "ADD_BASE": add_places("rest", "k", kept_ndim, {"base": "ks"}),
+            "ADD_ROW": add_places("rest", "r", folded_ndim - 1, {"p": "rs"}),
+            "ROW": f"r{folded_ndim - 1}",
+            "ROW_STEP": f"rs{folded_ndim - 1}",
+            "LARGER": larger,
+        }
+        return [Kernel(typed(_KERNELS["largest"], self.x.dtype, **words))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        (x,) = inputs
+        shape = [x.shape[axis] for axis in self.kept]
+        largest = output_array(outputs[0] if self.values else [None], self.context, shape, x.dtype)
+        indices = output_array(outputs[-1], self.context, shape, "int64")
+        n = indices.size
+        if not n:
+            return
+        if not x.size:
+            raise ValueError(f"{self} has no largest element to find in an array of shape {tuple(x.shape)}")
+        kept_lengths, kept_steps = _axes_of(x, self.kept)
+        lengths, steps = _axes_of(x, self.axes)
+        m, each = size_of(lengths), 1
+        if self.context.profile.runs_items_serially:
+            each = max(1, min(_SMALLEST_PART // m, -(-n // self.context.profile.compute_units)))
+        args = [*kept_lengths, *lengths, x, *kept_steps, *steps, largest, indices]
+        launch_items(kernels["largest"], self.context, -(-n // each), n, each, m, *args)
+
+
+def _axes_of(x: Array, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return lengths and strides of some axes, merged where strides allow it, and padded with ones."""
+    strides = [[steps_of(x)[axis] for axis in axes]]
+    lengths, (steps,) = collapse([x.shape[axis] for axis in axes], strides, max(len(axes), 1))
+    return lengths, steps
+
+
+class SearchSorted(Operation):
+    """The index of each value in a sorted vector: before its equals ('left'), or behind them ('right'), as int64.
+
+    The inputs are the vector and the values.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x, values : ArraySpec
+        The vector and the values, of real dtypes.
+    side : str
+        The side.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec, values: ArraySpec, side: str = "left") -> None:
+        super().__init__(context)
+        self.x = x
+        self.values = values
+        self.side = side
+
+    def kernels(self) -> list[Kernel]:
+        work = compared_in(self.x.dtype, self.values.dtype)
+        words = {
+            "V": ctype(self.values.dtype),
+            "LOAD_V": load_w(self.values.dtype),
+            "C": ctype(work_dtype(work)),
+            "LESS": "a < b || (b != b && a == a)" if work.startswith("float") else "a < b",
+            "IS_BEFORE": _IS_BEFORE[self.side],
+        }
+        code = typed(_KERNELS["less"] + _KERNELS["searchsorted"], self.x.dtype, **words)
+        return [Kernel(code), *copying(self.values).kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, v = inputs
+        out = output_array(outputs[0], self.context, v.shape, "int64")
+        if not out.size:
+            return
+        v = contiguous(v, self.values, kernels, self.context)
+        launch_chunks(kernels["searchsorted"], self.context, out.size, x.shape[0], x, *steps_of(x), v, out)
+
+
+def compared_in(sorted_dtype: str, wanted_dtype: str) -> str:
+    """Return the dtype in which the elements of two arrays are compared, as NumPy does it."""
+    return np.promote_types(sorted_dtype, wanted_dtype).name
