@@ -50,24 +50,6 @@ def test_a_negative_seed(each_device_kind):
     np.testing.assert_array_equal(new, wanted[0][0])
 
 
-@pytest.mark.parametrize("inplace", [False, True])
-def test_the_state_is_overwritten_only_where_it_may_be(inplace):
-    state = states(4)
-    array = device_array(state)
-    op = OpenCLMRGUniform(OpenCLArrayType("float32", [False], NAME), inplace)
-    new, _ = run(op.make_node(variable(state), (9,)), [array, np.array([9])])
-    np.testing.assert_array_equal(array.get(), new if inplace else state)
-    assert (new != state).all()
-
-
-@pytest.mark.parametrize("size, said", [((2**20, 2**12), "more than"), ((-1, 3), "negative"), ((3,), "length 2")])
-def test_sizes_that_cannot_be_are_refused(size, said):
-    state = states(2)
-    op = OpenCLMRGUniform(OpenCLArrayType("float32", [False, False], NAME))
-    with pytest.raises(ValueError, match=said):
-        run(op.make_node(variable(state), size), [device_array(state), np.array(size)])
-
-
 def functions(outputs_of, shared_on_device=True, linker="py"):
     """Return the same function on the host and on the device, both as they are made for use."""
     made = []
@@ -133,25 +115,6 @@ def test_draws_are_those_of_the_host(each_device_kind):
         (got,) = run(node, [device_array(weights, [1, -2]), device_array(values, [-2]), 3])
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
-
-
-def test_nothing_is_drawn_where_too_little_adds_up():
-    weights, values = np.full((2, 2), 0.25, "float32"), np.array([0.9, 0.3], "float32")
-    arrays = [device_array(weights), device_array(values), 1]
-    node = OpenCLChoiceFromUniform("int64")(variable(weights), variable(values), 1).owner
-    np.testing.assert_array_equal(run(node, arrays)[0], [[-1], [1]])
-    node = OpenCLMultinomialFromUniform("float16")(variable(weights), variable(values), 1).owner
-    np.testing.assert_array_equal(run(node, arrays)[0], [[0, 0], [0, 1]])
-
-
-def test_numbers_that_do_not_fit_the_rows_are_refused():
-    weights, values = np.full((2, 2), 0.5, "float32"), np.zeros(3, "float32")
-    node = OpenCLMultinomialFromUniform("auto")(variable(weights), variable(values), 1).owner
-    with pytest.raises(ValueError, match="3 numbers for 1 draws of 2 rows"):
-        run(node, [device_array(weights), device_array(values), 1])
-    node = OpenCLChoiceFromUniform("auto")(variable(weights), variable(values), 3).owner
-    with pytest.raises(ValueError, match="bigger than the size"):
-        run(node, [device_array(weights), device_array(values), 3])
 
 
 def test_multinomial_and_choice_of_streams():

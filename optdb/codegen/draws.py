@@ -1,0 +1,87 @@
+"""Draws from distributions, which the rows of a matrix give, by uniform random numbers.
+
+A work item takes a row, and goes through its draws in Theano's order, so that the results are Theano's: probabilities
+add up in double precision, and the first outcome at which the sum is larger than the random number is drawn. "Theano's"
+are those of its C code; its Python code adds up in single precision where outcomes are drawn without replacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import launch_striding, steps_of
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.codegen.source import ROUND_EACH_STEP, functions, type_words, typed, work_dtype
+from optdb.runtime.arrays import empty
+from optdb.runtime.context import Context
+
+_KERNELS = functions("draws.cl")
+
+
+class CountDraws(Operation):
+    """How often each outcome is drawn, for each row of probabilities.
+
+    The inputs are the probabilities, a row for each distribution; the random numbers, a vector of those of the first
+    draw of each row, the second draw, and so on; and the number of draws, of the host.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    p, u : ArraySpec
+        The probabilities and the random numbers, floats.
+    dtype : str
+        The dtype of the output.
+    replace : bool
+        Whether what is drawn is put back.
+    """
+
+    #: The kernel, and whether it works on a copy of the probabilities.
+    kernel: ClassVar[str] = "count_draws"
+    changes_probabilities: ClassVar[bool] = False
+
+    def __init__(self, context: Context, p: ArraySpec, u: ArraySpec, dtype: str, replace: bool = False) -> None:
+        super().__init__(context)
+        self.p = p
+        self.u = u
+        self.dtype = dtype
+        self.replace = replace
+
+    def kernels(self) -> list[Kernel]:
+        words = {**type_words(self.p.dtype, "P_"), **type_words(self.u.dtype, "U_"), "REPLACE": int(self.replace)}
+        return [Kernel(ROUND_EACH_STEP + typed(_KERNELS[self.kernel], self.dtype, **words))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        p, u, n = inputs[0], inputs[1], int(inputs[2])
+        columns = self._columns(p.shape[1], n)
+        if u.shape[0] != p.shape[0] * n:
+            raise ValueError(
+                f"unis.shape[0] != pvals.shape[0] * n: {u.shape[0]} numbers for {n} draws of {p.shape[0]} rows"
+            )
+        out = output_array(outputs[0], self.context, (p.shape[0], columns), self.dtype)
+        left = [empty(self.context, p.shape, work_dtype(p.dtype))] if self.changes_probabilities else []
+        args = [*p.shape, n, p, *steps_of(p), u, *steps_of(u), out, *left]
+        launch_striding(kernels[self.kernel], self.context, *args)
+
+    def _columns(self, outcomes: int, draws: int) -> int:
+        """Return how many columns the output has."""
+        return outcomes
+
+
+class ChooseOutcomes(CountDraws):
+    """Which outcomes are drawn, for each row of probabilities; -1 where the row adds up to too little.
+
+    Inputs and parameters are those of `CountDraws`.
+    """
+
+    kernel, changes_probabilities = "choose", True
+
+    def _columns(self, outcomes: int, draws: int) -> int:
+        if draws > outcomes:
+            raise ValueError(
+                "Cannot sample without replacement n samples bigger than the size of the distribution: "
+                f"{draws} of {outcomes}"
+            )
+        return draws
