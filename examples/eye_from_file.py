@@ -2,7 +2,7 @@
 
     THEANO_FLAGS=optdb.device=opencl python examples/eye_from_file.py
 
-The kernel is in eye.cl, beside this file. optdb/opencl/ops/eye.py does the same with a kernel in Python.
+The kernel is in eye.cl, beside this file. examples/eye_in_python.py does the same with a kernel in Python.
 """
 
 import numpy as np

@@ -40,7 +40,7 @@ from optdb.opencl.ops.blas import (
     OpenCLSparseBlockOuter,
 )
 from optdb.opencl.ops.contiguous import OpenCLContiguous
-from optdb.opencl.ops.diagonals import OpenCLAllocDiag, OpenCLFillDiagonal, OpenCLFillDiagonalOffset
+from optdb.opencl.ops.diag import OpenCLAllocDiag, OpenCLFillDiagonal, OpenCLFillDiagonalOffset
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.eye import OpenCLEye
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLARange, OpenCLTri

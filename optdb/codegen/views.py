@@ -84,3 +84,26 @@ def strides_for(x: Array, shape: Sequence[int]) -> tuple[int, ...] | None:
         step *= length
         room //= length
     return tuple(reversed(strides))
+
+
+def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
+    """Return a view of the diagonals along two axes; the axis along them is the last.
+
+    Raises
+    ------
+    ValueError
+        If these are not two axes of `x`.
+    """
+    ndim = x.ndim
+    rows, columns = axis1 + ndim * (axis1 < 0), axis2 + ndim * (axis2 < 0)
+    if not (0 <= rows < ndim and 0 <= columns < ndim) or rows == columns:
+        raise ValueError(f"axes {axis1} and {axis2} are not two axes of an array with {ndim} dimensions")
+    down, right = max(-offset, 0), max(offset, 0)
+    length = max(min(x.shape[rows] - down, x.shape[columns] - right), 0)
+    other_axes = [axis for axis in range(ndim) if axis not in (rows, columns)]
+    return view(
+        x,
+        [*[x.shape[axis] for axis in other_axes], length],
+        [*[x.strides[axis] for axis in other_axes], x.strides[rows] + x.strides[columns]],
+        down * x.strides[rows] + right * x.strides[columns],
+    )

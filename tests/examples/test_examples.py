@@ -168,6 +168,14 @@ def test_third_exercise(view, transposed):
     np.testing.assert_array_equal(f(array).get(), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
+@pytest.mark.parametrize(("n", "m", "k"), [(3, 3, 0), (3, 5, 1), (5, 3, -2), (0, 3, 0), (3, 3, 3), (3, 3, -7)])
+def test_eye_in_python(dtype, n, m, k):
+    made = theano.function([], load("eye_in_python").EyeInPython(dtype)(n, m, k), mode=MODE)()
+    assert made.dtype == dtype
+    np.testing.assert_array_equal(made.get(), np.eye(n, m, k))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 @pytest.mark.parametrize(("n", "m", "k"), [(3, 3, 0), (3, 5, 1), (5, 3, -2), (0, 3, 0), (3, 3, 3), (3, 3, -7)])
 def test_eye_from_file(dtype, n, m, k):

@@ -1,4 +1,4 @@
-"""Diagonals, repeats, assertions, prints and what else is lifted one by one, against the host."""
+"""Repeats, assertions, prints and what else is lifted one by one, against the host."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import pytest
 import theano
 import theano.tensor as tt
 from theano.printing import Print
-from theano.tensor import nlinalg
 from theano.tensor.nnet import nnet
 from theano.tensor.opt import Assert, MakeVector
 
 from optdb.host.api import ops as host
 from optdb.opencl import HostFromOpenCL, OpenCLFromHost
-from optdb.opencl.ops.diagonals import OpenCLAllocDiag, OpenCLExtractDiag
 from optdb.opencl.ops.softmax import OpenCLCrossentropyCategorical1Hot, OpenCLCrossentropyCategorical1HotGrad
 from optdb.opencl.ops.views import OpenCLAssert, OpenCLFlatten, OpenCLPrint
 from tests.opencl.layouts import device_array, run, variable
@@ -50,77 +48,6 @@ def leftovers(ops):
         "RepeatOp",
     }
     return {op.__name__ for op in ops} - sizes - {op.__name__ for op in ops if op.__name__.startswith("OpenCL")}
-
-
-@pytest.mark.parametrize("offset", [0, 1, -2, 5, -5])
-@pytest.mark.parametrize("axes", [(0, 1), (1, 0), (2, 0), (-1, 1)])
-def test_diagonals_are_views(offset, axes):
-    x = numbers(3, 4, 5)
-    node = OpenCLExtractDiag(offset, *axes)(variable(x)).owner
-    array = device_array(x, [1, -2, 3])
-    storage = [[None]]
-    node.op.perform(node, [array], storage)
-    ((got,),) = storage
-    np.testing.assert_array_equal(got.get(), x.diagonal(offset, *axes))
-    assert not got.size or got.base_data is array.base_data
-
-
-def test_diagonals_of_what_are_not_two_axes_are_refused():
-    x = numbers(2, 3)
-    for axes in [(0, 0), (0, -2), (0, 2)]:
-        node = OpenCLExtractDiag(0, *axes)(variable(x)).owner
-        with pytest.raises(ValueError, match="are not two axes"):
-            run(node, [device_array(x)])
-
-
-@pytest.mark.parametrize("offset", [0, 2, -1])
-@pytest.mark.parametrize("axes", [(0, 1), (1, 0), (0, 2), (2, 1), (5, 7)])
-@pytest.mark.parametrize("shape", [(3,), (0,), (2, 3), (2, 1, 3)])
-def test_arrays_around_diagonals(offset, axes, shape):
-    x = numbers(*shape)
-    node = OpenCLAllocDiag(offset, *axes)(variable(x)).owner
-    (got,) = run(node, [device_array(x, [-1] * x.ndim)])
-    theirs = tt.AllocDiag(offset, *axes)
-    storage = [[None]]
-    theirs.perform(None, [x], storage)
-    np.testing.assert_array_equal(got, storage[0][0])
-
-
-def test_diagonals_are_lifted_with_their_gradients():
-    x, v = tt.fmatrix(), tt.fvector()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        around = nlinalg.alloc_diag(v)
-    outputs = [
-        tt.diag(x, 1),
-        tt.diag(v, -1),
-        around * 2,
-        theano.grad((tt.diag(x, 1) ** 2).sum(), x),
-        theano.grad((tt.diag(v) * x).sum(), v),
-        nlinalg.trace(x),
-    ]
-    ops = compare([x, v], outputs, [numbers(4, 4), numbers(4)], rtol=1e-6)
-    assert {OpenCLExtractDiag, OpenCLAllocDiag} <= set(ops)
-    assert not leftovers(ops) & {"ExtractDiag", "AllocDiag"}
-
-
-@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (5, 2), (4, 1), (3, 3, 3), (0, 2)])
-def test_diagonals_are_filled(shape):
-    x, v = tt.TensorType("float32", (False,) * len(shape))(), tt.fscalar()
-    outputs = [tt.extra_ops.fill_diagonal(x, v), tt.extra_ops.fill_diagonal(x, 7)]
-    if len(shape) == 2:
-        outputs += [tt.extra_ops.fill_diagonal_offset(x, v, offset) for offset in (0, 1, -1, 4, -4, 6)]
-        outputs.append(theano.grad((outputs[0] ** 2).sum(), x))
-    # A device that contracts a product and a sum rounds once where the host rounds twice.
-    ops = compare([x, v], outputs, [numbers(*shape), np.float32(3)], rtol=2e-7)
-    assert not {op for op in leftovers(ops) if "Fill" in op}
-
-
-def test_a_diagonal_of_unequal_lengths_is_refused():
-    x = tt.ftensor3()
-    f = lifted_function([x], [tt.extra_ops.fill_diagonal(x, 1)])
-    with pytest.raises(ValueError, match="equal length"):
-        f(numbers(2, 3, 2))
 
 
 def test_made_contiguous():

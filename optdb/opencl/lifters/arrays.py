@@ -17,7 +17,7 @@ from optdb.opencl.lifters.support import Inputs, lifts, node_like, real_arrays, 
 from optdb.opencl.ops.advanced import OpenCLAdvancedSubtensor
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.counterpart import to_host_variable
-from optdb.opencl.ops.diagonals import OpenCLAllocDiag
+from optdb.opencl.ops.diag import OpenCLAllocDiag
 from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
 from optdb.opencl.ops.eye import OpenCLEye
 from optdb.opencl.ops.memory import OpenCLAlloc, OpenCLAllocEmpty, OpenCLARange, OpenCLTri

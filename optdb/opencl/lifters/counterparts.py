@@ -31,7 +31,7 @@ from optdb.opencl.ops import (  # noqa: F401  which define the counterparts
     batch_norm,
     blas,
     conv,
-    diagonals,
+    diag,
     fft,
     neighbours,
     parts,

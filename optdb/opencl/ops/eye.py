@@ -1,8 +1,4 @@
-"""Matrices with ones on a diagonal.
-
-Sizes and the diagonal come from the host, as scalars. The device fills the matrix with zeros; then one work item writes
-each one.
-"""
+"""Theano's matrices with ones on a diagonal, on the device; sizes and the diagonal come from the host, as scalars."""
 
 from __future__ import annotations
 
@@ -12,24 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from optdb.codegen.source import write_w
+from optdb.codegen.diagonals import Eye
+from optdb.codegen.operation import Operation
 from optdb.host.api.config import config
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.ops import grad_undefined
 from optdb.host.api.variables import as_tensor_variable
-from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_zeros
+from optdb.opencl.ops.shell import Shell
 from optdb.opencl.type import OpenCLArrayType
 
-_CODE = """
-KERNEL void eye(ARRAY {ctype} *a, ga_size first, ga_size step, ga_size count) {{
-    ga_size i = GID_0 * LDIM_0 + LID_0;
-    if (i < count)
-        a[first + i * step] = {one};
-}}
-"""
 
-
-class OpenCLEye(OpenCLKernelBase):
+class OpenCLEye(Shell):
     """``numpy.eye(n, m, k)`` on a device.
 
     Parameters
@@ -59,23 +48,8 @@ class OpenCLEye(OpenCLKernelBase):
     def grad(self, inputs: Sequence[Variable], output_grads: Sequence[Variable]) -> list[Variable]:
         return [grad_undefined(self, i, x, "sizes are whole numbers") for i, x in enumerate(inputs)]
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return [Kernel(_CODE.format(ctype=ctype(self.dtype), one=_one(self.dtype)))]
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        n, m, k = inputs
-        n, m, k = int(n), int(n if m is None else m), int(k)  # as NumPy's eye
-        row, column = max(-k, 0), max(k, 0)
-        matrix = output_zeros(outputs[0], context, (n, m), self.dtype)
-        count = min(n - row, m - column)
-        if count > 0:
-            kernels["eye"].scall(count, matrix, row * m + column, m + 1, count)
-
-
-def _one(dtype: str) -> str:
-    if dtype.startswith("complex"):
-        return f"({ctype(dtype)})(1, 0)"
-    return f"{write_w(dtype)}(1)"
+    def operation(self, node: Apply) -> Operation:
+        return Eye(self.get_context(node), self.dtype)
 
 
 def _as_integer(value: Any, name: str) -> Variable:

@@ -1,0 +1,7 @@
+/* ONE on a diagonal of a matrix of zeros: count of them, step elements apart. */
+KERNEL void eye(ARRAY T *a, ga_size first, ga_size step, ga_size count)
+{
+    const ga_size i = GID_0 * LDIM_0 + LID_0;
+    if (i < count)
+        a[first + i * step] = ONE;
+}

@@ -1,0 +1,153 @@
+"""Arrays around diagonals, and numbers along them. A diagonal itself is a view, see `optdb.codegen.views.diagonal`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from optdb.codegen.elements import ElementKernels, copying
+from optdb.codegen.kernels import Kernel, ctype
+from optdb.codegen.layout import view
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array, output_zeros
+from optdb.codegen.scalars.types import is_complex
+from optdb.codegen.source import functions, typed, write_w
+from optdb.codegen.views import diagonal
+from optdb.runtime.context import Context
+from optdb.runtime.sizes import as_int, part_of, smallest
+
+
+class Eye(Operation):
+    """A matrix of zeros with ones on a diagonal.
+
+    The inputs are numbers of the host: of rows; of columns, None for as many; and how far to the right of the main
+    diagonal the ones are.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    dtype : str
+        The dtype of the matrix.
+    """
+
+    def __init__(self, context: Context, dtype: str) -> None:
+        super().__init__(context)
+        self.dtype = dtype
+
+    def kernels(self) -> list[Kernel]:
+        one = f"({ctype(self.dtype)})(1, 0)" if is_complex(self.dtype) else f"{write_w(self.dtype)}(1)"
+        return [Kernel(typed(functions("diagonals.cl")["eye"], self.dtype, ONE=one))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        n, m, k = inputs
+        n, m, k = int(n), int(n if m is None else m), int(k)
+        row, column = max(-k, 0), max(k, 0)
+        matrix = output_zeros(outputs[0], self.context, (n, m), self.dtype)
+        count = min(n - row, m - column)
+        if count > 0:
+            kernels["eye"].scall(count, matrix, row * m + column, m + 1, count)
+
+
+class AroundDiagonal(Operation):
+    """Zeros, and an array along a diagonal of two new axes.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x : ArraySpec
+        The array, whose last axis goes along the diagonal.
+    offset : int
+        How far to the right of the main diagonal it is.
+    axis1, axis2 : int
+        Where the new axes are in the output.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec, offset: int = 0, axis1: int = 0, axis2: int = 1) -> None:
+        super().__init__(context)
+        self.offset = offset
+        self.axes = _with_new_axes(x.ndim, min(axis1, axis2), max(axis1, axis2))
+        self._copying = copying(x)
+
+    def kernels(self) -> list[Kernel]:
+        return self._copying.kernels()
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        (x,) = inputs
+        side = x.shape[-1] + abs(self.offset)
+        shape = [(*x.shape[:-1], side, side)[axis] for axis in self.axes]
+        out = output_zeros(outputs[0], self.context, shape, x.dtype)
+        # The new axes are the last two until they are permuted.
+        rows, columns = self.axes.index(x.ndim - 1), self.axes.index(x.ndim)
+        along = diagonal(out, self.offset, rows, columns)
+        self._copying.launch(kernels, self.context, x.shape, [x, along])
+
+
+def _with_new_axes(ndim: int, first: int, second: int) -> list[int]:
+    """Return which axis stands where in the result: those of an array, and behind them the two new ones."""
+    axes = list(range(ndim - 1))
+    if not axes:
+        return [0, 1]
+    for axis, new in ((first, ndim - 1), (second, ndim)):
+        axes = [*axes[:axis], new, *axes[axis:]]
+    return axes
+
+
+class FillDiagonal(Operation):
+    """A copy of an array with a number along its main diagonal.
+
+    The inputs are the array and the number, an array without axes. If the array has more than two axes, they have one
+    length.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x : ArraySpec
+        The array.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec) -> None:
+        super().__init__(context)
+        self._copying = copying(x)
+        self._filling = ElementKernels.copying(x.dtype, 1, "fill", single=True)
+
+    def kernels(self) -> list[Kernel]:
+        return [*self._copying.kernels(), *self._filling.kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, value, *offset = inputs
+        out = output_array(outputs[0], self.context, x.shape, x.dtype)
+        self._copying.launch(kernels, self.context, x.shape, [x, out])
+        start, step, count = self._elements(x.shape, *map(as_int, offset))
+        item = x.dtype.itemsize
+        along = view(out, (count,), (step * item,), start * item)
+        self._filling.launch(kernels, self.context, (count,), [view(value, (1,), (item,)), along])
+
+    def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
+        """Return the first element, the distance to the next, and how many there are."""
+        if len(shape) == 2:
+            return 0, shape[1] + 1, smallest(*shape)
+        if any(length != shape[0] for length in shape):
+            raise ValueError(f"{self}: all dimensions of the array must be of equal length, not {tuple(shape)}")
+        step = 1
+        for length in shape[1:]:
+            step = step * length + 1
+        return 0, step, shape[0]
+
+
+class FillDiagonalOffset(FillDiagonal):
+    """A copy of a matrix with a number along one of its diagonals.
+
+    The third input is how far to the right of the main diagonal it is, a number of the host.
+    """
+
+    def _elements(self, shape: Sequence[int], *offset: int) -> tuple[int, int, int]:
+        (right,) = offset
+        rows, columns = shape
+        start = right if right >= 0 else -right * columns
+        count = smallest(smallest(rows, columns), columns - right if right >= 0 else rows + right)
+        # As the host has it, also where the matrix has no such diagonal: then this may be counted from the end.
+        end = start + (columns + 1) * count
+        first, number, step = part_of(rows * columns, slice(start, end, columns + 1))
+        return first, step, number

@@ -1,0 +1,69 @@
+"""Theano's diagonals on the device: those of arrays, as views, arrays around them, and numbers along them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from optdb.codegen import diagonals
+from optdb.codegen.operation import Operation
+from optdb.codegen.views import diagonal
+from optdb.host.api import ops as host
+from optdb.host.api import scalars
+from optdb.host.api.graph import Apply
+from optdb.opencl.ops.counterpart import Counterpart, View, on_one_device
+from optdb.opencl.ops.elemwise import cast
+from optdb.opencl.ops.shell import Shell, spec_of
+
+
+class OpenCLExtractDiag(View, host.ExtractDiag):
+    """The diagonals of the matrices along two axes, `offset` to the right of the main one, as a view."""
+
+    __props__ = ("offset", "axis1", "axis2")
+    own_attributes = frozenset({"view"})
+    view_map = {0: [0]}  # noqa: RUF012  (the host's protocol)
+
+    def __init__(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> None:
+        super().__init__(offset, axis1, axis2, view=True)
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[list[Any]], params: Any = None) -> None:
+        (x,) = inputs
+        outputs[0][0] = diagonal(x, self.offset, self.axis1, self.axis2)
+
+
+class OpenCLAllocDiag(Counterpart, Shell, host.AllocDiag):
+    """Zeros, and an array along a diagonal of two new axes."""
+
+    def operation(self, node: Apply) -> Operation:
+        where = self.offset, self.axis1, self.axis2
+        return diagonals.AroundDiagonal(self.get_context(node), spec_of(node.inputs[0]), *where)
+
+
+class _Fill(Counterpart, Shell):
+    """The base of both ops that write a number along a diagonal of a copy."""
+
+    device_inputs = slice(0, 2)
+    #: The operation that computes it.
+    computed_by: ClassVar[type[diagonals.FillDiagonal]]
+
+    def make_node(self, x: Any, value: Any, *offset: Any) -> Apply:
+        """Return the node for an array, a number, and the diagonal, if there is a choice."""
+        x, value = on_one_device([x, value])
+        if scalars.upcast(x.type.dtype, value.type.dtype) == x.type.dtype:  # else the host rejects it
+            value = cast(value, x.type.dtype)
+        return super().make_node(x, value, *offset)
+
+    def operation(self, node: Apply) -> Operation:
+        return self.computed_by(self.get_context(node), spec_of(node.inputs[0]))
+
+
+class OpenCLFillDiagonal(_Fill, host.FillDiagonal):
+    """An array with a number along its main diagonal."""
+
+    computed_by = diagonals.FillDiagonal
+
+
+class OpenCLFillDiagonalOffset(_Fill, host.FillDiagonalOffset):
+    """A matrix with a number along one of its diagonals; which one comes from the host."""
+
+    computed_by = diagonals.FillDiagonalOffset
