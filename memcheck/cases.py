@@ -57,7 +57,6 @@ from optdb.opencl.ops.softmax import (
     OpenCLSoftmaxWithBias,
 )
 from optdb.opencl.ops.views import OpenCLFlatten, OpenCLReshape
-from optdb.opencl.scalars.program import ProgramBuilder
 
 MIXED = ("float16", "float32", "float64", "int8", "complex64")
 
@@ -87,9 +86,8 @@ def _scaled(axis: list[int]) -> Any:
 
     def scaled(x: Any, *others: Any) -> Any:
         (total,) = OpenCLCAReduce(scalar.add, axis=axis).make_node(x).outputs
-        builder = ProgramBuilder([total.type.dtype, *[y.type.dtype for y in others]])
-        (times,) = builder.apply(scalar.mul, [0, 1])
-        post = builder.build([*builder.apply(scalar.add, [times, 2]), times])
+        result, factor, term = [scalar.get_scalar_type(y.type.dtype)() for y in (total, *others)]
+        post = scalar.Composite([result, factor, term], [result * factor + term, result * factor])
         return OpenCLCAReduce(scalar.add, axis=axis, post_scalar_op=post)(x, *others, return_list=True)
 
     return scaled

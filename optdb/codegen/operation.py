@@ -56,6 +56,11 @@ class ArraySpec:
         return len(self.broadcastable)
 
     @property
+    def broadcast_axes(self) -> list[int]:
+        """The axes whose length is known to be 1."""
+        return [axis for axis, flag in enumerate(self.broadcastable) if flag]
+
+    @property
     def single(self) -> bool:
         """Whether the array is known to have one element."""
         return all(self.broadcastable)
@@ -93,6 +98,33 @@ class Operation(ABC):
         cells: list[list[Any]] = [[None] for _ in range(outputs)]
         self.run(inputs, cells, compile_kernels(self.kernels(), self.context, str(self)))
         return [cell[0] for cell in cells]
+
+
+def check_lengths(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array], empty: bool = False) -> None:
+    """Check that arrays have length 1 where their specs promise it.
+
+    Parameters
+    ----------
+    op : object
+        What relies on it, for the error.
+    specs, arrays : sequence
+        What is known of the arrays, and these.
+    empty : bool
+        Whether length 0 will do, too: no kernel is launched for an empty result.
+
+    Raises
+    ------
+    ValueError
+        If an axis has another length.
+    """
+    for index, (spec, array) in enumerate(zip(specs, arrays, strict=True)):
+        for axis in spec.broadcast_axes:
+            length = array.shape[axis]
+            # The order matters: while a function is traced, each comparison of an unknown length becomes a guard.
+            if length != 1 and not (empty and length == 0):
+                raise ValueError(
+                    f"{op} takes array {index} with length 1 along axis {axis}, and it has length {length}"
+                )
 
 
 def output_array(storage: list[Any], context: Context, shape: Sequence[int], dtype: DTypeLike) -> Array:

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from theano.scalar import basic as scalar
 
 import optdb
+from optdb.codegen.scalars.code import scalar_code
+from optdb.codegen.scalars.program import ProgramBuilder
 from optdb.codegen.scalars.types import NoCode, literal
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
-from optdb.opencl.scalars.code import scalar_code, signature
-from optdb.opencl.scalars.program import ProgramBuilder
+from optdb.opencl.scalar_programs import program_of, signature
 from tests.opencl.layouts import STEPS, device_array, run, shapes, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 
@@ -61,8 +62,10 @@ def applied(op, *values):
 
 def all_applied(names, *values):
     """Return what scalar ops give, by name, from one kernel for all of them."""
-    builder = ProgramBuilder([value.dtype.name for value in values])
-    slots = [builder.apply(getattr(scalar, name), range(len(values)))[0] for name in names]
+    dtypes = [value.dtype.name for value in values]
+    builder = ProgramBuilder(dtypes)
+    steps = [program_of(getattr(scalar, name), dtypes) for name in names]
+    slots = [slot for step in steps for slot in builder.inline(step, range(len(values)))]
     node = OpenCLElemwise(builder.build(slots)).make_node(*map(variable, values))
     return dict(zip(names, run(node, [device_array(value) for value in values]), strict=True))
 
@@ -300,7 +303,7 @@ def test_what_stays_on_the_host_says_why():
     assert signature(theano.scalar.erf, ("complex64",)).reason == "no OpenCL C for Erf of complex numbers"
     assert "take its real part" in signature(scalar.convert_to_float32, ("complex64",)).reason
     with pytest.raises(NoCode, match="vectors"):
-        scalar_code(scalar.add, ["complex64", "complex64"], ["x", "y"], ["z"], width=16)
+        scalar_code(program_of(scalar.add, ["complex64"] * 2), ["x", "y"], ["z"], width=16)
     z = tt.cmatrix()
     assert ops_of(lifted_function([z], [z.dot(z)])) == [tt.Dot]
     with pytest.raises(TypeError, match="Maximum of complex"):

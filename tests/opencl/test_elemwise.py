@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.scalar import basic as scalar
 
+from optdb.codegen.elementwise_programs import program_elements
 from optdb.codegen.layout import chunks, collapse
 from optdb.opencl import OpenCLArrayType, get_context
 from optdb.opencl.kernels import compile_kernels
-from optdb.opencl.ops.elements import scalar_elements
 from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
+from optdb.opencl.scalar_programs import program_of
 from tests.opencl.layouts import STEPS, device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 from tests.opencl.test_scalars import Odd
@@ -205,7 +206,7 @@ def test_chunks_cover_all_elements():
 
 def test_nodes_that_are_alike_share_their_code_and_not_their_launches():
     def elements(op=scalar.add, dtype="float32", single=(False, False), device_kind="cpu"):
-        return scalar_elements(op, [dtype] * 2, [dtype], list(single), 2, device_kind=device_kind)
+        return program_elements(program_of(op, [dtype] * 2), single, 2, device_kind=device_kind)
 
     one, two = elements(), elements()
     assert one.kernels() == two.kernels()

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optdb
+from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar
 from optdb.opencl import OpenCLArrayType, get_context
 from optdb.opencl.fusing.groups import argument_bytes
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.ops.views import OpenCLDimShuffle
-from optdb.opencl.scalars.program import Number, Program, ProgramBuilder
+from optdb.opencl.scalar_programs import program_of
 from optdb.opencl.transfers import HostFromOpenCL, OpenCLFromHost
 from optdb.runtime.arrays import from_host
 from profiles import models
@@ -169,18 +170,27 @@ def test_an_op_is_pickled_equal_and_made_once():
 def test_programs_compare_to_the_last_bit():
     def adding(number):
         builder = ProgramBuilder(["float32"])
-        return builder.build(builder.apply(theano.scalar.add, [0, Number.of(number, "float32")]))
+        return builder.build([builder.apply(Scalar("Add", "float32"), [0, Number.of(number, "float32")])])
 
     assert adding(np.nan) == adding(np.nan) and adding(0.0) != adding(-0.0)
     opened, closed = theano.scalar.InRange(True, True), theano.scalar.InRange(False, False)
     assert opened == closed  # for the host
-    first, second = [Program(("float32",), ((op, (0, 0, 0)),), (1,)) for op in (opened, closed)]
+    first, second = [program_of(op, ["float32"] * 3) for op in (opened, closed)]
     assert first != second and hash(first) != hash(second)
     builder = ProgramBuilder(["float32"])
-    assert builder.apply(opened, [0, 0, 0]) != builder.apply(closed, [0, 0, 0])
-    assert adding(2).impl(np.float32(1)) == 3 and "add" in str(adding(2))
+    assert builder.inline(first, [0, 0, 0]) != builder.inline(second, [0, 0, 0])
+    assert program_of(adding(2), ["float32"]) == adding(2) and "add" in str(adding(2))
     with pytest.raises(TypeError, match="was made for"):
-        adding(2)(theano.scalar.float64())
+        program_of(adding(2), ["float64"])
+
+
+def test_ranges_with_open_and_with_closed_ends_have_kernels_of_their_own():
+    """Theano compares them as equal."""
+    (x,) = there(np.float32([0, 0.5, 1]))
+    for opened, want in ((True, [0, 1, 0]), (False, [1, 1, 1])):
+        in_range = tt.Elemwise(theano.scalar.InRange(opened, opened))(x, np.float32(0), np.float32(1))
+        f = theano.function([], in_range.transfer("dev0"), mode=mode())
+        assert nodes_of(f) and np.asarray(f()).tolist() == want
 
 
 UNARY = [tt.tanh, tt.sqr, tt.neg, lambda x: x * np.float32(0.5), lambda x: x.T.T, lambda x: tt.maximum(x, 0)]
@@ -321,7 +331,9 @@ def test_shapes_of_reductions_are_inferred():
 
 def programs_of(function):
     """Return the kernels' code of a function, each once."""
-    return {node.op.gpu_kernels(node, "")[0].code for node in nodes_of(function) if type(node.op.scalar_op) is Program}
+    return {
+        node.op.gpu_kernels(node, "")[0].code for node in nodes_of(function) if isinstance(node.op.scalar_op, Program)
+    }
 
 
 def sum_of_terms(x, count):
@@ -393,9 +405,9 @@ def test_wide_sums_and_products_of_arrays_are_split():
 def test_programs_take_numbers_as_arguments_where_compilers_do_not_need_them():
     builder = ProgramBuilder(["float32"])
     third, two = Number.of(1 / 3, "float32"), Number.of(2, "float32")
-    (scaled,) = builder.apply(theano.scalar.mul, [0, third])
-    (doubled,) = builder.apply(theano.scalar.mul, [scaled, two])
-    (result,) = builder.apply(theano.scalar.arctan2, [doubled, third])
+    scaled = builder.apply(Scalar("Mul", "float32"), [0, third])
+    doubled = builder.apply(Scalar("Mul", "float32"), [scaled, two])
+    result = builder.apply(Scalar("ArcTan2", "float32"), [doubled, third])
     program, numbers = builder.build([result, third]).with_arguments()
     assert numbers == (third,)
     assert program.dtypes == ("float32", "float32")

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from theano.scalar import basic as scalar
 
+from optdb.codegen.reductions.plan import SMALLEST_PART, parts_of
 from optdb.opencl.ops.reduce import OpenCLCAReduce
-from optdb.opencl.ops.reduction_plan import SMALLEST_PART, parts_of
 from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both
 

@@ -13,9 +13,10 @@ from theano.tensor.elemwise import Elemwise
 from theano.tensor.nnet.sigm import sigmoid, softplus
 
 import optdb  # noqa: F401
+from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.types import C_TYPES, NoCode, literal
 from optdb.host.api import scalars as host
-from optdb.opencl.scalars.code import scalar_code, signature
+from optdb.opencl.scalar_programs import program_of, signature
 from tests.opencl.lifted import both, lifted_function, ops_of
 
 cl = pytest.importorskip("pyopencl")
@@ -113,7 +114,7 @@ def block(op, dtypes, places, result, width):
     if width > 1:
         lines += [f"const {kind} v{i} = {name};" for i, (kind, name) in enumerate(zip(types, names))]
         names = [f"v{i}" for i in range(len(dtypes))]
-    code = scalar_code(op, dtypes, names, ["z[n]"], width=width)
+    code = scalar_code(program_of(op, dtypes), names, ["z[n]"], width=width)
     return code.helpers, "{\n" + "\n".join([*lines, code.once, code.statements]) + "\n}\n", out
 
 
@@ -328,12 +329,12 @@ def test_what_has_no_code_says_why():
     x = scalar.float32("x")
     assert "Odd" in signature(scalar.Composite([x], [odd(x) + 1]), ("float32",)).reason
     with pytest.raises(NoCode, match="complex"):
-        scalar_code(scalar.erf, ["complex128"], ["x"], ["z"])
+        scalar_code(program_of(scalar.erf, ["complex128"]), ["x"], ["z"])
 
 
 def test_dtypes_in_between_are_told():
-    assert "float64" in scalar_code(scalar.true_div, ["int8", "int8"], ["x", "y"], ["z"]).dtypes
-    assert scalar_code(scalar.add, ["float32", "float32"], ["x", "y"], ["z"]).dtypes == {"float32"}
+    assert "float64" in signature(scalar.true_div, ["int8", "int8"]).computed
+    assert signature(scalar.add, ["float32", "float32"]).computed == {"float32"}
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from optdb.codegen.scalars.helpers import Helpers
+from optdb.codegen.scalars.program import Scalar
 from optdb.codegen.scalars.types import c_type, convert, is_complex, is_float, literal, unsigned
 
 
@@ -23,10 +24,9 @@ class NotInVectors(Exception):
 class ScalarStep:
     """One application of a scalar op to numbers."""
 
-    op: Any
-    #: Of the inputs, and of the output.
+    scalar: Scalar
+    #: Of the inputs.
     dtypes: list[str]
-    out: str
     #: The inputs, as expressions.
     args: list[str]
     #: Collects the functions that the expression calls.
@@ -35,6 +35,11 @@ class ScalarStep:
     used: set[str]
 
     width: ClassVar[int] = 1
+
+    @property
+    def out(self) -> str:
+        """The dtype of the output."""
+        return self.scalar.dtype
 
     def input(self, i: int, dtype: str | None = None) -> str:
         """Return an input, converted to `dtype`; to the output's if not given."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Slot
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
-from optdb.opencl.fusing.groups import Frame, FusionUnit, identity, seen, seen_through, through
+from optdb.opencl.fusing.groups import Frame, FusionUnit, identity, node_program, seen, seen_through, through
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
-from optdb.opencl.scalars.program import Number, Program, ProgramBuilder, Slot
+from optdb.opencl.scalar_programs import FusedScalars
 from optdb.opencl.transfers import OpenCLFromHost
 from optdb.opencl.variables import OpenCLConstant
 
@@ -37,7 +38,7 @@ class GroupBuilder:
         if not self.inputs or (len(self._order) == 1 and not self._has_numbers):
             return []
         inputs = [seen(*source) for source in self.inputs]
-        new = OpenCLElemwise(self.program()).make_node(*inputs).outputs
+        new = OpenCLElemwise(FusedScalars.like(self.program())).make_node(*inputs).outputs
         if any(a.type != b.type for a, b in zip(self.wanted, new, strict=True)):
             return []  # without the constant, the type has fewer known lengths
         return list(zip(self.wanted, new, strict=True))
@@ -45,11 +46,11 @@ class GroupBuilder:
     def program(self) -> Program:
         """Return the program that computes each element."""
         builder = ProgramBuilder([var.type.dtype for var, _ in self.inputs])
-        operand_slots: dict[Source, Slot] = {source: place for place, source in enumerate(self.inputs)}
+        operand_slots: dict[Source, Slot] = {source: slot for slot, source in enumerate(self.inputs)}
         for node in self._order:
             frame = self._unit.members[node]
             sources = [self._source(var, frame) for var in node.inputs]
-            slots = builder.apply(node.op.scalar_op, [operand_slots.get(source, source) for source in sources])
+            slots = builder.inline(node_program(node), [operand_slots.get(source, source) for source in sources])
             operand_slots.update(zip([(out, frame) for out in node.outputs], slots, strict=True))
         return builder.build([operand_slots[out, self._unit.members[out.owner]] for out in self.wanted])
 

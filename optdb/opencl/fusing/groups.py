@@ -16,13 +16,12 @@ or ``'x'`` where the array is broadcast. A DimShuffle's ``new_order`` is a frame
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
 
-from optdb.host.api import scalars
+from optdb.codegen.scalars.program import Program
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.views import OpenCLDimShuffle
-from optdb.opencl.scalars.program import Program
+from optdb.opencl.scalar_programs import program_of
 from optdb.opencl.type import OpenCLArrayType
 from optdb.topo.order import TopologicalOrder
 
@@ -31,12 +30,13 @@ Frame = tuple[int | str, ...]
 #: The most scalar ops in one kernel: more take long to compile, and spill registers.
 MOST_STEPS = 80
 
-#: Ops that cost no more than to read a value: they may be recomputed for each element.
-_CHEAP = {
-    *(scalars.Add, scalars.Mul, scalars.Sub, scalars.Neg, scalars.Sqr, scalars.Cast, scalars.Identity, scalars.Second),
-    *(scalars.EQ, scalars.NEQ, scalars.LT, scalars.LE, scalars.GT, scalars.GE, scalars.Switch),
-    *(scalars.Maximum, scalars.Minimum, scalars.Abs),
-}
+#: Scalars that cost no more than to read a value: they may be recomputed for each element.
+_CHEAP = frozenset(
+    {
+        *("Add", "Mul", "Sub", "Neg", "Sqr", "Cast", "Identity", "Second", "EQ"),
+        *("NEQ", "LT", "LE", "GT", "GE", "Switch", "Maximum", "Minimum", "Abs"),
+    }
+)
 
 
 def identity(ndim: int) -> Frame:
@@ -87,7 +87,7 @@ class FusionUnit:
         self.pattern = out.type.broadcastable
         self.members[node] = identity(out.type.ndim)
         self.inputs = {(x, self.members[node]) for x in node.inputs}
-        self.steps = len(scalar_ops(node))
+        self.steps = len(node_program(node).steps)
         self.wanted = len(node.outputs)
 
 
@@ -96,12 +96,9 @@ def can_fuse(node: Apply) -> bool:
     return type(node.op) is OpenCLElemwise and not node.op.inplace_pattern
 
 
-def scalar_ops(node: Apply) -> list[Any]:
-    """Return the scalar ops of an elementwise op."""
-    op = node.op.scalar_op
-    if isinstance(op, Program):
-        return [step for step, _ in op.steps]
-    return [inner.op for inner in op.fgraph.apply_nodes] if isinstance(op, scalars.Composite) else [op]
+def node_program(node: Apply) -> Program:
+    """Return the program of an elementwise op."""
+    return program_of(node.op.scalar_op, [var.type.dtype for var in node.inputs])
 
 
 class FusionGroups:
@@ -255,6 +252,6 @@ def argument_bytes(ndim: int, arrays: int, numbers: int = 0) -> int:
     return 8 * (2 + ndim + numbers) + arrays * (16 + 8 * ndim)
 
 
-def is_cheap(node: Apply, besides: frozenset[type] = frozenset()) -> bool:
-    """Tell whether an elementwise op costs no more than to read a value, apart from the ops in `besides`."""
-    return all(type(op) in _CHEAP or type(op) in besides for op in scalar_ops(node))
+def is_cheap(node: Apply, besides: frozenset[str] = frozenset()) -> bool:
+    """Tell whether an elementwise op costs no more than to read a value, apart from the scalars in `besides`."""
+    return all(scalar.name in _CHEAP or scalar.name in besides for scalar, _ in node_program(node).steps)

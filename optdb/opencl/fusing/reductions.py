@@ -8,14 +8,13 @@ of one reduction, whose result no other node uses. Results of other reductions a
 
 from __future__ import annotations
 
-from optdb.host.api import scalars
+from optdb.codegen.scalars.program import Program, ProgramBuilder
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, clients
-from optdb.opencl.fusing.groups import Frame, can_fuse, identity, is_cheap, pattern, seen, seen_through
+from optdb.opencl.fusing.groups import Frame, can_fuse, identity, is_cheap, node_program, pattern, seen, seen_through
 from optdb.opencl.ops.reduce import OpenCLCAReduce
-from optdb.opencl.scalars.program import Program, ProgramBuilder
 
-#: Ops cheap enough to compute result by result, and not in vectors.
-_QUICK = frozenset({scalars.TrueDiv, scalars.Inv, scalars.Sqrt})
+#: Scalars cheap enough to compute result by result, and not in vectors.
+_QUICK = frozenset({"TrueDiv", "Inv", "Sqrt"})
 
 
 def of_what_is_computed(fgraph: FunctionGraph, node: Apply) -> Variable | None:
@@ -89,7 +88,7 @@ def _program(node: Apply, base: Variable, frame: Frame) -> tuple[list[Variable],
     inputs = [seen_through(var, back) for var in node.inputs]
     sources = list(dict.fromkeys([(base, identity(base.type.ndim)), *inputs]))
     builder = ProgramBuilder([var.type.dtype for var, _ in sources])
-    slots = builder.apply(node.op.scalar_op, [sources.index(source) for source in inputs])
+    slots = builder.inline(node_program(node), [sources.index(source) for source in inputs])
     return [seen(*source) for source in sources[1:]], builder.build(slots)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from optdb.codegen.scalars.program import Program
 from optdb.host.api.graph import Apply, FunctionGraph
 from optdb.opencl.fusing.groups import can_fuse
-from optdb.opencl.scalars.program import Program
 
 
 def share_kernels(fgraph: FunctionGraph) -> None:

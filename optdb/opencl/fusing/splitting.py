@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply, Constant, FunctionGraph, Variable, clients, is_output
 from optdb.host.api.lifting import copy_trace, replace_all
-from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, scalar_ops
+from optdb.opencl.fusing.groups import MOST_STEPS, argument_bytes, can_fuse, node_program
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 
 #: Ops whose inputs may be taken one after the other, in any number.
@@ -83,7 +83,7 @@ def _operands(fgraph: FunctionGraph, var: Variable, user: Apply) -> _Operands:
         if isinstance(var, Constant):
             operands.numbers.add(var)
         elif operands.steps < MOST_STEPS and _is_for(fgraph, var, user):
-            operands.steps += len(scalar_ops(var.owner))
+            operands.steps += len(node_program(var.owner).steps)
             todo += [(below, var.owner) for below in var.owner.inputs]
         else:
             operands.arrays.add(var)

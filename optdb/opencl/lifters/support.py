@@ -11,7 +11,7 @@ from optdb.lifters.lifter import Lifter, LiftFunction, Predicate, op_lifter
 from optdb.opencl.contexts import get_context
 from optdb.opencl.device import lifters_db
 from optdb.opencl.ops.counterpart import Counterpart, counterpart_of, to_host_variable
-from optdb.opencl.scalars.code import signature
+from optdb.opencl.scalar_programs import signature
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType, opencl_type
 from optdb.topo.db import register_topo
@@ -32,7 +32,7 @@ def unsupported_reason(context_name: str | None, dtypes: Iterable[str]) -> str |
 
 def scalar_unsupported_reason(op: Any, context_name: str | None, dtypes: Sequence[str]) -> str | None:
     """Return why a context cannot compute a scalar op; None if it can."""
-    scalar_signature = signature(op, tuple(dtypes))
+    scalar_signature = signature(op, dtypes)
     return scalar_signature.reason or unsupported_reason(context_name, scalar_signature.computed)
 
 

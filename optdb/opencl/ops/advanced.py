@@ -17,6 +17,8 @@ import numpy as np
 
 from optdb.codegen.elements import RAW, ElementKernels, contiguous, copied, copying
 from optdb.codegen.layout import collapse, launch_chunks, launch_each, size_of, steps_of, strides_of
+from optdb.codegen.scalars.code import scalar_code
+from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import convert
 from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, type_words, typed
 from optdb.host.api import ops as host
@@ -28,7 +30,6 @@ from optdb.opencl.ops.index_layout import IndexLayout, Pattern, find, grouped, p
 from optdb.opencl.ops.parts import broadcast_view, host_indexes
 from optdb.opencl.ops.shell import once_per_node
 from optdb.opencl.ops.views import overwritable
-from optdb.opencl.scalars.code import scalar_code
 from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.tables import computed
 
@@ -169,8 +170,8 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIn
 
     def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
         x = node.inputs[0].type
-        scalar_op = scalars.second if self.set_instead_of_inc else scalars.add
-        change = scalar_code(scalar_op, [x.dtype, x.dtype], ["old", "by"], ["old"])
+        scalar = Scalar("Second" if self.set_instead_of_inc else "Add", x.dtype)
+        change = scalar_code(Program.of(scalar, [x.dtype, x.dtype]), ["old", "by"], ["old"])
         first = "starts[group + 1] - 1" if self.set_instead_of_inc else "starts[group]"
         code = typed(_ROWS["change_rows"], x.dtype, CHANGE=change.statements, FIRST=first)
         return [Kernel(ROUND_EACH_STEP + change.helpers + code), *copying(x).kernels()]
@@ -241,7 +242,7 @@ def _incrementing(dtype: str, by: str, pattern: Pattern) -> Kernel:
     the places they name, that of where each place's mentions begin in it, and the rest as for `_setting`.
     """
     wide = scalars.upcast(dtype, by)
-    code = scalar_code(scalars.add, [dtype, by], ["old", "by"], ["sum"])
+    code = scalar_code(Program.of(Scalar("Add", wide), [dtype, by]), ["old", "by"], ["sum"])
     tables = [f"ARRAY ga_long *{name}" for name in ("places", "order", "starts")]
     arrays = ["ARRAY T *x", "ARRAY BY_T *y", *tables, "ga_ssize y_place"]
     place = f"at{pattern.before}"

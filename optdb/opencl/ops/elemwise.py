@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from optdb.codegen.elements import ElementKernels
-from optdb.codegen.kernels.launching import LaunchCache
+from optdb.codegen.elementwise_programs import Elementwise
+from optdb.codegen.operation import Operation
+from optdb.codegen.scalars.program import Program
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.lifting import is_host_array
+from optdb.host.api.ops import grad_undefined
 from optdb.host.api.scalars import cast_op
 from optdb.host.api.variables import as_tensor_variable as as_host_variable
 from optdb.host.speedups.construction import left_complete
 from optdb.opencl.contexts import infer_context_name
-from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths, output_array
 from optdb.opencl.ops.counterpart import on_one_device
-from optdb.opencl.ops.elements import scalar_elements
-from optdb.opencl.ops.shell import once_per_node
+from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.ops.views import OpenCLDimShuffle
-from optdb.opencl.scalars.code import signature
+from optdb.opencl.scalar_programs import program_of, signature
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import opencl_type
-from optdb.runtime.arrays import Array
 
 
-class OpenCLElemwise(OpenCLKernelBase):
+class OpenCLElemwise(Shell):
     """A scalar op on all elements of arrays; `inplace_pattern` says which output is written over which input.
 
-    It does not derive from the host's Elemwise, whose rewriters would match it.
+    The scalar op is one of the host, or a program of loop fusion. This op does not derive from the host's Elemwise,
+    whose rewriters would match it.
     """
 
     __props__ = ("scalar_op", "inplace_pattern")
     _f16_ok = True
-    #: `common_shape` checks them, once for arrays of some shapes.
+    #: The operation checks them, once for arrays of some shapes.
     checks_lengths = True
 
     def __init__(self, scalar_op: Any, inplace_pattern: Mapping[int, int] | None = None) -> None:
@@ -77,72 +77,17 @@ class OpenCLElemwise(OpenCLKernelBase):
     def L_op(  # noqa: N802 (the host's name)
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> list[Variable]:
-        """Return the gradients that the host's op has, on the device."""
+        """Return the gradients that the host's op has, on the device; those of fused ops are not defined."""
+        if isinstance(self.scalar_op, Program):
+            return [grad_undefined(self, i, x, "loop fusion made the op") for i, x in enumerate(inputs)]
         return as_on_host(host.Elemwise(self.scalar_op).L_op, inputs, outputs, output_grads)
 
     def R_op(self, inputs: Sequence[Variable], eval_points: Sequence[Variable | None]) -> list[Any]:  # noqa: N802
         return as_on_host(host.Elemwise(self.scalar_op).R_op, inputs, eval_points)
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return self._elements(node).kernels()
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        key = tuple([x.shape for x in inputs])
-        shape = self._shapes(node).get(key, lambda: common_shape(node, inputs))
-        results = []
-        for i, (out, storage) in enumerate(zip(node.outputs, outputs, strict=True)):
-            # An input of length 1 has no room for the result where another one breaks the promise of its type.
-            if i in self.inplace_pattern and inputs[self.inplace_pattern[i]].shape == shape:
-                storage[0] = inputs[self.inplace_pattern[i]]
-            else:
-                output_array(storage, context, shape, out.type.dtype)
-            results.append(storage[0])
-        self._elements(node).launch(kernels, context, shape, [*inputs, *results])
-
-    @once_per_node
-    def _shapes(self, node: Apply) -> LaunchCache[tuple[int, ...]]:
-        """Return the cache of the shapes to which the shapes of inputs broadcast."""
-        return LaunchCache()
-
-    @once_per_node
-    def _elements(self, node: Apply) -> ElementKernels:
-        return scalar_elements(
-            self.scalar_op,
-            [x.type.dtype for x in node.inputs],
-            [out.type.dtype for out in node.outputs],
-            [all(x.type.broadcastable) for x in node.inputs],
-            node.outputs[0].type.ndim,
-            device_kind=self.get_context(node).profile.device_kind,
-        )
-
-
-def common_shape(node: Apply, arrays: Sequence[Array]) -> tuple[int, ...]:
-    """Return the shape to which inputs of a node broadcast: those for which there are arrays.
-
-    As on the host, an axis has length 0 if an array breaks the promise of its type and has length 0 there.
-
-    Raises
-    ------
-    ValueError
-        If lengths differ where none of them is known to be 1 beforehand, or one that is known to be 1 is not.
-    """
-    variables = node.inputs[: len(arrays)]
-    check_lengths(node.op, variables, arrays, empty=True)
-    shape = [1] * node.inputs[0].type.ndim
-    for axis in range(len(shape)):
-        # No set: while a function is traced, lengths that are equal need not have equal hashes.
-        lengths = [array.shape[axis] for array, var in zip(arrays, variables) if not var.type.broadcastable[axis]]
-        if any(length != lengths[0] for length in lengths[1:]):
-            shapes = ", ".join(str(tuple(array.shape)) for array in arrays)
-            raise ValueError(f"Dimension mismatch at axis {axis} of {node.op}; shapes are {shapes}")
-        if lengths:
-            shape[axis] = lengths[0]
-        if all(array.shape[axis] != 0 for array, var in zip(arrays, variables) if var.type.broadcastable[axis]):
-            continue
-        if lengths and lengths[0] > 1:
-            check_lengths(node.op, variables, arrays)
-        shape[axis] = 0
-    return tuple(shape)
+    def operation(self, node: Apply) -> Operation:
+        program = program_of(self.scalar_op, [x.type.dtype for x in node.inputs])
+        return Elementwise(self.get_context(node), program, [spec_of(x) for x in node.inputs], self.inplace_pattern)
 
 
 def as_on_host(

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.elements import ElementKernels, copied, copying
+from optdb.codegen.elementwise_programs import program_elements
 from optdb.codegen.layout import c_strides, view
+from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.views import subtensor
 from optdb.host.api import ops as host
-from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elements import scalar_elements
 from optdb.opencl.ops.shell import once_per_node
 from optdb.opencl.ops.views import overwritable
 from optdb.runtime.arrays import Array, DeviceArray, may_share_memory
@@ -131,7 +131,8 @@ class OpenCLIncSubtensor(Counterpart, OpenCLKernelBase, host.IncSubtensor):
         dtype, ndim = node.inputs[0].type.dtype, node.inputs[0].type.ndim
         if self.set_instead_of_inc:
             return ElementKernels.copying(dtype, ndim, name="set")
-        return scalar_elements(scalars.add, [dtype, dtype], [dtype], [False, False], ndim, name="inc")
+        added = Program.of(Scalar("Add", dtype), [dtype, dtype])
+        return program_elements(added, [False, False], ndim, name="inc")
 
 
 def broadcast_view(y: Array, shape: Sequence[int], op: Any) -> DeviceArray:

@@ -1,8 +1,7 @@
 """Sums, products, extremes and the like over axes.
 
 A reduction can compute its elements from those of several arrays, without storing them, and can
-apply an epilogue to each result. :mod:`optdb.opencl.ops.reduction_code` generates the kernels, and
-:mod:`optdb.opencl.ops.reduction_plan` chooses and launches them.
+apply an epilogue to each result: see :mod:`optdb.codegen.reductions`.
 """
 
 from __future__ import annotations
@@ -10,38 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from optdb.codegen.scalars.types import NoCode, c_type, literal
-from optdb.codegen.source import work_dtype
+from optdb.codegen.operation import Operation
+from optdb.codegen.reductions.folds import FOLDS
+from optdb.codegen.reductions.reduction import Reduction
+from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.types import NoCode, c_type
 from optdb.host.api import ops as host
 from optdb.host.api import scalars
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.ops import grad_undefined
-from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, check_lengths, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.elemwise import OpenCLElemwise, as_on_host, common_shape
-from optdb.opencl.ops.reduction_code import Tail
-from optdb.opencl.ops.reduction_plan import ReductionPlans
-from optdb.opencl.ops.shell import once_per_node
-from optdb.opencl.scalars.code import signature
-from optdb.opencl.scalars.program import Program
-from optdb.runtime.arrays import Array, from_host
-
-#: The result of folding no elements; NumPy raises an error for other ops. A product without zeros is 0 unless there is
-#: an element other than 0.
-NOTHING = {
-    **{scalars.Add: 0, scalars.Mul: 1, scalars.MulWithoutZeros: 0},
-    **{scalars.OR: 0, scalars.XOR: 0, scalars.AND: -1},
-}
-#: The ops that fold in any order.
-FOLDS = (*NOTHING, scalars.Maximum, scalars.Minimum)
+from optdb.opencl.ops.elemwise import OpenCLElemwise, as_on_host
+from optdb.opencl.ops.shell import Shell, spec_of
+from optdb.opencl.scalar_programs import program_of, scalar_name, signature
 
 #: What the host calls them where it has gradients.
 _WITH_GRADIENT = {scalars.Add: host.Sum, scalars.Mul: host.Prod}
 
 
-class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
+class OpenCLCAReduce(Counterpart, Shell, host.CAReduceDtype):
     """A scalar op folded over axes.
 
     Parameters
@@ -52,10 +38,10 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         The axes that go; all if not given.
     dtype, acc_dtype : str, optional
         Of the result, and of what is computed in between; as `CAReduceDtype` of the host has it if not given.
-    pre_scalar_op : ScalarOp, optional
+    pre_scalar_op : ScalarOp or Program, optional
         What makes an element of those of the inputs, which have as many axes each, and broadcast. Without it there is
         one input, and its elements are folded.
-    post_scalar_op : ScalarOp, optional
+    post_scalar_op : ScalarOp or Program, optional
         What makes the outputs of a result, which comes first, and of elements of further inputs, which broadcast to the
         result's shape. It says how many these are (`nin`). Without it the output is the result.
     """
@@ -78,18 +64,18 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
     def __str__(self) -> str:
         axes = "" if self.axis is None else f", axis={list(self.axis)}"
         before = "" if self.pre_scalar_op is None else f", of {self.pre_scalar_op}"
-        behind = "" if self.post_scalar_op is None else f", then {self.post_scalar_op}"
-        return f"OpenCLCAReduce{{{self.scalar_op}{axes}, acc_dtype={self.acc_dtype}{before}{behind}}}"
+        after = "" if self.post_scalar_op is None else f", then {self.post_scalar_op}"
+        return f"OpenCLCAReduce{{{self.scalar_op}{axes}, acc_dtype={self.acc_dtype}{before}{after}}}"
 
     def make_node(self, *inputs: Any) -> Apply:
-        """Return the node for an array, or for those that `pre_scalar_op` makes one of; and what comes in behind.
+        """Return the node for an array, or for those that `pre_scalar_op` makes one of; and those of the epilogue.
 
         Raises
         ------
         TypeError
             If the op cannot be computed on the device.
         """
-        folded, behind = self.parted(inputs)
+        folded, others = self.parted(inputs)
         if self.pre_scalar_op is None:
             node = super().make_node(*folded)
             dtype = node.inputs[0].type.dtype
@@ -98,19 +84,19 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         reason = folding_unsupported_reason(node.op.scalar_op, dtype, node.op.acc_dtype)
         if reason is not None:
             raise TypeError(f"{self}: {reason}")
-        return node if self.post_scalar_op is None else self._node_with_more(node, behind)
+        return node if self.post_scalar_op is None else self._node_with_more(node, others)
 
     def parted(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the inputs that are folded, and those that come in behind."""
-        behind = 0 if self.post_scalar_op is None else self.post_scalar_op.nin - 1
-        return list(inputs[: len(inputs) - behind]), list(inputs[len(inputs) - behind :])
+        """Return the inputs that are folded, and those of the epilogue."""
+        others = 0 if self.post_scalar_op is None else self.post_scalar_op.nin - 1
+        return list(inputs[: len(inputs) - others]), list(inputs[len(inputs) - others :])
 
-    def _node_with_more(self, node: Apply, behind: Sequence[Any]) -> Apply:
+    def _node_with_more(self, node: Apply, others: Sequence[Any]) -> Apply:
         (result,) = node.outputs
-        like = OpenCLElemwise(self.post_scalar_op).make_node(result, *behind)
+        like = OpenCLElemwise(self.post_scalar_op).make_node(result, *others)
         pattern = like.outputs[0].type.broadcastable
         if pattern != result.type.broadcastable:
-            raise TypeError(f"{self}: what comes in behind broadcasts the result, which is {result.type}, to {pattern}")
+            raise TypeError(f"{self}: the epilogue broadcasts the result, which is {result.type}, to {pattern}")
         return Apply(node.op, [*node.inputs, *like.inputs[1:]], [out.type() for out in like.outputs])
 
     def _node_of_several(self, inputs: Sequence[Any]) -> tuple[Apply, str]:
@@ -140,103 +126,34 @@ class OpenCLCAReduce(Counterpart, OpenCLKernelBase, host.CAReduceDtype):
         host_op = op(self.axis, self.dtype, acc_dtype=self.acc_dtype)
         return as_on_host(host_op.L_op, inputs, outputs, output_grads)
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return self._plans(node).kernels()
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        of_fold, behind = self.parted(inputs)
-        shape = self._folded_shape(node, of_fold)
-        kept_axes, folded_axes = _split_axes(self, range(len(shape)))
-        result = tuple([shape[axis] for axis in kept_axes])
-        if behind:
-            _check_broadcast(self, node, behind, result)
-        outs = [output_array(storage, context, result, out.type.dtype) for storage, out in zip(outputs, node.outputs)]
-        if not outs[0].size:
-            return
-        if 0 not in shape:
-            self._plans(node).launch(kernels, shape, (kept_axes, folded_axes), [*of_fold, *behind, *outs])
-        elif self.post_scalar_op is None:
-            outputs[0][0] = self._of_nothing(context, result, self.dtype)
-        else:
-            whole = self._of_nothing(context, (1, *result), work_dtype(self.acc_dtype))
-            self._plans(node).of_nothing(kernels, whole, [*behind, *outs])
-
-    def _folded_shape(self, node: Apply, of_fold: Sequence[Array]) -> tuple[int, ...]:
-        """Return the shape of the elements that are folded."""
-        if self.pre_scalar_op is not None:
-            return common_shape(node, of_fold)
-        check_lengths(self, node.inputs[:1], of_fold, empty=True)
-        return of_fold[0].shape
-
-    def _of_nothing(self, context: Context, shape: Sequence[int], dtype: str) -> Array:
-        identity = NOTHING.get(type(self.scalar_op))
-        if identity is None:
-            raise ValueError(f"{self} has nothing to fold, and {self.scalar_op} of nothing is not defined")
-        return from_host(context, np.full(shape, identity).astype(dtype))
-
-    @once_per_node
-    def _plans(self, node: Apply) -> ReductionPlans:
-        of_fold, behind = self.parted(node.inputs)
-        dtypes = tuple([x.type.dtype for x in of_fold])
-        kept_axes, folded_axes = _split_axes(self, range(of_fold[0].type.ndim))
-        pre = self.pre_scalar_op or Program(dtypes, (), (0,))
-        tail = Tail(
-            self.post_scalar_op or Program((self.dtype,), (), (0,)),
-            (self.dtype, *[x.type.dtype for x in behind]),
-            tuple([all(x.type.broadcastable) for x in behind]),
-            tuple([out.type.dtype for out in node.outputs]),
-        )
-        return ReductionPlans(
-            context=self.get_context(node),
-            op=self.scalar_op,
-            pre=pre,
-            dtypes=dtypes,
-            single=tuple([all(x.type.broadcastable) for x in of_fold]),
-            dtype=signature(pre, dtypes).outputs[0],
-            acc_dtype=self.acc_dtype,
-            tail=tail,
-            identity=identity_of(self.scalar_op, self.acc_dtype),
-            kept=max(len(kept_axes), 1),
-            folded=max(len(folded_axes), 1),
+    def operation(self, node: Apply) -> Operation:
+        folded, others = self.parted(node.inputs)
+        ndim = folded[0].type.ndim
+        return Reduction(
+            self.get_context(node),
+            scalar_name(self.scalar_op),
+            [spec_of(x) for x in folded],
+            range(ndim) if self.axis is None else self.axis,
+            self.dtype,
+            self.acc_dtype,
+            self._program(self.pre_scalar_op, [x.type.dtype for x in folded]),
+            self._program(self.post_scalar_op, [self.dtype, *[x.type.dtype for x in others]]),
+            [spec_of(x) for x in others],
         )
 
-
-def _check_broadcast(op: Any, node: Apply, behind: Sequence[Array], result: tuple[int, ...]) -> None:
-    """Do nothing if arrays that come in behind have the result's shape, but for what is known to be broadcast."""
-    _, variables = op.parted(node.inputs)
-    check_lengths(op, variables, behind)
-    for array, var in zip(behind, variables, strict=True):
-        lengths = zip(array.shape, result, var.type.broadcastable, strict=True)
-        if any(length != target for length, target, broadcast in lengths if not broadcast):
-            raise ValueError(f"Dimension mismatch in {op}: {tuple(array.shape)} comes in behind a result of {result}")
-
-
-def identity_of(op: Any, dtype: str) -> str:
-    """Return the identity of an op that is folded, in OpenCL C."""
-    if isinstance(op, scalars.AND):
-        return literal(1 if dtype == "bool" else np.asarray(-1).astype(dtype), dtype)
-    if type(op) in NOTHING:
-        return literal(NOTHING[type(op)], dtype)
-    largest = isinstance(op, scalars.Minimum)
-    if dtype.startswith("float"):
-        return literal(np.inf if largest else -np.inf, dtype)
-    if dtype == "bool":
-        return literal(largest, dtype)
-    return literal(np.iinfo(dtype).max if largest else np.iinfo(dtype).min, dtype)
+    def _program(self, op: Any, dtypes: Sequence[str]) -> Program | None:
+        return None if op is None else program_of(op, dtypes)
 
 
 def folding_unsupported_reason(op: Any, dtype: str, acc_dtype: str) -> str | None:
     """Return why a scalar op cannot be folded on the device; None if it can."""
-    if type(op) not in FOLDS:
-        return f"no OpenCL C for folding {type(op).__name__}"
     try:
+        if scalar_name(op) not in FOLDS:
+            return f"no OpenCL C for folding {type(op).__name__}"
         c_type(dtype)
-        return signature(op, (acc_dtype, acc_dtype)).reason
+        of_two = signature(op, (acc_dtype, acc_dtype))
     except (NoCode, TypeError) as error:
         return str(error)
-
-
-def _split_axes(op: Any, axes: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the axes that stay and those that go."""
-    folded = list(axes) if op.axis is None else sorted(op.axis)
-    return [axis for axis in axes if axis not in folded], folded
+    if of_two.reason is None and of_two.outputs != (acc_dtype,):
+        return f"{op} makes {of_two.outputs[0]} of two numbers of {acc_dtype}, which it cannot fold further"
+    return of_two.reason

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from optdb.codegen.scalars.program import Program
 from optdb.host.api.fusion import Composite
 from optdb.host.api.graph import Apply, Variable
 from optdb.host.api.traces import place_in_code
@@ -26,7 +27,6 @@ from optdb.opencl.ops.conv import OpenCLConv, OpenCLConvGradInputs, OpenCLConvGr
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.ops.reduce import OpenCLCAReduce
 from optdb.opencl.planning.roles import touches_device
-from optdb.opencl.scalars.program import Program
 from optdb.opencl.simulator.diagnostics.profile_report import HOST, ProfileReport, Row, Span
 from optdb.opencl.simulator.diagnostics.stepping import Cells, Steps, Values
 from optdb.opencl.simulator.execution.executable import Executable

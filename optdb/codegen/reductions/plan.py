@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from optdb.codegen.elementwise import WIDTH
+from optdb.codegen.kernels import Kernel
 from optdb.codegen.kernels.launching import BoundKernel, LaunchCache
 from optdb.codegen.layout import collapse, size_of, strides_of
+from optdb.codegen.operation import Kernels
+from optdb.codegen.reductions.code import STRIP, ReductionCode
+from optdb.codegen.scalars.code import computed_dtypes
+from optdb.codegen.scalars.program import Program
 from optdb.codegen.scalars.types import is_complex
 from optdb.codegen.source import work_dtype
-from optdb.opencl.kernels import Context, Kernel, Kernels
-from optdb.opencl.ops.reduction_code import STRIP, ReductionCode
-from optdb.opencl.scalars.code import signature
-from optdb.opencl.scalars.program import Program
 from optdb.runtime.arrays import Array, empty
+from optdb.runtime.context import Context
 from optdb.runtime.sizes import largest, smallest
 
 #: The fewest elements that a work item folds before another one shares its output.
@@ -97,7 +99,7 @@ class ReductionPlans:
     def __init__(self, context: Context, **code: Any) -> None:
         profile = context.profile
         # Complex numbers are not computed in vectors.
-        computed = (*signature(code["pre"], code["dtypes"]).computed, code["acc_dtype"])
+        computed = (*computed_dtypes(code["pre"]), code["acc_dtype"])
         vectors = profile.needs_explicit_vectors and not any(map(is_complex, computed))
         group = 1
         if vectors:
@@ -110,8 +112,7 @@ class ReductionPlans:
         self._context = context
         self._code = ReductionCode(**code, vectors=vectors, group=group)
         part = work_dtype(self._code.acc_dtype)
-        pre = Program((part,), (), (0,))
-        self._rest = replace(self._code, pre=pre, dtypes=(part,), single=(False,), dtype=part, folded=1, name="rest")
+        self._rest = replace(self._code, pre=Program.copying(part), single=(False,), folded=1, name="rest")
         self._known: LaunchCache[_Launches] = LaunchCache()
 
     def kernels(self) -> list[Kernel]:
@@ -127,7 +128,7 @@ class ReductionPlans:
     ) -> None:
         """Fold arrays that broadcast to a shape in which no length is 0.
 
-        `axes` are those that stay and those that are folded; `arrays` are the folded ones, and those of the tail.
+        `axes` are those that stay and those that are folded; `arrays` are the folded ones, and those of the epilogue.
         """
         key = tuple([(array.shape, array.strides) for array in arrays])
         launches = self._known.get(key, lambda: self._launches(kernels, shape, axes, arrays), owner=kernels)
@@ -141,10 +142,10 @@ class ReductionPlans:
         axes: tuple[Sequence[int], Sequence[int]],
         arrays: Sequence[Array],
     ) -> _Launches:
-        n_inputs = len(self._code.dtypes)
-        inputs, tail = arrays[:n_inputs], arrays[n_inputs:]
+        n_inputs = len(self._code.single)
+        inputs, others = arrays[:n_inputs], arrays[n_inputs:]
         many = [x for x, single in zip(inputs, self._code.single, strict=True) if not single]
-        over = axes_of_arrays(shape, *axes, many, self._stepping(tail))
+        over = axes_of_arrays(shape, *axes, many, self._stepping(others))
         grid = self._make_grid(self._context.profile.compute_units, over, whole=False)
         places: list[Array | int] = list(range(len(arrays)))
         if grid.parts == 1:
@@ -152,33 +153,33 @@ class ReductionPlans:
         kept_lengths = [shape[axis] for axis in axes[0]]
         left = empty(self._context, (grid.parts, *kept_lengths), work_dtype(self._code.acc_dtype))
         # Each part has the layout of the results, which are in C order; one part follows the other.
-        outs = len(self._code.tail.out_dtypes)
+        outs = len(self._code.post.outputs)
         first = self._bound(kernels, "fold", over, grid, [*arrays[:-outs], *[left] * outs])
         return [
             (first, [*places[:-outs], *[left] * outs]),
-            (self._of_parts(kernels, left, tail), [left, *places[n_inputs:]]),
+            (self._of_parts(kernels, left, others), [left, *places[n_inputs:]]),
         ]
 
-    def of_nothing(self, kernels: Kernels, whole: Array, tail: Sequence[Array]) -> None:
-        """Apply the tail to existing results: an array of one part, in C order."""
-        self._of_parts(kernels, whole, tail).launch([whole, *tail])
+    def of_nothing(self, kernels: Kernels, whole: Array, others: Sequence[Array]) -> None:
+        """Apply the epilogue to existing results: an array of one part, in C order."""
+        self._of_parts(kernels, whole, others).launch([whole, *others])
 
-    def _of_parts(self, kernels: Kernels, left: Array, tail: Sequence[Array]) -> BoundKernel:
-        over = axes_of_arrays(left.shape, range(1, left.ndim), [0], [left], self._stepping(tail))
+    def _of_parts(self, kernels: Kernels, left: Array, others: Sequence[Array]) -> BoundKernel:
+        over = axes_of_arrays(left.shape, range(1, left.ndim), [0], [left], self._stepping(others))
         grid = self._make_grid(self._context.profile.compute_units, over, whole=True)
-        return self._bound(kernels, "rest", over, grid, [left, *tail])
+        return self._bound(kernels, "rest", over, grid, [left, *others])
 
-    def _stepping(self, tail: Sequence[Array]) -> list[Array]:
-        """Return the arrays of the tail that have an element for each result."""
-        return [array for array, x in zip(tail, self._code.tail.operands, strict=True) if not x.single]
+    def _stepping(self, others: Sequence[Array]) -> list[Array]:
+        """Return the arrays of the epilogue that have an element for each result."""
+        return [array for array, x in zip(others, self._code.post.operands, strict=True) if not x.single]
 
     def _bound(self, kernels: Kernels, name: str, over: Axes, grid: Grid, arrays: Sequence[Array]) -> BoundKernel:
         n, m = size_of(over.kept), size_of(over.folded)
         steps = [step for kept_steps, folded_steps in over.steps for step in (*kept_steps, *folded_steps)]
         outs = [step for array_steps in over.out for step in array_steps]
-        tail = len(self._code.tail.operands)
+        after = len(self._code.post.operands)
         numbers = [n, grid.each, m, grid.parts, -(-m // grid.parts), *over.kept, *over.folded]
-        args = [*numbers, *arrays[:-tail], *steps, *arrays[-tail:], n, *outs]
+        args = [*numbers, *arrays[:-after], *steps, *arrays[-after:], n, *outs]
         kernel = kernels[f"{name}_{grid.kind}"]
         if grid.group:
             return kernel.bound(grid.items, grid.group, args)

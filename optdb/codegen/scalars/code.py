@@ -1,8 +1,7 @@
-"""From a scalar op, or a graph of them, to statements of OpenCL C.
+"""From a program of scalars to statements of OpenCL C.
 
-A Composite or a Program is written step by step. Common subexpressions are computed once, and
-values that are the same for all elements are hoisted ahead of them. With a width, the
-statements compute vectors.
+A program is written step by step. Values that are the same for all elements are hoisted ahead of the others. With a
+width, the statements compute vectors.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from optdb.codegen.scalars.expressions import expression
 from optdb.codegen.scalars.helpers import Helpers
+from optdb.codegen.scalars.program import Number, Program, Scalar
 from optdb.codegen.scalars.step import LaneStep, NotInVectors, ScalarStep
 from optdb.codegen.scalars.types import NoCode, c_type, literal
-from optdb.host.api.scalars import Composite, scalar_node
-from optdb.opencl.scalars.program import Program, ProgramBuilder, output_dtype
-from optdb.opencl.scalars.table import expression
 
 
 @dataclass(frozen=True)
@@ -35,18 +32,18 @@ class ScalarCode:
 
 
 def scalar_code(
-    op: Any,
-    dtypes: Sequence[str],
+    program: Program,
     inputs: Sequence[str],
     outputs: Sequence[str],
     uniform: Collection[str] = (),
     width: int = 1,
     helpers: Helpers | None = None,
 ) -> ScalarCode:
-    """Return the OpenCL C of a scalar op, whose inputs and outputs are given by name.
+    """Return the OpenCL C of a program, whose inputs and outputs are given by name.
 
     Those inputs that are named in `uniform` are the same for all elements. With a width above one the other inputs and
-    the outputs are vectors. `helpers` takes the functions that the statements call, where several ops are in one code.
+    the outputs are vectors. `helpers` takes the functions that the statements call, where several programs are in one
+    code.
 
     Raises
     ------
@@ -54,36 +51,30 @@ def scalar_code(
         If there is none; the message says why.
     """
     writer = _CodeWriter(uniform, width, helpers)
-    results = writer.apply(op, list(zip(inputs, dtypes)))
+    results = program.evaluate(list(zip(inputs, program.dtypes, strict=True)), writer.step, _constant)
     writer.flush()
     for name, (value, dtype) in zip(outputs, results, strict=True):
         spread = width > 1 and writer.is_uniform(value)
         writer.lines.append(f"{name} = {f'({c_type(dtype)}{width})({value})' if spread else value};")
-    once = "\n".join(writer.once)
-    return ScalarCode(writer.helpers.source, "\n".join(writer.lines), frozenset(writer.used), once)
-
-
-@dataclass(frozen=True)
-class ScalarSignature:
-    """The properties of a scalar op on numbers of some dtypes."""
-
-    #: Why it has no OpenCL C; None if it has.
-    reason: str | None
-    #: The dtypes of its outputs; empty where there is a reason.
-    outputs: tuple[str, ...] = ()
-    #: All dtypes that are computed on the way.
-    computed: frozenset[str] = frozenset()
+    used = frozenset(writer.used.union(program.dtypes))
+    return ScalarCode(writer.helpers.source, "\n".join(writer.lines), used, "\n".join(writer.once))
 
 
 @functools.lru_cache(maxsize=4096)
-def signature(op: Any, dtypes: tuple[str, ...]) -> ScalarSignature:
-    """Return the properties of a scalar op for inputs of `dtypes`, cached: a graph repeats few of them."""
-    try:
-        outputs = tuple(out.type.dtype for out in scalar_node(op, dtypes).outputs)
-        names = [f"i{i}" for i in range(len(dtypes))], [f"o{i}" for i in range(len(outputs))]
-        return ScalarSignature(None, outputs, scalar_code(op, dtypes, *names).dtypes)
-    except NoCode as reason:
-        return ScalarSignature(str(reason))
+def computed_dtypes(program: Program) -> frozenset[str]:
+    """Return all dtypes that a program computes in, cached: a graph repeats few programs.
+
+    Raises
+    ------
+    NoCode
+        If there is no OpenCL C for it.
+    """
+    names = [f"i{i}" for i in range(len(program.dtypes))], [f"o{i}" for i in range(len(program.results))]
+    return scalar_code(program, *names).dtypes
+
+
+def _constant(number: Number) -> tuple[str, str]:
+    return literal(number.value, number.dtype), number.dtype
 
 
 class _CodeWriter:
@@ -103,19 +94,25 @@ class _CodeWriter:
         self._read: dict[str, str] = {}
         self._made: dict[str, str] = {}
 
-    def apply(self, op: Any, args: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Write one op on expressions, each with its dtype, and return the same for each output."""
+    def step(self, scalar: Scalar, args: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        """Write a scalar on expressions, each with its dtype, and return the same for the result."""
         values, dtypes = [value for value, _ in args], [dtype for _, dtype in args]
         for dtype in dtypes:
             c_type(dtype)
-        self.used.update(dtypes)
-        if isinstance(op, Composite):
-            builder = ProgramBuilder(dtypes)
-            op = builder.build(builder.apply(op, range(len(args))))
-        if isinstance(op, Program):
-            return op.evaluate(args, self.apply, lambda number: (literal(number.value, number.dtype), number.dtype))
-        out = output_dtype(op, tuple(dtypes))
-        return [(self._step(op, dtypes, out, values), out)]
+        self.used.update((*dtypes, scalar.dtype))
+        name = f"t{self._names}"
+        self._names += 1
+        step = ScalarStep(scalar, dtypes, values, self.helpers, self.used)
+        if self._hoists and all(map(self.is_uniform, values)):
+            self._uniform.add(name)
+            self.once.append(_declared(name, step))
+        elif self._width == 1:
+            self.lines.append(_declared(name, step))
+        elif step.is_complex:
+            raise NoCode("complex numbers are not computed in vectors")
+        else:
+            self._vector(name, step)
+        return name, scalar.dtype
 
     def is_uniform(self, value: str) -> bool:
         """Tell whether a value is the same for all elements: a uniform input, a literal, or computed from these."""
@@ -140,23 +137,6 @@ class _CodeWriter:
                 "}",
             ]
         self._pending, self._read, self._made = [], {}, {}
-
-    def _step(self, op: Any, dtypes: list[str], out: str, args: list[str]) -> str:
-        """Write one op on values of some dtypes; return the name of its result."""
-        self.used.add(out)
-        name = f"t{self._names}"
-        self._names += 1
-        step = ScalarStep(op, dtypes, out, args, self.helpers, self.used)
-        if self._hoists and all(self.is_uniform(arg) for arg in args):
-            self._uniform.add(name)
-            self.once.append(_declared(name, step))
-        elif self._width == 1:
-            self.lines.append(_declared(name, step))
-        elif step.is_complex:
-            raise NoCode("complex numbers are not computed in vectors")
-        else:
-            self._vector(name, step)
-        return name
 
     def _vector(self, name: str, step: ScalarStep) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The code of reductions: kernels that read elements by way of a scalar op, and fold them.
+"""The code of reductions: kernels that read elements by way of a program, and fold them.
 
 ``along`` is for elements that lie side by side and are folded together, ``across`` for those
 whose neighbours go into neighbouring outputs. A processor folds vectors of elements: in
@@ -7,21 +7,22 @@ outputs. On other devices, a team of work items folds each output in ``along`` a
 local memory; in ``across``, one work item folds each output.
 
 Many elements of one output are folded in parts. The parts are stored in the accumulator's
-dtype, one after the other, and the kernels of another `ReductionCode` fold them. A `Tail` stores
-each result, or is the epilogue that computes with it.
+dtype, one after the other, and the kernels of another `ReductionCode` fold them. An `Epilogue`
+computes with each result, and stores it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from optdb.codegen.elementwise import WIDTH, Operand
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.reductions.folds import identity_of
+from optdb.codegen.scalars.code import scalar_code
 from optdb.codegen.scalars.helpers import Helpers
+from optdb.codegen.scalars.program import Program, Scalar
 from optdb.codegen.scalars.types import c_type, convert
 from optdb.codegen.source import ROUND_EACH_STEP, add_places, body, filled, functions, joined, row_places
-from optdb.opencl.kernels import Kernel
-from optdb.opencl.scalars.code import scalar_code
 
 #: Outputs side by side that one work item of a processor folds.
 STRIP = 1024
@@ -32,26 +33,25 @@ SEVERAL = 16
 
 
 @dataclass(frozen=True)
-class Tail:
-    """The epilogue of a reduction: computes with each result, and stores the outputs."""
+class Epilogue:
+    """What a reduction computes with each result, and stores."""
 
-    #: The scalar op that makes the outputs of the result, which comes first, and of elements of other arrays.
-    op: Any
-    #: Of the result, and of the other arrays.
-    dtypes: tuple[str, ...]
+    #: It computes the outputs of the result, which comes first, and of elements of other arrays.
+    program: Program
     #: For each of the others, whether it is one element.
     single: tuple[bool, ...]
-    out_dtypes: tuple[str, ...]
 
     @property
     def inputs(self) -> list[Operand]:
         """The other arrays."""
-        return [Operand.of(f"p{i}", *pair) for i, pair in enumerate(zip(self.dtypes[1:], self.single, strict=True))]
+        return [
+            Operand.of(f"p{i}", *pair) for i, pair in enumerate(zip(self.program.dtypes[1:], self.single, strict=True))
+        ]
 
     @property
     def outputs(self) -> list[Operand]:
         """What is written; parts of results are left in the first one."""
-        return [Operand.of(f"z{i}", dtype) for i, dtype in enumerate(self.out_dtypes)]
+        return [Operand.of(f"z{i}", dtype) for i, dtype in enumerate(self.program.out_dtypes)]
 
     @property
     def operands(self) -> list[Operand]:
@@ -60,27 +60,23 @@ class Tail:
 
     @property
     def stepping(self) -> list[Operand]:
-        """The arrays that have a place for each result."""
+        """The arrays that have an element for each result."""
         return [x for x in self.operands if not x.single]
 
 
 @dataclass(frozen=True)
 class ReductionCode:
-    """The arrays of a reduction, its ops, and the dtypes on the way."""
+    """The arrays of a reduction, its programs, and the dtypes on the way."""
 
-    #: The scalar op that makes one element of two, and the one that makes an element of those of the arrays.
-    op: Any
-    pre: Any
-    #: Of the arrays.
-    dtypes: tuple[str, ...]
-    #: For each of them, whether it is one element.
+    #: The name of the scalar that makes one element of two.
+    fold: str
+    #: The prologue, which computes an element of those of the arrays.
+    pre: Program
+    #: For each of the arrays, whether it is one element.
     single: tuple[bool, ...]
-    #: Of the elements, and of what is computed in between.
-    dtype: str
+    #: Of what is computed in between.
     acc_dtype: str
-    tail: Tail
-    #: The identity of `op`, in OpenCL C.
-    identity: str
+    post: Epilogue
     #: The numbers of axes that stay and that are folded; 1 at least.
     kept: int
     folded: int
@@ -93,29 +89,28 @@ class ReductionCode:
 
     def kernels(self) -> list[Kernel]:
         """Return both kernels; they share one source."""
-        inputs = [
-            Operand.of(f"i{i}", dtype, is_single) for i, (dtype, is_single) in enumerate(zip(self.dtypes, self.single))
-        ]
+        inputs = [Operand.of(f"i{i}", *pair) for i, pair in enumerate(zip(self.pre.dtypes, self.single, strict=True))]
         many = [x for x in inputs if not x.single]
         uniform = [x.name for x in inputs if x.single]
         width = WIDTH if self.vectors else 1
         helpers = Helpers(self.name)
-        pre = scalar_code(self.pre, self.dtypes, [x.name for x in inputs], ["element"], uniform, width, helpers)
-        post_names = ["result", *[x.name for x in self.tail.inputs]], [x.name for x in self.tail.outputs]
-        post = scalar_code(self.tail.op, self.tail.dtypes, *post_names, helpers=helpers)
+        pre = scalar_code(self.pre, [x.name for x in inputs], ["element"], uniform, width, helpers)
+        post_names = ["result", *[x.name for x in self.post.inputs]], [x.name for x in self.post.outputs]
+        post = scalar_code(self.post.program, *post_names, helpers=helpers)
+        combine = Program.of(Scalar(self.fold, self.acc_dtype), [self.acc_dtype] * 2)
         combining = [
-            scalar_code(self.op, [self.acc_dtype] * 2, ["acc", "x"], ["acc"], width=wide, helpers=helpers).statements
-            for wide in (1, width)
+            scalar_code(combine, ["acc", "x"], ["acc"], width=wide, helpers=helpers).statements for wide in (1, width)
         ]
+        (dtype,) = self.pre.out_dtypes
         acc, lanes = c_type(self.acc_dtype), width if self.vectors else ""
-        element = convert("element", self.dtype, self.acc_dtype, width)
+        element = convert("element", dtype, self.acc_dtype, width)
         words = {
             "ACC": acc,
             "VECTOR": f"{acc}{WIDTH}",
             "WIDTH": WIDTH,
             "VLOAD": f"vload{WIDTH}",
             "VSTORE": f"vstore{WIDTH}",
-            "IDENTITY": self.identity,
+            "IDENTITY": identity_of(self.fold, self.acc_dtype),
             "STRIP": STRIP,
             "ROWS": ROWS,
             "SEVERAL": SEVERAL,
@@ -124,13 +119,13 @@ class ReductionCode:
             "COMBINE_VECTORS": combining[1],
             "PARAMS": self._params(inputs, many),
             "ONCE": joined([*[x.read("0") for x in inputs if x.single], pre.once]),
-            "PRE": f"{c_type(self.dtype)}{lanes} element;\n{pre.statements}\n{acc}{lanes} x = {element};",
+            "PRE": f"{c_type(dtype)}{lanes} element;\n{pre.statements}\n{acc}{lanes} x = {element};",
             "STORE": self._store(acc, post.statements),
             **self._places(many),
             **{name: f"{self.name}_{name}" for name in ("combine", "combine_vectors")},
             **{f"{kind}_{way}": f"{self.name}_{way}" for kind in ("vectors", "items") for way in ("along", "across")},
         }
-        code = functions("reductions.cl")
+        code = functions("reductions/reductions.cl")
         names = ["combine", "combine_vectors", "vectors_along", "vectors_across"]
         if not self.vectors:
             names = ["combine", "items_along", "items_across"]
@@ -143,15 +138,15 @@ class ReductionCode:
         kept_axes, folded_axes = [f"k{d}" for d in range(self.kept)], [f"r{d}" for d in range(self.folded)]
         numbers = [f"ga_size {name}" for name in ("n", "each", "m", "parts", "part", *kept_axes, *folded_axes)]
         steps = [f"ga_ssize {x.name}_{axis}" for x in many for axis in (*kept_axes, *folded_axes)]
-        tail_steps = [f"ga_ssize {x.name}_{axis}" for x in self.tail.stepping for axis in kept_axes]
-        tail = [*[x.param for x in self.tail.operands], "ga_ssize z_part", *tail_steps]
-        return ", ".join([*numbers, *[x.param for x in inputs], *steps, *tail])
+        post_steps = [f"ga_ssize {x.name}_{axis}" for x in self.post.stepping for axis in kept_axes]
+        post = [*[x.param for x in self.post.operands], "ga_ssize z_part", *post_steps]
+        return ", ".join([*numbers, *[x.param for x in inputs], *steps, *post])
 
     def _places(self, many: list[Operand]) -> dict[str, str]:
         """Return statements that work out where elements and results are, and that read elements from there."""
         side, row = f"k{self.kept - 1}", f"r{self.folded - 1}"
         begins = {f"{x.name}_base": f"{x.name}_k" for x in many}
-        begins |= {f"{x.name}_place": f"{x.name}_k" for x in self.tail.stepping}
+        begins |= {f"{x.name}_place": f"{x.name}_k" for x in self.post.stepping}
         outputs = joined(["ga_size rest = o;", *[f"ga_ssize {place} = 0;" for place in begins]])
         strip = joined(f"{place} += (ga_ssize)from * {step}{self.kept - 1};" for place, step in begins.items())
         column = joined(f"ga_ssize {x.name}_p = {x.name}_base + (ga_ssize)column * {x.name}_{row};" for x in many)
@@ -176,18 +171,18 @@ class ReductionCode:
             "READ_ACROSS": lanes(f"{{0}}_p + c * {{0}}_{side} + r * {{0}}_{row}", side),
             "NEXT_IN_ROW": joined(f"{x.name}_p += {WIDTH} * {x.name}_{row};" for x in many),
             "NEXT_ROWS": joined(f"{x.name}_p += {ROWS} * {x.name}_{row};" for x in many),
-            "NEXT_OUTPUT": joined(f"{x.name}_place += {x.name}_{side};" for x in self.tail.stepping),
+            "NEXT_OUTPUT": joined(f"{x.name}_place += {x.name}_{side};" for x in self.post.stepping),
         }
 
     def _store(self, acc: str, statements: str) -> str:
-        """Return statements that store what the tail makes of a value, or a part of one in the accumulator's type."""
-        tail, first = self.tail, self.tail.outputs[0].name
+        """Return statements that store the outputs of a value, or a part of one in the accumulator's type."""
+        post, first, dtype = self.post, self.post.outputs[0].name, self.post.program.dtypes[0]
         lines = [
-            f"const {c_type(tail.dtypes[0])} result = {convert('value', self.acc_dtype, tail.dtypes[0])};",
-            *[x.read("0" if x.single else f"{x.name}_place") for x in tail.inputs],
-            *[x.declare() for x in tail.outputs],
+            f"const {c_type(dtype)} result = {convert('value', self.acc_dtype, dtype)};",
+            *[x.read("0" if x.single else f"{x.name}_place") for x in post.inputs],
+            *[x.declare() for x in post.outputs],
             statements,
-            *[x.write(f"{x.name}_place") for x in tail.outputs],
+            *[x.write(f"{x.name}_place") for x in post.outputs],
         ]
         part = f"((GLOBAL_MEM {acc} *){first}_at)[{first}_place + (ga_ssize)mine * z_part] = value;"
         return f"if (parts == 1) {{\n{joined(lines)}\n}} else {{\n{part}\n}}"

@@ -17,9 +17,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 from optdb.codegen.scalars.step import ScalarStep
 from optdb.codegen.scalars.types import NoCode, c_type, convert, is_float, literal, part_dtype
-from optdb.host.api import scalars as host
 
 Entry = str | Callable[[ScalarStep], str]
 
@@ -34,24 +35,29 @@ def expression(step: ScalarStep) -> str:
     NotInVectors
         If a step of vectors has to be computed lane by lane.
     """
-    op = type(step.op)
-    entry = (_COMPLEX if step.is_complex else _REAL).get(op)
+    name = step.scalar.name
+    entry = (_COMPLEX if step.is_complex else _REAL).get(name)
     if entry is None:
-        raise NoCode(f"no OpenCL C for {op.__name__}{' of complex numbers' if step.is_complex else ''}")
-    if op in _IN_FLOATS and not is_float(step.out) and not step.is_complex:
-        return convert(expression(replace(step, out="float64")), "float64", step.out, step.width)
+        raise NoCode(f"no OpenCL C for {name}{' of complex numbers' if step.is_complex else ''}")
+    if name in _IN_FLOATS and not is_float(step.out) and not step.is_complex:
+        in_float64 = replace(step, scalar=replace(step.scalar, dtype="float64"))
+        return convert(expression(in_float64), "float64", step.out, step.width)
     if step.width > 1:
-        entry = _IN_VECTORS.get(op, entry)
+        entry = _IN_VECTORS.get(name, entry)
     return entry.format(*step.inputs(), T=c_type(step.out)) if isinstance(entry, str) else entry(step)
 
 
-def _name(op: type) -> str:
-    """Return the name in C of the function that an op is named after."""
-    return op.__name__.lower().replace("arc", "a")
+def _c_name(name: str) -> str:
+    """Return the name in C of the function that a scalar op is named after."""
+    return name.lower().replace("arc", "a")
 
 
-def _functions(*ops: type) -> dict[type, Entry]:
-    return {op: f"{_name(op)}({{0}})" for op in ops}
+def _functions(names: str) -> dict[str, Entry]:
+    return {name: f"{_c_name(name)}({{0}})" for name in names.split()}
+
+
+def _helpers(names: str, make: Callable[[str], Entry], prefix: str = "") -> dict[str, Entry]:
+    return {name: make(prefix + _c_name(name)) for name in names.split()}
 
 
 def _helper(kind: str) -> Entry:
@@ -103,13 +109,18 @@ def _sgn(step: ScalarStep) -> str:
 
 
 def _comparing(operator: str) -> Entry:
-    return lambda step: step.truth(f" {operator} ".join(step.inputs(host.upcast(*step.dtypes))))
+    return lambda step: step.truth(f" {operator} ".join(step.inputs(_common_dtype(step))))
+
+
+def _common_dtype(step: ScalarStep) -> str:
+    """Return the dtype in which numbers are compared: that which holds all inputs."""
+    return functools.reduce(np.promote_types, step.dtypes).name
 
 
 def _in_range(step: ScalarStep) -> str:
-    x, low, high = step.inputs(host.upcast(*step.dtypes))
-    above = ">" if step.op.openlow else ">="
-    below = "<" if step.op.openhi else "<="
+    x, low, high = step.inputs(_common_dtype(step))
+    above = ">" if step.scalar["openlow"] else ">="
+    below = "<" if step.scalar["openhi"] else "<="
     return step.truth(f"({x} {above} {low}) & ({x} {below} {high})")
 
 
@@ -165,65 +176,61 @@ def _xlog(step: ScalarStep) -> str:
     return step.choose(f"{x} == 0", step.number(0), f"{x} * log({inputs[-1]})")
 
 
-_REAL: dict[type, Entry] = {
-    **_functions(host.ArcCos, host.ArcCosh, host.ArcSin, host.ArcSinh, host.ArcTan, host.ArcTanh),
-    **_functions(host.Ceil, host.Cos, host.Cosh, host.Erf, host.Erfc, host.Exp, host.Exp2, host.Expm1, host.Floor),
-    **_functions(host.Log, host.Log10, host.Log1p, host.Log2, host.Sin, host.Sinh, host.Sqrt, host.Tan, host.Tanh),
-    **_functions(host.Trunc),
-    host.ArcTan2: "atan2({0}, {1})",
-    host.RoundHalfAwayFromZero: "round({0})",
-    host.RoundHalfToEven: "rint({0})",
-    host.Add: _arithmetic("+", "|"),
-    host.Mul: _arithmetic("*", "&", of_nothing="1"),
-    host.MulWithoutZeros: _mul_without_zeros,
-    host.Sub: _arithmetic("-", "^"),
-    host.Neg: _neg,
-    host.Sqr: lambda step: step.joined("*", *step.inputs() * 2),
-    host.TrueDiv: _true_div,
-    host.IntDiv: lambda step: step.call(f"{step.kind}_div"),
-    host.Mod: lambda step: step.call(f"{step.kind}_mod"),
-    host.Pow: _pow,
-    host.Inv: "1 / {0}",
-    host.Abs: _abs,
-    host.Sgn: _sgn,
-    host.Deg2Rad: "{0} * ({T})0.017453292519943295",
-    host.Rad2Deg: "{0} * ({T})57.29577951308232",
-    host.EQ: _comparing("=="),
-    host.NEQ: _comparing("!="),
-    host.LT: _comparing("<"),
-    host.LE: _comparing("<="),
-    host.GT: _comparing(">"),
-    host.GE: _comparing(">="),
-    host.InRange: _in_range,
-    host.IsNan: _float_test("{0} != {0}"),
-    host.IsInf: _float_test("fabs({0}) == INFINITY"),
-    host.AND: "{0} & {1}",
-    host.OR: "{0} | {1}",
-    host.XOR: "{0} ^ {1}",
-    host.Invert: _invert,
-    host.Maximum: _extreme(">="),
-    host.Minimum: _extreme("<="),
-    host.Clip: _clip,
-    host.Switch: _switch,
-    host.Second: lambda step: step.input(1),
-    host.Identity: "{0}",
-    host.Conj: "{0}",
-    host.Real: "{0}",
-    host.Imag: lambda step: step.number(0),
-    host.Angle: lambda step: f"atan2({step.number(0)}, {step.input(0)})",
-    host.Cast: _cast,
-    host.ScalarSigmoid: "1 / (1 + exp(-{0}))",
-    host.UltraFastScalarSigmoid: _helper("fast_sigmoid"),
-    host.ScalarSoftplus: _softplus,
-    host.ScalarSoftsign: "{0} / (1 + fabs({0}))",
-    host.XlogX: _xlog,
-    host.XlogY0: _xlog,
-    **{op: _helper(_name(op)) for op in (host.Erfcinv, host.Erfcx, host.Erfinv, host.Gamma, host.GammaLn)},
-    **{op: _helper(_name(op)) for op in (host.I0, host.I1, host.J0, host.J1, host.Psi, host.TriGamma)},
+_REAL: dict[str, Entry] = {
+    **_functions("ArcCos ArcCosh ArcSin ArcSinh ArcTan ArcTanh Ceil Cos Cosh Erf Erfc Exp Exp2 Expm1 Floor"),
+    **_functions("Log Log10 Log1p Log2 Sin Sinh Sqrt Tan Tanh Trunc"),
+    "ArcTan2": "atan2({0}, {1})",
+    "RoundHalfAwayFromZero": "round({0})",
+    "RoundHalfToEven": "rint({0})",
+    "Add": _arithmetic("+", "|"),
+    "Mul": _arithmetic("*", "&", of_nothing="1"),
+    "MulWithoutZeros": _mul_without_zeros,
+    "Sub": _arithmetic("-", "^"),
+    "Neg": _neg,
+    "Sqr": lambda step: step.joined("*", *step.inputs() * 2),
+    "TrueDiv": _true_div,
+    "IntDiv": lambda step: step.call(f"{step.kind}_div"),
+    "Mod": lambda step: step.call(f"{step.kind}_mod"),
+    "Pow": _pow,
+    "Inv": "1 / {0}",
+    "Abs": _abs,
+    "Sgn": _sgn,
+    "Deg2Rad": "{0} * ({T})0.017453292519943295",
+    "Rad2Deg": "{0} * ({T})57.29577951308232",
+    "EQ": _comparing("=="),
+    "NEQ": _comparing("!="),
+    "LT": _comparing("<"),
+    "LE": _comparing("<="),
+    "GT": _comparing(">"),
+    "GE": _comparing(">="),
+    "InRange": _in_range,
+    "IsNan": _float_test("{0} != {0}"),
+    "IsInf": _float_test("fabs({0}) == INFINITY"),
+    "AND": "{0} & {1}",
+    "OR": "{0} | {1}",
+    "XOR": "{0} ^ {1}",
+    "Invert": _invert,
+    "Maximum": _extreme(">="),
+    "Minimum": _extreme("<="),
+    "Clip": _clip,
+    "Switch": _switch,
+    "Second": lambda step: step.input(1),
+    "Identity": "{0}",
+    "Conj": "{0}",
+    "Real": "{0}",
+    "Imag": lambda step: step.number(0),
+    "Angle": lambda step: f"atan2({step.number(0)}, {step.input(0)})",
+    "Cast": _cast,
+    "ScalarSigmoid": "1 / (1 + exp(-{0}))",
+    "UltraFastScalarSigmoid": _helper("fast_sigmoid"),
+    "ScalarSoftplus": _softplus,
+    "ScalarSoftsign": "{0} / (1 + fabs({0}))",
+    "XlogX": _xlog,
+    "XlogY0": _xlog,
+    **_helpers("Erfcinv Erfcx Erfinv Gamma GammaLn I0 I1 J0 J1 Psi TriGamma", _helper),
     # In double precision whatever the output is, as SciPy does and the host's C code: what these are made of nearly
     # cancels.
-    **{op: _in_double(_name(op)) for op in (host.Chi2SF, host.GammaInc, host.GammaIncC, host.GammaL, host.GammaU)},
-    **{op: _in_double(_name(op)) for op in (host.Iv, host.Jv)},
+    **_helpers("Chi2SF GammaInc GammaIncC GammaL GammaU Iv Jv", _in_double),
 }
 
 
@@ -231,19 +238,17 @@ _REAL: dict[type, Entry] = {
 #: overwrites its input: the host's C code computes such an op in double precision, too.
 _IN_FLOATS = frozenset(
     {
-        *(host.ArcCos, host.ArcCosh, host.ArcSin, host.ArcSinh, host.ArcTan, host.ArcTan2, host.ArcTanh),
-        *(host.Ceil, host.Cos, host.Cosh, host.Erf, host.Erfc, host.Exp, host.Exp2, host.Expm1, host.Floor),
-        *(host.Log, host.Log10, host.Log1p, host.Log2, host.Sin, host.Sinh, host.Sqrt, host.Tan, host.Tanh),
-        *(host.Trunc, host.RoundHalfAwayFromZero, host.RoundHalfToEven, host.Inv, host.Deg2Rad, host.Rad2Deg),
-        *(host.Angle, host.ScalarSigmoid, host.UltraFastScalarSigmoid, host.ScalarSoftplus, host.ScalarSoftsign),
-        *(host.XlogX, host.XlogY0, host.Erfcinv, host.Erfcx, host.Erfinv, host.Gamma, host.GammaLn),
-        *(host.I0, host.I1, host.J0, host.J1, host.Psi, host.TriGamma),
+        *("ArcCos", "ArcCosh", "ArcSin", "ArcSinh", "ArcTan", "ArcTan2", "ArcTanh", "Ceil", "Cos", "Cosh", "Erf"),
+        *("Erfc", "Exp", "Exp2", "Expm1", "Floor", "Log", "Log10", "Log1p", "Log2", "Sin", "Sinh", "Sqrt", "Tan"),
+        *("Tanh", "Trunc", "RoundHalfAwayFromZero", "RoundHalfToEven", "Inv", "Deg2Rad", "Rad2Deg", "Angle"),
+        *("ScalarSigmoid", "UltraFastScalarSigmoid", "ScalarSoftplus", "ScalarSoftsign", "XlogX", "XlogY0"),
+        *("Erfcinv", "Erfcx", "Erfinv", "Gamma", "GammaLn", "I0", "I1", "J0", "J1", "Psi", "TriGamma"),
     }
 )
 
 
 def _circular(step: ScalarStep) -> str:
-    x, name = step.input(0), _name(type(step.op))
+    x, name = step.input(0), _c_name(step.scalar.name)
     if c_type(step.out) != "float":
         return f"{name}({x})"
     # PoCL 3.1 is wrong about denormal numbers whose neighbours are huge.
@@ -261,9 +266,9 @@ def _pow_of_vectors(step: ScalarStep) -> str:
 
 
 #: The entries that differ for vectors.
-_IN_VECTORS: dict[type, Entry] = {
-    **dict.fromkeys((host.Sin, host.Cos, host.Tan), _circular),
-    host.Pow: _pow_of_vectors,
+_IN_VECTORS: dict[str, Entry] = {
+    **dict.fromkeys(("Sin", "Cos", "Tan"), _circular),
+    "Pow": _pow_of_vectors,
 }
 
 
@@ -278,7 +283,7 @@ def _scaled(step: ScalarStep, code: str, by: float) -> str:
 
 
 def _complex_eq(step: ScalarStep) -> str:
-    return step.call("complex_eq", dtype=host.upcast(*step.dtypes))
+    return step.call("complex_eq", dtype=_common_dtype(step))
 
 
 def _complex_angle(step: ScalarStep) -> str:
@@ -290,39 +295,34 @@ def _of_parts(text: str) -> Entry:
     return lambda step: text.format(f"({step.args[0]})")
 
 
-_COMPLEX: dict[type, Entry] = {
-    **{
-        op: _helper(f"complex_{_name(op)}")
-        for op in (
-            *(host.ArcCos, host.ArcCosh, host.ArcSin, host.ArcSinh, host.ArcTan, host.ArcTanh, host.Cos, host.Cosh),
-            *(host.Exp, host.Expm1, host.Log, host.Pow, host.Sin, host.Sinh, host.Sqrt, host.Tan, host.Tanh),
-        )
-    },
-    host.MulWithoutZeros: _helper("complex_mul_without_zeros"),
-    host.TrueDiv: _helper("complex_div"),
-    host.Add: lambda step: " + ".join(step.inputs()) or step.number(0),
-    host.Mul: _complex_mul,
-    host.Sub: "{0} - {1}",
-    host.Neg: "-{0}",
-    host.Sqr: lambda step: step.call("complex_mul", *step.inputs() * 2),
-    host.Inv: lambda step: step.call("complex_div", step.number(1), step.input(0)),
-    host.Log2: lambda step: _scaled(step, step.call("complex_log"), 1 / math.log(2)),
-    host.Log10: lambda step: _scaled(step, step.call("complex_log"), 1 / math.log(10)),
-    host.Log1p: lambda step: step.call("complex_log", f"{step.input(0)} + {step.number(1)}"),
-    host.Exp2: lambda step: step.call("complex_exp", _scaled(step, step.input(0), math.log(2))),
-    host.Identity: "{0}",
-    host.Cast: "{0}",
-    host.Second: lambda step: step.input(1),
-    host.Switch: lambda step: step.call("complex_choose", step.input(0, "bool"), step.input(1), step.input(2)),
-    host.EQ: _complex_eq,
-    host.NEQ: lambda step: f"!{_complex_eq(step)}",
-    host.Conj: "({T})({0}.x, -{0}.y)",
-    host.Real: _of_parts("{0}.x"),
-    host.Imag: _of_parts("{0}.y"),
-    host.Abs: lambda step: step.call("complex_abs", *step.args, dtype=step.dtypes[0]),
-    host.Angle: _complex_angle,
-    host.IsNan: _of_parts("isnan({0}.x) || isnan({0}.y)"),
-    host.IsInf: _of_parts("isinf({0}.x) || isinf({0}.y)"),
-    host.Complex: lambda step: f"({c_type(step.out)})({', '.join(step.inputs(part_dtype(step.out)))})",
-    host.ComplexFromPolar: lambda step: step.call("complex_polar", *step.inputs(part_dtype(step.out))),
+_COMPLEX: dict[str, Entry] = {
+    **_helpers("ArcCos ArcCosh ArcSin ArcSinh ArcTan ArcTanh Cos Cosh Exp Expm1 Log Pow", _helper, "complex_"),
+    **_helpers("Sin Sinh Sqrt Tan Tanh", _helper, "complex_"),
+    "MulWithoutZeros": _helper("complex_mul_without_zeros"),
+    "TrueDiv": _helper("complex_div"),
+    "Add": lambda step: " + ".join(step.inputs()) or step.number(0),
+    "Mul": _complex_mul,
+    "Sub": "{0} - {1}",
+    "Neg": "-{0}",
+    "Sqr": lambda step: step.call("complex_mul", *step.inputs() * 2),
+    "Inv": lambda step: step.call("complex_div", step.number(1), step.input(0)),
+    "Log2": lambda step: _scaled(step, step.call("complex_log"), 1 / math.log(2)),
+    "Log10": lambda step: _scaled(step, step.call("complex_log"), 1 / math.log(10)),
+    "Log1p": lambda step: step.call("complex_log", f"{step.input(0)} + {step.number(1)}"),
+    "Exp2": lambda step: step.call("complex_exp", _scaled(step, step.input(0), math.log(2))),
+    "Identity": "{0}",
+    "Cast": "{0}",
+    "Second": lambda step: step.input(1),
+    "Switch": lambda step: step.call("complex_choose", step.input(0, "bool"), step.input(1), step.input(2)),
+    "EQ": _complex_eq,
+    "NEQ": lambda step: f"!{_complex_eq(step)}",
+    "Conj": "({T})({0}.x, -{0}.y)",
+    "Real": _of_parts("{0}.x"),
+    "Imag": _of_parts("{0}.y"),
+    "Abs": lambda step: step.call("complex_abs", *step.args, dtype=step.dtypes[0]),
+    "Angle": _complex_angle,
+    "IsNan": _of_parts("isnan({0}.x) || isnan({0}.y)"),
+    "IsInf": _of_parts("isinf({0}.x) || isinf({0}.y)"),
+    "Complex": lambda step: f"({c_type(step.out)})({', '.join(step.inputs(part_dtype(step.out)))})",
+    "ComplexFromPolar": lambda step: step.call("complex_polar", *step.inputs(part_dtype(step.out))),
 }

@@ -1,0 +1,147 @@
+"""Programs of scalars on all elements of arrays, with broadcasting."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from optdb.codegen.elements import CODES, ElementKernels
+from optdb.codegen.elementwise import WIDTH, ElementCode, Operand
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.kernels.launching import LaunchCache
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, check_lengths, output_array
+from optdb.codegen.scalars.code import computed_dtypes, scalar_code
+from optdb.codegen.scalars.program import Program
+from optdb.codegen.scalars.types import is_complex
+from optdb.runtime.arrays import Array
+from optdb.runtime.context import Context
+
+if TYPE_CHECKING:
+    from optdb.runtime.device_profiles import DeviceKind
+
+
+class Elementwise(Operation):
+    """A program of scalars on all elements of arrays that broadcast to one shape.
+
+    The inputs are arrays of the ranks and dtypes of `inputs`.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    program : Program
+        What computes the elements of the outputs from those of the inputs.
+    inputs : sequence of ArraySpec
+        The arrays, which have as many axes each. Lengths may differ only where one of them is known to be 1.
+    overwritten : mapping of int to int, optional
+        For outputs, by their indices, the input that each is written over.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        program: Program,
+        inputs: Sequence[ArraySpec],
+        overwritten: Mapping[int, int] | None = None,
+    ) -> None:
+        super().__init__(context)
+        self.program = program
+        self.inputs = inputs
+        self.overwritten = overwritten or {}
+        single = [x.single for x in inputs]
+        self._elements = program_elements(program, single, inputs[0].ndim, device_kind=context.profile.device_kind)
+        self._shapes: LaunchCache[tuple[int, ...]] = LaunchCache()
+
+    def __str__(self) -> str:
+        return f"Elementwise{{{self.program}}}"
+
+    def kernels(self) -> list[Kernel]:
+        return self._elements.kernels()
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        key = tuple([x.shape for x in inputs])
+        shape = self._shapes.get(key, lambda: common_shape(self, self.inputs, inputs))
+        results = []
+        for i, (dtype, storage) in enumerate(zip(self.program.out_dtypes, outputs, strict=True)):
+            # An input of length 1 has no room for the result where another one breaks the promise of its type.
+            if i in self.overwritten and inputs[self.overwritten[i]].shape == shape:
+                storage[0] = inputs[self.overwritten[i]]
+            else:
+                output_array(storage, self.context, shape, dtype)
+            results.append(storage[0])
+        self._elements.launch(kernels, self.context, shape, [*inputs, *results])
+
+
+def common_shape(op: Any, specs: Sequence[ArraySpec], arrays: Sequence[Array]) -> tuple[int, ...]:
+    """Return the shape to which arrays broadcast.
+
+    An axis has length 0 if an array has length 0 where its spec promises length 1.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ where none of them is known to be 1 beforehand, or one that is known to be 1 is not.
+    """
+    check_lengths(op, specs, arrays, empty=True)
+    shape = [1] * specs[0].ndim
+    for axis in range(len(shape)):
+        # No set: while a function is traced, lengths that are equal need not have equal hashes.
+        lengths = [array.shape[axis] for array, spec in zip(arrays, specs) if not spec.broadcastable[axis]]
+        if any(length != lengths[0] for length in lengths[1:]):
+            shapes = ", ".join(str(tuple(array.shape)) for array in arrays)
+            raise ValueError(f"Dimension mismatch at axis {axis} of {op}; shapes are {shapes}")
+        if lengths:
+            shape[axis] = lengths[0]
+        if all(array.shape[axis] != 0 for array, spec in zip(arrays, specs) if spec.broadcastable[axis]):
+            continue
+        if lengths and lengths[0] > 1:
+            check_lengths(op, specs, arrays)
+        shape[axis] = 0
+    return tuple(shape)
+
+
+def program_elements(
+    program: Program,
+    single: Sequence[bool],
+    ndim: int,
+    name: str = "elements",
+    device_kind: DeviceKind | None = None,
+) -> ElementKernels:
+    """Return the kernels that apply a program; `single` tells which inputs are arrays of one element.
+
+    If the kind of device is known, a processor computes in vectors, but for complex numbers.
+
+    Raises
+    ------
+    NoCode
+        If there is no OpenCL C for it.
+    """
+    program, numbers = program.with_arguments() if program.takes_arguments else (program, ())
+    code = _code_of(program, tuple(single), ndim, name, device_kind)
+    return ElementKernels(code, [number.value.astype(_argument_dtype(number.dtype)) for number in numbers])
+
+
+@functools.lru_cache(maxsize=CODES)
+def _code_of(
+    program: Program, single: tuple[bool, ...], ndim: int, name: str, device_kind: DeviceKind | None
+) -> ElementCode:
+    """Return the code for a program, whose last inputs, beyond those of `single`, are numbers."""
+    if device_kind == "cpu" and any(map(is_complex, computed_dtypes(program))):
+        device_kind = None
+    inputs = tuple([Operand.of(f"i{i}", *pair) for i, pair in enumerate(zip(program.dtypes, single))])
+    outputs = tuple([Operand.of(f"o{i}", dtype) for i, dtype in enumerate(program.out_dtypes)])
+    arguments = [(f"c{i}", _argument_dtype(dtype)) for i, dtype in enumerate(program.dtypes[len(single) :])]
+    names = [name for name, _ in arguments]
+    in_names, out_names = [*(x.name for x in inputs), *names], [x.name for x in outputs]
+    uniform = [*(x.name for x in inputs if x.single), *names]
+    code = scalar_code(program, in_names, out_names, uniform, WIDTH if device_kind == "cpu" else 1)
+    flags = Kernel.get_flags(*sorted(code.dtypes))
+    return ElementCode(
+        inputs, outputs, code.statements, ndim, name, code.once, code.helpers, tuple(arguments), flags, device_kind
+    )
+
+
+def _argument_dtype(dtype: str) -> str:
+    """Return the dtype in which a kernel takes a number of `dtype`: the one that it computes in."""
+    return "float32" if dtype == "float16" else dtype

@@ -1,0 +1,132 @@
+"""The operation that folds arrays over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.elementwise_programs import common_shape
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, check_lengths, output_array
+from optdb.codegen.reductions.code import Epilogue
+from optdb.codegen.reductions.folds import NOTHING
+from optdb.codegen.reductions.plan import ReductionPlans
+from optdb.codegen.scalars.program import Program
+from optdb.codegen.source import work_dtype
+from optdb.runtime.arrays import Array, from_host
+from optdb.runtime.context import Context
+
+
+class Reduction(Operation):
+    """A scalar folded over axes of arrays.
+
+    The inputs are the arrays that are folded, and those of the epilogue.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    fold : str
+        The name of the scalar that folds two elements into one: one of ``folds.FOLDS``.
+    inputs : sequence of ArraySpec
+        The arrays that are folded, which have as many axes each, and broadcast.
+    axes : sequence of int
+        The axes that go.
+    dtype, acc_dtype : str
+        Of the result, and of what is computed in between.
+    pre : Program, optional
+        The prologue, which computes an element of those of the arrays. Without it there is one array, and its elements
+        are folded.
+    post : Program, optional
+        The epilogue, which computes the outputs of a result, which comes first, and of elements of further arrays.
+        Without it the output is the result.
+    others : sequence of ArraySpec
+        The further arrays, which broadcast to the result's shape.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        fold: str,
+        inputs: Sequence[ArraySpec],
+        axes: Sequence[int],
+        dtype: str,
+        acc_dtype: str,
+        pre: Program | None = None,
+        post: Program | None = None,
+        others: Sequence[ArraySpec] = (),
+    ) -> None:
+        super().__init__(context)
+        self.fold = fold
+        self.inputs = inputs
+        self.dtype = dtype
+        self.acc_dtype = acc_dtype
+        self.pre = pre
+        self.post = post
+        self.others = others
+        kept = [axis for axis in range(inputs[0].ndim) if axis not in axes]
+        self._axes = kept, sorted(axes)
+        epilogue = Epilogue(post or Program.copying(dtype), tuple([x.single for x in others]))
+        self._out_dtypes = epilogue.program.out_dtypes
+        self._plans = ReductionPlans(
+            context=context,
+            fold=fold,
+            pre=pre or Program.copying(inputs[0].dtype),
+            single=tuple([x.single for x in inputs]),
+            acc_dtype=acc_dtype,
+            post=epilogue,
+            kept=max(len(kept), 1),
+            folded=max(len(axes), 1),
+        )
+
+    def __str__(self) -> str:
+        before = "" if self.pre is None else f" of {self.pre}"
+        after = "" if self.post is None else f", then {self.post}"
+        return f"Reduction{{{self.fold.lower()}{before}, axes={self._axes[1]}{after}}}"
+
+    def kernels(self) -> list[Kernel]:
+        return self._plans.kernels()
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        folded, others = inputs[: len(self.inputs)], inputs[len(self.inputs) :]
+        shape = self._folded_shape(folded)
+        result = tuple([shape[axis] for axis in self._axes[0]])
+        self._check_others(others, result)
+        outs = [
+            output_array(storage, self.context, result, dtype)
+            for storage, dtype in zip(outputs, self._out_dtypes, strict=True)
+        ]
+        if not outs[0].size:
+            return
+        if 0 not in shape:
+            self._plans.launch(kernels, shape, self._axes, [*folded, *others, *outs])
+        elif self.post is None:
+            outputs[0][0] = self._of_nothing(result, self.dtype)
+        else:
+            whole = self._of_nothing((1, *result), work_dtype(self.acc_dtype))
+            self._plans.of_nothing(kernels, whole, [*others, *outs])
+
+    def _folded_shape(self, folded: Sequence[Array]) -> tuple[int, ...]:
+        """Return the shape of the elements that are folded."""
+        if self.pre is not None:
+            return common_shape(self, self.inputs, folded)
+        check_lengths(self, self.inputs, folded, empty=True)
+        return folded[0].shape
+
+    def _check_others(self, others: Sequence[Array], result: tuple[int, ...]) -> None:
+        """Do nothing if the epilogue's arrays have the result's shape, but for what is known to be broadcast."""
+        check_lengths(self, self.others, others)
+        for array, spec in zip(others, self.others, strict=True):
+            lengths = zip(array.shape, result, spec.broadcastable, strict=True)
+            if any(length != target for length, target, broadcast in lengths if not broadcast):
+                raise ValueError(
+                    f"Dimension mismatch in {self}: its epilogue has an array of shape {tuple(array.shape)} for a "
+                    f"result of {result}"
+                )
+
+    def _of_nothing(self, shape: Sequence[int], dtype: str) -> Array:
+        if self.fold not in NOTHING:
+            raise ValueError(f"{self} has nothing to fold, and {self.fold.lower()} of nothing is not defined")
+        return from_host(self.context, np.full(shape, NOTHING[self.fold]).astype(dtype))

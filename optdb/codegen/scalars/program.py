@@ -1,0 +1,225 @@
+"""Programs of scalars: what is computed of numbers, step by step.
+
+A :class:`Scalar` names one step; ``expressions`` has its OpenCL C. A host translates its scalar ops, and graphs of
+them, into programs; loop fusion makes others of these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar op: a function of numbers, by name, with the dtype of its result.
+
+    Parameters
+    ----------
+    name : str
+        Its name in ``expressions``: 'Add', 'Cast'.
+    dtype : str
+        The dtype of the result.
+    properties : tuple of (str, value)
+        What else determines the result, such as ``("openlow", True)``; see ``scalar["openlow"]``.
+    """
+
+    name: str
+    dtype: str
+    properties: tuple[tuple[str, bool | int | float | str], ...] = ()
+
+    def __getitem__(self, name: str) -> bool | int | float | str:
+        return dict(self.properties)[name]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant of a program, to the last bit."""
+
+    dtype: str
+    #: The bytes of its value: so NaN equals itself, and -0 does not equal 0.
+    raw: bytes
+
+    @classmethod
+    def of(cls, value: Any, dtype: str) -> Number:
+        """Return the constant for a value."""
+        return cls(dtype, np.asarray(value, dtype).tobytes())
+
+    @property
+    def value(self) -> Any:
+        """The value, as a number of NumPy's."""
+        return np.frombuffer(self.raw, self.dtype)[0]
+
+    @property
+    def may_be_argument(self) -> bool:
+        """Whether a kernel may take it as an argument: a real number that no compiler simplifies anything with."""
+        return self.dtype.startswith("float") and abs(self.value) not in _COMMON
+
+
+#: Products, quotients and powers with these are simplified by compilers.
+_COMMON = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+#: Scalars that compute as quickly with a number that is not known before.
+_TAKING_ARGUMENTS = frozenset(
+    {
+        *("Add", "Mul", "Sub", "TrueDiv", "Pow", "Maximum"),
+        *("Minimum", "Switch", "LT", "LE", "GT", "GE"),
+    }
+)
+
+#: The index of a value, which counts inputs first, then the results of steps; or a constant.
+Slot = int | Number
+#: A scalar, and its inputs.
+Application = tuple[Scalar, tuple[Slot, ...]]
+#: What stands for a value.
+Value = TypeVar("Value")
+
+
+class Program:
+    """Scalars, one after the other.
+
+    Parameters
+    ----------
+    dtypes : tuple of str
+        Of the inputs.
+    steps : tuple of (Scalar, tuple of slots)
+        The applications.
+    results : tuple of slots
+        Which values are the outputs.
+    takes_arguments : bool
+        Whether kernels take its numbers as arguments, see `with_arguments`. Programs that differ in it are equal: they
+        compute the same.
+    """
+
+    def __init__(
+        self,
+        dtypes: tuple[str, ...],
+        steps: tuple[Application, ...],
+        results: tuple[Slot, ...],
+        takes_arguments: bool = False,
+    ) -> None:
+        self.takes_arguments = takes_arguments
+        self.dtypes = dtypes
+        self.steps = steps
+        self.results = results
+        self._key = dtypes, steps, results
+        self._hash = hash(self._key)
+
+    @classmethod
+    def of(cls, scalar: Scalar, dtypes: Sequence[str]) -> Program:
+        """Return the program that applies one scalar to its inputs."""
+        return cls(tuple(dtypes), ((scalar, tuple(range(len(dtypes)))),), (len(dtypes),))
+
+    @classmethod
+    def copying(cls, dtype: str) -> Program:
+        """Return the program whose result is its input."""
+        return cls((dtype,), (), (0,))
+
+    @property
+    def nin(self) -> int:
+        """The number of inputs."""
+        return len(self.dtypes)
+
+    @property
+    def out_dtypes(self) -> tuple[str, ...]:
+        """The dtypes of the outputs."""
+        dtypes = [*self.dtypes, *[scalar.dtype for scalar, _ in self.steps]]
+        return tuple([slot.dtype if isinstance(slot, Number) else dtypes[slot] for slot in self.results])
+
+    def __str__(self) -> str:
+        counts = Counter(scalar.name.lower() for scalar, _ in self.steps)
+        names = [name if n == 1 else f"{n} {name}" for name, n in counts.items()]
+        return f"Program{{{', '.join(names)}}}"
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Program) or self._hash != other._hash:
+            return False
+        return self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Hashes of strings differ between processes.
+        return type(self), (self.dtypes, self.steps, self.results, self.takes_arguments)
+
+    def evaluate(
+        self,
+        inputs: Iterable[Value],
+        apply: Callable[[Scalar, Sequence[Value]], Value],
+        constant: Callable[[Number], Value],
+    ) -> list[Value]:
+        """Interpret the program over values of any kind, and return the results.
+
+        `apply` returns the result of a step for its scalar and inputs, `constant` the value of a constant.
+        """
+        values = list(inputs)
+
+        def value(slot: Slot) -> Value:
+            return constant(slot) if isinstance(slot, Number) else values[slot]
+
+        for scalar, slots in self.steps:
+            values.append(apply(scalar, [value(slot) for slot in slots]))
+        return [value(slot) for slot in self.results]
+
+    def with_arguments(self) -> tuple[Program, tuple[Number, ...]]:
+        """Return the program with its factors, terms, bounds and exponents as further inputs, and these numbers.
+
+        Programs that differ in nothing else become equal, and one kernel computes them; but each argument takes a
+        launch some 50 ns. Numbers stay in the program
+        where a compiler may make use of them: small ones such as 1 and 2, integers, and the operands of other scalars.
+        """
+        arguments: dict[Number, int] = {}
+        count = len(self.dtypes)
+        for scalar, slots in self.steps:
+            if scalar.name in _TAKING_ARGUMENTS:
+                for number in slots:
+                    if isinstance(number, Number) and number.may_be_argument:
+                        arguments.setdefault(number, count + len(arguments))
+        if not arguments:
+            return self, ()
+
+        def moved(slot: Slot, takes: bool) -> Slot:
+            if isinstance(slot, Number):
+                return arguments.get(slot, slot) if takes else slot
+            return slot if slot < count else slot + len(arguments)
+
+        steps = [
+            (scalar, tuple([moved(slot, scalar.name in _TAKING_ARGUMENTS) for slot in slots]))
+            for scalar, slots in self.steps
+        ]
+        dtypes = (*self.dtypes, *[number.dtype for number in arguments])
+        results = tuple([moved(slot, takes=False) for slot in self.results])
+        return Program(dtypes, tuple(steps), results), tuple(arguments)
+
+
+class ProgramBuilder:
+    """Builds a program, with common-subexpression elimination; the first slots are the inputs."""
+
+    def __init__(self, dtypes: Sequence[str]) -> None:
+        self._dtypes = tuple(dtypes)
+        self._steps: list[Application] = []
+        self._slots: dict[Application, int] = {}
+
+    def apply(self, scalar: Scalar, slots: Sequence[Slot]) -> Slot:
+        """Apply a scalar, and return the slot of its result."""
+        step = scalar, tuple(slots)
+        if step not in self._slots:
+            self._slots[step] = len(self._dtypes) + len(self._steps)
+            self._steps.append(step)
+        return self._slots[step]
+
+    def inline(self, program: Program, slots: Sequence[Slot]) -> list[Slot]:
+        """Apply all steps of a program, and return the slots of its outputs."""
+        return program.evaluate(slots, self.apply, lambda number: number)
+
+    def build(self, results: Sequence[Slot]) -> Program:
+        """Return the program."""
+        return Program(self._dtypes, tuple(self._steps), tuple(results))

@@ -1,0 +1,112 @@
+"""Translates Theano's scalar ops, and graphs of them, into programs of scalars by name.
+
+A scalar has the name of the class that ``optdb.host.api.scalars`` has for the op: an op of a user
+whose class has the same name is another one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optdb.codegen.scalars.code import computed_dtypes
+from optdb.codegen.scalars.program import Number, Program, ProgramBuilder, Scalar, Slot
+from optdb.codegen.scalars.types import NoCode
+from optdb.host.api import scalars
+from optdb.host.api.graph import Constant, Variable, io_toposort
+
+
+def program_of(op: Any, dtypes: Sequence[str]) -> Program:
+    """Return the program of a scalar op for inputs of `dtypes`, cached: a graph repeats few of them.
+
+    Raises
+    ------
+    NoCode
+        If the op is not known by name.
+    TypeError
+        If the op takes no such inputs.
+    """
+    dtypes = tuple(dtypes)
+    if not isinstance(op, Program):
+        return _translated(op, _properties(op), dtypes)
+    if dtypes != op.dtypes:
+        raise TypeError(f"{op} was made for {op.dtypes}, and is given {dtypes}")
+    return op
+
+
+class FusedScalars(Program):
+    """A program that stands where an elementwise op of the host has a scalar op."""
+
+    @classmethod
+    def like(cls, program: Program) -> FusedScalars:
+        """Return the same program."""
+        return cls(program.dtypes, program.steps, program.results)
+
+    def make_new_inplace(self, preference: Any = None, name: str | None = None) -> FusedScalars:
+        """Return the program itself, where the host asks for one that overwrites inputs: the dtypes are fixed."""
+        return self
+
+
+def scalar_name(op: Any) -> str:
+    """Return the name by which a program knows a scalar op of the host; raise NoCode if it does not."""
+    name = type(op).__name__
+    if getattr(scalars, name, None) is not type(op):
+        raise NoCode(f"no OpenCL C for {name}")
+    return name
+
+
+@dataclass(frozen=True)
+class ScalarSignature:
+    """The properties of a scalar op on numbers of some dtypes."""
+
+    #: Why it has no OpenCL C; None if it has.
+    reason: str | None
+    #: The dtypes of its outputs; empty where there is a reason.
+    outputs: tuple[str, ...] = ()
+    #: All dtypes that are computed on the way.
+    computed: frozenset[str] = frozenset()
+
+
+def signature(op: Any, dtypes: Sequence[str]) -> ScalarSignature:
+    """Return the properties of a scalar op for inputs of `dtypes`."""
+    try:
+        program = program_of(op, dtypes)
+        return ScalarSignature(None, program.out_dtypes, computed_dtypes(program))
+    except NoCode as reason:
+        return ScalarSignature(str(reason))
+
+
+@functools.lru_cache(maxsize=10_000)
+def _translated(op: Any, properties: tuple[Any, ...], dtypes: tuple[str, ...]) -> Program:
+    if isinstance(op, scalars.Composite):
+        return _program_of_graph(op, dtypes)
+    name = scalar_name(op)
+    (out,) = scalars.scalar_node(op, dtypes).outputs
+    return Program.of(Scalar(name, out.type.dtype, properties), dtypes)
+
+
+def _properties(op: Any) -> tuple[tuple[str, Any], ...]:
+    """Return what determines an op besides its class: the host compares as equal ops that differ in an open end."""
+    if isinstance(op, scalars.Composite):
+        return ()  # equal if their C code is
+    plain = [(name, value) for name, value in vars(op).items() if isinstance(value, bool | int | float | str)]
+    return tuple(sorted(pair for pair in plain if pair[0] != "name"))
+
+
+def _program_of_graph(op: Any, dtypes: tuple[str, ...]) -> Program:
+    builder = ProgramBuilder(dtypes)
+    value_by_var: dict[Variable, tuple[Slot, str]] = dict(zip(op.inputs, enumerate(dtypes), strict=True))
+
+    def value_of(var: Variable) -> tuple[Slot, str]:
+        if var not in value_by_var and isinstance(var, Constant):
+            return Number.of(var.data, var.type.dtype), var.type.dtype
+        return value_by_var[var]
+
+    for node in io_toposort(op.inputs, op.outputs):
+        values = [value_of(var) for var in node.inputs]
+        program = program_of(node.op, [dtype for _, dtype in values])
+        results = zip(builder.inline(program, [slot for slot, _ in values]), program.out_dtypes, strict=True)
+        value_by_var.update(zip(node.outputs, results, strict=True))
+    return builder.build([value_of(var)[0] for var in op.outputs])
