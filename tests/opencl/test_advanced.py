@@ -17,7 +17,7 @@ from theano.tensor.subtensor import as_index_variable
 from optdb.opencl import HostFromOpenCL
 from optdb.opencl.ops import advanced
 from tests.opencl.layouts import device_array, run, variable
-from tests.opencl.lifted import both, lifted_function, ops_of
+from tests.opencl.lifted import both, host_function, lifted_function, ops_of
 
 ROWS, COLUMNS = np.array([2, 0, -1, 2]), np.array([[1], [-2]], "int8")
 FULL, BACK = slice(None), slice(None, None, -1)
@@ -226,6 +226,47 @@ def test_what_is_named_of_nothing_is_no_error_where_numpy_only_warns():
                 run(node, [device_array(x), *index])
             return
         assert run(node, [device_array(x), *index])[0].shape == want.shape
+
+
+NO_ELEMENTS = {
+    "rows": lambda x, i, v: (x, (i,), v),
+    "rows of part": lambda x, i, v: (x[1:], (i,), v),
+    "columns": lambda x, i, v: (x, (FULL, i), v),
+    "matrix of indexes": lambda x, i, v: (x, (i.dimshuffle("x", 0),), v),
+    "two arrays": lambda x, i, v: (x, (i, i), v),
+    "a new axis": lambda x, i, v: (x, (i, None), v),
+    "three axes": lambda x, i, v: (x.dimshuffle(0, "x", 1), (i,), v),
+}
+
+
+@pytest.mark.parametrize("name", NO_ELEMENTS)
+@pytest.mark.parametrize("kind", ["take", "set", "inc"])
+def test_indexes_where_rows_have_no_elements_are_checked_as_on_the_host(kind, name):
+    """NumPy 1 only warns where a change names nothing, NumPy 2 raises; the host and the device follow it."""
+    x, i, v = tt.fmatrix(), tt.lvector(), tt.fscalar()
+    base, index, value = NO_ELEMENTS[name](x, i, v)
+    change = {"take": lambda part, _: part, "set": tt.set_subtensor, "inc": tt.inc_subtensor}[kind]
+    out = change(base[index], value)
+    on_host, on_device = host_function([x, i, v], out), lifted_function([x, i, v], [out], [i, v])
+    for shape in [(0, 0), (2, 0), (0, 3), (2, 3)]:
+        for indexes in ([5], [-9], [0, 5], [0], []):
+            args = np.ones(shape, "float32"), np.array(indexes, "int64"), np.float32(2)
+            wanted, got = outcome(on_host, args), outcome(lambda *args: on_device(*args)[0], args)
+            assert got == wanted, (shape, indexes)
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+        with pytest.raises(IndexError):
+            on_device(np.ones((0, 0), "float32"), np.array([5]), np.float32(2))
+
+
+def outcome(function, args):
+    """Return the shape and the values of a function's result, or the class of its error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            result = np.asarray(function(*args))
+        except IndexError as error:
+            return type(error)
+    return result.shape, result.tobytes()
 
 
 def test_errors_leave_the_array_alone():

@@ -26,7 +26,7 @@ from optdb.host.api import scalars
 from optdb.host.api.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart, on_one_device
-from optdb.opencl.ops.index_layout import IndexLayout, Pattern, find, grouped, pattern_of
+from optdb.opencl.ops.index_layout import IndexLayout, Pattern, check_by_numpy, find, grouped, pattern_of
 from optdb.opencl.ops.parts import broadcast_view, host_indexes
 from optdb.opencl.ops.shell import once_per_node
 from optdb.opencl.ops.views import overwritable
@@ -178,8 +178,7 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIn
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, y, indexes = inputs
-        # Indexes of rows without elements are not looked at, as on the host.
-        named = host_indexes(indexes, x.shape[0], self) if size_of(x.shape[1:]) else None
+        named = self._named(x.shape, indexes)
         shape = (indexes.shape[0], *x.shape[1:])
         y = broadcast_view(y, shape, self)
         out = outputs[0][0] = overwritable(self, x, node.inputs[0].type, kernels, context)
@@ -193,6 +192,13 @@ class OpenCLAdvancedIncSubtensor1(Counterpart, OpenCLKernelBase, host.AdvancedIn
         launch_each(kernels["change_rows"], context, tables[0].shape[0] * columns, columns, flat, y, *on_device)
         if flat is not out:
             copying(node.inputs[0].type).launch(kernels, context, out.shape, [flat, out])
+
+    def _named(self, shape: Sequence[int], indexes: np.ndarray) -> np.ndarray:
+        """Return the indexes of the rows from the front; an index out of bounds raises as the host's NumPy does."""
+        if size_of(shape[1:]):
+            return host_indexes(indexes, shape[0], self)
+        check_by_numpy(shape, [indexes])
+        return indexes  # the rows have no elements
 
 
 def last_mentions(names: np.ndarray, total: int) -> np.ndarray:

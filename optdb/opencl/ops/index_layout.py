@@ -146,7 +146,7 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
         axis_layout = shape[axis : axis + width], strides[axis : axis + width]
         axis += width
         if len(axis_layout[0]) < width or (_is_mask(entry) and entry.shape != tuple(axis_layout[0])):
-            _ask_numpy(shape, index)
+            check_by_numpy(shape, index)
             raise IndexError(f"an index of {len(index)} entries does not fit an array of shape {tuple(shape)}")
         if isinstance(entry, slice):
             (length,), (stride,) = axis_layout
@@ -161,10 +161,10 @@ def find(pattern: Pattern, shape: Sequence[int], strides: Sequence[int], index: 
     try:
         named = np.broadcast_shapes(*[numbers.values.shape for numbers in arrays])
     except ValueError as error:
-        _ask_numpy(shape, index)
+        check_by_numpy(shape, index)
         raise IndexError(*error.args) from None
     if not all(numbers.valid() for numbers in arrays):
-        _ask_numpy(shape, index)
+        check_by_numpy(shape, index)
     return IndexLayout(tuple(lengths), tuple(steps), start, arrays, named, pattern)
 
 
@@ -194,6 +194,6 @@ def _of_mask(mask: np.ndarray, steps: Sequence[int]) -> list[IndexArray]:
     return [IndexArray(values, length, step, signed=False) for values, length, step in pairs]
 
 
-def _ask_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
-    """Let NumPy raise what is wrong with an index, or warn of it where nothing is named."""
+def check_by_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
+    """Let NumPy raise what is wrong with an index; where nothing is named, its older versions only warn."""
     np.broadcast_to(np.zeros((), np.int8), tuple(shape))[tuple(index)]
