@@ -107,3 +107,22 @@ def diagonal(x: Array, offset: int, axis1: int, axis2: int) -> DeviceArray:
         [*[x.strides[axis] for axis in other_axes], x.strides[rows] + x.strides[columns]],
         down * x.strides[rows] + right * x.strides[columns],
     )
+
+
+def broadcast_view(y: Array, shape: Sequence[int], op: Any) -> DeviceArray:
+    """Return a view of `y` with as many dimensions as `shape`, to which it broadcasts.
+
+    Raises
+    ------
+    ValueError
+        If it does not.
+    """
+    missing = len(shape) - y.ndim
+    lengths = tuple(y.shape)
+    extra = [length for length in lengths[: max(-missing, 0)] if length != 1]
+    trailing = lengths[max(-missing, 0) :]
+    if extra or any(length not in (1, n) for length, n in zip(reversed(trailing), reversed(tuple(shape)))):
+        raise ValueError(f"{op} cannot broadcast a value of shape {lengths} to a part of shape {tuple(shape)}")
+    if missing < 0:
+        return view(y, trailing, y.strides[-missing:])
+    return view(y, (1,) * missing + lengths, (y.dtype.itemsize,) * missing + tuple(y.strides))

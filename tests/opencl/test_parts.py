@@ -10,11 +10,10 @@ import theano
 import theano.tensor as tt
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from theano.scalar import int64
 
 from optdb.opencl.ops.advanced import OpenCLAdvancedIncSubtensor1, OpenCLAdvancedSubtensor1
-from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit, host_indexes
+from optdb.opencl.ops.parts import OpenCLIncSubtensor, OpenCLJoin, OpenCLSplit
 from tests.opencl.layouts import device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
 
@@ -64,85 +63,6 @@ def test_splits():
         run(node, [device_array(a), np.array(1), np.array([1, 1, 1])])
 
 
-@given(st.data(), st.booleans(), st.booleans(), st.sampled_from(["float32", "int8", "float16", "bool"]))
-@settings(max_examples=40)
-def test_parts_are_set_and_incremented_as_in_numpy(data, setting, inplace, dtype):
-    shape = data.draw(shapes(min_dims=1))
-    value, array = data.draw(laid_out(dtype, shape))
-    bounds = data.draw(hnp.basic_indices(shape, allow_ellipsis=False, allow_newaxis=False))
-    first = bounds[0] if isinstance(bounds, tuple) and bounds else bounds
-    place = first if isinstance(first, slice) else slice(None)
-    length = len(range(*place.indices(shape[0])))
-    small = (1 if data.draw(st.booleans()) else length, *shape[1:])
-    y, y_array = data.draw(laid_out(dtype, small[data.draw(st.integers(0, len(small) - 1)) :]))
-    start, stop, step = (np.array(v) for v in (place.indices(shape[0])))
-    if step < 0 and stop < 0:
-        stop = np.array(-shape[0] - 1)
-    op = OpenCLIncSubtensor(SLICE, inplace=inplace, set_instead_of_inc=setting)
-    node = op(variable(value), variable(y), start, stop, step).owner
-    want = value.copy()
-    with np.errstate(all="ignore"):
-        if setting:
-            want[int(start) : int(stop) : int(step)] = y
-        else:
-            want[int(start) : int(stop) : int(step)] += y
-    before = array.get()
-    (got,) = run(node, [array, y_array, start, stop, step])
-    np.testing.assert_array_equal(got, want)
-    np.testing.assert_array_equal(array.get(), want if inplace else before)
-
-
-def test_a_part_is_set_to_what_overlaps_it():
-    a = np.arange(10, dtype="float32")
-    array = device_array(a)
-    op = OpenCLIncSubtensor(SLICE, inplace=True, set_instead_of_inc=True, destroyhandler_tolerate_aliased=[[0, 1]])
-    node = op(variable(a), variable(a[:9]), *map(np.int64, (1, 10, 1))).owner
-    (got,) = run(node, [array, array[:9], np.array(1), np.array(10), np.array(1)])
-    np.testing.assert_array_equal(got, [0, *range(9)])
-
-
-def test_a_value_that_does_not_fit_is_refused():
-    a = np.ones((3, 4), "float32")
-    node = OpenCLIncSubtensor(SLICE)(variable(a), variable(a[:2]), *map(np.int64, (0, 3, 1))).owner
-    with pytest.raises(ValueError, match=r"shape \(2, 4\) to a part of shape \(3, 4\)"):
-        run(node, [device_array(a), device_array(a[:2]), *np.array([0, 3, 1])])
-
-
-@given(st.data(), st.sampled_from(["float32", "complex64", "int8", "float16"]))
-@settings(max_examples=30)
-def test_rows_are_taken_as_in_numpy(data, dtype):
-    shape = data.draw(shapes(min_dims=1))
-    value = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-    array = device_array(value, [data.draw(st.sampled_from([1, -2])) for _ in shape])
-    named = st.integers(-shape[0], shape[0] - 1) if shape[0] else st.nothing()
-    rows = np.array(data.draw(st.lists(named, max_size=5)) if shape[0] else [], "int32")
-    node = OpenCLAdvancedSubtensor1()(variable(value), rows).owner
-    np.testing.assert_array_equal(run(node, [array, rows])[0], value[rows])
-
-
-@given(st.data(), st.booleans(), st.booleans())
-@settings(max_examples=40)
-def test_rows_are_set_and_incremented_as_in_numpy(data, setting, inplace):
-    shape = data.draw(shapes(min_dims=1))
-    shape = (shape[0] + 1, *shape[1:])
-    value, array = data.draw(laid_out("int32", shape))
-    rows = np.array(data.draw(st.lists(st.integers(-shape[0], shape[0] - 1), max_size=6)), "int64")
-    full = (len(rows), *shape[1:])
-    small = tuple(1 if data.draw(st.booleans()) else length for length in full)[data.draw(st.integers(0, len(full))) :]
-    y, y_array = data.draw(laid_out("int32", small))
-    op = OpenCLAdvancedIncSubtensor1(inplace, setting)
-    node = op(variable(value), variable(y), rows).owner
-    want = value.copy()
-    if setting:
-        want[rows] = y
-    else:
-        np.add.at(want, rows, y)
-    before = array.get()
-    (got,) = run(node, [array, y_array, rows])
-    np.testing.assert_array_equal(got, want)
-    np.testing.assert_array_equal(array.get(), want if inplace else before)
-
-
 @pytest.mark.parametrize("shape", [(0, 0), (2, 0), (0, 2), (0,)])
 def test_rows_without_elements_have_the_numbers_that_the_host_accepts(shape):
     """NumPy 1 accepts any number where there is nothing to set; NumPy 2 refuses it."""
@@ -157,14 +77,6 @@ def test_rows_without_elements_have_the_numbers_that_the_host_accepts(shape):
     for function in (step, host):
         with pytest.raises(IndexError):
             function(values, rows)
-
-
-@pytest.mark.parametrize("rows, wrong", [([0, 3], 3), ([-4, 1], -4)])
-def test_rows_out_of_the_array_are_refused(rows, wrong):
-    with pytest.raises(IndexError, match=f"index {wrong} is out of bounds for axis 0 with size 3"):
-        host_indexes(np.array(rows), 3, "op")
-    with pytest.raises(IndexError, match="index 200 is out"):
-        host_indexes(np.array([200], "uint8"), 3, "op")
 
 
 def test_lifted_with_indexes_at_home():

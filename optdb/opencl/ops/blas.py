@@ -13,14 +13,13 @@ import numpy as np
 
 from optdb.codegen.elements import ElementKernels, copying
 from optdb.codegen.elementwise import ElementCode, Operand
+from optdb.codegen.indexing.index_layout import grouped, host_indexes
 from optdb.codegen.layout import launch_striding, size_of, steps_of, view
 from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.index_layout import grouped
-from optdb.opencl.ops.parts import host_indexes
 from optdb.opencl.ops.products import batched_matmul, matmul, matmul_kernels, matvec, matvec_kernels
 from optdb.opencl.ops.shell import once_per_node
 from optdb.opencl.ops.views import overwritable

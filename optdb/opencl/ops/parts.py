@@ -7,20 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.elements import ElementKernels, copied, copying
-from optdb.codegen.elementwise_programs import program_elements
+from optdb.codegen.elements import ElementKernels, copying
+from optdb.codegen.indexing.slices import ChangeSlice
 from optdb.codegen.layout import c_strides, view
-from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.operation import Operation
 from optdb.codegen.views import subtensor
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.shell import once_per_node
-from optdb.opencl.ops.views import overwritable
-from optdb.runtime.arrays import Array, DeviceArray, may_share_memory
+from optdb.opencl.ops.shell import Shell, once_per_node, spec_of
+from optdb.runtime.arrays import Array, DeviceArray
 from optdb.runtime.sizes import lengths_of
-from optdb.runtime.tables import computed
 
 
 class OpenCLJoin(Counterpart, OpenCLKernelBase, host.Join):
@@ -106,52 +104,20 @@ class OpenCLTile(Counterpart, OpenCLKernelBase, host.Tile):
         return ElementKernels.copying(node.inputs[0].type.dtype, 2 * self.ndim)
 
 
-class OpenCLIncSubtensor(Counterpart, OpenCLKernelBase, host.IncSubtensor):
+class OpenCLIncSubtensor(Counterpart, Shell, host.IncSubtensor):
     """An array of which a part is set to, or incremented by, another array."""
 
     device_inputs = slice(0, 2)
     common_dtype = 0
     parameters = ("idx_list", "inplace", "set_instead_of_inc", "destroyhandler_tolerate_aliased")
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return [*copying(node.inputs[0].type).kernels(), *self._change(node).kernels()]
+    def operation(self, node: Apply) -> Operation:
+        return ChangeSlice(self.get_context(node), spec_of(node.inputs[0]), self.set_instead_of_inc, self.inplace)
 
     def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
         x, y, *index = inputs
-        out = outputs[0][0] = overwritable(self, x, node.inputs[0].type, kernels, context)
-        part = subtensor(out, host.get_idx_list([x, *index], self.idx_list))
-        y = broadcast_view(y, part.shape, self)
-        if self.inplace and may_share_memory(y, part):
-            y = copied(y, copying(node.inputs[0].type), kernels, context)
-        arrays = [y, part] if self.set_instead_of_inc else [part, y, part]
-        self._change(node).launch(kernels, context, part.shape, arrays)
-
-    @once_per_node
-    def _change(self, node: Apply) -> ElementKernels:
-        dtype, ndim = node.inputs[0].type.dtype, node.inputs[0].type.ndim
-        if self.set_instead_of_inc:
-            return ElementKernels.copying(dtype, ndim, name="set")
-        added = Program.of(Scalar("Add", dtype), [dtype, dtype])
-        return program_elements(added, [False, False], ndim, name="inc")
-
-
-def broadcast_view(y: Array, shape: Sequence[int], op: Any) -> DeviceArray:
-    """Return a view of `y` with as many dimensions as `shape`, to which it broadcasts.
-
-    Raises
-    ------
-    ValueError
-        If it does not.
-    """
-    missing = len(shape) - y.ndim
-    lengths = tuple(y.shape)
-    extra = [length for length in lengths[: max(-missing, 0)] if length != 1]
-    trailing = lengths[max(-missing, 0) :]
-    if extra or any(length not in (1, n) for length, n in zip(reversed(trailing), reversed(tuple(shape)))):
-        raise ValueError(f"{op} cannot broadcast a value of shape {lengths} to a part of shape {tuple(shape)}")
-    if missing < 0:
-        return view(y, trailing, y.strides[-missing:])
-    return view(y, (1,) * missing + lengths, (y.dtype.itemsize,) * missing + tuple(y.strides))
+        entries = host.get_idx_list([x, *index], self.idx_list)
+        super().run(node, [x, y, entries], outputs, kernels, context)
 
 
 def _axis(axis: int, ndim: int, op: Any) -> int:
@@ -162,17 +128,3 @@ def _axis(axis: int, ndim: int, op: Any) -> int:
 
 def _slab(x: Array, axis: int, start: int, stop: int) -> DeviceArray:
     return subtensor(x, [slice(None)] * axis + [slice(start, stop)])
-
-
-def host_indexes(values: np.ndarray, length: int, op: Any, axis: int = 0) -> np.ndarray:
-    """Return indexes from the front, as int64.
-
-    Raises
-    ------
-    IndexError
-        If one is out of an axis of that length.
-    """
-    try:
-        return computed("indexes", values, length, axis)
-    except IndexError as error:
-        raise IndexError(f"{op}: {error}") from None

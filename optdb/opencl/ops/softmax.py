@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from optdb.codegen.indexing.index_layout import host_indexes
 from optdb.codegen.layout import launch_each, launch_striding, steps_of
 from optdb.codegen.source import filled, functions, type_words, typed, work_dtype
 from optdb.host.api import ops as host
@@ -18,7 +19,6 @@ from optdb.host.api import scalars
 from optdb.host.api.graph import Apply, Variable
 from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, ctype, output_array, output_zeros
 from optdb.opencl.ops.counterpart import Counterpart, on_one_device
-from optdb.opencl.ops.parts import host_indexes
 from optdb.opencl.ops.views import OpenCLDimShuffle
 from optdb.runtime.arrays import Array, from_host
 from optdb.runtime.tables import computed

@@ -1,9 +1,9 @@
 """The elements of an array that an advanced index names, computed on the host from shapes and strides alone.
 
-An index is a tuple of slices, ``None``, whole numbers, arrays of whole numbers and masks, one value for each input of
-a node. It names a grid of elements: some axes have strides, as slices have, and one axis of places stands for all
-arrays together, in C order. A :class:`Pattern` describes that grid by the types of the inputs, when a function is
-compiled; `find` computes it from their values, at run time. NumPy itself raises the error for an invalid index.
+An index is a tuple of slices, ``None``, whole numbers, arrays of whole numbers and masks. It names a grid of elements:
+some axes have strides, as slices have, and one axis of places stands for all arrays together, in C order. A
+:class:`Pattern` describes that grid by the kinds of the entries; `find` computes it from their values. NumPy itself
+raises the error for an invalid index.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 
 from optdb.codegen.layout import size_of
-from optdb.host.api import ops as host
-from optdb.host.api.graph import Variable
+from optdb.codegen.operation import ArraySpec
 from optdb.runtime.sizes import part_of
+from optdb.runtime.tables import computed
+
+#: What an entry of an index is: an array of whole numbers or a mask, ``slice``, or ``None``.
+EntryKind = ArraySpec | type[slice] | None
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """The properties of an index that the types of its entries give."""
+    """The properties of an index that the kinds of its entries give."""
 
     #: How many axes of the result, stepped through with strides, stand before and behind those of the arrays.
     before: int
@@ -36,18 +39,18 @@ class Pattern:
         return self.before + 1 + self.after
 
 
-def pattern_of(ndim: int, index: Sequence[Variable]) -> Pattern:
-    """Return what the types of an index of an array tell: of slices, ``None``, and arrays of whole numbers or masks."""
+def pattern_of(ndim: int, index: Sequence[EntryKind]) -> Pattern:
+    """Return what the kinds of the entries of an index tell, for an array of `ndim` axes."""
     stepped: list[bool] = []
     consumed, widest = 0, 0
     for entry in index:
-        dtype = getattr(entry.type, "dtype", None)
-        stepped.append(dtype is None)
-        if dtype is None:
-            consumed += isinstance(entry.type, host.SliceType)
+        stepped.append(not isinstance(entry, ArraySpec))
+        if isinstance(entry, ArraySpec):
+            is_mask = entry.dtype == "bool"
+            consumed += entry.ndim if is_mask else 1
+            widest = max(widest, 1 if is_mask else entry.ndim)
         else:
-            consumed += entry.type.ndim if dtype == "bool" else 1
-            widest = max(widest, 1 if dtype == "bool" else entry.type.ndim)
+            consumed += entry is slice
     total = sum(stepped) + max(ndim - consumed, 0)
     arrays = [i for i, strided in enumerate(stepped) if not strided]
     # Arrays that stand together have their axes where they stand, and others in front.
@@ -197,3 +200,28 @@ def _of_mask(mask: np.ndarray, steps: Sequence[int]) -> list[IndexArray]:
 def check_by_numpy(shape: Sequence[int], index: Sequence[Any]) -> None:
     """Let NumPy raise what is wrong with an index; where nothing is named, its older versions only warn."""
     np.broadcast_to(np.zeros((), np.int8), tuple(shape))[tuple(index)]
+
+
+def last_mentions(names: np.ndarray, total: int) -> np.ndarray:
+    """Return where each name, a whole number below `total`, stands for the last time, in the order of these places."""
+    mentions = np.arange(len(names))
+    if total > 64 * max(len(names), 1024):  # a table would be mostly empty
+        _, from_behind = np.unique(names[::-1], return_index=True)
+        return np.sort(len(names) - 1 - from_behind)
+    table = np.empty(total, np.int64)
+    table[names] = mentions
+    return np.flatnonzero(table[names] == mentions)
+
+
+def host_indexes(values: np.ndarray, length: int, op: Any, axis: int = 0) -> np.ndarray:
+    """Return indexes from the front, as int64.
+
+    Raises
+    ------
+    IndexError
+        If one is out of an axis of that length.
+    """
+    try:
+        return computed("indexes", values, length, axis)
+    except IndexError as error:
+        raise IndexError(f"{op}: {error}") from None

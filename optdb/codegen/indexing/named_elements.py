@@ -1,0 +1,239 @@
+"""Elements that an index with arrays and masks names, taken, set and incremented.
+
+The host checks the index and computes where its elements are. One work item changes an element that is named several
+times, in the order of its mentions, so results are deterministic.
+
+The named elements are a grid: it has strided axes and one axis of places, whose offsets are in a table (see
+:mod:`optdb.codegen.indexing.index_layout`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.elements import RAW, ElementKernels, copied, copying
+from optdb.codegen.indexing.index_layout import (
+    EntryKind,
+    IndexLayout,
+    Pattern,
+    find,
+    grouped,
+    last_mentions,
+    pattern_of,
+)
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import collapse, launch_chunks, size_of, steps_of, strides_of
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.codegen.scalars.code import scalar_code
+from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.scalars.types import convert
+from optdb.codegen.source import ROUND_EACH_STEP, filled, type_words, typed
+from optdb.codegen.views import broadcast_view
+from optdb.runtime.arrays import Array, from_host
+from optdb.runtime.context import Context
+
+
+class TakeElements(Operation):
+    """The elements of an array that an index names.
+
+    The inputs are the array, then the entries of the index, of the host.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x : ArraySpec
+        The array, of any dtype.
+    index : sequence of EntryKind
+        The kinds of the entries.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec, index: Sequence[EntryKind]) -> None:
+        super().__init__(context)
+        self.x = x
+        self.pattern = pattern_of(x.ndim, index)
+
+    def kernels(self) -> list[Kernel]:
+        return [_taking(self.x.dtype, self.pattern)]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, *index = inputs
+        grid = find(self.pattern, x.shape, steps_of(x), index)
+        out = output_array(outputs[0], self.context, grid.result, x.dtype)
+        lengths, steps = _stepped_axes(self.pattern, grid.lengths, [grid.steps], grid.count)
+        places = from_host(self.context, grid.offsets(), constant=True)
+        launch_chunks(kernels["take"], self.context, out.size, *lengths, x, places, out, *steps)
+
+
+class ChangeElements(Operation):
+    """An array of which the elements that an index names are set or incremented.
+
+    The inputs are the array and the values, which broadcast to the elements; then the entries of the index, of the
+    host. An element that is named again gets the last value, or the sum of all in the order of the mentions.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x, y : ArraySpec
+        The array and the values; they have one dtype where elements are set.
+    index : sequence of EntryKind
+        The kinds of the entries.
+    sum_dtype : str, optional
+        The dtype to add in; None where elements are set.
+    inplace : bool
+        Whether the array itself is changed, else a copy.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        x: ArraySpec,
+        y: ArraySpec,
+        index: Sequence[EntryKind],
+        sum_dtype: str | None = None,
+        inplace: bool = False,
+    ) -> None:
+        super().__init__(context)
+        self.x = x
+        self.y = y
+        self.pattern = pattern_of(x.ndim, index)
+        self.sum_dtype = sum_dtype
+        self.inplace = inplace
+        self._copying = copying(x)
+        self._spreading = ElementKernels.copying(y.dtype, self.pattern.axes - 1 + self.pattern.ndim, "spread")
+
+    def kernels(self) -> list[Kernel]:
+        if self.sum_dtype is None:
+            change = _setting(self.x.dtype, self.pattern)
+        else:
+            change = _incrementing(self.x.dtype, self.y.dtype, self.sum_dtype, self.pattern)
+        return [change, *self._copying.kernels(), *self._spreading.kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, y, *index = inputs
+        out = x if self.inplace else copied(x, self._copying, kernels, self.context)
+        grid = find(self.pattern, out.shape, steps_of(out), index)
+        y, mentions, y_steps = self._value(y, grid, kernels)
+        outputs[0][0] = out
+        if not size_of(grid.result):
+            return
+        tables = self._tables(grid)
+        lengths, steps = _stepped_axes(self.pattern, grid.lengths, [grid.steps, y_steps], len(tables[0]))
+        on_device = [from_host(self.context, table, constant=True) for table in tables]
+        launch_chunks(kernels["change"], self.context, size_of(lengths), *lengths, out, y, *on_device, mentions, *steps)
+
+    def _tables(self, grid: IndexLayout) -> list[np.ndarray]:
+        """Return the distinct places, and the mentions of each: the last one, or all and where they begin."""
+        offsets = grid.offsets()
+        names, total = grid.names()
+        last = last_mentions(names, total)
+        if self.sum_dtype is None:
+            return [offsets[last], last]
+        if len(last) == len(names):
+            return [offsets, last, np.arange(len(names) + 1)]
+        order, first = grouped(names, total)
+        return [offsets[order[first]], order, np.append(first, len(order))]
+
+    def _value(self, y: Array, grid: IndexLayout, kernels: Kernels) -> tuple[Array, int, tuple[int, ...]]:
+        """Return `y`, its step along mentions and those along the other axes; a copy where no one step will do."""
+        seen = broadcast_view(y, grid.result, self)
+        before, axes = grid.pattern.before, grid.pattern.ndim
+        steps = strides_of(seen, grid.result)
+        _, (mention_steps,) = collapse(grid.shape, [steps[before : before + axes]])
+        if len(mention_steps) > 1 and size_of(grid.result):
+            return self._value(copied(seen, self._spreading, kernels, self.context, grid.result), grid, kernels)
+        return seen, mention_steps[0] if mention_steps else 0, (*steps[:before], *steps[before + axes :])
+
+
+def _taking(dtype: str, pattern: Pattern) -> Kernel:
+    """Return the kernel that takes the elements of a grid from an array of any dtype, bit by bit.
+
+    Its arguments: n, chunk, the length of each axis, x, the table of places, the result, in C order, and x's step for
+    each axis but that of places.
+    """
+    arrays = ["ARRAY RAW *x", "ARRAY ga_long *places", "ARRAY RAW *z"]
+    body = f"z[i] = x[places[at{pattern.before}]{_steps('x', pattern)}];"
+    return Kernel(filled(_walk("take", pattern, arrays, ["x"], body), RAW=RAW[np.dtype(dtype).itemsize]))
+
+
+def _setting(dtype: str, pattern: Pattern) -> Kernel:
+    """Return the kernel that sets the elements of a grid, bit by bit.
+
+    Its arguments: n, chunk, the length of each axis, x, y, the table of places, that of the mention whose value each
+    place gets, y's step along mentions, and x's and y's steps for each axis but that of places.
+    """
+    arrays = ["ARRAY RAW *x", "ARRAY RAW *y", "ARRAY ga_long *places", "ARRAY ga_long *order", "ga_ssize y_place"]
+    place = f"at{pattern.before}"
+    body = f"x[places[{place}]{_steps('x', pattern)}] = y[order[{place}] * y_place{_steps('y', pattern)}];"
+    return Kernel(filled(_walk("change", pattern, arrays, ["x", "y"], body), RAW=RAW[np.dtype(dtype).itemsize]))
+
+
+def _incrementing(dtype: str, by: str, wide: str, pattern: Pattern) -> Kernel:
+    """Return the kernel that adds `by` to the elements of a grid, in the dtype `wide`.
+
+    Its arguments: n, chunk, the length of each axis, x, y, the table of places, that of the mentions in the order of
+    the places they name, that of where each place's mentions begin in it, and the rest as for `_setting`.
+    """
+    code = scalar_code(Program.of(Scalar("Add", wide), [dtype, by]), ["old", "by"], ["sum"])
+    tables = [f"ARRAY ga_long *{name}" for name in ("places", "order", "starts")]
+    arrays = ["ARRAY T *x", "ARRAY BY_T *y", *tables, "ga_ssize y_place"]
+    place = f"at{pattern.before}"
+    body = f"""
+const ga_ssize p = places[{place}]{_steps("x", pattern)}, q = 0{_steps("y", pattern)};
+W old = LOAD(x[p]);
+for (ga_long m = starts[{place}]; m < starts[{place} + 1]; ++m) {{
+    const BY_W by = BY_LOAD(y[q + order[m] * y_place]);
+    SUM_W sum;
+    {code.statements}
+    old = {convert("sum", wide, dtype)};
+}}
+x[p] = STORE(old);"""
+    words = {**type_words(by, "BY_"), **type_words(wide, "SUM_")}
+    text = typed(_walk("change", pattern, arrays, ["x", "y"], body), dtype, **words)
+    return Kernel(ROUND_EACH_STEP + code.helpers + text)
+
+
+def _steps(name: str, pattern: Pattern) -> str:
+    """Return what the stepped axes add to the place of an element."""
+    return "".join(f" + (ga_ssize)at{d} * {name}_s{d}" for d in range(pattern.axes) if d != pattern.before)
+
+
+def _walk(name: str, pattern: Pattern, arrays: Sequence[str], stepped: Sequence[str], body: str) -> str:
+    """Return a kernel whose items take pieces of a grid, one after the other, and walk them row by row."""
+    axes, last = range(pattern.axes), pattern.axes - 1
+    lengths = [f"ga_size len{d}" for d in axes]
+    steps = [f"ga_ssize {array}_s{d}" for array in stepped for d in axes if d != pattern.before]
+    outer = "\n".join(f"ga_size at{d} = rest % len{d}; rest /= len{d};" for d in reversed(axes))
+    return f"""
+OUTLINED_KERNEL void {name}({", ".join(["ga_size n", "ga_size chunk", *lengths, *arrays, *steps])})
+{{
+ga_size i = get_global_id(0) * chunk;
+const ga_size end = min(i + chunk, n);
+while (i < end) {{
+ga_size rest = i;
+{outer}
+const ga_size stop = min(end, i + (len{last} - at{last}));
+for (; i < stop; ++i, ++at{last}) {{
+{body}
+}}
+}}
+}}
+"""
+
+
+def _stepped_axes(
+    pattern: Pattern, lengths: Sequence[int], steps: Sequence[Sequence[int]], places: int
+) -> tuple[list[int], list[int]]:
+    """Return the lengths of a grid's axes, places among them, and the steps of the others, in as few axes as will do.
+
+    Axes that are saved have length 1: the kernels are written for a fixed number. The axis of places has `places`.
+    """
+    cut = pattern.before
+    front, front_steps = collapse(lengths[:cut], [array_steps[:cut] for array_steps in steps], cut)
+    back, back_steps = collapse(lengths[cut:], [array_steps[cut:] for array_steps in steps], len(lengths) - cut)
+    flat = [step for before, behind in zip(front_steps, back_steps, strict=True) for step in (*before, *behind)]
+    return [*front, places, *back], flat

@@ -1,0 +1,110 @@
+"""Rows of an array that a vector of indexes names, taken, set and incremented."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.elements import RAW, contiguous, copied, copying
+from optdb.codegen.indexing.index_layout import check_by_numpy, host_indexes
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import launch_each, size_of
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.codegen.scalars.code import scalar_code
+from optdb.codegen.scalars.program import Program, Scalar
+from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed
+from optdb.codegen.views import broadcast_view
+from optdb.runtime.arrays import from_host
+from optdb.runtime.context import Context
+from optdb.runtime.tables import computed
+
+_KERNELS = functions("indexing/named_rows.cl")
+
+
+class TakeRows(Operation):
+    """The rows of an array that a vector of indexes, of the host, names.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x : ArraySpec
+        The array, of any dtype.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec) -> None:
+        super().__init__(context)
+        self.x = x
+
+    def kernels(self) -> list[Kernel]:
+        raw = RAW[np.dtype(self.x.dtype).itemsize]
+        return [Kernel(filled(_KERNELS["take"], RAW=raw)), *copying(self.x).kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, indexes = inputs
+        rows = host_indexes(indexes, x.shape[0], self)
+        out = output_array(outputs[0], self.context, (rows.shape[0], *x.shape[1:]), x.dtype)
+        x = contiguous(x, self.x, kernels, self.context)
+        args = [size_of(x.shape[1:]), x, from_host(self.context, rows, constant=True), out]
+        launch_each(kernels["take"], self.context, out.size, *args)
+
+
+class ChangeRows(Operation):
+    """An array of which the rows that a vector of indexes, of the host, names are set or incremented.
+
+    The inputs are the array, the values, which broadcast to the rows, and the indexes. A row that is named again gets
+    the last value, or the sum of all in the order of the mentions.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x : ArraySpec
+        The array; the values have its dtype.
+    setting : bool
+        Whether rows are set, else incremented.
+    inplace : bool
+        Whether the array itself is changed, else a copy.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec, setting: bool = False, inplace: bool = False) -> None:
+        super().__init__(context)
+        self.x = x
+        self.setting = setting
+        self.inplace = inplace
+        self._copying = copying(x)
+
+    def kernels(self) -> list[Kernel]:
+        dtype = self.x.dtype
+        scalar = Scalar("Second" if self.setting else "Add", dtype)
+        change = scalar_code(Program.of(scalar, [dtype, dtype]), ["old", "by"], ["old"])
+        first = "starts[group + 1] - 1" if self.setting else "starts[group]"
+        code = typed(_KERNELS["change_rows"], dtype, CHANGE=change.statements, FIRST=first)
+        return [Kernel(ROUND_EACH_STEP + change.helpers + code), *self._copying.kernels()]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, y, indexes = inputs
+        context = self.context
+        named = self._named(x.shape, indexes)
+        shape = (indexes.shape[0], *x.shape[1:])
+        y = broadcast_view(y, shape, self)
+        out = outputs[0][0] = x if self.inplace else copied(x, self._copying, kernels, context)
+        if not (out.size and named.size):
+            return
+        y = contiguous(y, self.x, kernels, context, shape=shape)
+        flat = contiguous(out, self.x, kernels, context)  # a copy only where it works in place
+        tables = [computed(name, named) for name in ("distinct", "mentions", "begins")]
+        columns = size_of(out.shape[1:])
+        on_device = [from_host(context, table, constant=True) for table in tables]
+        launch_each(kernels["change_rows"], context, tables[0].shape[0] * columns, columns, flat, y, *on_device)
+        if flat is not out:
+            self._copying.launch(kernels, context, out.shape, [flat, out])
+
+    def _named(self, shape: Sequence[int], indexes: np.ndarray) -> np.ndarray:
+        """Return the indexes of the rows from the front; an index out of bounds raises as NumPy does."""
+        if size_of(shape[1:]):
+            return host_indexes(indexes, shape[0], self)
+        check_by_numpy(shape, [indexes])
+        return indexes  # the rows have no elements
