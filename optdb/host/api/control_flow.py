@@ -10,13 +10,14 @@ from theano.ifelse import IfElse
 from theano.scan_module.scan_op import Scan
 
 from optdb.host.api.databases import DB, Query, compile_db
-from optdb.host.api.graph import FunctionGraph, Variable
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, io_toposort
 
 __all__ = [
     "IfElse",
     "Scan",
     "ifelse_between",
     "inner_graph",
+    "inner_nodes",
     "optimized_until",
     "recompute",
     "scan_around",
@@ -37,6 +38,11 @@ def watching_mode(op: Scan) -> str | None:
 def inner_graph(op: Scan) -> FunctionGraph:
     """Return a copy of the graph inside of a Scan."""
     return FunctionGraph(list(op.inputs), list(op.outputs), clone=True)
+
+
+def inner_nodes(op: Scan) -> list[Apply]:
+    """Return the nodes inside of a Scan, in topological order."""
+    return io_toposort(op.inputs, op.outputs)
 
 
 def optimized_until(op: Scan, fgraph: FunctionGraph, database: DB) -> None:

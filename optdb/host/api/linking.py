@@ -5,16 +5,18 @@ from __future__ import annotations
 from theano.compile.function_module import infer_reuse_pattern
 from theano.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
 from theano.gof import vm
-from theano.gof.link import raise_with_op
+from theano.gof.link import Linker, LocalLinker, raise_with_op
 from theano.gof.vm import VM, VM_Linker
 
 __all__ = [
     "HAS_C_LOOP",
     "VM",
     "DeepCopyOp",
+    "LocalLinker",
     "VM_Linker",
     "ViewOp",
     "deep_copy_op",
+    "has_default_schedule",
     "infer_reuse_pattern",
     "raise_with_op",
     "vm",
@@ -22,3 +24,8 @@ __all__ = [
 
 #: Whether Theano's virtual machine that is written in C is there; it is not without a compiler.
 HAS_C_LOOP = hasattr(vm, "CVM")
+
+
+def has_default_schedule(linker: LocalLinker) -> bool:
+    """Tell whether a linker runs nodes in the order that Theano gives them, and no user has chosen another one."""
+    return getattr(linker.schedule, "__func__", None) is Linker.schedule

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from theano.compile.ops import DeepCopyOp, ViewOp, deep_copy_op
+from theano.gof.toolbox import History
 from theano.sandbox.rng_mrg import mrg_uniform
 from theano.tensor import as_tensor_variable, patternbroadcast
 from theano.tensor.blas import Gemm, Gemv, Ger
@@ -36,11 +37,11 @@ from theano.tensor.raw_random import RandomFunction
 from theano.tensor.subtensor import AdvancedIncSubtensor1, IncSubtensor
 
 from optdb.host.api.control_flow import Scan
-from optdb.host.api.graph import Apply, Op, Variable
+from optdb.host.api.graph import Apply, FunctionGraph, Op, Variable
 from optdb.host.api.lifting import copy_trace
 from optdb.host.functions.declared import declare_lengths
 
-__all__ = ["plain_copy", "without_copies"]
+__all__ = ["plain_copy", "plain_outputs", "replace_in_linked", "without_copies"]
 
 
 Plain = Mapping[type, Callable[[Any], Op]]
@@ -94,6 +95,27 @@ def without_copies(var: Variable) -> Variable:
     while var.owner is not None and isinstance(var.owner.op, DeepCopyOp | ViewOp):
         (var,) = var.owner.inputs
     return var
+
+
+def plain_outputs(node: Apply, more: Plain = MappingProxyType({})) -> list[Variable]:
+    """Return variables of the values and types of a node's outputs, computed by a plain op; `more` as in `plain_copy`.
+
+    An op that only works in place gets copies of what it overwrites.
+    """
+    outputs = _plain_outputs(node, list(node.inputs), {**_PLAIN, **more})
+    for old, new in zip(node.outputs, outputs, strict=True):
+        copy_trace(old, new)
+    return outputs
+
+
+def replace_in_linked(fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]], reason: str) -> None:
+    """Replace variables in the graph of a linker, which may have been copied or unpickled; nothing validates that."""
+    # A pickle leaves these out, and changes of a graph need them.
+    vars(fgraph).setdefault("execute_callbacks_times", dict.fromkeys(fgraph._features, 0))
+    for feature in fgraph._features:
+        if isinstance(feature, History):
+            vars(feature).setdefault("history", {fgraph: None})
+    fgraph.replace_all(pairs, reason=reason)
 
 
 def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> list[Variable]:

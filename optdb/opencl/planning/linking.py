@@ -20,10 +20,11 @@ from typing import Any
 from optdb.host.api.config import config
 from optdb.host.api.control_flow import IfElse
 from optdb.host.api.graph import Apply, Op, Variable
-from optdb.host.api.linking import HAS_C_LOOP, VM_Linker, vm
+from optdb.host.api.linking import HAS_C_LOOP, LocalLinker, VM_Linker, has_default_schedule, vm
 from optdb.host.api.patching import PatchGroup, Wrapper
 from optdb.host.api.tensor import Elemwise
 from optdb.host.functions.compiled import take_turns
+from optdb.opencl.planning.overwriting import final_last, keep_state, overwrites_state, state_of
 from optdb.opencl.planning.paths import chooser
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import is_small, on_device, overwrites, touches_device
@@ -56,7 +57,7 @@ def _noting_devices(make_all: Callable[..., Any]) -> Callable[..., Any]:
     def make_all_of_device(self: VM_Linker, *args: Any, **kwargs: Any) -> Any:
         """Link a function; an inner function, as Scan has it, decides for itself."""
         outer = _linking.device
-        _linking.device = _turn(self.fgraph.apply_nodes) is not None
+        _linking.device = _is_here(self)
         outputs = self.fgraph.outputs
         self.fgraph.outputs = Outputs(outputs)
         try:
@@ -85,6 +86,50 @@ def _by_python(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
     return make_thunk_beside_device
 
 
+class _Unplanned(Exception):
+    """A function whose nodes overwrite state gets no planned machine."""
+
+
+def _keeping_state(make_thunk: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_thunk)
+    def make_thunk_and_keep_state(self: LocalLinker, *args: Any, **kwargs: Any) -> Any:
+        """Link a function so that a call that raises changes no shared variable.
+
+        This is decided when a function is linked: an unpickled one may get another machine than it had.
+        """
+        state = set() if getattr(self, "keeps_state", False) or not _is_here(self) else state_of(self.fgraph)
+        holds = isinstance(self, VM_Linker) and _may_plan(self) and has_default_schedule(self)
+        if state and holds:
+            _exchange(self, state, True)
+            self.schedule = functools.partial(final_last, state=state)
+            self.needs_plans = overwrites_state(self.fgraph, state)
+            try:
+                return make_thunk(self, *args, **kwargs)
+            except _Unplanned:
+                pass
+            finally:
+                del self.schedule, self.needs_plans
+        if state:
+            _exchange(self, state, False)
+        return make_thunk(self, *args, **kwargs)
+
+    return make_thunk_and_keep_state
+
+
+def _is_here(linker: LocalLinker) -> bool:
+    """Tell whether a linker's function has arrays on a device."""
+    return _turn(linker.fgraph.apply_nodes) is not None
+
+
+def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
+    """Exchange nodes of a linker's function that must not overwrite state; see `keep_state`."""
+    exchanged = keep_state(linker.fgraph, state, holds)
+    # What may not be written to in the next call shares no more memory than before.
+    linker.no_recycling = [exchanged.get(var, var) for var in linker.no_recycling]
+    updated = getattr(linker, "updated_vars", {})
+    updated.update((var, exchanged[following]) for var, following in updated.items() if following in exchanged)
+
+
 def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reallocate)
     def calculate_reallocate_info(*args: Any) -> dict[Variable, list[Variable]]:
@@ -109,6 +154,8 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
         """Return the planned machine for a function that it suits, Theano's machine for others."""
         turn = _turn(nodes)
         if turn is None or not _suits(self, nodes, thunks):
+            if getattr(self, "needs_plans", False):
+                raise _Unplanned
             self.use_cloop = self.use_cloop and HAS_C_LOOP
             machine = make_vm(self, nodes, thunks, *args)
         else:
@@ -133,14 +180,18 @@ def _planning(make_vm: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _suits(linker: VM_Linker, nodes: list[Apply], thunks: list) -> bool:
-    if not config.optdb.plans:
+    lazy = (node for node, thunk in zip(nodes, thunks) if thunk.lazy)
+    return _may_plan(linker) and all(isinstance(node.op, IfElse) for node in lazy)
+
+
+def _may_plan(linker: VM_Linker) -> bool:
+    """Tell whether a linker's functions on a device run by plans, unless a node is lazy in a way of its own."""
+    if not (config.optdb.plans and _patches.installed):
         return False
     watched = linker.callback is not None or linker.callback_input is not None or config.profile
     # Without a compiler, Theano's default is the loop in Python: that is not the user's choice.
     chosen = linker.use_cloop or not HAS_C_LOOP
-    if watched or linker.allow_partial_eval or not chosen:
-        return False
-    return all(isinstance(node.op, IfElse) for node, thunk in zip(nodes, thunks) if thunk.lazy)
+    return chosen and not watched and not linker.allow_partial_eval
 
 
 def _turn(nodes: Iterable[Apply]) -> Turn | None:
@@ -161,6 +212,13 @@ _patches = PatchGroup(
         Wrapper(Op, "make_thunk", _by_python, "small work beside a device needs no compiler"),
     ],
 )
+#: Stays, as functions without plans need it most.
+_safety = PatchGroup(
+    "State on a device",
+    "from `import optdb.opencl` on",
+    "nothing",
+    [Wrapper(LocalLinker, "make_thunk", _keeping_state, "a call that raises changes no shared variable")],
+)
 #: Stays: functions that were compiled before, and those of the linker `opencl`, share arrays on a device anyway.
 _turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_turns])
 
@@ -168,6 +226,7 @@ _turns = PatchGroup("Turns", "from `import optdb.opencl` on", "nothing", [take_t
 def install() -> None:
     """Let functions on a device that are compiled from now on run by plans."""
     _turns.install()
+    _safety.install()
     _patches.install()
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from optdb.host.api.control_flow import IfElse, Scan
+from optdb.host.api.control_flow import IfElse, Scan, inner_nodes
 from optdb.host.api.destroy import destroyed_slots, viewed_slots
 from optdb.host.api.graph import Apply, Constant, Op, Variable, reachable
 from optdb.host.api.lifting import is_host_array
@@ -122,7 +122,21 @@ def _seen(node: Apply, given: set[Variable], inputs: Sequence[Variable]) -> list
 
 def may_be_held(node: Apply) -> bool:
     """Tell whether all that a node does to the device can be held back: it reads no values there."""
-    return all(map(on_device, node.outputs)) and _is_repeatable(node.op)
+    return all(map(on_device, node.outputs)) and not _reads_device(node)
+
+
+def enqueues_at_end(node: Apply) -> bool:
+    """Tell whether a node is of the device's own ops, which check all that may raise before they overwrite anything."""
+    return getattr(node.op, "repeatable", False) and may_be_held(node)
+
+
+def _reads_device(node: Apply) -> bool:
+    """Tell whether a node, or one inside of a loop, may read values of the device: whatever is held would run first."""
+    if isinstance(node.op, Scan):
+        return any(map(_reads_device, inner_nodes(node.op)))
+    if isinstance(node.op, SHAPES) or not touches_device(node):
+        return False
+    return not (all(map(on_device, node.outputs)) and _is_repeatable(node.op))
 
 
 def is_foreign(node: Apply) -> bool:

@@ -52,6 +52,20 @@ def in_loop(dtype):
     return [s], lambda e, i, b: list(theano.scan(step, sequences=[tt.arange(2) * i])[1].items())
 
 
+def in_loop_that_stops(dtype):
+    """A condition of a loop is read from the device in each step, after the loop's input has been overwritten."""
+    s, t = shared(dtype, 4), shared(dtype, 5)
+    changed = tt.set_subtensor(s[:2], one(dtype))
+
+    def step(sums):
+        sums += changed
+        return sums, theano.scan_module.until(sums.sum() > 1000)
+
+    rows, _ = theano.scan(step, outputs_info=[tt.zeros_like(s)], n_steps=3)
+    following = lambda i: tt.set_subtensor(tt.cast(rows.sum(axis=0), dtype)[i], one(dtype))  # noqa: E731
+    return [s, t], lambda e, i, b: [(s, changed), (t, following(i))]
+
+
 def at_indexes(dtype):
     s = shared(dtype, 4)
     indexes = np.array([0, 1])
@@ -60,7 +74,7 @@ def at_indexes(dtype):
     ]
 
 
-CASES = [two_chains, one_chain, two_shapes, exchanged, in_branch, in_loop, at_indexes]
+CASES = [two_chains, one_chain, two_shapes, exchanged, in_branch, in_loop, in_loop_that_stops, at_indexes]
 
 
 def shared(dtype, length):

@@ -12,13 +12,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from optdb.codegen.kernels.programs import one_program
-from optdb.host.api.destroy import destroyed_slots, viewed_slots
-from optdb.host.api.graph import Apply, FunctionGraph, Variable
+from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.api.linking import VM_Linker, infer_reuse_pattern
-from optdb.opencl.planning.roles import may_be_held, on_device
+from optdb.opencl.planning.overwriting import final_last
+from optdb.opencl.planning.roles import on_device
 from optdb.opencl.planning.sigint import commit_point, defer_sigint
 from optdb.opencl.planning.updates import advance, check_updates
 from optdb.opencl.planning.vm import PlannedVM
+
+
+class _ExecutableLinker(VM_Linker):
+    """The linker of a graph whose nodes overwrite nothing that a call which raises must not change."""
+
+    keeps_state = True
 
 
 def link(
@@ -31,7 +37,7 @@ def link(
     """
     following = {fgraph.inputs[number]: fgraph.outputs[place] for place, number in fgraph.update_mapping.items()}
     schedule = functools.partial(final_last, state=state)
-    linker = VM_Linker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
+    linker = _ExecutableLinker(allow_gc=True, use_cloop=True, c_thunks=None if c_thunks else False, schedule=schedule)
     # The next call must not write to next values, nor to results of the host, which may be its arguments. Results of
     # the device are downloaded before it.
     kept = [*following.values(), *(var for var in fgraph.outputs if not on_device(var))]
@@ -55,30 +61,3 @@ def link(
             advance(updates)
 
     return compute_and_advance, outputs
-
-
-def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
-    """Return the nodes in an order in which those that overwrite some inputs come last, where possible."""
-    early, late = _by_finality(fgraph, state)
-    return early + late
-
-
-def endangered(fgraph: FunctionGraph, state: set[Variable]) -> bool:
-    """Tell whether a node that cannot be held back has to run after, or is, a node that overwrites some inputs."""
-    _, late = _by_finality(fgraph, state)
-    return not all(map(may_be_held, late))
-
-
-def _by_finality(fgraph: FunctionGraph, state: set[Variable]) -> tuple[list[Apply], list[Apply]]:
-    """Return the nodes that come before some inputs are overwritten, and the others."""
-    order = fgraph.toposort()
-    before = fgraph.orderings()
-    of_state = set(state)
-    final: set[Apply] = set()
-    for node in order:
-        of_state.update(out for out, slot in viewed_slots(node) if node.inputs[slot] in of_state)
-        overwrites = any(node.inputs[slot] in of_state for slot in destroyed_slots(node))
-        depends = any(var.owner in final for var in node.inputs) or not final.isdisjoint(before.get(node, ()))
-        if overwrites or depends:
-            final.add(node)
-    return [node for node in order if node not in final], [node for node in order if node in final]

@@ -1,0 +1,119 @@
+"""Which nodes of a function may overwrite its state, and when: a call that raises changes no shared variable.
+
+State are the inputs that have a next value. The planned machine holds the commands of nodes that overwrite state back,
+with those of their dependents, until no node can raise any more. So these nodes run last. A node that cannot be held
+back must not be among them: the nodes of the host, and all that read values of the device. Where it would be, the nodes
+that it comes after overwrite nothing. Theano's own machines hold no commands back: there, only a device op that runs
+after all other nodes may overwrite the one variable that a function updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from optdb.host.api.destroy import destroyed_slots, viewed_slots
+from optdb.host.api.graph import Apply, FunctionGraph, Variable, reachable
+from optdb.host.api.testvalues import without_test_values
+from optdb.host.api.user_inplace import is_overwritten_by_user
+from optdb.host.functions.optimized import plain_outputs, replace_in_linked
+from optdb.opencl.inplace import PLAIN
+from optdb.opencl.planning.roles import enqueues_at_end, may_be_held
+
+__all__ = ["endangered", "final_last", "keep_state", "overwrites_state", "state_of"]
+
+
+def state_of(fgraph: FunctionGraph) -> set[Variable]:
+    """Return the inputs of a function's graph that have a next value, whose memory the user's own ops do not overwrite.
+
+    A copy of a function's graph does not know its updates: any input may have a next value.
+    """
+    mapping = getattr(fgraph, "update_mapping", None)
+    inputs = fgraph.inputs if mapping is None else [fgraph.inputs[number] for number in mapping.values()]
+    return {var for var in inputs if not is_overwritten_by_user(var)}
+
+
+def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
+    """Return the nodes in an order in which those that overwrite state come last, where possible."""
+    order = _NodeOrder(fgraph, state)
+    return sorted(order.nodes, key=order.late.__contains__)
+
+
+def overwrites_state(fgraph: FunctionGraph, state: set[Variable]) -> bool:
+    """Tell whether a node overwrites state."""
+    return bool(_overwriting(fgraph.toposort(), state))
+
+
+def endangered(fgraph: FunctionGraph, state: set[Variable]) -> bool:
+    """Tell whether a node that cannot be held back has to run after, or is, a node that overwrites state."""
+    return not all(map(may_be_held, _NodeOrder(fgraph, state).late))
+
+
+@without_test_values()
+def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict[Variable, Variable]:
+    """Let nodes overwrite state only where a call that raises cannot leave it half changed.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        Optimized; other nodes are exchanged for ones that overwrite nothing.
+    state : set of Variable
+        Inputs of the graph.
+    holds : bool
+        Whether the machine runs the nodes in the order of `final_last`, and holds commands back.
+
+    Returns
+    -------
+    dict
+        The outputs of exchanged nodes to those that took their places.
+    """
+    order = _NodeOrder(fgraph, state)
+    exchanged: dict[Variable, Variable] = {}
+    for node in order.unheld() if holds else order.unordered():
+        pairs = list(zip(node.outputs, plain_outputs(node, PLAIN), strict=True))
+        replace_in_linked(fgraph, pairs, reason="a call that raises changes no state")
+        exchanged.update(pairs)
+    return exchanged
+
+
+class _NodeOrder:
+    """Which nodes of a graph overwrite state, and which come after them."""
+
+    def __init__(self, fgraph: FunctionGraph, state: set[Variable]) -> None:
+        self.nodes = fgraph.toposort()
+        self._has_one_update = len(state) == 1
+        self._overwriting = _overwriting(self.nodes, state)
+        self._before = fgraph.orderings() if self._overwriting else {}
+        #: The nodes that overwrite state, and those that come after them.
+        self.late = set(self._overwriting)
+        for node in self.nodes if self.late else ():
+            if not self.late.isdisjoint(self._prior(node)):
+                self.late.add(node)
+
+    def unheld(self) -> list[Apply]:
+        """Return the nodes that overwrite state before a node that cannot be held back, or are one."""
+        blocking = [node for node in self.nodes if node in self.late and not may_be_held(node)]
+        reached = reachable(blocking, self._prior)
+        return [node for node in self._overwriting if node in reached]
+
+    def unordered(self) -> list[Apply]:
+        """Return the nodes that overwrite state, but for one that runs last in any order, and alone."""
+        nodes = list(self._overwriting)
+        if len(nodes) == 1 and self._has_one_update and enqueues_at_end(nodes[0]):
+            runs_last = len(reachable(nodes, self._prior)) == len(self.nodes)
+            return [] if runs_last else nodes
+        return nodes
+
+    def _prior(self, node: Apply) -> list[Apply]:
+        owners = (var.owner for var in node.inputs if var.owner is not None)
+        return [*owners, *self._before.get(node, ())]
+
+
+def _overwriting(order: Sequence[Apply], state: set[Variable]) -> dict[Apply, None]:
+    """Return the nodes that overwrite state, of all nodes in topological order."""
+    aliases = set(state)
+    nodes: dict[Apply, None] = {}
+    for node in order:
+        aliases.update(out for out, slot in viewed_slots(node) if node.inputs[slot] in aliases)
+        if any(node.inputs[slot] in aliases for slot in destroyed_slots(node)):
+            nodes[node] = None
+    return nodes
