@@ -10,10 +10,11 @@ from typing import Any
 
 from optdb.host.api import ops
 from optdb.host.api.databases import compile_db
-from optdb.host.api.graph import FunctionGraph, Variable, reachable
+from optdb.host.api.graph import FunctionGraph, Variable
 from optdb.host.api.lifting import copy_trace
 from optdb.host.api.rewriters import Optimizer
 from optdb.host.api.testvalues import without_test_values
+from optdb.opencl.aliasing import may_come_to_lie_in
 from optdb.opencl.ops.contiguous import opencl_contiguous
 from optdb.opencl.ops.elemwise import OpenCLElemwise
 from optdb.opencl.type import OpenCLArrayType
@@ -44,12 +45,7 @@ class NextValuesInOrder(Optimizer):
 
 def _may_be_out_of_order(out: Variable) -> bool:
     """Tell whether a value may lie in the memory of a view, by way of elementwise ops that work in place."""
-
-    def written_over(var: Variable) -> list[Variable]:
-        in_place = var.owner is not None and isinstance(var.owner.op, OpenCLElemwise)
-        return [value for value in var.owner.inputs if value.type == out.type] if in_place else []
-
-    owners = (var.owner for var in reachable([out], written_over))
+    owners = (var.owner for var in may_come_to_lie_in(out, OpenCLElemwise))
     return any(node is not None and isinstance(node.op, _REORDERING) for node in owners)
 
 

@@ -9,13 +9,11 @@ after all other nodes may overwrite the one variable that a function updates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from optdb.host.api.destroy import destroyed_slots, viewed_slots
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, reachable
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.api.user_inplace import is_overwritten_by_user
 from optdb.host.functions.optimized import plain_outputs, replace_in_linked
+from optdb.opencl.aliasing import overwriting
 from optdb.opencl.inplace import PLAIN
 from optdb.opencl.planning.roles import enqueues_at_end, may_be_held
 
@@ -40,7 +38,7 @@ def final_last(fgraph: FunctionGraph, state: set[Variable]) -> list[Apply]:
 
 def overwrites_state(fgraph: FunctionGraph, state: set[Variable]) -> bool:
     """Tell whether a node overwrites state."""
-    return bool(_overwriting(fgraph.toposort(), state))
+    return bool(overwriting(fgraph.toposort(), state))
 
 
 def endangered(fgraph: FunctionGraph, state: set[Variable]) -> bool:
@@ -81,7 +79,7 @@ class _NodeOrder:
     def __init__(self, fgraph: FunctionGraph, state: set[Variable]) -> None:
         self.nodes = fgraph.toposort()
         self._has_one_update = len(state) == 1
-        self._overwriting = _overwriting(self.nodes, state)
+        self._overwriting = overwriting(self.nodes, state)
         self._before = fgraph.orderings() if self._overwriting else {}
         #: The nodes that overwrite state, and those that come after them.
         self.late = set(self._overwriting)
@@ -97,7 +95,7 @@ class _NodeOrder:
 
     def unordered(self) -> list[Apply]:
         """Return the nodes that overwrite state, but for one that runs last in any order, and alone."""
-        nodes = list(self._overwriting)
+        nodes = self._overwriting
         if len(nodes) == 1 and self._has_one_update and enqueues_at_end(nodes[0]):
             runs_last = len(reachable(nodes, self._prior)) == len(self.nodes)
             return [] if runs_last else nodes
@@ -106,14 +104,3 @@ class _NodeOrder:
     def _prior(self, node: Apply) -> list[Apply]:
         owners = (var.owner for var in node.inputs if var.owner is not None)
         return [*owners, *self._before.get(node, ())]
-
-
-def _overwriting(order: Sequence[Apply], state: set[Variable]) -> dict[Apply, None]:
-    """Return the nodes that overwrite state, of all nodes in topological order."""
-    aliases = set(state)
-    nodes: dict[Apply, None] = {}
-    for node in order:
-        aliases.update(out for out, slot in viewed_slots(node) if node.inputs[slot] in aliases)
-        if any(node.inputs[slot] in aliases for slot in destroyed_slots(node)):
-            nodes[node] = None
-    return nodes

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optdb.host.api.control_flow import IfElse
-from optdb.host.api.destroy import destroyed_slots, viewed_slots
 from optdb.host.api.graph import Apply, Variable
+from optdb.opencl.aliasing import overwriting
 from optdb.opencl.planning.roles import SHAPES, Roles, find_roles, on_device
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Branches:
         self.nodes = nodes = linked.nodes
         self._number = {node: number for number, node in enumerate(nodes)}
         #: The numbers of the nodes that overwrite inputs of the function.
-        self.final = _final_nodes(nodes, linked.inputs)
+        self.final = frozenset(self._number[node] for node in overwriting(nodes, linked.inputs))
         self._before = [[self._number[prior] for prior in linked.before.get(node, ())] for node in nodes]
         choices = [node for node in nodes if _chooses(node)]
         self.conditions = list(dict.fromkeys(node.inputs[0] for node in choices))
@@ -294,17 +294,6 @@ def chooser(node: Apply, cells: dict[Variable, list[Any]]) -> Callable[[], None]
     choose.inputs = [cells[var] for var in node.inputs]
     choose.outputs = outputs
     return choose
-
-
-def _final_nodes(nodes: Sequence[Apply], inputs: Iterable[Variable]) -> frozenset[int]:
-    """Return the numbers of the nodes that overwrite inputs of a function."""
-    input_aliases = set(inputs)
-    numbers = set()
-    for number, node in enumerate(nodes):
-        input_aliases.update(out for out, slot in viewed_slots(node) if node.inputs[slot] in input_aliases)
-        if any(node.inputs[slot] in input_aliases for slot in destroyed_slots(node)):
-            numbers.add(number)
-    return frozenset(numbers)
 
 
 def _chooses(node: Apply) -> bool:

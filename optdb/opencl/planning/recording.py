@@ -16,9 +16,10 @@ import numpy as np
 
 from optdb.host.api.graph import Apply, Constant, Variable
 from optdb.host.api.linking import raise_with_op
+from optdb.opencl.aliasing import exposed_variables
 from optdb.opencl.kernels.patterns import check_kinds, check_lengths, promised_axes
 from optdb.opencl.planning.paths import Branches, Path, Round
-from optdb.opencl.planning.roles import Roles, exposed_variables, find_roles, is_foreign, on_device, overwrites
+from optdb.opencl.planning.roles import Roles, find_roles, is_foreign, on_device, overwrites
 from optdb.opencl.planning.sigint import commit_point
 from optdb.runtime.arrays import Array
 from optdb.runtime.buffer_assignment import IOBinding

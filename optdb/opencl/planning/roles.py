@@ -8,24 +8,24 @@ host (see `is_small`) overwrites nothing.
 
 A plan keeps a node's host results from one call to the next, and then skips the node. That is right only while no other
 code can overwrite or empty them. So there is one rule: **a plan owns a value of the host only if no variable of its
-alias class is seen outside of the nodes that read it** (see `exposed_variables`).
+alias class is seen outside of the nodes that read it** (see `aliasing`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from optdb.host.api.control_flow import IfElse, Scan, inner_nodes
-from optdb.host.api.destroy import destroyed_slots, viewed_slots
-from optdb.host.api.graph import Apply, Constant, Op, Variable, reachable
+from optdb.host.api.destroy import destroyed_slots
+from optdb.host.api.graph import Apply, Constant, Op, Variable
 from optdb.host.api.lifting import is_host_array
 from optdb.host.api.linking import DeepCopyOp, ViewOp
 from optdb.host.api.ops import MakeVector, Rebroadcast, Shape, Shape_i, SpecifyShape
 from optdb.host.api.tensor import Elemwise
 from optdb.host.api.user_inplace import is_overwritten_by_user
+from optdb.opencl.aliasing import may_lie_in
 from optdb.opencl.type import OpenCLArrayType
 
 if TYPE_CHECKING:
@@ -87,14 +87,7 @@ def overwrites(node: Apply) -> bool:
 def is_user_inplace(node: Apply) -> bool:
     """Tell whether a node overwrites the caller's array, as the user wrote it."""
     overwritten = [node.inputs[slot] for slot in destroyed_slots(node)]
-    return any(map(is_overwritten_by_user, reachable(overwritten, memory_of)))
-
-
-def memory_of(var: Variable) -> list[Variable]:
-    """Return the inputs of a variable's node in whose memory it may lie: it is a view of them, or overwrites them."""
-    op = None if var.owner is None else var.owner.op
-    maps = (getattr(op, name, None) or {} for name in ("view_map", "destroy_map"))
-    return [var.owner.inputs[slot] for slots in maps for slot in slots.get(var.index, ())]
+    return any(map(is_overwritten_by_user, may_lie_in(*overwritten)))
 
 
 def find_roles(linked: LinkedFunction, path: Path, unrepeatable: Collection[Apply] = ()) -> Roles:
@@ -155,29 +148,3 @@ def _always_recomputes(node: Apply, exposed: Collection[Variable]) -> bool:
     if sees_device and not isinstance(node.op, SHAPES) and not all(map(on_device, node.outputs)):
         return True
     return touches_device(node) and not _is_repeatable(node.op)
-
-
-def exposed_variables(
-    nodes: Sequence[Apply],
-    inputs: Iterable[Variable],
-    outputs: Iterable[Variable],
-    overwrites: Callable[[Apply], object] = destroyed_slots,
-) -> set[Variable]:
-    """Find the variables whose memory is seen outside of the function's nodes, or that a node overwrites.
-
-    These are the inputs, whose memory is the caller's or a shared variable's; the outputs and next values, which the
-    caller gets, and whose cells are emptied before each call; the inputs that nodes overwrite in place; and all
-    variables that may share memory with one of these. `overwrites` tells whether a node works in place as it is
-    computed; by default, whether the graph lets it.
-    """
-    exposed = {*inputs, *outputs}
-    aliases: dict[Variable, list[Variable]] = defaultdict(list)
-    for node in nodes:
-        pairs = viewed_slots(node)
-        if overwrites(node):
-            exposed.update(node.inputs[slot] for slot in destroyed_slots(node))
-            pairs += [(node.outputs[out], slot) for out, slots in node.op.destroy_map.items() for slot in slots]
-        for out, slot in pairs:
-            aliases[out].append(node.inputs[slot])
-            aliases[node.inputs[slot]].append(out)
-    return set(reachable(exposed, lambda var: aliases.get(var, ())))

@@ -19,7 +19,7 @@ from typing import Any
 from optdb.host.api import ops
 from optdb.host.api.databases import Query, compile_db
 from optdb.host.api.destroy import Supervisor
-from optdb.host.api.graph import FunctionGraph, Variable, clients, clone_get_equiv, is_output, reachable
+from optdb.host.api.graph import FunctionGraph, Variable, clients, clone_get_equiv, is_output
 from optdb.host.api.lifting import is_host_array
 from optdb.host.api.linking import DeepCopyOp, deep_copy_op
 from optdb.host.api.ops import mrg_uniform_base
@@ -30,9 +30,9 @@ from optdb.host.api.user_inplace import is_overwritten_by_user, nodes_in_place
 from optdb.host.api.variables import SharedVariable
 from optdb.host.functions.optimized import plain_copy, without_copies
 from optdb.lifters.report import LiftReport, lift_reports
+from optdb.opencl.aliasing import may_lie_in, view_root
 from optdb.opencl.device import OPENCL, POSITION, TAG
 from optdb.opencl.inplace import PLAIN
-from optdb.opencl.planning.roles import memory_of
 from optdb.opencl.transfers import HostFromOpenCL, as_opencl_variable
 from optdb.opencl.type import opencl_type
 from optdb.runtime.context import Context
@@ -150,7 +150,7 @@ def _apart(outputs: Sequence[Variable], inputs: Sequence[Variable], updates: dic
     taken: set[Variable] = set()
     apart = []
     for place, var in enumerate(outputs):
-        root = _viewed(var)
+        root = view_root(var)
         if place in updates:
             mine = root is inputs[updates[place]]
             apart.append(deep_copy_op(var) if root in taken or (root.owner is None and not mine) else var)
@@ -170,25 +170,10 @@ def _part_again(fgraph: FunctionGraph, updates: dict[int, int], arguments: set[V
     for place, number in updates.items():
         var = fgraph.outputs[place]
         others = arguments - {fgraph.inputs[number]}
-        if _viewed(var) in taken or not others.isdisjoint(_may_lie_in(var)):
+        if view_root(var) in taken or not others.isdisjoint(may_lie_in(var)):
             var = deep_copy_op(var)
             fgraph.change_input("output", place, var, reason="next values are apart")
-        taken.add(_viewed(var))
-
-
-def _may_lie_in(out: Variable) -> set[Variable]:
-    """Return the variables in whose memory a value may lie, by way of views and of what works in place."""
-    return set(reachable([out], memory_of))
-
-
-def _viewed(var: Variable) -> Variable:
-    """Return the variable in whose memory a value is, before anything works in place."""
-    while var.owner is not None:
-        slots = (getattr(var.owner.op, "view_map", None) or {}).get(var.index)
-        if not slots:
-            return var
-        var = var.owner.inputs[slots[0]]
-    return var
+        taken.add(view_root(var))
 
 
 #: Ops on a number that the device runs.

@@ -1,0 +1,154 @@
+"""Which variables of small graphs may share memory."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import theano
+import theano.tensor as tt
+from theano.gof.graph import io_toposort
+
+import optdb  # noqa: F401  comes before theano
+from optdb.opencl.aliasing import (
+    AliasSets,
+    exposed_variables,
+    may_come_to_lie_in,
+    may_lie_in,
+    memory_of,
+    overwriting,
+    view_root,
+)
+
+
+class Toy(theano.Op):
+    """Two outputs, of which each is new, a view of an input, or written over one."""
+
+    __props__ = ("views", "overwrites")
+
+    def __init__(self, views=(), overwrites=()):
+        self.views, self.overwrites = tuple(views), tuple(overwrites)
+        self.view_map = {out: [slot] for out, slot in self.views}
+        self.destroy_map = {out: [slot] for out, slot in self.overwrites}
+
+    def make_node(self, *inputs):
+        return theano.Apply(self, list(inputs), [inputs[0].type(), inputs[0].type()])
+
+
+class OtherToy(Toy):
+    """An op of another class."""
+
+
+NEW, VIEW, OVER = Toy(), Toy(views=[(0, 0)]), Toy(overwrites=[(0, 0)])
+BOTH = Toy(views=[(0, 1)], overwrites=[(1, 0)])
+
+
+def vectors(count):
+    return [tt.fvector(f"x{number}") for number in range(count)]
+
+
+def nodes_of(*outputs):
+    return io_toposort([], outputs)
+
+
+def test_memory_of_a_variable():
+    x, y = vectors(2)
+    assert memory_of(x) == []
+    assert memory_of(NEW(x, y)[0]) == []
+    assert memory_of(VIEW(x, y)[0]) == [x]
+    assert memory_of(VIEW(x, y)[1]) == []
+    view, over = BOTH(x, y)
+    assert (memory_of(view), memory_of(over)) == ([y], [x])
+
+
+def test_a_value_may_lie_in_what_views_and_in_place_nodes_lead_to():
+    x, y = vectors(2)
+    view = VIEW(x, y)[0]
+    over = OVER(view, y)[0]
+    again = VIEW(over, y)[0]
+    assert may_lie_in(again) == {again, over, view, x}
+    new = NEW(again, y)[0]
+    assert may_lie_in(new) == {new}
+    assert may_lie_in(new, view) == {new, view, x}
+    assert may_lie_in() == set()
+
+
+def test_the_root_of_views_is_not_what_a_node_has_overwritten():
+    x, y = vectors(2)
+    over = OVER(VIEW(x, y)[0], y)[0]
+    assert view_root(x) is x
+    assert view_root(VIEW(VIEW(x, y)[0], y)[0]) is x
+    assert view_root(VIEW(over, y)[0]) is over
+    assert view_root(VIEW(x, y)[1]).owner is not None
+
+
+def test_what_a_value_may_come_to_overwrite():
+    x, y = vectors(2)
+    m = tt.fmatrix("m")
+    inner = NEW(x, m)[0]
+    out = NEW(inner, y, m)[0]
+    assert set(may_come_to_lie_in(out, Toy)) == {out, inner, x, y}
+    assert set(may_come_to_lie_in(out, OtherToy)) == {out}
+    other = OtherToy()(x, y)[0]
+    assert set(may_come_to_lie_in(other, Toy)) == {other, x, y}, "a subclass"
+
+
+def test_nodes_that_overwrite_protected_variables_by_way_of_views_alone():
+    x, y, z = vectors(3)
+    view = VIEW(x, y)[0]
+    over = OVER(view, y)[0]
+    again = OVER(over, y)[0]
+    of_new = OVER(NEW(x, y)[0], y)[0]
+    order = nodes_of(again, of_new, OVER(z, y)[0])
+    assert overwriting(order, [x]) == [over.owner]
+    assert [node.inputs[0] for node in overwriting(order, [x, z])] in ([view, z], [z, view])
+    assert overwriting(order, [y]) == []
+    assert overwriting(order, []) == []
+
+
+def test_alias_sets():
+    x, y, z = vectors(3)
+    view, over = BOTH(x, y)
+    behind = VIEW(over, z)[0]
+    alone = NEW(behind, view)[0]
+    sets = AliasSets(nodes_of(alone))
+    assert sets.of([x]) == sets.of([behind]) == {x, over, behind}
+    assert sets.of([y]) == {y, view}
+    assert sets.of([alone]) == {alone}
+    assert sets.of([alone, y]) == {alone, y, view}
+    assert sets.overwritten == {x}
+    for one, other in itertools.product([x, over, behind], [y, view, z, alone]):
+        assert not sets.may_alias(one, other) and not sets.may_alias(other, one)
+    assert sets.may_alias(x, behind) and sets.may_alias(behind, x) and sets.may_alias(z, z)
+
+
+def test_alias_sets_of_nodes_that_do_not_work_in_place_as_they_are_computed():
+    x, y = vectors(2)
+    view, over = BOTH(x, y)
+    sets = AliasSets(nodes_of(view, over), overwrites=lambda node: False)
+    assert sets.of([x]) == {x}
+    assert sets.of([y]) == {y, view}
+    assert not sets.overwritten
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_exposed_variables(in_place):
+    x, y, z = vectors(3)
+    inner = NEW(x, y)[0]
+    over = OVER(inner, y)[0]
+    hidden = NEW(over, y)[0]
+    view = VIEW(hidden, z)[0]
+    out = VIEW(NEW(view, z)[0], z)[0]
+    nodes = nodes_of(out)
+    exposed = exposed_variables(nodes, [x], [out], lambda node: in_place and node.op == OVER)
+    assert exposed == {x, out, out.owner.inputs[0], *([inner, over] if in_place else [])}
+    assert hidden in exposed_variables(nodes, [], [view])
+    assert exposed_variables([], [x], [y]) == {x, y}
+
+
+def test_views_of_several_inputs_are_refused():
+    x, y = vectors(2)
+    several = Toy()
+    several.view_map = {0: [0, 1]}
+    with pytest.raises(NotImplementedError):
+        AliasSets([several(x, y)[0].owner])
