@@ -14,6 +14,7 @@ from theano.ifelse import ifelse
 import optdb  # noqa: F401  comes before theano
 from optdb.opencl.planning.overwriting import overwrites_state, state_of
 from optdb.opencl.type import OpenCLArrayType
+from tests.opencl.simulator.test_half_changed import ClaimsOneRow
 
 pytestmark = [pytest.mark.optimized, pytest.mark.usefixtures("default", "without_compiler")]
 
@@ -229,6 +230,25 @@ def test_a_function_with_lazy_ops_of_the_user_keeps_state():
     np.testing.assert_array_equal(v.get_value(), [1] * LENGTH)
     np.testing.assert_array_equal(f(np.ones(3, "float32"), 1), [1] * 3)
     np.testing.assert_array_equal(v.get_value(), [2] * LENGTH)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize("target", ["cpu", "dev0"])
+@pytest.mark.parametrize("plans, linker", [(True, "cvm"), (False, "cvm"), (True, "vm"), (True, "py")])
+def test_a_next_value_that_breaks_its_type_changes_nothing(plans, linker, target, is_last):
+    v = theano.shared(np.arange(LENGTH, dtype="float32"), target="dev0")
+    row = theano.shared(np.zeros((1, 3), "float32"), broadcastable=(True, False), target=target)
+    m = tt.fmatrix("m")
+    updates = [(v, tt.inc_subtensor(v[:2], np.float32(1))), (row, ClaimsOneRow()(m))][:: 1 if is_last else -1]
+    with theano.configparser.change_flags(**{"optdb.plans": plans}):
+        f = theano.function([m], updates=updates, mode=theano.Mode(linker, "fast_run").including("opencl"))
+    for number in range(3):
+        with pytest.raises(ValueError, match=r"length 1|supposed to be 1"):
+            f(np.ones((2, 3), "float32"))
+        np.testing.assert_array_equal(v.get_value(), [number, 1 + number, 2, 3])
+        assert row.get_value().shape == (1, 3)
+        f(np.full((1, 3), number, "float32"))
+        np.testing.assert_array_equal(row.get_value(), np.full((1, 3), number))
 
 
 def test_state_of_random_generators_is_kept():

@@ -41,7 +41,7 @@ from optdb.host.api.graph import Apply, FunctionGraph, Op, Variable
 from optdb.host.api.lifting import copy_trace
 from optdb.host.functions.declared import declare_lengths
 
-__all__ = ["plain_copy", "plain_outputs", "replace_in_linked", "without_copies"]
+__all__ = ["change_output", "plain_copy", "plain_outputs", "replace_in_linked", "without_copies"]
 
 
 Plain = Mapping[type, Callable[[Any], Op]]
@@ -110,12 +110,22 @@ def plain_outputs(node: Apply, more: Plain = MappingProxyType({})) -> list[Varia
 
 def replace_in_linked(fgraph: FunctionGraph, pairs: Iterable[tuple[Variable, Variable]], reason: str) -> None:
     """Replace variables in the graph of a linker, which may have been copied or unpickled; nothing validates that."""
-    # A pickle leaves these out, and changes of a graph need them.
+    _let_change(fgraph)
+    fgraph.replace_all(pairs, reason=reason)
+
+
+def change_output(fgraph: FunctionGraph, index: int, var: Variable, reason: str) -> None:
+    """Replace an output alone, in a graph as for `replace_in_linked`."""
+    _let_change(fgraph)
+    fgraph.change_input("output", index, var, reason=reason)
+
+
+def _let_change(fgraph: FunctionGraph) -> None:
+    """Give a graph back what a pickle leaves out, and changes need."""
     vars(fgraph).setdefault("execute_callbacks_times", dict.fromkeys(fgraph._features, 0))
     for feature in fgraph._features:
         if isinstance(feature, History):
             vars(feature).setdefault("history", {fgraph: None})
-    fgraph.replace_all(pairs, reason=reason)
 
 
 def _plain_outputs(node: Apply, inputs: list[Variable], plain_ops: Plain) -> list[Variable]:

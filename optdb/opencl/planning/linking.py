@@ -24,7 +24,7 @@ from optdb.host.api.linking import HAS_C_LOOP, LocalLinker, VM_Linker, has_defau
 from optdb.host.api.patching import PatchGroup, Wrapper
 from optdb.host.api.tensor import Elemwise
 from optdb.host.functions.compiled import take_turns
-from optdb.opencl.planning.overwriting import final_last, keep_state, overwrites_state, state_of
+from optdb.opencl.planning.overwriting import check_next_values, final_last, keep_state, overwrites_state, state_of
 from optdb.opencl.planning.paths import chooser
 from optdb.opencl.planning.recording import LinkedFunction
 from optdb.opencl.planning.roles import is_small, on_device, overwrites, touches_device
@@ -122,12 +122,16 @@ def _is_here(linker: LocalLinker) -> bool:
 
 
 def _exchange(linker: LocalLinker, state: set[Variable], holds: bool) -> None:
-    """Exchange nodes of a linker's function that must not overwrite state; see `keep_state`."""
+    """Exchange nodes of a linker's function that must not overwrite state (see `keep_state`); check next values."""
     exchanged = keep_state(linker.fgraph, state, holds)
-    # What may not be written to in the next call shares no more memory than before.
-    linker.no_recycling = [exchanged.get(var, var) for var in linker.no_recycling]
+    checked = {} if holds else check_next_values(linker.fgraph)
+    # What may not be written to in the next call shares no more memory than before, but for views by the checks.
+    computed = [exchanged.get(var, var) for var in linker.no_recycling]
+    linker.no_recycling = [*computed, *(checked[var] for var in computed if var in checked)]
     updated = getattr(linker, "updated_vars", {})
-    updated.update((var, exchanged[following]) for var, following in updated.items() if following in exchanged)
+    for var, following in list(updated.items()):
+        following = exchanged.get(following, following)
+        updated[var] = checked.get(following, following)
 
 
 def _none_beside_device(reallocate: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,14 +10,15 @@ after all other nodes may overwrite the one variable that a function updates.
 from __future__ import annotations
 
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, reachable
+from optdb.host.api.ops import Rebroadcast
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.api.user_inplace import is_overwritten_by_user
-from optdb.host.functions.optimized import plain_outputs, replace_in_linked
+from optdb.host.functions.optimized import change_output, plain_outputs, replace_in_linked
 from optdb.opencl.aliasing import overwriting
 from optdb.opencl.inplace import PLAIN
 from optdb.opencl.planning.roles import enqueues_at_end, may_be_held
 
-__all__ = ["endangered", "final_last", "keep_state", "overwrites_state", "state_of"]
+__all__ = ["check_next_values", "endangered", "final_last", "keep_state", "overwrites_state", "state_of"]
 
 
 def state_of(fgraph: FunctionGraph) -> set[Variable]:
@@ -71,6 +72,23 @@ def keep_state(fgraph: FunctionGraph, state: set[Variable], holds: bool) -> dict
         replace_in_linked(fgraph, pairs, reason="a call that raises changes no state")
         exchanged.update(pairs)
     return exchanged
+
+
+@without_test_values()
+def check_next_values(fgraph: FunctionGraph) -> dict[Variable, Variable]:
+    """Let nodes check the lengths that the types of next values promise, before Theano's machine stores any of them.
+
+    Return each next value that a node checks, and the variable that is stored in its place. The planned machine checks
+    next values itself.
+    """
+    checked: dict[Variable, Variable] = {}
+    for index in getattr(fgraph, "update_mapping", None) or {}:
+        var = fgraph.outputs[index]
+        axes = [axis for axis, is_one in enumerate(getattr(var.type, "broadcastable", ())) if is_one]
+        if axes and not (var.owner is not None and isinstance(var.owner.op, Rebroadcast)):
+            checked.setdefault(var, Rebroadcast(*[(axis, True) for axis in axes])(var))
+            change_output(fgraph, index, checked[var], reason="the length of a next value")
+    return checked
 
 
 class _NodeOrder:
