@@ -40,7 +40,8 @@ class TranslatingLoader(SourceFileLoader):
         tree = translation.call_for_helpers(
             translation.translate(data, path, promoting, libraries.library_of(self.name)), promoting
         )
-        return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
+        with translation.ignoring_warnings_of_syntax():
+            return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
 
 
 def cache_dir() -> Path:

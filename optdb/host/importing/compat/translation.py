@@ -15,11 +15,12 @@ change.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -157,13 +158,19 @@ def translate(source: bytes | str, filename: str, promoting: bool, library: Libr
     library : Library, optional
         The library that the module belongs to; None for Theano.
     """
-    with warnings.catch_warnings():
-        # Warnings of escapes such as "\d" in strings do not help the user.
-        warnings.simplefilter("ignore", SyntaxWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with ignoring_warnings_of_syntax():
         tree = ast.parse(source, filename)
     tree = _Translator(promoting, library).visit(tree)
     return ast.fix_missing_locations(tree)
+
+
+@contextlib.contextmanager
+def ignoring_warnings_of_syntax() -> Iterator[None]:
+    """Silence what the parser and the compiler warn of, such as ``x is 0``: a user cannot mend a library's source."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
 
 
 def call_for_helpers(tree: ast.Module, promoting: bool) -> ast.Module:

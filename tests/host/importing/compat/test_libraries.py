@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 import textwrap
 
 import pytest
@@ -228,6 +230,37 @@ def test_pymc3_uses_the_arviz_that_is_installed(tmp_path, version):
         "plotted 3 a ['plot_trace'] arviz",
         draws % {"c": 1},
     ]
+
+
+#: Version 1 of arviz knows this old name, and warns of it.
+MIGRATED = """
+__version__ = "1.3.0"
+
+class DataTree:
+    pass
+
+class MigrationWarning(UserWarning, FutureWarning):
+    pass
+
+def __getattr__(name):
+    if name != "InferenceData":
+        raise AttributeError(name)
+    import warnings
+    warnings.warn("arviz.InferenceData is no longer available", MigrationWarning)
+    return DataTree
+"""
+
+
+def test_importing_pymc3_asks_arviz_for_old_names_quietly(tmp_path, monkeypatch, recwarn):
+    from optdb.host.compat.modules.libraries import arviz as replacement
+
+    (tmp_path / "arviz.py").write_text(MIGRATED)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "arviz", raising=False)
+    fresh = runpy.run_path(replacement.__file__)
+    assert fresh["InferenceData"].__name__ == "DataTree"
+    assert recwarn.list == []
+    monkeypatch.delitem(sys.modules, "arviz")
 
 
 def test_an_arviz_of_pymc3_s_time_converts_traces_itself(monkeypatch):

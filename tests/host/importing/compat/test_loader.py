@@ -70,6 +70,13 @@ def test_a_changed_source_is_translated_again(kept, package, translated):
     assert len(translated) == 3
 
 
+def test_a_module_s_doubtful_syntax_is_not_reported(kept, package, recwarn):
+    """The parser warns of the escape, and the compiler of the comparison."""
+    (package / "__init__.py").write_text("escaped = '\\d'\nequal = escaped is 0\n")
+    assert load(package).escaped == "\\d"
+    assert [warning for warning in recwarn.list if issubclass(warning.category, SyntaxWarning)] == []
+
+
 @pytest.mark.parametrize("content", [b"", b"nonsense", None])
 def test_what_is_kept_may_be_broken(kept, package, content):
     load(package)

@@ -21,11 +21,11 @@ from optdb.host.importing.compat.modules.libraries._optional import Optional
 CURE = 'pip install "arviz<0.12" where it supports this NumPy, "arviz<1" elsewhere'
 
 with warnings.catch_warnings():
-    # arviz 0.23 announces version 1 when it is imported.
+    # arviz 0.23 announces version 1 when it is imported, and version 1 its new classes when an old name is looked up.
+    # PyMC3 asks for both, and its users can change neither.
     warnings.simplefilter("ignore", FutureWarning)
     _package = Optional("arviz", CURE)
-
-InferenceData = _package.make_class("InferenceData")
+    InferenceData = _package.make_class("InferenceData")
 
 
 def __getattr__(name: str) -> Any:
