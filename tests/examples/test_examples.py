@@ -21,7 +21,9 @@ from tests.processes import python
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 #: It starts processes, and has a test of its own.
 SPAWNING = "several_processes.py"
-PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {SPAWNING})
+#: It is run from outside, as the pages do.
+SCRIPT = "train.py"
+PROGRAMS = sorted({path.name for path in EXAMPLES.glob("*.py")} - {SPAWNING, SCRIPT})
 CHECKS = ["check1.py", "check2.py", "check3.py"]
 MODE = theano.Mode(theano.config.linker, "fast_compile")
 
@@ -53,6 +55,20 @@ def test_runs(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, "2"])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_script_that_does_not_import_optdb_learns_the_same_in_every_way():
+    assert "import optdb" not in (EXAMPLES / SCRIPT).read_text()
+    ways = [([], ""), (["--no-topo"], ""), ([], ",optdb.device=opencl")]
+    shares = []
+    for options, flags in ways:
+        command = ["-m", "optdb", "run", *options, str(EXAMPLES / SCRIPT), "--epochs", "5"]
+        done = python(*command, flags=f"floatX=float32{flags}")
+        assert "theano.function took" in done.stdout, done.stderr
+        shares.append(float(done.stdout.split()[-1].rstrip("%")))
+    assert min(shares) > 80
+    assert max(shares) - min(shares) < 3
 
 
 @pytest.mark.parametrize("name", CHECKS)
