@@ -252,7 +252,7 @@ def __getattr__(name):
 
 
 def test_importing_pymc3_asks_arviz_for_old_names_quietly(tmp_path, monkeypatch, recwarn):
-    from optdb.host.compat.modules.libraries import arviz as replacement
+    from optdb.host.importing.compat.modules.libraries import arviz as replacement
 
     (tmp_path / "arviz.py").write_text(MIGRATED)
     monkeypatch.syspath_prepend(tmp_path)
