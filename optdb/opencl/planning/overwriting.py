@@ -4,17 +4,18 @@ State are the inputs that have a next value. The planned machine holds the comma
 with those of their dependents, until no node can raise any more. So these nodes run last. A node that cannot be held
 back must not be among them: the nodes of the host, and all that read values of the device. Where it would be, the nodes
 that it comes after overwrite nothing. Theano's own machines hold no commands back: there, only a device op that runs
-after all other nodes may overwrite the one variable that a function updates.
+after all other nodes may overwrite state: all variables that the function updates.
 """
 
 from __future__ import annotations
 
+from optdb.host.api.destroy import destroyed_slots
 from optdb.host.api.graph import Apply, FunctionGraph, Variable, reachable
 from optdb.host.api.ops import Rebroadcast
 from optdb.host.api.testvalues import without_test_values
 from optdb.host.api.user_inplace import is_overwritten_by_user
 from optdb.host.functions.optimized import change_output, plain_outputs, replace_in_linked
-from optdb.opencl.aliasing import overwriting
+from optdb.opencl.aliasing import may_lie_in, overwriting
 from optdb.opencl.inplace import PLAIN
 from optdb.opencl.planning.roles import enqueues_at_end, may_be_held
 
@@ -96,7 +97,7 @@ class _NodeOrder:
 
     def __init__(self, fgraph: FunctionGraph, state: set[Variable]) -> None:
         self.nodes = fgraph.toposort()
-        self._has_one_update = len(state) == 1
+        self._state = state
         self._overwriting = overwriting(self.nodes, state)
         self._before = fgraph.orderings() if self._overwriting else {}
         #: The nodes that overwrite state, and those that come after them.
@@ -112,12 +113,13 @@ class _NodeOrder:
         return [node for node in self._overwriting if node in reached]
 
     def unordered(self) -> list[Apply]:
-        """Return the nodes that overwrite state, but for one that runs last in any order, and alone."""
+        """Return the nodes that overwrite state, but for one that runs last in any order, and overwrites all of it."""
         nodes = self._overwriting
-        if len(nodes) == 1 and self._has_one_update and enqueues_at_end(nodes[0]):
-            runs_last = len(reachable(nodes, self._prior)) == len(self.nodes)
-            return [] if runs_last else nodes
-        return nodes
+        if len(nodes) != 1 or not enqueues_at_end(nodes[0]):
+            return nodes
+        overwritten = may_lie_in(*[nodes[0].inputs[slot] for slot in destroyed_slots(nodes[0])])
+        runs_last = len(reachable(nodes, self._prior)) == len(self.nodes)
+        return [] if runs_last and self._state <= overwritten else nodes
 
     def _prior(self, node: Apply) -> list[Apply]:
         owners = (var.owner for var in node.inputs if var.owner is not None)
