@@ -18,7 +18,7 @@ CHECKED := optdb tests profiles conformance memcheck fuzzing models examples doc
 
 # Minutes on two cores that do nothing else, of a clean clone, installation aside. README.md and CONTRIBUTING.md have
 # the same numbers, which a test asserts.
-DEMO_MINUTES := 3
+DEMO_MINUTES := 1
 TEST_MINUTES := 3
 TEST_ALL_MINUTES := 16
 
@@ -31,7 +31,7 @@ help:
 
 ## theano.function as a whole with optdb and without, and a device: a table and a plot
 demo: $(STAMP)
-	@echo "make demo takes about $(DEMO_MINUTES) minutes on two cores"
+	@echo "make demo takes about $(DEMO_MINUTES) min on two cores"
 	$(RUN) -m profiles.demo --plot build/demo.png
 
 ## The optimizer's phases for all models, with repeats, kept in build/
@@ -49,12 +49,12 @@ PYTEST = $(RUN) -m pytest --numprocesses logical --dist worksteal --durations 15
 
 ## The quick tests: those that are not marked slow, with a quarter of Hypothesis's examples
 test: $(STAMP)
-	@echo "make test takes about $(TEST_MINUTES) minutes on two cores; make test-all has the rest"
+	@echo "make test takes about $(TEST_MINUTES) min on two cores; make test-all has the rest"
 	OPTDB_TESTS=quick $(PYTEST)
 
 ## All tests with all examples, then test-device and memcheck: what CI runs; test-clusters is apart
 test-all: $(STAMP)
-	@echo "make test-all takes about $(TEST_ALL_MINUTES) minutes on two cores"
+	@echo "make test-all takes about $(TEST_ALL_MINUTES) min on two cores"
 	$(PYTEST) -m "" --ignore tests/distributed/test_clusters.py
 	$(MAKE) test-device
 	$(MAKE) memcheck
