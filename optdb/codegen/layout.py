@@ -120,6 +120,14 @@ def view(array: Array, shape: Sequence[int], strides: Sequence[int], offset: int
     )
 
 
+def with_axis(array: Array, axis: int) -> DeviceArray:
+    """Return a view of an array with another axis, of length 1."""
+    shape, strides = list(array.shape), list(array.strides)
+    shape.insert(axis, 1)
+    strides.insert(axis, array.dtype.itemsize)
+    return view(array, shape, strides)
+
+
 def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """Return the strides in bytes of an array in C order."""
     strides = [itemsize]

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from optdb.codegen.gemm.blocks import chosen
+from optdb.codegen.gemm.products import matmul, matmul_kernels
+from optdb.codegen.gemm.vector import matvec, matvec_kernels
 from optdb.codegen.layout import view
 from optdb.opencl.contexts import contexts, get_context
 from optdb.opencl.kernels import CompiledKernel, Kernel, compile_kernels
-from optdb.opencl.ops.products import matmul, matmul_kernels, matvec, matvec_kernels
 from optdb.runtime.arrays import Array, empty
 
 if TYPE_CHECKING:

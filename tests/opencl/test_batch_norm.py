@@ -8,7 +8,7 @@ import theano
 import theano.tensor as tt
 from theano.tensor.nnet import bn
 
-from optdb.codegen.batch_norm import channels
+from optdb.codegen.normalization import channels
 from optdb.opencl.ops.batch_norm import (
     OpenCLBatchNormInference,
     OpenCLBatchNormTrain,

@@ -9,8 +9,8 @@ from optdb.cli.tune import report
 from optdb.codegen.gemm import blocks, tune
 from optdb.codegen.gemm.blocks import Choice, GroupBlock, ItemBlock
 from optdb.codegen.gemm.problem import CLASSES, classify
+from optdb.codegen.gemm.products import matmul, matmul_kernels
 from optdb.codegen.kernels import Kernel, compile_kernels
-from optdb.opencl.ops.products import matmul, matmul_kernels
 from optdb.runtime import binaries, clblast, tuning
 from optdb.runtime.arrays import DeviceArray, empty, from_host, to_host
 from optdb.runtime.context import Context

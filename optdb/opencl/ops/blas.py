@@ -11,20 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from optdb.codegen.elements import ElementKernels, copying
-from optdb.codegen.elementwise import ElementCode, Operand
+from optdb.codegen.elements import copying
+from optdb.codegen.gemm.operations import AddedOuterProduct, AddedProduct, BatchedProduct, Product
 from optdb.codegen.indexing.index_layout import grouped, host_indexes
-from optdb.codegen.layout import launch_striding, size_of, steps_of, view
-from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype
+from optdb.codegen.layout import launch_striding, size_of, steps_of
+from optdb.codegen.operation import Operation
+from optdb.codegen.source import ROUND_EACH_STEP, functions, typed
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
-from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs, output_array
+from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.counterpart import Counterpart
-from optdb.opencl.ops.products import batched_matmul, matmul, matmul_kernels, matvec, matvec_kernels
-from optdb.opencl.ops.shell import once_per_node
+from optdb.opencl.ops.shell import Shell
 from optdb.opencl.ops.views import overwritable
 from optdb.runtime.arrays import Array, from_host
-from optdb.runtime.sizes import as_float
 
 #: Columns of a block that a processor computes at once.
 _COLUMNS = 16
@@ -34,80 +33,47 @@ _ITEMS_PER_UNIT = 16
 _KERNELS = functions("blocks.cl")
 
 
-class _Product(Counterpart, OpenCLKernelBase):
-    """The base of products of matrices."""
-
-    #: The functions that return the kernels and that launch them.
-    kernels = staticmethod(matmul_kernels)
-    multiply = staticmethod(matmul)
-
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return self.kernels(node.outputs[0].type.dtype, self.get_context(node))
-
-
-class OpenCLDot22(_Product, host.Dot22):
+class OpenCLDot22(Counterpart, Shell, host.Dot22):
     """The product of two matrices."""
 
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        a, b, *alpha = inputs
-        z = output_array(outputs[0], context, (a.shape[0], b.shape[1]), a.dtype)
-        matmul(kernels, context, a, b, z, *map(as_float, alpha))
+    def operation(self, node: Apply) -> Operation:
+        return Product(self.get_context(node), node.outputs[0].type.dtype)
 
 
-class OpenCLDot22Scalar(_Product, host.Dot22Scalar):
+class OpenCLDot22Scalar(Counterpart, Shell, host.Dot22Scalar):
     """The product of two matrices and a number."""
 
     device_inputs = slice(0, 2)
-    run = OpenCLDot22.run
+    operation = OpenCLDot22.operation
 
 
-class OpenCLGemm(_Product, host.Gemm):
+class OpenCLGemm(Counterpart, Shell, host.Gemm):
     """A matrix, and the product of two others, added up with factors; `inplace` writes over the first matrix."""
 
     device_inputs = (0, 2, 3)
 
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        y, alpha, a, b, beta = inputs
-        z = y if self.inplace else output_array(outputs[0], context, y.shape, y.dtype)
-        self.multiply(kernels, context, a, b, z, as_float(alpha), y, as_float(beta))
-        outputs[0][0] = z
+    def operation(self, node: Apply) -> Operation:
+        out = node.outputs[0].type
+        return AddedProduct(self.get_context(node), out.dtype, out.ndim, self.inplace)
 
 
-class OpenCLGemv(_Product, host.Gemv):
+class OpenCLGemv(Counterpart, Shell, host.Gemv):
     """A vector, and the product of a matrix and a vector, added up with factors; `inplace` writes over the first."""
 
     device_inputs = OpenCLGemm.device_inputs
-    kernels = staticmethod(matvec_kernels)
-    multiply = staticmethod(matvec)
-    run = OpenCLGemm.run
+    operation = OpenCLGemm.operation
 
 
-class OpenCLGer(Counterpart, OpenCLKernelBase, host.Ger):
+class OpenCLGer(Counterpart, Shell, host.Ger):
     """A matrix, and the outer product of two vectors, added up with a factor; over the matrix if `destructive`."""
 
     device_inputs = (0, 2, 3)
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return self._elements(node).kernels()
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        a, alpha, x, y = inputs
-        if a.shape != (x.shape[0], y.shape[0]):
-            raise ValueError(f"{self} cannot add the product of {x.shape} and {y.shape} to a matrix of {a.shape}")
-        z = a if self.destructive else output_array(outputs[0], context, a.shape, a.dtype)
-        arrays = [a, _with_axis(x, 1), _with_axis(y, 0), z]
-        self._elements(node).launch(kernels, context, a.shape, arrays, [as_float(alpha)])
-        outputs[0][0] = z
-
-    @once_per_node
-    def _elements(self, node: Apply) -> ElementKernels:
-        dtype = node.outputs[0].type.dtype
-        arrays = tuple([Operand.of(name, dtype) for name in ("a", "x", "y")]), (Operand.of("z", dtype),)
-        numbers = (("alpha", work_dtype(dtype)),)
-        return ElementKernels(ElementCode(*arrays, "z = a + alpha * (x * y);", ndim=2, numbers=numbers))
+    def operation(self, node: Apply) -> Operation:
+        return AddedOuterProduct(self.get_context(node), node.outputs[0].type.dtype, self.destructive)
 
 
-class OpenCLDot(_Product):
+class OpenCLDot(Counterpart, Shell):
     """The product of matrices or vectors, of floats of any dtypes.
 
     It does not derive from the host's op: the rewriters that turn that into BLAS ops would match it in a loop's graph.
@@ -126,42 +92,18 @@ class OpenCLDot(_Product):
             raise TypeError(f"{self} multiplies floats on the device, not {dtype}")
         return node
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        dtype, context = node.outputs[0].type.dtype, self.get_context(node)
-        if all(x.type.ndim == 2 for x in node.inputs):
-            return matmul_kernels(dtype, context)
-        return matvec_kernels(dtype, context)
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        a, b = inputs
-        shape = (*a.shape[:-1], *b.shape[1:])
-        z = output_array(outputs[0], context, shape, a.dtype)
-        if a.ndim == b.ndim == 2:
-            matmul(kernels, context, a, b, z)
-        elif b.ndim == 2:
-            matvec(kernels, context, view(b, b.shape[::-1], b.strides[::-1]), a, z)
-        elif a.ndim == 2:
-            matvec(kernels, context, a, b, z)
-        else:
-            matvec(kernels, context, _with_axis(a, 0), b, _with_axis(z, 0))
+    def operation(self, node: Apply) -> Operation:
+        ranks = [x.type.ndim for x in node.inputs]
+        return Product(self.get_context(node), node.outputs[0].type.dtype, *ranks)
 
 
-class OpenCLBatchedDot(_Product, host.BatchedDot):
+class OpenCLBatchedDot(Counterpart, Shell, host.BatchedDot):
     """The products of the matrices, or vectors, that two arrays hold along their first axes."""
 
     common_dtype = "upcast"
 
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        a, b = inputs
-        if a.shape[0] != b.shape[0]:
-            raise ValueError(f"{self} has {a.shape[0]} matrices to multiply with {b.shape[0]}")
-        z = output_array(outputs[0], context, (a.shape[0], *a.shape[1:-1], *b.shape[2:]), a.dtype)
-        result = z
-        if a.ndim == 2:
-            a, result = _with_axis(a, 1), _with_axis(result, 1)
-        if b.ndim == 2:
-            b, result = _with_axis(b, 2), _with_axis(result, 2)
-        batched_matmul(kernels, context, a, b, result)
+    def operation(self, node: Apply) -> Operation:
+        return BatchedProduct(self.get_context(node), node.outputs[0].type.dtype)
 
 
 class _Blocks(Counterpart, OpenCLKernelBase):
@@ -240,14 +182,6 @@ class OpenCLSparseBlockOuter(_Blocks, host.SparseBlockOuter):
         args = [*lengths, out, *steps[2:], x, steps_of(x)[2], y, steps_of(y)[2], *tables]
         items = len(first) * size_of(lengths)
         launch_striding(kernels["outer_products"], context, items, *args, items_per_unit=_ITEMS_PER_UNIT)
-
-
-def _with_axis(x: Array, axis: int) -> Array:
-    """Return a view with another axis, of length 1."""
-    shape, strides = list(x.shape), list(x.strides)
-    shape.insert(axis, 1)
-    strides.insert(axis, x.dtype.itemsize)
-    return view(x, shape, strides)
 
 
 def _row_starts(x: Array, batch: int, windows: int) -> np.ndarray:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optdb.codegen.elements import ElementKernels, copied, copying
-from optdb.codegen.layout import is_contiguous
+from optdb.codegen.creation import InOrder
+from optdb.codegen.operation import Operation
 from optdb.host.api.graph import Apply, Variable
-from optdb.opencl.kernels import Context, Kernel, Kernels, OpenCLKernelBase, Outputs
 from optdb.opencl.ops.counterpart import on_one_device
-from optdb.opencl.ops.shell import once_per_node
+from optdb.opencl.ops.shell import Shell, spec_of
 
 __all__ = ["OpenCLContiguous", "opencl_contiguous"]
 
 
-class OpenCLContiguous(OpenCLKernelBase):
+class OpenCLContiguous(Shell):
     """The same array if it is in C order, else a copy that is."""
 
     __props__ = ()
@@ -28,17 +27,8 @@ class OpenCLContiguous(OpenCLKernelBase):
         (x,) = on_one_device([x])
         return Apply(self, [x], [x.type()])
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return self._copying(node).kernels()
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        (x,) = inputs
-        # The previous output is not reused: it may be an earlier input itself.
-        outputs[0][0] = x if is_contiguous(x) else copied(x, self._copying(node), kernels, context)
-
-    @once_per_node
-    def _copying(self, node: Apply) -> ElementKernels:
-        return copying(node.inputs[0].type)
+    def operation(self, node: Apply) -> Operation:
+        return InOrder(self.get_context(node), spec_of(node.inputs[0]))
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> Sequence[Any]:
         return shapes

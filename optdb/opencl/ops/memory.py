@@ -5,40 +5,25 @@ Sizes come from the host. No input has a context, so the ops hold its name.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from optdb.codegen.elements import ElementKernels
-from optdb.codegen.layout import view
-from optdb.codegen.scalars.types import unsigned
-from optdb.codegen.source import ROUND_EACH_STEP, typed, work_dtype, write_w
+from optdb.codegen.creation import Count, Fill, Triangle
+from optdb.codegen.operation import Operation, Outputs, output_array
 from optdb.host.api import ops as host
 from optdb.host.api.graph import Apply
-from optdb.opencl.kernels import (
-    Context,
-    Kernel,
-    Kernels,
-    OpenCLKernelBase,
-    Outputs,
-    check_lengths,
-    ctype,
-    output_array,
-)
 from optdb.opencl.ops.counterpart import Performed
-from optdb.opencl.ops.shell import once_per_node
+from optdb.opencl.ops.shell import Shell, spec_of
 from optdb.opencl.transfers import as_opencl_variable
 from optdb.opencl.type import OpenCLArrayType
 from optdb.runtime.sizes import as_int
 
 
-class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
+class OpenCLAlloc(Shell, host.Alloc):
     """An array of some shape, filled with a value that broadcasts to it; in the default context unless told."""
 
     __props__ = ("context_name",)
-    #: `run` checks that of the value: the shape is made of numbers of the host.
+    #: The operation checks that of the value: the shape is made of numbers of the host.
     checks_lengths = True
 
     def __init__(self, context_name: str | None = None) -> None:
@@ -51,27 +36,8 @@ class OpenCLAlloc(OpenCLKernelBase, host.Alloc):
         out = OpenCLArrayType(value.type.dtype, like.outputs[0].type.broadcastable, self.context_name)()
         return Apply(self, [value, *like.inputs[1:]], [out])
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return self._elements(node).kernels()
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        value, *lengths = inputs
-        check_lengths(self, node.inputs[:1], [value], empty=True)
-        shape = tuple(map(as_int, lengths))
-        if any(length < 0 for length in shape):
-            raise ValueError(f"{self} cannot make an array with a negative length: {shape}")
-        missing = len(shape) - value.ndim
-        if any(length not in (1, target) for length, target in zip(value.shape, shape[missing:], strict=True)):
-            raise ValueError(f"could not broadcast a value of shape {value.shape} to shape {shape[missing:]}")
-        out = output_array(outputs[0], context, shape, value.dtype)
-        item = value.dtype.itemsize
-        value = view(value, (1,) * missing + value.shape, (item,) * missing + value.strides)
-        self._elements(node).launch(kernels, context, shape, [value, out])
-
-    @once_per_node
-    def _elements(self, node: Apply) -> ElementKernels:
-        value, out = node.inputs[0].type, node.outputs[0].type
-        return ElementKernels.copying(out.dtype, out.ndim, single=all(value.broadcastable))
+    def operation(self, node: Apply) -> Operation:
+        return Fill(self.get_context(node), spec_of(node.inputs[0]), node.outputs[0].type.ndim)
 
 
 class _Maker:
@@ -103,51 +69,15 @@ class OpenCLAllocEmpty(Performed, _Maker, host.AllocEmpty):
         self.perform(node, inputs, outputs)
 
 
-_ARANGE = """
-KERNEL void arange(ga_size n, W start, W step, ARRAY T *a) {
-    for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
-        a[i] = VALUE;
-}
-"""
-
-
-class OpenCLARange(_Maker, OpenCLKernelBase, host.ARange):
+class OpenCLARange(_Maker, Shell, host.ARange):
     """Numbers at equal distances."""
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        value = f"{write_w(self.dtype)}(start + i * step)"
-        if np.dtype(self.dtype).kind in "iu":
-            wide = unsigned(self.dtype)
-            value = f"({ctype(self.dtype)})(({wide})start + ({wide})i * ({wide})step)"
-        return [Kernel(typed(ROUND_EACH_STEP + _ARANGE, self.dtype, VALUE=value))]
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        start, stop, step = [x.item() for x in inputs]
-        n = max(0, math.ceil((stop - start) / step))
-        out = output_array(outputs[0], context, (n,), self.dtype)
-        kind = np.dtype(work_dtype(self.dtype)).type
-        # NumPy writes two numbers, and goes on with their difference.
-        first = np.array([start]).astype(kind)
-        with np.errstate(over="ignore"):
-            distance = np.array([start + step]).astype(kind) - first
-        kernels["arange"].scall(n, n, first[0], distance[0], out)
+    def operation(self, node: Apply) -> Operation:
+        return Count(self.get_context(node), self.dtype)
 
 
-_TRI = """
-KERNEL void tri(ga_size n, ga_size columns, ga_ssize k, ARRAY T *a) {
-    for (ga_size i = get_global_id(0); i < n; i += get_global_size(0))
-        a[i] = STORE((ga_ssize)(i % columns) <= (ga_ssize)(i / columns) + k);
-}
-"""
-
-
-class OpenCLTri(_Maker, OpenCLKernelBase, host.Tri):
+class OpenCLTri(_Maker, Shell, host.Tri):
     """Ones at and below a diagonal."""
 
-    def gpu_kernels(self, node: Apply, name: str) -> list[Kernel]:
-        return [Kernel(typed(_TRI, self.dtype))]
-
-    def run(self, node: Apply, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels, context: Context) -> None:
-        rows, columns, k = [int(x) for x in inputs]
-        out = output_array(outputs[0], context, (rows, columns), self.dtype)
-        kernels["tri"].scall(out.size, out.size, columns, k, out)
+    def operation(self, node: Apply) -> Operation:
+        return Triangle(self.get_context(node), self.dtype)

@@ -1,7 +1,7 @@
 """Kernels that reduce channels: sums over the elements of each, in double precision.
 
 `Pass` objects describe the sums, one for each time that a kernel reads the elements. There are
-kernels for rows and for columns (see :mod:`optdb.codegen.batch_norm.channels`), each in two
+kernels for rows and for columns (see :mod:`optdb.codegen.normalization.channels`), each in two
 variants: on a processor an item sums a row in vectors, or some columns side by side; elsewhere
 a group shares a row, and each item has a column of its own. A channel may be folded in parts:
 result ``[part * n + k]`` belongs to channel ``k`` of ``n``.
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from optdb.codegen.batch_norm.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
+from optdb.codegen.normalization.channels import ITEMS_PER_UNIT, WIDTH, Channels, Runs
 from optdb.codegen.source import ROUND_EACH_STEP, add_places, joined, load_w
 from optdb.runtime.arrays import Array
 

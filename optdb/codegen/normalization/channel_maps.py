@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from optdb.codegen.batch_norm.channels import Channels, Runs
 from optdb.codegen.kernels import CompiledKernel, Kernel, ctype
 from optdb.codegen.layout import launch_chunks, launch_items
+from optdb.codegen.normalization.channels import Channels, Runs
 from optdb.codegen.source import ROUND_EACH_STEP, add_places, joined, load_w, work_dtype, write_w
 from optdb.runtime.arrays import Array
 

@@ -1,0 +1,142 @@
+"""Operations that make arrays: filled, counting, triangular, and in C order. Lengths are numbers of the host."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.elements import ElementKernels, copied, copying
+from optdb.codegen.kernels import Kernel, ctype
+from optdb.codegen.layout import is_contiguous, view
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, check_lengths, output_array
+from optdb.codegen.scalars.types import unsigned
+from optdb.codegen.source import ROUND_EACH_STEP, functions, typed, work_dtype, write_w
+from optdb.runtime.context import Context
+from optdb.runtime.sizes import as_int
+
+
+class Fill(Operation):
+    """An array filled with a value, which broadcasts to it.
+
+    The inputs are the value, an array of the device, and the lengths of the axes.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    value : ArraySpec
+        The value.
+    ndim : int
+        The number of axes of the array.
+    """
+
+    def __init__(self, context: Context, value: ArraySpec, ndim: int) -> None:
+        super().__init__(context)
+        self.value = value
+        self._copying = ElementKernels.copying(value.dtype, ndim, single=value.single)
+
+    def kernels(self) -> list[Kernel]:
+        return self._copying.kernels()
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        value, *lengths = inputs
+        check_lengths(self, [self.value], [value], empty=True)
+        shape = tuple(map(as_int, lengths))
+        if any(length < 0 for length in shape):
+            raise ValueError(f"{self} cannot make an array with a negative length: {shape}")
+        missing = len(shape) - value.ndim
+        if any(length not in (1, target) for length, target in zip(value.shape, shape[missing:], strict=True)):
+            raise ValueError(f"could not broadcast a value of shape {value.shape} to shape {shape[missing:]}")
+        out = output_array(outputs[0], self.context, shape, value.dtype)
+        item = value.dtype.itemsize
+        value = view(value, (1,) * missing + value.shape, (item,) * missing + value.strides)
+        self._copying.launch(kernels, self.context, shape, [value, out])
+
+
+class Count(Operation):
+    """Numbers at equal distances, as ``numpy.arange`` gives them.
+
+    The inputs are the start, the end and the distance, numbers of the host.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    dtype : str
+        The dtype of the numbers, which are real.
+    """
+
+    def __init__(self, context: Context, dtype: str) -> None:
+        super().__init__(context)
+        self.dtype = dtype
+
+    def kernels(self) -> list[Kernel]:
+        value = f"{write_w(self.dtype)}(start + i * step)"
+        if np.dtype(self.dtype).kind in "iu":
+            wide = unsigned(self.dtype)
+            value = f"({ctype(self.dtype)})(({wide})start + ({wide})i * ({wide})step)"
+        return [Kernel(ROUND_EACH_STEP + typed(functions("creation.cl")["count"], self.dtype, VALUE=value))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        start, stop, step = [x.item() for x in inputs]
+        n = max(0, math.ceil((stop - start) / step))
+        out = output_array(outputs[0], self.context, (n,), self.dtype)
+        kind = np.dtype(work_dtype(self.dtype)).type
+        # NumPy writes two numbers, and goes on with their difference.
+        first = np.array([start]).astype(kind)
+        with np.errstate(over="ignore"):
+            distance = np.array([start + step]).astype(kind) - first
+        kernels["count"].scall(n, n, first[0], distance[0], out)
+
+
+class Triangle(Operation):
+    """A matrix of ones at and below a diagonal, and of zeros above it.
+
+    The inputs are the numbers of rows and columns, and the diagonal, counted upwards from the main one.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    dtype : str
+        The dtype of the matrix.
+    """
+
+    def __init__(self, context: Context, dtype: str) -> None:
+        super().__init__(context)
+        self.dtype = dtype
+
+    def kernels(self) -> list[Kernel]:
+        return [Kernel(typed(functions("creation.cl")["triangle"], self.dtype))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        rows, columns, k = [int(x) for x in inputs]
+        out = output_array(outputs[0], self.context, (rows, columns), self.dtype)
+        kernels["triangle"].scall(out.size, out.size, columns, k, out)
+
+
+class InOrder(Operation):
+    """The input itself if it is in C order, else a copy that is.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x : ArraySpec
+        The array.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec) -> None:
+        super().__init__(context)
+        self._copying = copying(x)
+
+    def kernels(self) -> list[Kernel]:
+        return self._copying.kernels()
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        (x,) = inputs
+        # The previous output is not reused: it may be an earlier input itself.
+        outputs[0][0] = x if is_contiguous(x) else copied(x, self._copying, kernels, self.context)

@@ -1,0 +1,237 @@
+"""Softmax, which makes of each row of a matrix weights that add up to 1, cross entropies, and their gradients.
+
+A work item goes over its rows three times: for the largest element, for the sum, and to write. It subtracts the largest
+element first, so that no power of e overflows. Classes are numbers of the host, which checks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optdb.codegen.indexing.index_layout import host_indexes
+from optdb.codegen.kernels import Kernel, ctype
+from optdb.codegen.layout import launch_each, launch_striding, steps_of
+from optdb.codegen.operation import Kernels, Operation, Outputs, output_array, output_zeros
+from optdb.codegen.source import filled, functions, type_words, typed, work_dtype
+from optdb.runtime.arrays import Array, from_host
+from optdb.runtime.context import Context
+from optdb.runtime.tables import computed
+
+_KERNELS = functions("cross_entropy.cl")
+
+#: The parameters of a softmax, and the expression of an output element.
+_INPUTS, _WEIGHT = "ARRAY T *x, ga_ssize x0, ga_ssize x1", "exp(AT(j) - largest) / sum"
+#: Element j of row i of a matrix, and of a vector that all rows share.
+_OF_MATRIX, _OF_VECTOR = "LOAD(x[(ga_ssize)i * x0 + (ga_ssize)(j) * x1])", "LOAD(b[(ga_ssize)(j) * b0])"
+
+
+class _OfRows(Operation):
+    """The base of softmax and its gradient: matrices, row by row, in C order at the end.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    dtype : str
+        The dtype of all arrays, which is one of floats.
+    """
+
+    def __init__(self, context: Context, dtype: str) -> None:
+        super().__init__(context)
+        self.dtype = dtype
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        shape = inputs[-1].shape if inputs[-1].ndim == 2 else inputs[0].shape
+        if any(tuple(x.shape) != tuple(shape)[-x.ndim :] for x in inputs):
+            raise ValueError(f"{self} was given arrays of shapes {' and '.join(str(tuple(x.shape)) for x in inputs)}")
+        out = output_array(outputs[0], self.context, shape, self.dtype)
+        if not out.size:
+            return
+        args = [arg for x in inputs for arg in (x, *steps_of(x))]
+        (kernel,) = kernels.values()
+        launch_striding(kernel, self.context, *shape, *args, out)
+
+
+class Softmax(_OfRows):
+    """Powers of e, in each row divided by their sum; or the logarithm of that, computed directly.
+
+    The inputs are the matrix, and a vector that is added to each row, with `bias`.
+    """
+
+    def __init__(self, context: Context, dtype: str, logarithm: bool = False, bias: bool = False) -> None:
+        super().__init__(context, dtype)
+        self.logarithm = logarithm
+        self.bias = bias
+
+    def kernels(self) -> list[Kernel]:
+        words = {
+            "INPUTS": f"{_INPUTS}, ARRAY T *b, ga_ssize b0" if self.bias else _INPUTS,
+            "ELEMENT": f"{_OF_MATRIX} + {_OF_VECTOR}" if self.bias else _OF_MATRIX,
+            "RESULT": "AT(j) - largest - log_sum" if self.logarithm else _WEIGHT,
+        }
+        return [Kernel(typed(filled(_KERNELS["softmax"], **words), self.dtype))]
+
+
+class SoftmaxGradient(_OfRows):
+    """The gradient of a softmax, from that of its result and the result."""
+
+    def kernels(self) -> list[Kernel]:
+        return [Kernel(typed(_KERNELS["softmax_gradient"], self.dtype))]
+
+
+class SoftmaxCrossEntropy(Operation):
+    """For each row of a matrix: how unlikely its class is, the softmax, and the likeliest class.
+
+    The inputs are the matrix, a vector that is added to each row, and the classes, of the host.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    dtype : str
+        The dtype of the matrix and of the vector, which is one of floats.
+    index_dtype : str
+        The dtype of the likeliest classes.
+    """
+
+    def __init__(self, context: Context, dtype: str, index_dtype: str) -> None:
+        super().__init__(context)
+        self.dtype = dtype
+        self.index_dtype = index_dtype
+
+    def kernels(self) -> list[Kernel]:
+        return [Kernel(typed(_KERNELS["crossentropy"], self.dtype, INDEX=ctype(self.index_dtype)))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, b, y = inputs
+        rows, columns = x.shape
+        if b.shape[0] != columns:
+            raise ValueError(f"{self} has a bias of {b.shape[0]} numbers for {columns} columns")
+        classes = _classes(self, y, x.shape)
+        results = [
+            output_array(storage, self.context, shape, dtype)
+            for storage, shape, dtype in zip(
+                outputs, [(rows,), x.shape, (rows,)], [self.dtype, self.dtype, self.index_dtype], strict=True
+            )
+        ]
+        if x.size:
+            args = [columns, x, *steps_of(x), b, *steps_of(b), classes, *results]
+            launch_striding(kernels["crossentropy"], self.context, rows, *args)
+
+
+class SoftmaxCrossEntropyGradient(Operation):
+    """The gradient of the cross entropy of a softmax.
+
+    The inputs are the gradient of the entropies, one number or one for each row, the softmax, and the classes, of the
+    host.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    dtype : str
+        The dtype of the arrays, which is one of floats.
+    """
+
+    def __init__(self, context: Context, dtype: str) -> None:
+        super().__init__(context)
+        self.dtype = dtype
+
+    def kernels(self) -> list[Kernel]:
+        return [Kernel(typed(_KERNELS["crossentropy_gradient"], self.dtype))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        dy, sm, y = inputs
+        rows, columns = sm.shape
+        if dy.ndim and dy.shape[0] not in (1, rows):
+            raise ValueError(f"{self} has {dy.shape[0]} gradients for {rows} rows")
+        classes = _classes(self, y, sm.shape)
+        dx = output_array(outputs[0], self.context, sm.shape, sm.dtype)
+        if sm.size:
+            dy_step = steps_of(dy)[0] if dy.ndim and dy.shape[0] > 1 else 0
+            args = [columns, dy, dy_step, sm, *steps_of(sm), classes, dx]
+            launch_striding(kernels["crossentropy_gradient"], self.context, rows, *args)
+
+
+class CrossEntropy(Operation):
+    """For each row of a distribution, how unlikely its class is.
+
+    The inputs are the distribution, and the classes, of the host, which may count from the end.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    dtype : str
+        The dtype of the distribution, which is one of floats.
+    """
+
+    def __init__(self, context: Context, dtype: str) -> None:
+        super().__init__(context)
+        self.dtype = dtype
+
+    def kernels(self) -> list[Kernel]:
+        return [Kernel(typed(_KERNELS["lookup"], self.dtype))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        p, classes = inputs
+        columns = _columns(self, classes, p.shape[0], p.shape)
+        y = output_array(outputs[0], self.context, p.shape[:1], p.dtype)
+        launch_each(kernels["lookup"], self.context, y.size, p, *steps_of(p), columns, y)
+
+
+class CrossEntropyGradient(Operation):
+    """The gradient of the cross entropy of a distribution: zeros, but for the class of each row.
+
+    The inputs are the gradient of the entropies, the distribution, and the classes, of the host.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    gradient_dtype, dtype : str
+        The dtypes of the gradient and of the distribution, which are floats.
+    """
+
+    def __init__(self, context: Context, gradient_dtype: str, dtype: str) -> None:
+        super().__init__(context)
+        self.gradient_dtype = gradient_dtype
+        self.dtype = dtype
+
+    def kernels(self) -> list[Kernel]:
+        quotient = ctype(work_dtype(np.promote_types(self.gradient_dtype, self.dtype)))
+        words = type_words(self.gradient_dtype, "G_")
+        return [Kernel(typed(_KERNELS["lookup_gradient"], self.dtype, **words, QUOTIENT=quotient))]
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        g, p, classes = inputs
+        rows = g.shape[0]
+        if rows > p.shape[0]:
+            raise IndexError(f"{self} has {rows} gradients for {p.shape[0]} rows")
+        columns = _columns(self, classes, rows, p.shape)
+        dp = output_zeros(outputs[0], self.context, p.shape, p.dtype)
+        args = [p.shape[1], g, *steps_of(g), p, *steps_of(p), columns, dp]
+        launch_each(kernels["lookup_gradient"], self.context, rows, *args)
+
+
+def _classes(operation: Operation, y: np.ndarray, shape: Sequence[int]) -> Array:
+    """Return the classes on the device, if there is one for each row, and a column for each of them."""
+    rows, columns = shape
+    if y.shape[0] != rows:
+        raise ValueError(f"{operation} has {y.shape[0]} classes for {rows} rows")
+    try:
+        classes = computed("classes", y, columns)
+    except ValueError as error:
+        raise ValueError(f"{operation}: {error}") from None
+    return from_host(operation.context, classes, constant=True)
+
+
+def _columns(operation: Operation, classes: np.ndarray, rows: int, shape: Sequence[int]) -> Array:
+    """Return the class of each row, counted from the front, on the device."""
+    if classes.shape[0] < rows:
+        raise IndexError(f"{operation} has {classes.shape[0]} classes for {rows} rows")
+    columns = host_indexes(classes if classes.shape[0] == rows else classes[:rows], shape[1], operation, axis=1)
+    return from_host(operation.context, columns, constant=True)

@@ -1,0 +1,193 @@
+"""Batch normalization: for training, with its gradient, and for given means and variances.
+
+Each channel has its own numbers: arrays of length 1 along the axes that are normalized over.
+Training launches three kernels. The first goes over the elements of each channel (or a part of them,
+while that is in the cache) for the mean, and then for the deviations from it. The second merges the
+parts and computes the factor of every element. The third normalizes. Parts are merged as in Chan,
+Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances (1979).
+The gradient launches three kernels likewise, and normalization by given numbers two.
+
+All arrays have one dtype, of floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from optdb.codegen.elements import contiguous, copying
+from optdb.codegen.kernels import Kernel
+from optdb.codegen.layout import check_shapes
+from optdb.codegen.normalization.channel_maps import ChannelMap, launch_numbers
+from optdb.codegen.normalization.channel_reductions import ChannelFold, Pass
+from optdb.codegen.normalization.channels import Channels, Runs
+from optdb.codegen.operation import ArraySpec, Kernels, Operation, Outputs, output_array
+from optdb.codegen.source import ROUND_EACH_STEP, filled, functions, typed, work_dtype
+from optdb.runtime.arrays import Array, empty
+from optdb.runtime.context import Context
+from optdb.runtime.sizes import as_float, as_int
+
+_MOMENTS = (
+    Pass(("s0",), "s0 += LOAD(x);", "const T mean = s0 / count;"),
+    Pass(("s1",), "const T d = LOAD(x) - mean;\ns1 += d * d;"),
+)
+_GRADIENT_SUMS = (
+    Pass(("s0", "s1", "s2"), "const T d = LOAD(x) - c, by = LOAD(dy);\ns0 += by;\ns1 += by * d;\ns2 += d;"),
+)
+
+_NUMBERS = functions("normalization/numbers.cl")
+#: What running averages add to the kernel that computes the numbers of each channel.
+_RUNNING = {
+    "OLD_RUNNING": ", ARRAY T *old_mean, ARRAY T *old_var",
+    "NEW_RUNNING": ", ARRAY T *new_mean, ARRAY T *new_var",
+    "UPDATE_RUNNING": """
+        new_mean[k] = STORE(LOAD(old_mean[k]) * (1 - factor) + mean * factor);
+        new_var[k] = STORE(LOAD(old_var[k]) * (1 - factor) + size / (size - 1) * var * factor);
+""",
+}
+_NORMALIZED = ("center", "slope", "offset"), "(x - center) * slope + offset"
+
+
+class _OfChannels(Operation):
+    """The base of the operations of this module.
+
+    Parameters
+    ----------
+    context : Context
+        Where it runs.
+    x : ArraySpec
+        The array that is normalized.
+    axes : sequence of int
+        The axes that are normalized over.
+    """
+
+    #: The reduction of each channel, if there is one.
+    _fold: ChannelFold | None = None
+    #: The kernel that computes numbers of each channel, and the map that computes each element with them.
+    _numbers: Kernel
+    _map: ChannelMap
+
+    def __init__(self, context: Context, x: ArraySpec, axes: Sequence[int]) -> None:
+        super().__init__(context)
+        self.x = x
+        self.axes = axes
+        self._runs = Runs.of(x.ndim, axes)
+
+    def kernels(self) -> list[Kernel]:
+        serial = self.context.profile.runs_items_serially
+        folding = [] if self._fold is None else self._fold.kernels(serial)
+        return [*folding, self._numbers, *self._map.kernels(), *copying(self.x).kernels()]
+
+    def _kernel_of_numbers(self, code: str) -> Kernel:
+        return Kernel(ROUND_EACH_STEP + typed(code, self.x.dtype))
+
+    def _compute(self, kernels: Kernels, channels: Channels, args: Sequence[Any], *arrays: Array) -> None:
+        """Compute the numbers of each channel from `args`, and the last array from them and the other arrays."""
+        n, *inputs, out = channels.number, *arrays
+        numbers = [empty(self.context, (n,), work_dtype(out.dtype)) for _ in self._map.numbers]
+        launch_numbers(kernels[self._numbers.name], self.context, n, *args, *numbers)
+        self._map.launch(kernels, self.context, channels, [*inputs, *numbers, out])
+
+    def _of_channel(self, x: Array, shape: Sequence[int], kernels: Kernels) -> Array:
+        """Return the numbers of the channels in C order, one for each."""
+        channel_shape = self._channel_shape(shape)
+        if any(length not in (1, n) for length, n in zip(x.shape, channel_shape)):
+            raise ValueError(f"{self} was given arrays of shapes {tuple(shape)} and {tuple(x.shape)}")
+        return contiguous(x, self.x, kernels, self.context, shape=channel_shape)
+
+    def _channel_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return tuple(1 if axis in self.axes else as_int(length) for axis, length in enumerate(shape))
+
+    def _check_all_there(self, arrays: Sequence[Array], shape: Sequence[int]) -> None:
+        """Check that each array has a number for each channel."""
+        for x in arrays:
+            check_shapes(self, self._channel_shape(shape), x.shape)
+
+
+class BatchNormTraining(_OfChannels):
+    """Arrays of which each channel has mean 0 and variance 1, before it is scaled and shifted.
+
+    The inputs are the array, the factors and terms of the channels, epsilon and the weight of a running average, which
+    are numbers of the host, and the running averages of means and variances, if `running`. The outputs are the array,
+    the means and the inverse deviations, and the new averages.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec, axes: Sequence[int], running: bool) -> None:
+        super().__init__(context, x, axes)
+        words = _RUNNING if running else dict.fromkeys(_RUNNING, "")
+        self._fold = ChannelFold(x.dtype, self._runs, ("x",), _MOMENTS, ("mean", "s1"))
+        self._numbers = self._kernel_of_numbers(filled(_NUMBERS["train_numbers"], **words))
+        self._map = ChannelMap(x.dtype, self._runs, ("x",), *_NORMALIZED)
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, scale, bias, epsilon, factor, *running = inputs
+        self._check_all_there([scale, bias, *running], x.shape)
+        shapes = [x.shape, *[self._channel_shape(x.shape)] * (len(outputs) - 1)]
+        out, *of_channels = [output_array(cell, self.context, shape, x.dtype) for cell, shape in zip(outputs, shapes)]
+        channels = Channels.of(x.shape, self.axes)
+        if not channels.number:
+            return
+        x = contiguous(x, self.x, kernels, self.context)
+        parameters = [self._of_channel(y, x.shape, kernels) for y in (scale, bias, *running)]
+        parts, part = channels.parts(self.context, x.dtype.itemsize)
+        sums = [empty(self.context, (parts, channels.number), "float64") for _ in range(2)]
+        if parts:
+            self._fold.launch(kernels, self.context, channels, parts, part, [x, *sums])
+        sizes = [channels.size, parts, part, as_float(epsilon), as_float(factor)]
+        self._compute(kernels, channels, [*sizes, *sums, *parameters, *of_channels], x, out)
+
+
+class BatchNormGradient(_OfChannels):
+    """The gradient of batch normalization for training, from the means and deviations that training computes.
+
+    The inputs are the array, the gradient of the result, the factors of the channels, the means and the inverse
+    deviations, and epsilon. The outputs are the gradients of the array, of the factors and of the terms.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec, axes: Sequence[int]) -> None:
+        super().__init__(context, x, axes)
+        names = ("center", "inverse", "slope", "offset", "factor")
+        expression = "factor * ((dy * inverse - (x - center) * slope) - offset)"
+        self._fold = ChannelFold(x.dtype, self._runs, ("x", "dy"), _GRADIENT_SUMS, ("s0", "s1", "s2"), center=True)
+        self._numbers = self._kernel_of_numbers(_NUMBERS["gradient_numbers"])
+        self._map = ChannelMap(x.dtype, self._runs, ("x", "dy"), names, expression)
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, dy, *of_channel, _ = inputs
+        check_shapes(self, x.shape, dy.shape)
+        self._check_all_there(of_channel, x.shape)
+        shapes = [x.shape, *[self._channel_shape(x.shape)] * 2]
+        gx, *sums_out = [output_array(cell, self.context, shape, x.dtype) for cell, shape in zip(outputs, shapes)]
+        channels = Channels.of(x.shape, self.axes)
+        if not channels.number:
+            return
+        x, dy = (contiguous(y, self.x, kernels, self.context) for y in (x, dy))
+        scale, mean, invstd = (self._of_channel(y, x.shape, kernels) for y in of_channel)
+        parts, part = channels.parts(self.context, 2 * x.dtype.itemsize)
+        sums = [empty(self.context, (parts, channels.number), "float64") for _ in range(3)]
+        if parts:
+            self._fold.launch(kernels, self.context, channels, parts, part, [x, dy, mean, *sums])
+        args = [channels.size, parts, *sums, scale, mean, invstd, *sums_out]
+        self._compute(kernels, channels, args, x, dy, gx)
+
+
+class BatchNormInference(_OfChannels):
+    """Arrays normalized by given means and variances.
+
+    The inputs are the array, the factors and terms of the channels, the means and variances, and epsilon.
+    """
+
+    def __init__(self, context: Context, x: ArraySpec, axes: Sequence[int]) -> None:
+        super().__init__(context, x, axes)
+        self._numbers = self._kernel_of_numbers(_NUMBERS["inference_numbers"])
+        self._map = ChannelMap(x.dtype, self._runs, ("x",), *_NORMALIZED)
+
+    def run(self, inputs: Sequence[Any], outputs: Outputs, kernels: Kernels) -> None:
+        x, *of_channel, epsilon = inputs
+        out = output_array(outputs[0], self.context, x.shape, x.dtype)
+        parameters = [self._of_channel(y, x.shape, kernels) for y in of_channel]
+        if not out.size:
+            return
+        channels = Channels.of(x.shape, self.axes)
+        x = contiguous(x, self.x, kernels, self.context)
+        self._compute(kernels, channels, [as_float(epsilon), *parameters], x, out)
