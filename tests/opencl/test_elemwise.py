@@ -20,7 +20,7 @@ from optdb.opencl.ops.elemwise import OpenCLElemwise, cast
 from optdb.opencl.scalar_programs import program_of
 from tests.opencl.layouts import STEPS, device_array, laid_out, run, shapes, variable
 from tests.opencl.lifted import both, lifted_function, ops_of
-from tests.opencl.test_scalars import Odd
+from tests.opencl.test_scalar_programs import Odd
 
 ODD = Odd(scalar.same_out, name="odd")
 

@@ -1,137 +1,26 @@
-"""Special functions in OpenCL C, against SciPy, which the host calls, and against known values where SciPy is off."""
+"""Special functions on the device: of half floats, and their gradients. ``tests/codegen/scalars`` has their values."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
-import scipy.special
-import scipy.stats
 import theano
 import theano.tensor as tt
 from theano.scalar import basic_scipy
 
-from optdb.codegen.scalars.code import scalar_code
 from optdb.opencl.ops.elemwise import OpenCLElemwise
-from optdb.opencl.scalar_programs import program_of, signature
+from tests.codegen.scalars.test_special import CASES
 from tests.opencl.lifted import both, lifted_function
-from tests.opencl.test_scalars import device_results, with_poles
-
-ENDS = [np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, -2.0, 1.0, 2.0, -1.5, 0.5, 1e-30, -1e-30, 1e30]
-RNG = np.random.default_rng(0)
 
 
-def spread(low, high, n=200):
-    """Return numbers of all sizes."""
-    return 10 ** RNG.uniform(low, high, n)
-
-
-BOTH_SIGNS = np.concatenate([ENDS, spread(-9, 6), -spread(-9, 3), RNG.uniform(-30, 30, 400)])
-NEAR_ONE = np.concatenate([ENDS, RNG.uniform(-1, 1, 200), 1 - spread(-7, -1), spread(-30, 0)])
-NOT_FAR = np.concatenate([[e for e in ENDS if abs(e) < 1e20 or np.isnan(e)], RNG.uniform(-85, 85, 800)])
-
-
-def where_defined(function):
-    """Return a function that gives NaN for NaN, as SciPy's do from 1.15 on."""
-    return lambda k, x: np.where(np.isnan(k) | np.isnan(x), np.nan, function(k, x))
-
-
-def gamma(x):
-    """Return the gamma function, at its poles as the device has it."""
-    return with_poles(scipy.special.gamma(x), x)
-
-
-gammainc, gammaincc = where_defined(scipy.special.gammainc), where_defined(scipy.special.gammaincc)
-
-
-def tri_gamma(x):
-    return scipy.special.polygamma(1, x)
-
-
-#: Name, what SciPy has for it, and what to try. The last number is how much of a difference is none: these have zeros.
-UNARY = [
-    ("psi", scipy.special.psi, BOTH_SIGNS, 2e-6),
-    ("tri_gamma", tri_gamma, BOTH_SIGNS, 0),
-    ("erfcx", scipy.special.erfcx, np.concatenate([BOTH_SIGNS, RNG.uniform(-8, 8, 200)]), 0),
-    ("erfinv", scipy.special.erfinv, NEAR_ONE, 0),
-    ("erfcinv", scipy.special.erfcinv, np.concatenate([NEAR_ONE, RNG.uniform(0, 2, 200), 2 - spread(-7, 0)]), 1e-7),
-    ("j0", scipy.special.j0, NOT_FAR, 1e-6),
-    ("j1", scipy.special.j1, NOT_FAR, 1e-6),
-    ("i0", scipy.special.i0, NOT_FAR, 0),
-    ("i1", scipy.special.i1, NOT_FAR, 0),
-]
-
-
-def grid(*ends):
-    """Return two arrays of all pairs of some numbers."""
-    return [values.ravel() for values in np.meshgrid(ends, ends)]
-
-
-_SHAPES = np.concatenate([spread(-6, 4.9, 600), spread(-3, 2, 300), RNG.uniform(0, 40, 300)])
-_AT = np.concatenate([_SHAPES[:600] * (1 + RNG.normal(0, 1, 600) / np.sqrt(_SHAPES[:600] + 10)),
-                      spread(-6, 2.5, 300), RNG.uniform(0, 40, 300)])  # fmt: skip
-_A, _X = (np.concatenate(pair) for pair in zip([_SHAPES, abs(_AT)], grid(*ENDS[:6], *ENDS[7:10], 3e-5, 170.5)))
-
-#: Whole orders of arguments with either sign, others of positive ones, and both of all sizes; poles, zeros, ends.
-_ORDERS = [RNG.integers(-20, 20, 300), RNG.uniform(0, 60, 600), RNG.uniform(-3, 0, 100), grid(0, 1, -2, np.nan)[0]]
-_ANGLES = [RNG.uniform(-60, 60, 300), RNG.uniform(0, 80, 500), spread(-3, 2.5, 100), RNG.uniform(1, 30, 100)]
-_ORDERS, _ANGLES = map(np.concatenate, (_ORDERS, [*_ANGLES, grid(0, -0.0, np.inf, np.nan)[1]]))
-
-BINARY = [
-    ("gammainc", gammainc, (_A, _X)),
-    ("gammaincc", gammaincc, (_A, _X)),
-    ("gammau", lambda k, x: gammaincc(k, x) * gamma(k), (_A[_A < 160], _X[_A < 160])),
-    ("gammal", lambda k, x: gammainc(k, x) * gamma(k), (_A[_A < 160], _X[_A < 160])),
-    ("chi2sf", scipy.stats.chi2.sf, (2 * _X, 2 * _A)),
-    ("jv", scipy.special.jv, (_ORDERS, _ANGLES), 1e-5),
-    ("iv", scipy.special.iv, (_ORDERS, _ANGLES), 1e-5),
-]
-
-CASES = [(*case[:2], (case[2],) if isinstance(case[2], np.ndarray) else case[2], *case[3:]) for case in UNARY + BINARY]
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_as_scipy_has_them(dtype):
-    longest = max(len(arrays[0]) for _, _, arrays, *_ in CASES)
-    given = [[np.resize(x, longest).astype(dtype) for x in arrays] for _, _, arrays, *_ in CASES]
-    ops = [(getattr(basic_scipy, name), arrays) for (name, *_), arrays in zip(CASES, given, strict=True)]
-    wrong = []
-    for (name, host, _, *loose), (_, arrays, got) in zip(CASES, device_results(ops), strict=True):
-        with np.errstate(all="ignore"):
-            want = np.asarray(host(*[x.astype("float64") for x in arrays])).astype(got.dtype)
-        wide = dtype == "float64"
-        atol = (loose[0] * 1e-7 if wide else loose[0]) if loose else np.finfo(got.dtype).tiny
-        try:
-            np.testing.assert_allclose(got, want, rtol=1e-10 if wide else 1e-5, atol=atol, err_msg=name)
-        except AssertionError as error:
-            wrong.append(str(error))
-    assert not wrong, "\n".join(wrong)
-
-
-def test_digits_are_kept_where_scipy_loses_them():
-    """The first three are from the series, summed with 40 digits; digamma's zero is known to more than a float64."""
-    a = np.array([8142807.813692313, 5353602.003547961, 9132415.962878631])
-    x = np.array([8128763.598928966, 5342720.747711325, 9115080.674324416])
-    zero = np.array([1.4616321449683622, 1.4616321449683625, 1.46])
-    ((_, _, lower), (_, _, psi), (_, _, i0)) = device_results(
-        [(basic_scipy.gammainc, [a, x]), (basic_scipy.psi, [zero]), (basic_scipy.i0, [np.array([712.0, 800, 20])])]
-    )
-    known = [4.2318123738695487e-7, 1.2641129883468208e-6, 4.7364122329237949e-9]
-    np.testing.assert_allclose(lower, known, rtol=1e-11)
-    away = [float(Fraction(value) - Fraction("1.46163214496836234126265954")) for value in zero[:2]]
-    np.testing.assert_allclose(psi[:2], 0.9676722454476214 * np.array(away), rtol=1e-5)
-    np.testing.assert_allclose(i0, [scipy.special.i0e(712.0) * np.exp(709.0) * np.exp(3), np.inf, scipy.special.i0(20)])
-
-
-@pytest.mark.parametrize("name", ["psi", "erfcinv", "j1", "gammaincc", "chi2sf"])
+@pytest.mark.parametrize("name", ["Psi", "Erfcinv", "J1", "GammaIncC", "Chi2SF"])
 def test_float16_is_computed_wide(name):
     ((_, _, arrays, *_),) = [case for case in CASES if case[0] == name]
     inputs = [tt.TensorType("float16", (False,))() for _ in arrays]
     values = [np.clip(abs(x[20:120]), 0.1, 30).astype("float16") for x in arrays]
-    if name in ("erfinv", "erfcinv"):
+    if name == "Erfcinv":
         values = [x / 32 for x in values]
-    out = tt.Elemwise(getattr(basic_scipy, name))(*inputs)
+    out = tt.Elemwise(getattr(basic_scipy, name.lower()))(*inputs)
     (got,), (want,), ops = both(inputs, out, values)
     assert got.dtype == out.dtype and all(op.__name__.startswith("OpenCL") for op in ops)
     with np.errstate(all="ignore"):
@@ -161,11 +50,3 @@ def test_gradients_are_on_the_device():
     f = lifted_function([v], [theano.grad(loss.sum(), v) for loss in (tt.i1(v), tt.j1(v), tt.gammaln(v))])
     on_host = {node.op.scalar_op for node in f.maker.fgraph.apply_nodes if isinstance(node.op, tt.Elemwise)}
     assert not on_host & {basic_scipy.iv, basic_scipy.jv, basic_scipy.psi}
-
-
-def test_only_incomplete_gamma_functions_ask_for_double_precision():
-    assert "float64" in signature(basic_scipy.jv, ["float32"] * 2).computed
-    for name in ("psi", "tri_gamma", "erfinv", "erfcinv", "erfcx", "j0", "j1", "i0", "i1"):
-        code = scalar_code(program_of(getattr(basic_scipy, name), ["float32"]), ["x"], ["z"])
-        assert code.dtypes == {"float32"} and "double" not in code.helpers
-    assert "float64" in signature(basic_scipy.gammainc, ["float32"] * 2).computed

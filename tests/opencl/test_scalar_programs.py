@@ -1,4 +1,4 @@
-"""Every scalar op that has OpenCL C, against what the host computes, built as one program."""
+"""The programs of the host's scalar ops, against what the host computes, in one kernel."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from theano.tensor.nnet.sigm import sigmoid, softplus
 
 import optdb  # noqa: F401
 from optdb.codegen.scalars.code import scalar_code
-from optdb.codegen.scalars.types import C_TYPES, NoCode, literal
+from optdb.codegen.scalars.types import NoCode
 from optdb.host.api import scalars as host
 from optdb.opencl.scalar_programs import program_of, signature
+from tests.codegen.scalars.device_results import device_results, with_poles
 from tests.opencl.lifted import both, lifted_function, ops_of
-
-cl = pytest.importorskip("pyopencl")
 
 scalar = theano.scalar
 INTS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
@@ -90,59 +89,10 @@ def cases():
 CASES = list(dict.fromkeys(cases()))
 
 
-@functools.cache
-def opencl():
-    """Return a context and a queue on the first device that builds a program, processors of their own first."""
-    devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
-    for device in sorted(devices, key=lambda device: "Oclgrind" in device.platform.name):
-        try:
-            context = cl.Context([device])
-            cl.Program(context, "kernel void f(global int *x) { x[0] = 1; }").build()
-        except cl.Error:
-            continue
-        return context, cl.CommandQueue(context)
-    pytest.skip("no OpenCL device")
-
-
-def block(op, dtypes, places, result, width):
-    """Return code that applies one op to arrays that lie at `places` of one buffer, `width` elements at a time."""
-    out = host.scalar_node(op, dtypes).outputs[0].type.dtype
-    types = [C_TYPES[d] + ("" if width == 1 else str(width)) for d in (*dtypes, out)]
-    names = [f"i{i}[n]" for i in range(len(dtypes))]
-    lines = [f"global {kind} *i{i} = (global {kind} *)(data + {places[i]});" for i, kind in enumerate(types[:-1])]
-    lines.append(f"global {types[-1]} *z = (global {types[-1]} *)(data + {result});")
-    if width > 1:
-        lines += [f"const {kind} v{i} = {name};" for i, (kind, name) in enumerate(zip(types, names))]
-        names = [f"v{i}" for i in range(len(dtypes))]
-    code = scalar_code(program_of(op, dtypes), names, ["z[n]"], width=width)
-    return code.helpers, "{\n" + "\n".join([*lines, code.once, code.statements]) + "\n}\n", out
-
-
-def device_results(ops, width=1):
-    """Compute all ops in one kernel: building one costs less than building hundreds."""
-    context, queue = opencl()
-    helpers, blocks, outs, data = {}, [], [], b""
-    for op, arrays in ops:
-        places = []
-        for array in arrays:
-            places.append(len(data))
-            data += array.tobytes() + b"\0" * (-array.nbytes % 128)
-        helper, body, out = block(op, [str(a.dtype) for a in arrays], places, len(data), width)
-        outs.append((op, arrays, out, len(data)))
-        data += b"\0" * (8 * len(arrays[0]) + -8 * len(arrays[0]) % 128)
-        blocks.append(body)
-        for function in helper.split("\n}\n"):
-            if function.strip():
-                helpers[function] = f"{function}\n}}\n"
-    kernel = "kernel void every_op(global char *data) {\nsize_t n = get_global_id(0);\n" + "".join(blocks) + "}"
-    program = cl.Program(context, "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(helpers.values()) + kernel).build()
-    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    buffer = cl.Buffer(context, flags, hostbuf=bytearray(data))
-    cl.Kernel(program, "every_op")(queue, (len(outs[0][1][0]) // width,), (1,), buffer)
-    result = np.empty(len(data), np.uint8)
-    cl.enqueue_copy(queue, result, buffer)
-    for op, arrays, out, place in outs:
-        yield op, arrays, np.frombuffer(result.data, out, len(arrays[0]), place)
+def applied(ops, width=1):
+    """Return the results of scalar ops on arrays, each with its op and these."""
+    cases = [(program_of(op, [array.dtype.name for array in arrays]), arrays) for op, arrays in ops]
+    return [(*case, got) for case, got in zip(ops, device_results(cases, width), strict=True)]
 
 
 def host_result(op, arrays):
@@ -192,7 +142,7 @@ LOOSE = {"cos", "sin", "tan", "gammaln", "pow", "erfc", "log", "log2", "log10", 
 def test_every_op_agrees_with_the_host(width):
     ops = [(getattr(scalar, name), arguments(name, dtypes)) for name, dtypes in CASES]
     wrong = []
-    for (name, dtypes), (op, arrays, got) in zip(CASES, device_results(ops, width), strict=True):
+    for (name, dtypes), (op, arrays, got) in zip(CASES, applied(ops, width), strict=True):
         try:
             want = host_result(op, arrays)
             agree(got, with_poles(want, *arrays) if name == "gamma" else want, (name, dtypes))
@@ -201,75 +151,10 @@ def test_every_op_agrees_with_the_host(width):
     assert not wrong, "\n".join(wrong)
 
 
-def with_poles(gamma, x):
-    """Return the gamma function of some numbers with what C99 and SciPy from 1.15 on have at its poles."""
-    at_zero = np.copysign(np.inf, x.astype(gamma.dtype))
-    return np.where(x == 0, at_zero, np.where((x < 0) & (np.floor(x) == x), gamma.dtype.type("nan"), gamma))
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_no_lane_depends_on_its_neighbours(dtype):
-    rng = np.random.default_rng(7)
-    small = np.finfo(dtype).tiny / 8
-    special = np.array([0, -0.0, 1, -1, 2, np.inf, -np.inf, np.nan, small, 1e30, 0.5], dtype)
-    x, y = rng.uniform(-20, 20, (2, 2048)).astype(dtype)
-    x[::3] = rng.integers(0, 12, len(x[::3]))
-    for array in (x, y):
-        array[rng.random(len(array)) < 0.25] = 2
-        some = rng.random(len(array)) < 0.2
-        array[some] = rng.choice(special, some.sum())
-    names = [name for name in UNARY_FLOAT if name not in ("gamma", "deg2rad", "rad2deg")]
-    ops = [(getattr(scalar, name), [x]) for name in names] + [(scalar.pow, [x, y]), (scalar.arctan2, [x, y])]
-    together, alone = list(device_results(ops, 16)), list(device_results(ops))
-    close = 1e-5 if dtype == "float32" else 1e-12
-    for (op, _, got), (_, _, want) in zip(together, alone, strict=True):
-        np.testing.assert_allclose(got, want, rtol=close, atol=4 * small, err_msg=str(op))
-
-
-def test_integer_powers_wrap_and_negative_exponents_give_zero():
-    x = np.array([0, 1, -1, -1, 2, 3, 7, -2, 5], np.int32)
-    y = np.array([0, -3, -3, -2, -1, 4, 30, 31, 0], np.int32)
-    ((_, _, got),) = device_results([(scalar.pow, [x, y])])
-    want = [0**0, 1, -1, 1, 0, 81, np.int32((7**30 + 2**31) % 2**32 - 2**31), -(2**31), 1]
-    assert got.tolist() == want
-
-
-def test_casts_to_whole_numbers_truncate_and_wrap_as_on_the_host():
-    x = np.array([-1.0, -1.9, 1.9, 300.0, -300.7, 255.0], np.float64)
-    targets = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
-    ops = [(getattr(scalar, f"convert_to_{target}"), [x]) for target in targets]
-    for target, (_, _, got) in zip(targets, device_results(ops), strict=True):
-        want = x.astype("int64").astype(target)
-        np.testing.assert_array_equal(got, want, err_msg=target)
-
-
-def test_softplus_sigmoid_softsign_and_xlogx():
-    x = np.linspace(-60, 60, 121)
-    y = np.linspace(1, 3, 121)
-    ops = [
-        (host.ScalarSoftplus(scalar.upgrade_to_float), [x], np.logaddexp(0, x)),
-        (host.ScalarSigmoid(scalar.upgrade_to_float), [x], 1 / (1 + np.exp(-x))),
-        (host.ScalarSoftsign(scalar.upgrade_to_float), [x], x / (1 + abs(x))),
-        (host.XlogX(scalar.upgrade_to_float), [x + 60], (x + 60) * np.log(np.where(x > -60, x + 60, 1))),
-        (host.XlogY0(scalar.upgrade_to_float), [x, y], x * np.log(y)),
-    ]
-    results = device_results([(op, arrays) for op, arrays, _ in ops])
-    for (op, _, want), (_, _, got) in zip(ops, results, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-300, err_msg=str(op))
-
-
-def test_products_without_zeros():
-    op = host.MulWithoutZeros(scalar.upcast_out, name="mul_without_zeros")
-    x, y = np.array([0, 2, 3, 0, 100]), np.array([4, 0, 5, 0, 100])
-    want = [4, 2, 15, 0, 10000]
-    ((_, _, whole), (_, _, wide)) = device_results([(op, [x.astype("int8"), y.astype("int8")]), (op, [x * 1.0, y])])
-    assert whole.tolist() == [*want[:4], np.int64(10000).astype("int8")] and wide.tolist() == want
-
-
 def test_fast_sigmoid_agrees_with_the_host():
     op = host.UltraFastScalarSigmoid(scalar.upgrade_to_float)
     x = np.linspace(-8, 8, 33)
-    ((_, _, got),) = device_results([(op, [x])])
+    ((_, _, got),) = applied([(op, [x])])
     np.testing.assert_allclose(got, [op.impl(value) for value in x], rtol=1e-14)
 
 
@@ -280,35 +165,9 @@ def test_a_composite_is_spelled_out_with_exact_constants():
     outer = scalar.Composite([x, y], [scalar.switch(scalar.lt(z[0], 1.1), z[0], z[1] - 1 / 3)])
     assert len(io_toposort(outer.inputs, outer.outputs)) >= 4
     a, b = np.linspace(-2, 2, 64), np.arange(-32, 32, dtype="int32")
-    ((_, _, got),) = device_results([(outer, [a, b])])
+    ((_, _, got),) = applied([(outer, [a, b])])
     first = np.exp(a * 0.1) + b
     np.testing.assert_allclose(got, np.where(first < 1.1, first, np.square(a) - 1 / 3), rtol=1e-14, atol=1e-14)
-
-
-def test_a_cast_to_half_rounds_and_other_steps_do_not():
-    x = scalar.float32("x")
-    rounded = scalar.Composite([x], [scalar.cast(scalar.cast(x, "float16"), "float32")])
-    values = np.array([1 / 3, 70000.0, 1e-8, 2049.0, -1 / 3], np.float32)
-    ((_, _, got),) = device_results([(rounded, [values])])
-    with np.errstate(over="ignore"):
-        np.testing.assert_array_equal(got, values.astype("float16").astype("float32"))
-
-
-@pytest.mark.parametrize("dtype", [d for d in C_TYPES if d not in ("bool", "float16", "complex64", "complex128")])
-def test_literals_are_exact(dtype):
-    ends = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
-    numbers = [0, 1, ends.min, ends.max] + (
-        [0.1, -1e-310, np.inf, -np.inf, np.nan] if dtype.startswith("float") else []
-    )
-    numbers = np.array(numbers, dtype)
-    context, queue = opencl()
-    lines = "\n".join(f"z[{i}] = {literal(value, dtype)};" for i, value in enumerate(numbers))
-    program = cl.Program(context, f"kernel void f(global {C_TYPES[dtype]} *z) {{ {lines} }}").build()
-    z = np.zeros_like(numbers)
-    out = cl.Buffer(context, cl.mem_flags.READ_WRITE, z.nbytes)
-    cl.Kernel(program, "f")(queue, (1,), None, out)
-    cl.enqueue_copy(queue, z, out)
-    np.testing.assert_array_equal(z, numbers)
 
 
 class Odd(scalar.UnaryScalarOp):
@@ -330,11 +189,6 @@ def test_what_has_no_code_says_why():
     assert "Odd" in signature(scalar.Composite([x], [odd(x) + 1]), ("float32",)).reason
     with pytest.raises(NoCode, match="complex"):
         scalar_code(program_of(scalar.erf, ["complex128"]), ["x"], ["z"])
-
-
-def test_dtypes_in_between_are_told():
-    assert "float64" in signature(scalar.true_div, ["int8", "int8"]).computed
-    assert signature(scalar.add, ["float32", "float32"]).computed == {"float32"}
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
